@@ -16,7 +16,7 @@ NO_LEADER_EPOCH: Final = -1
 # The leader of a partition that has none, as Metadata names it.
 NO_LEADER: Final = -1
 MAX_SEQUENCE: Final = 2**31 - 1
-# 32767 is kept for fencing and markers; an epoch from here on is exhausted (facts 0.2).
+# 32767 is kept for fencing and markers; an epoch from here on is exhausted (rule A.1/3).
 LAST_CLIENT_EPOCH: Final = 32766
 FENCING_EPOCH: Final = 32767
 NEVER_TIMES_OUT_MS: Final = 2**31 - 1
@@ -105,6 +105,6 @@ def java_string_hash(text: str) -> int:
 
 
 def coordinator_partition(key: str, partition_count: int) -> int:
-    """Find the state partition of a transactional id or group id (facts B.2)."""
+    """Find the state partition of a transactional id or group id (rules B.2)."""
     hashed = java_string_hash(key)
     return (0 if hashed == -(2**31) else abs(hashed)) % partition_count

@@ -18,7 +18,7 @@ def internal_partition_count(config: BrokerConfig, name: str) -> int:
 
 
 def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:
-    """Return the settings Kafka creates its internal topics with (facts B.1)."""
+    """Return the settings Kafka creates its internal topics with (rules B.1)."""
     segment_bytes = {
         TRANSACTION_STATE_TOPIC: config.transaction_state_log_segment_bytes,
         CONSUMER_OFFSETS_TOPIC: config.offsets_topic_segment_bytes,

@@ -118,7 +118,7 @@ def append_marker(
     transaction_version: int,
     now_ms: int,
 ) -> ErrorCode:
-    """Write one marker as the partition's leader; answer as WriteTxnMarkers does (facts A.13, C.6)."""
+    """Write one marker as the partition's leader; answer as WriteTxnMarkers does (rules A.13, C.6)."""
     try:
         if topic_partition.topic == CONSUMER_OFFSETS_TOPIC:
             return broker.groups.complete_transaction(

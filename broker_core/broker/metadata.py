@@ -225,7 +225,7 @@ class ClusterMetadata:
         return topic
 
     def allocate_producer_ids(self) -> tuple[int, int]:
-        """Record that a block of producer ids is given out; return its first id and size (facts A.14)."""
+        """Record that a block of producer ids is given out; return its first id and size (rules A.14)."""
         first = self._next_producer_id
         self._record({"type": "producer_ids", "next": first + PRODUCER_ID_BLOCK})
         return first, PRODUCER_ID_BLOCK

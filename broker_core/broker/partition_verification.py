@@ -1,7 +1,7 @@
 """The question to the transaction coordinator whether partitions belong to a transaction, or shall belong (KIP-890).
 
 What Kafka does with AddPartitionsToTxn 4+ between brokers is a call here, since all brokers live in one
-process; the codes an asking leader makes of the answers are the same (facts C.3 step 2).
+process; the codes an asking leader makes of the answers are the same (rules C.3 ask).
 """
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Producer ids from blocks that are durable before their first id is used (facts A.14)."""
+"""Producer ids from blocks that are durable before their first id is used (rules A.14)."""
 
 from collections.abc import Callable
 

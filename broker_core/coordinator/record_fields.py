@@ -1,4 +1,4 @@
-"""The primitive fields of the coordinators' records, classic and flexible (facts B)."""
+"""The primitive fields of the coordinators' records, classic and flexible (rules B.1 and B.3)."""
 
 import struct
 from typing import Final

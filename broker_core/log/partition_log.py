@@ -141,7 +141,7 @@ class PartitionLog:
 
         A `bytearray` is written to in place. `header` is that of the batch if the caller has read it already.
         `transaction_guard` comes from `start_verification`, which has learnt whether the client bumps its epoch with
-        each transaction. Raises `KafkaError` as facts C.1, rows 13 to 27 say, and KAFKA_STORAGE_ERROR when the disk
+        each transaction. Raises `KafkaError` as rules C.1/13 to C.1/27 say, and KAFKA_STORAGE_ERROR when the disk
         refuses; the log is then as before.
         """
         state = self._state
@@ -174,7 +174,7 @@ class PartitionLog:
     ) -> AppendResult:
         """Append the marker that ends the producer's transaction here.
 
-        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED as facts C.6 say.
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED as rules C.6 say.
         """
         self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         data = bytearray(
@@ -242,7 +242,7 @@ class PartitionLog:
     ) -> Guard:
         """Return the guard to append a transaction's first batch with; `SENTINEL`: it is open, no need to ask.
 
-        Raises INVALID_PRODUCER_EPOCH when a newer epoch was here (facts C.3, step 1).
+        Raises INVALID_PRODUCER_EPOCH when a newer epoch was here (rules C.3 start).
         """
         return self._state.producers.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
 

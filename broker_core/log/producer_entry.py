@@ -1,4 +1,4 @@
-"""What a partition remembers of one producer: values that are replaced, never changed (facts C.2)."""
+"""What a partition remembers of one producer: values that are replaced, never changed (rules C.2)."""
 
 from typing import Final, NamedTuple, Self
 
@@ -50,7 +50,7 @@ class ProducerStateEntry(NamedTuple):
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """Return the remembered batch that this one repeats, if any (facts C.4)."""
+        """Return the remembered batch that this one repeats, if any (rules C.4)."""
         if producer_epoch == self.producer_epoch:
             for batch in self.batches:
                 if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:

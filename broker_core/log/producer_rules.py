@@ -1,4 +1,4 @@
-"""The tables of what a producer may append: client batches (facts C.5) and end-of-transaction markers (facts C.6).
+"""The tables of what a producer may append: client batches (rules C.5) and end-of-transaction markers (rules C.6).
 
 Both are ordered: Kafka evaluates these rules one after the other, and the first that fits decides.
 """
@@ -30,7 +30,7 @@ def _age(epoch: int, known: int) -> Age:
 
 
 class ProducerVerification(NamedTuple):
-    """What is known of a producer between asking the coordinator about it and its first batch (facts C.3)."""
+    """What is known of a producer between asking the coordinator about it and its first batch (rules C.3)."""
 
     guard: int
     producer_epoch: int
@@ -95,6 +95,7 @@ _NO: Final = (False,)
 _OLD_EPOCH: Final = ErrorCode.INVALID_PRODUCER_EPOCH
 _BAD_SEQUENCE: Final = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
+# Rules C.5/4, C.5/1, C.5/2, C.5/3, C.5/5 and C.5/6, then C.5/7 and C.5/9, and C.5/8 and C.5/9.
 BATCH_RULES: Final = Table[ErrorCode](
     "client batch",
     {
@@ -123,6 +124,7 @@ BATCH_RULES: Final = Table[ErrorCode](
     ordered=True,
 )
 
+# Rules C.6/2, C.6/3, C.6/4 and C.6/5.
 MARKER_RULES: Final = Table[ErrorCode](
     "end-of-transaction marker",
     {

@@ -5,7 +5,7 @@ refuse, and they are the same for a live append and for a replay. All refusing i
 `check_marker`, which change nothing. So the state after a crash is the state before it, up to what was lost.
 
 Two things are not in the log and die with the process: verifications (a producer whose coordinator was asked whether
-the partition belongs to its transaction, facts C.3) and the high watermark. Losing the first is safe: a guard that is
+the partition belongs to its transaction, rules C.3) and the high watermark. Losing the first is safe: a guard that is
 not found is refused and the client asks again. The guard closes a race: verified, then aborted by a marker, then the
 late batch arrives; the marker took the guard away, so the batch cannot open a transaction that would never end.
 
@@ -29,7 +29,7 @@ from broker_core.records.header import BatchHeader
 Guard = NewType("Guard", int)
 # The answer for a producer that needs no verification; no guard is ever equal to it.
 SENTINEL: Final = Guard(0)
-# How much longer than the longest allowed timeout a transaction may be open before it counts as late (facts C.7).
+# How much longer than the longest allowed timeout a transaction may be open before it counts as late (rules C.7).
 _LATE_AFTER_MS: Final = 300_000
 
 
@@ -145,7 +145,7 @@ class ProducerState:
     ) -> BatchMetadata | None:
         """Return the batch this one repeats, None when it may be appended; raise the verdict when it may not.
 
-        The order is that of facts C.1, rows 22 to 27.
+        The order is that of rules C.1/22 to C.1/27.
         """
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
         entry = self._entries.get(producer_id) or ProducerStateEntry(producer_id)
@@ -204,7 +204,7 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Raise the verdict of `MARKER_RULES` when the marker may not be appended (facts C.6)."""
+        """Raise the verdict of `MARKER_RULES` when the marker may not be appended (rules C.6)."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
@@ -245,7 +245,7 @@ class ProducerState:
         return completed
 
     def stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """Return the last stable offset as the aborted-transaction index records it (facts C.7)."""
+        """Return the last stable offset as the aborted-transaction index records it (rules C.7)."""
         return next(iter(self._ongoing), completed.last_offset + 1)
 
     def replicated_up_to(self, offset: int) -> None:
@@ -254,7 +254,7 @@ class ProducerState:
             self._unreplicated.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forget producers without news for `expiration_ms`, except those with a transaction open (facts C.10)."""
+        """Forget producers without news for `expiration_ms`, except those with a transaction open (rules C.10)."""
         expired = [entry.producer_id for entry in self._entries.values() if is_expired(entry, now_ms, expiration_ms)]
         for producer_id in expired:
             del self._entries[producer_id]

@@ -1,4 +1,4 @@
-"""Producer state in Kafka's `.snapshot` files, so that recovery replays a tail and not the whole log (facts C.9).
+"""Producer state in Kafka's `.snapshot` files, so that recovery replays a tail and not the whole log (rules C.9).
 
 A snapshot also vouches for the log: it is written only after everything below its offset was made durable.
 """

@@ -46,7 +46,7 @@ class LogState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Return where the oldest undecided transaction begins, not below the start of the log (facts C.7)."""
+        """Return where the oldest undecided transaction begins, not below the start of the log (rules C.7)."""
         first = self.producers.first_unstable_offset
         return None if first is None else max(first, self.log_start_offset)
 

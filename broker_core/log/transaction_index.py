@@ -1,4 +1,4 @@
-"""A segment's aborted transactions in Kafka's 34-byte entries (facts C.8).
+"""A segment's aborted transactions in Kafka's 34-byte entries (rules C.8).
 
 An entry stands in the segment that holds the abort marker, whatever segment the transaction began in. The last stable
 offset it carries lets a reader stop: what was decided later began at or after that offset.
@@ -137,7 +137,7 @@ def collect_aborted(indexes: Iterable[TransactionIndex], start: int, upper: int)
     """Return the aborted transactions a reader of [start, upper) must know, ordered by first offset.
 
     `indexes` begin with the segment that holds `start`. Kafka answers in marker order; kafkajs does not sort what it
-    gets, so we do (facts D.2).
+    gets, so we do (rules D.2).
     """
     return sorted(_walk(indexes, start, upper), key=attrgetter("first_offset"))
 

@@ -1,4 +1,4 @@
-"""The checks of one batch before it may enter a log, and the form the topic wants it in (facts C.1, rows 13 to 20).
+"""The checks of one batch before it may enter a log, and the form the topic wants it in (rules C.1/13 to C.1/20).
 
 Header and a fast walk over all records answer nearly all of it. Records are taken one by one only to name the guilty
 ones, and apart only when the topic prescribes another compression.

@@ -53,7 +53,7 @@ def build_end_txn_marker(
 
 
 def control_type_of(key: bytes | None) -> ControlType | None:
-    """Read the type from a control record's key; None for types that do not end a transaction (facts B.5)."""
+    """Read the type from a control record's key; None for types that do not end a transaction (rules B.5)."""
     if key is None or len(key) < _KEY.size:
         return None
     code = _KEY.unpack_from(key)[1]
@@ -61,7 +61,7 @@ def control_type_of(key: bytes | None) -> ControlType | None:
 
 
 def parse_end_txn_marker(buffer: Bytes, position: int, header: BatchHeader) -> EndTxnMarker | None:
-    """Read the marker in a control batch; None for control types that do not end a transaction (facts B.5).
+    """Read the marker in a control batch; None for control types that do not end a transaction (rules B.5).
 
     Versions above 0 are read as 0, as Kafka does, so that a newer broker's log stays readable. Raises `InvalidBatch`
     when there is no key, or a commit or abort lacks its coordinator epoch.

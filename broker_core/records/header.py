@@ -63,7 +63,7 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 
 
 class BatchHeader(NamedTuple):
-    """One batch's header fields in wire order (facts B.4)."""
+    """One batch's header fields in wire order (rules B.4)."""
 
     base_offset: int
     batch_length: int

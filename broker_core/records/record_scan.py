@@ -1,4 +1,4 @@
-"""A fast walk over all records of a decompressed section, as the partition leader must do it (facts C.1, rows 17, 18).
+"""A fast walk over all records of a decompressed section, as the partition leader must do it (rules C.1, rows 17, 18).
 
 Theory. Kafka looks at every record of every produced batch. Record by record in Python that would cost a multiple of
 all else that is done with the bytes. But producers send what looks alike: neighbours of one *shape*, that is, of equal

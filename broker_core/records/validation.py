@@ -1,4 +1,4 @@
-"""The partition leader's checks of a produced batch's records, naming the guilty ones (facts C.1, 17 and 18).
+"""The partition leader's checks of a produced batch's records, naming the guilty ones (rules C.1/17 and C.1/18).
 
 All records are walked, once and fast, for what the rules ask of them together. Only when that speaks of guilt are they
 taken one by one, to name those that have to go.

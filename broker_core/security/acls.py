@@ -67,7 +67,7 @@ class Permission(IntEnum):
     ALLOW = 3
 
 
-# What a right to do one thing allows besides: an ALLOW of any of these is a DESCRIBE too, a DENY is not (facts G).
+# What a right to do one thing allows besides: an ALLOW of any of these is a DESCRIBE too, a DENY is not (rules G.1).
 IMPLYING: Final = {
     Operation.DESCRIBE: frozenset(
         {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}

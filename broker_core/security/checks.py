@@ -4,7 +4,7 @@ Owns: the table. The handlers ask in its order, of the resources their request n
 Asks: `acls`, `errors`.
 Never: decides; that is the authorizer's business.
 
-From Kafka's KafkaApis, ControllerApis and AclApis, and facts G. `FILTERED` stands for an answer that leaves out
+From Kafka's KafkaApis, ControllerApis and AclApis, and rules G.1. `FILTERED` stands for an answer that leaves out
 what the client may not see, as if it were not there.
 """
 

@@ -2,7 +2,7 @@
 
 A frame is an int32 length and that many bytes. A request starts with a header whose first eight bytes
 (API key, version, correlation id) have never changed, so that a broker can answer even a version it does
-not know: for ApiVersions it must, in the body format of version 0 (facts J.3).
+not know: for ApiVersions it must, in the body format of version 0 (rules J.3).
 """
 
 import io

@@ -1,7 +1,7 @@
 """The APIs that are served, and at which versions.
 
 One row an API: what is not in the table is not advertised and not decoded. Ranges are those of Apache
-Kafka 4.3 as far as we serve them (facts J.1). Produce is advertised from 0 although 0-2 are refused, as
+Kafka 4.3 as far as we serve them (rules J.1). Produce is advertised from 0 although 0-2 are refused, as
 Kafka does since KAFKA-18659: some librdkafka versions take a higher minimum for a broker that cannot produce.
 """
 

@@ -71,6 +71,7 @@ _RETRIED_EVERYWHERE: Final = {
 }
 _FENCING: Final = {_E.INVALID_PRODUCER_EPOCH: Verdict.FENCED, _E.PRODUCER_FENCED: Verdict.FENCED}
 
+# Rules I.3 and I.3 produce.
 TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
     Api.FIND_COORDINATOR: {
         **_RETRIED_EVERYWHERE,

@@ -300,6 +300,7 @@ def test_every_version_makes_shows_and_deletes(stage: Stage, version: int) -> No
 # What no right is good for
 
 
+# Rule C.1/10.
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
 def test_internal_topics_are_written_by_coordinators_only(stage: Stage, name: str) -> None:
     batch = record_batch([b"v"], NOBODY, -1, transactional=False)
@@ -309,6 +310,7 @@ def test_internal_topics_are_written_by_coordinators_only(stage: Stage, name: st
     assert stage.session.produce(name, batch, version=9)[0] == 17
 
 
+# Rule G.1/17.
 def test_transactional_records_without_an_id_are_nobodys(stage: Stage) -> None:
     stage.grant(WRITE, ResourceType.TOPIC, stage.topic)
     stage.grant(WRITE, ResourceType.TRANSACTIONAL_ID, stage.id)

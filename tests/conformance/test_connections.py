@@ -106,6 +106,7 @@ def test_an_api_versions_of_the_future_is_answered_in_version_0(client: RawClien
     assert client.send(api_versions(), 3).error_code == 0
 
 
+# Rule J.3/3.
 @pytest.mark.parametrize("name", ["", "bad name", "-bad"])
 def test_a_client_must_name_its_software_well(client: RawClient, name: str):
     client.post(api_versions(client_software_name=name), 3)

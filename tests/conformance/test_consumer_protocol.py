@@ -382,6 +382,7 @@ def test_a_group_is_deleted_when_it_is_empty_and_offsets_when_nobody_reads(
     assert group.fetch(None, -1) == (NONE, -1)
 
 
+# Rules E.7 protocol/1 and E.7 protocol/2.
 def test_a_group_changes_protocol_only_while_it_is_empty(group: GroupSession):
     epoch = group.join("a").member_epoch
     group.commit("a", epoch)

@@ -30,6 +30,7 @@ Asked = tuple[str, Identity, bool, list[tuple[str, list[int]]]]
 Answered = dict[str, dict[str, dict[int, int]]]
 
 
+# Rule J.4/1.
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_a_produce_that_is_listed_but_not_served_closes_the_connection(kafka: Kafka, version: int):
     with RawClient(kafka.bootstrap_servers) as client:
@@ -71,6 +72,7 @@ def batched(session: RawSession, version: int, *asked: Asked) -> Answered:
     }
 
 
+# Rules A.6 verify/1, A.6 verify/3, A.6 verify/4, A.6 verify/6, A.6 verify/7 and A.6 request/5.
 @pytest.mark.parametrize("version", [4, 5])
 def test_verifying_answers_each_partition_and_adds_none(kafka: Kafka, session: RawSession, version: int):
     topic, name, identity = make_topic(kafka, partitions=3), session.transactional_id, session.init()[1]
@@ -90,6 +92,7 @@ def test_verifying_answers_each_partition_and_adds_none(kafka: Kafka, session: R
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
 
 
+# Rule A.6 request/6.
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_batch_adds_for_many_transactions_and_each_has_its_own_answer(
     kafka: Kafka, session: RawSession, version: int
@@ -117,6 +120,7 @@ def test_a_batch_adds_for_many_transactions_and_each_has_its_own_answer(
     assert session.end(first, commit=False, version=4)[0] == E.NONE
 
 
+# Rules A.6 request/3 and A.6 request/5.
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_a_client_may_not_add_an_internal_topic(kafka: Kafka, session: RawSession, version: int):
     topic, identity = make_topic(kafka), session.init()[1]
@@ -140,6 +144,7 @@ def test_a_client_may_not_add_an_internal_topic(kafka: Kafka, session: RawSessio
     assert session.describe().transaction_state == "Empty"
 
 
+# Rules C.5 codes/2, C.5 codes/3 and I.4/5.
 @pytest.mark.parametrize(
     ("what", "versions", "first_that_knows"),
     [
@@ -204,6 +209,7 @@ def write_markers(client: RawClient, *sent: tuple[int, int, list[tuple[str, list
     return dict(codes)
 
 
+# Rules A.13 receiver/2, A.13 receiver/3 and A.13 receiver/7.
 def test_markers_are_answered_by_producer_and_partition(kafka: Kafka, idempotent: RawSession):
     client, topic, missing = idempotent.client, make_topic(kafka, partitions=2), unique("missing")
     # A leader that has not heard yet that it is one does not know the partition.
@@ -223,6 +229,7 @@ def test_markers_are_answered_by_producer_and_partition(kafka: Kafka, idempotent
     }
 
 
+# Rules F.1/1 and F.1/3.
 def test_producers_are_described_or_it_is_said_why_not(kafka: Kafka, session: RawSession):
     topic, identity = make_topic(kafka), session.init()[1]
     write(session, identity, topic, V2)
@@ -263,6 +270,7 @@ def test_each_id_is_described_for_itself(session: RawSession):
     ]
 
 
+# Rule A.4/6.
 @pytest.mark.parametrize("version", range(1, 6))
 def test_a_kind_of_coordinator_that_the_version_does_not_know_is_refused(client: RawClient, version: int):
     answer = client.send(FindCoordinatorRequest(key="some", key_type=2, coordinator_keys=["some"]), version)

@@ -40,6 +40,7 @@ def test_a_reader_from_an_unknown_leader_epoch_has_no_place_here(
     assert bool(answer.records) == (error == NONE)
 
 
+# Rules D.1/4 and D.1 more/1.
 @pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
 def test_what_a_reader_is_told_around_the_ends_of_the_log(
     kafka: Kafka, session: RawSession, topic: str, isolation: int

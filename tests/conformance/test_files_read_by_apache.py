@@ -1,6 +1,6 @@
 """Let Apache Kafka's DumpLogSegments read every file that `broker_core` wrote, and hold its word against the clients'.
 
-Facts B, C.8 and C.9: segments, indexes, producer snapshots, `__transaction_state`, `__consumer_offsets`.
+Rules B.1, B.3, B.4, C.8 and C.9: segments, indexes, producer snapshots, `__transaction_state`, `__consumer_offsets`.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Let `broker_core` take over the directories that an Apache Kafka node left behind, closed or killed.
 
 First log by log, held against what clients saw of Apache Kafka; then as a running broker, which has to give clients
-the same answers as Apache Kafka gave (facts B, C.8, C.9, C.11).
+the same answers as Apache Kafka gave (rules B.1, B.3, B.4, C.8, C.9, C.11).
 """
 
 import shutil

@@ -220,6 +220,7 @@ def assert_same(address: str, *words: str, wanted_rows: int) -> None:
     assert len(rows(theirs)) == wanted_rows
 
 
+# Rule F.4/1.
 def test_both_tools_list_the_same(beside: str, late_kafka: Kafka):
     topic = make_topic(late_kafka)
     prefix = unique("same")
@@ -233,6 +234,7 @@ def test_both_tools_list_the_same(beside: str, late_kafka: Kafka):
     assert_same(beside, "list", "--transactional-id-pattern", f"{prefix}-empty", wanted_rows=1)
 
 
+# Rule F.4/2.
 def test_both_tools_describe_the_same(beside: str, late_kafka: Kafka, session: RawSession):
     topic = make_topic(late_kafka, partitions=3)
     named = ("describe", "--transactional-id", str(session.transactional_id))
@@ -245,6 +247,7 @@ def test_both_tools_describe_the_same(beside: str, late_kafka: Kafka, session: R
     assert_same(beside, *named, wanted_rows=1)
 
 
+# Rule F.4/3.
 def test_both_tools_describe_the_same_producers(beside: str, late_kafka: Kafka, session: RawSession):
     topic = make_topic(late_kafka)
     where = ("--topic", topic, "--partition", "0")
@@ -256,6 +259,7 @@ def test_both_tools_describe_the_same_producers(beside: str, late_kafka: Kafka, 
     assert_same(beside, "describe-producers", "--broker-id", "1", *where, wanted_rows=2)
 
 
+# Rule F.4/5.
 def test_both_tools_find_the_same(beside: str, late_kafka: Kafka, session: RawSession):
     topic = make_topic(late_kafka, partitions=3)
     hang(session, topic, partition=1, age_ms=OLD_MS)
@@ -278,6 +282,7 @@ def both(beside: str) -> Iterator[tuple[int, Callable[..., str]]]:
     yield 1, lambda *words: apaches(beside, *words)
 
 
+# Rule F.4/4.
 @pytest.mark.parametrize("by", ["offset", "producer"])
 def test_both_tools_abort_the_same(beside: str, late_kafka: Kafka, session: RawSession, by: str):
     topic = make_topic(late_kafka, partitions=2)
@@ -303,6 +308,7 @@ def test_both_tools_abort_the_same(beside: str, late_kafka: Kafka, session: RawS
     assert after[0] == after[1]
 
 
+# Rule F.4/6.
 def test_both_tools_terminate_the_same(beside: str, late_kafka: Kafka):
     topic = make_topic(late_kafka, partitions=2)
     after = []

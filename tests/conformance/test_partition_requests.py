@@ -78,6 +78,7 @@ def test_a_client_may_not_write_control_batches(kafka: Kafka, idempotent: RawSes
     assert idempotent.produce(topic, bytes(batch), version=9)[0] == INVALID_RECORD
 
 
+# Rule C.1/4.
 def test_a_missing_partition_is_unknown(kafka: Kafka, idempotent: RawSession):
     topic = make_topic(kafka)
     batch = record_batch([b"value"], NOBODY, -1, transactional=False)
@@ -148,6 +149,7 @@ def list_offset(
     return found.error_code, found.offset
 
 
+# Rules D.3/4, D.3/5 and D.3 errors/3.
 def test_special_timestamps_need_their_versions(kafka: Kafka, client: RawClient):
     topic = make_topic(kafka)
     assert list_offset(client, topic, -3, version=6)[0] == UNSUPPORTED_VERSION
@@ -157,6 +159,7 @@ def test_special_timestamps_need_their_versions(kafka: Kafka, client: RawClient)
     assert list_offset(client, topic, -1, version=1) == (NONE, 0)
 
 
+# Rule D.3 errors/6.
 def test_a_leader_epoch_of_the_future_is_unknown(kafka: Kafka, client: RawClient):
     topic = make_topic(kafka)
     assert list_offset(client, topic, -1, version=6, leader_epoch=1000) == (UNKNOWN_LEADER_EPOCH, -1)

@@ -1,4 +1,4 @@
-"""Send batches that no well-behaved client sends, one rule of the produce pipeline each (facts C.1, rows 5 to 20).
+"""Send batches that no well-behaved client sends, one rule of the produce pipeline each (rules C.1/5 to C.1/20).
 
 The verdicts were taken from Apache Kafka. A batch that is taken must also come back as the rules say: trimmed, with the
 largest timestamp of its records, of the topic's timestamp type.
@@ -343,6 +343,8 @@ def sent(asked: Asked, case: Case | Taken) -> Any:
 ALL_REFUSED = [*FRAMING, *HEADERS, *RECORDS]
 
 
+# Rules C.1/1, C.1/5, C.1/6, C.1/9, C.1/13, C.1/14, C.1/15, C.1/16, C.1/17, C.1/18, C.1/19, C.1/20, C.1 more/5 and
+# C.1 more/11.
 @pytest.mark.parametrize("case", ALL_REFUSED, ids=[case.name for case in ALL_REFUSED])
 def test_refused(asked: Asked, case: Case):
     answer = sent(asked, case)
@@ -352,6 +354,7 @@ def test_refused(asked: Asked, case: Case):
         assert tuple(error.batch_index for error in answer.record_errors) == case.errors
 
 
+# Rule C.1 more/7.
 @pytest.mark.parametrize("case", TAKEN, ids=[case.name for case in TAKEN])
 def test_taken(asked: Asked, case: Taken):
     answer = sent(asked, case)
@@ -366,6 +369,7 @@ def test_taken(asked: Asked, case: Taken):
     assert tuple(record.timestamp_ms - BASE_MS for record in records) == case.stamps
 
 
+# Rule C.1 more/6.
 def test_one_batch_that_makes_no_sense_spoils_the_request(asked: Asked, kafka: Kafka):
     """Kafka looks for transactional batches in the whole request before it looks at any partition."""
     topics = ProduceRequest.TopicProduceData
@@ -400,8 +404,9 @@ def several(asked: Asked, transactional_id: str | None, acks: int, *batches: tup
     return {entry.name: entry.partition_responses[0].error_code for entry in asked.client.send(request, 9).responses}
 
 
+# Rule C.1/7.
 def test_transactional_batches_of_two_producers_spoil_the_request(asked: Asked):
-    """C.1, row 7; a batch outside of any transaction suffers with them."""
+    """Rule C.1/7; a batch outside of any transaction suffers with them."""
     one, other, plain = (asked.topics[taken.name] for taken in TAKEN[:3])
     mixed = [
         (one, batch(1, producer_id=901, producer_epoch=0, base_sequence=0, is_transactional=True)),
@@ -411,6 +416,7 @@ def test_transactional_batches_of_two_producers_spoil_the_request(asked: Asked):
     assert several(asked, "two", -1, *mixed) == dict.fromkeys((one, other, plain), INVALID_PRODUCER_ID_MAPPING)
 
 
+# Rule C.1 more/4.
 def test_a_transactional_batch_of_nobody_is_a_plain_one(asked: Asked):
     """It has the bit and a transactional id beside it, but no producer id to open a transaction for."""
     topic = asked.topics[TAKEN[0].name]
@@ -420,7 +426,7 @@ def test_a_transactional_batch_of_nobody_is_a_plain_one(asked: Asked):
 
 
 def test_more_replicas_in_sync_than_there_are_cannot_be_asked_for(asked: Asked, kafka: Kafka):
-    """C.1, row 12: min.insync.replicas counts up to the number of replicas there are."""
+    """Rule C.1/12: min.insync.replicas counts up to the number of replicas there are."""
     topic = unique("strict")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1, config={"min.insync.replicas": "2"})])[topic].result(DEADLINE_S)
@@ -431,6 +437,7 @@ def test_more_replicas_in_sync_than_there_are_cannot_be_asked_for(asked: Asked, 
     )
 
 
+# Rule C.1 more/1.
 def test_without_acks_an_error_costs_the_connection(asked: Asked, kafka: Kafka):
     topic = asked.topics[TAKEN[0].name]
     with RawClient(kafka.bootstrap_servers) as client:
@@ -454,8 +461,9 @@ def test_without_acks_an_error_costs_the_connection(asked: Asked, kafka: Kafka):
         assert client.is_closed_by_peer()
 
 
+# Rule C.1/2.
 def test_a_topic_id_nobody_has(asked: Asked):
-    """C.1, row 2."""
+    """Rule C.1/2."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=GOOD)
     answer = asked.client.send(

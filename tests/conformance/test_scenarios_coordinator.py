@@ -1,4 +1,4 @@
-"""Play the scenarios of an implementer's list that the transaction coordinator decides, by single requests.
+"""Play the scenarios of rules L.1 that the transaction coordinator decides, by single requests.
 
 The numbers are the list's. Scenarios 6, 18 and 20 need a restart and are in `test_scenarios_reload`.
 """
@@ -45,6 +45,7 @@ NONE = ErrorCode.NONE
 TIMEOUT_MS = 500
 
 
+# Rule L.1/1
 def test_scenario_01_a_new_id_starts_at_epoch_0_and_the_next_init_bumps_it(session: RawSession):
     """InitProducerId on a new id answers 0 with epoch 0; each further call answers the next epoch."""
     error, first = session.init()
@@ -53,6 +54,7 @@ def test_scenario_01_a_new_id_starts_at_epoch_0_and_the_next_init_bumps_it(sessi
     assert session.init() == (NONE, bumped(first, 2))
 
 
+# Rule L.1/2
 @both_protocols
 def test_scenario_02_init_while_ongoing_aborts_and_answers_51(kafka: Kafka, session: RawSession, protocol: int):
     """InitProducerId while Ongoing answers 51 and aborts under a fencing epoch; the call after that answers epoch + 2.
@@ -70,6 +72,7 @@ def test_scenario_02_init_while_ongoing_aborts_and_answers_51(kafka: Kafka, sess
     values_soon(kafka, topic, [])
 
 
+# Rule L.1/3
 @both_ends
 @pytest.mark.parametrize("version", [1, 3, 4])
 def test_scenario_03_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSession, commit: bool, version: int):
@@ -83,6 +86,7 @@ def test_scenario_03_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSes
     values_soon(kafka, topic, [b"x"] if commit else [])
 
 
+# Rule L.1/4
 @both_ends
 def test_scenario_04_an_end_of_v2_repeated_with_the_old_epoch(kafka: Kafka, session: RawSession, commit: bool):
     """EndTxn 5 answers (P, E+1); the same request again, with E, gets 51 or 0 with (P, E+1), however often."""
@@ -98,6 +102,7 @@ def test_scenario_04_an_end_of_v2_repeated_with_the_old_epoch(kafka: Kafka, sess
     values_soon(kafka, topic, [b"x", b"x"] if commit else [b"x"])
 
 
+# Rule L.1/5
 def test_scenario_05_v2_ends_of_a_transaction_that_never_began(session: RawSession):
     """EndTxn 5 on Empty: commit answers 48; abort answers 0 with a bump, writes no marker and stamps a start time.
 
@@ -113,6 +118,7 @@ def test_scenario_05_v2_ends_of_a_transaction_that_never_began(session: RawSessi
     assert session.end_until_done(bumped(identity), commit=False, version=5) == (NONE, bumped(identity, 2))
 
 
+# Rule L.1/7
 @both_protocols
 @both_ends
 def test_scenario_07_nothing_is_added_while_prepared(kafka: Kafka, session: RawSession, protocol: int, commit: bool):
@@ -125,6 +131,7 @@ def test_scenario_07_nothing_is_added_while_prepared(kafka: Kafka, session: RawS
     assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
+# Rule L.1/19
 @both_protocols
 def test_scenario_19_a_timeout_aborts_no_sooner_than_it_says(kafka: Kafka, session: RawSession, protocol: int):
     """A transaction is aborted after its timeout, at the next scan, and its producer fenced.
@@ -146,6 +153,7 @@ def test_scenario_19_a_timeout_aborts_no_sooner_than_it_says(kafka: Kafka, sessi
     assert session.end(identity, commit=False, version=END[protocol]) == expected
 
 
+# Rule L.1/21
 def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, monkeypatch: pytest.MonkeyPatch):
     """ListTransactions answers 14 as long as one state partition of the broker is loading."""
     if kafka.name != "broker_core":
@@ -169,6 +177,7 @@ def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, mon
         assert session.list() == {"id": (identity.producer_id, "Empty")}
 
 
+# Rule L.1/22
 def test_scenario_22_an_unknown_id_is_described_as_not_found(session: RawSession):
     """DescribeTransactions of an id that nobody has answers 105, and does not make it exist."""
     for _ in range(2):
@@ -177,6 +186,7 @@ def test_scenario_22_an_unknown_id_is_described_as_not_found(session: RawSession
     assert session.describe().error_code == NONE
 
 
+# Rule L.1/23
 def test_scenario_23_a_topic_deleted_in_the_midst_of_a_transaction(kafka: Kafka):
     """The marker of a partition that is gone is skipped: CompleteCommit is reached and the next transaction runs."""
     kept, lost, transactional_id = make_topic(kafka), make_topic(kafka), unique("id")
@@ -196,6 +206,7 @@ def test_scenario_23_a_topic_deleted_in_the_midst_of_a_transaction(kafka: Kafka)
     values_soon(kafka, kept, [b"kept", b"next"])
 
 
+# Rule L.1/24
 @both_protocols
 def test_scenario_24_a_marker_answered_47_leaves_the_transaction_prepared(
     kafka: Kafka, session: RawSession, protocol: int

@@ -1,4 +1,4 @@
-"""Play the scenarios of an implementer's list about offsets committed in a transaction, by single requests."""
+"""Play the scenarios of rules L.1 about offsets committed in a transaction, by single requests."""
 
 import pytest
 
@@ -17,6 +17,7 @@ def wait_until_stable(session: RawSession, group: str, topic: str) -> int:
     return session.committed(group, topic, require_stable=True)[1]
 
 
+# Rule L.1/16
 @both_protocols
 @both_ends
 def test_scenario_16_offsets_are_unstable_until_the_marker(
@@ -38,6 +39,7 @@ def test_scenario_16_offsets_are_unstable_until_the_marker(
     assert wait_until_stable(session, group, topic) == (42 if commit else -1)
 
 
+# Rule L.1/17
 @pytest.mark.parametrize(("plain_first", "expected"), [(True, 5), (False, 9)])
 def test_scenario_17_a_plain_commit_inside_the_transaction(
     kafka: Kafka, session: RawSession, plain_first: bool, expected: int

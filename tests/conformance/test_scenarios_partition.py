@@ -1,4 +1,4 @@
-"""Play the scenarios of an implementer's list that a partition leader decides, by single requests."""
+"""Play the scenarios of rules L.1 that a partition leader decides, by single requests."""
 
 import itertools
 import struct
@@ -50,6 +50,7 @@ def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
         (12, NONE),
     ],
 )
+# Rule L.1/8
 def test_scenario_08_a_batch_without_an_add(kafka: Kafka, session: RawSession, version: int, error: int):
     """The first batch of a partition nobody added: 48 up to Produce 10, 120 in 11; from 12 on the leader adds it."""
     topic = make_topic(kafka)
@@ -63,6 +64,7 @@ def test_scenario_08_a_batch_without_an_add(kafka: Kafka, session: RawSession, v
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
 
 
+# Rule L.1/9
 def test_scenario_09_a_batch_with_an_old_epoch(kafka: Kafka, session: RawSession):
     """Produce with an epoch below the partition's answers 47 in every version.
 
@@ -79,6 +81,7 @@ def test_scenario_09_a_batch_with_an_old_epoch(kafka: Kafka, session: RawSession
     values_soon(kafka, topic, [b"a"])
 
 
+# Rule L.1/10
 def test_scenario_10_the_last_five_batches_sent_again(kafka: Kafka, idempotent: RawSession):
     """A batch sent again gets its original offset, for the last five; the sixth oldest gets 45."""
     topic = make_topic(kafka)
@@ -92,6 +95,7 @@ def test_scenario_10_the_last_five_batches_sent_again(kafka: Kafka, idempotent: 
     assert idempotent.fetch(topic, 0, isolation=UNCOMMITTED).high_watermark == 12
 
 
+# Rule L.1/11
 def test_scenario_11_the_sequence_wraps_to_zero(kafka: Kafka, idempotent: RawSession):
     """After sequence 2^31-1 comes 0, and nothing else."""
     topic = make_topic(kafka)
@@ -102,6 +106,7 @@ def test_scenario_11_the_sequence_wraps_to_zero(kafka: Kafka, idempotent: RawSes
     assert idempotent.produce(topic, plain(identity, 0), version=9) == (NONE, 1)
 
 
+# Rule L.1/12
 @pytest.mark.parametrize("transaction_version", [0, 2])
 def test_scenario_12_a_late_marker_of_an_older_coordinator(kafka: Kafka, session: RawSession, transaction_version: int):
     """A marker under an older coordinator epoch than the partition's answers 52 and writes nothing."""
@@ -123,6 +128,7 @@ def test_scenario_12_a_late_marker_of_an_older_coordinator(kafka: Kafka, session
     assert session.fetch(topic, 0, isolation=COMMITTED).high_watermark == end
 
 
+# Rule L.1/13
 def test_scenario_13_a_reader_of_committed_records_stops_at_an_open_transaction(kafka: Kafka, idempotent: RawSession):
     """With a transaction open from offset o on, read_committed gives nothing at or after o, read_uncommitted all."""
     topic = make_topic(kafka)
@@ -161,6 +167,7 @@ def aborted_entries(folder: Path, topic: str) -> dict[str, list[tuple[int, ...]]
     return found
 
 
+# Rule L.1/14
 def test_scenario_14_an_aborted_transaction_that_spans_segments(durable_kafka: Restartable):
     """The abort is listed in the index of the segment with the marker, its first offset lying in an earlier one."""
     topic = make_topic(durable_kafka, config=ROLLING)
@@ -179,6 +186,7 @@ def test_scenario_14_an_aborted_transaction_that_spans_segments(durable_kafka: R
     assert aborted_entries(durable_kafka.data_folder, topic) == {f"{2:020}": [(0, identity.producer_id, 0, 3, 4)]}
 
 
+# Rule L.1/15
 @pytest.mark.parametrize(("retention_ms", "is_kept"), [(0, False), (DAY_MS, True)])
 def test_scenario_15_a_marker_without_its_data_is_compacted_away(
     durable_kafka: Restartable, retention_ms: int, is_kept: bool

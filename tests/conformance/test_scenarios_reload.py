@@ -1,4 +1,4 @@
-"""Play the scenarios of an implementer's list that show when a broker loads its state, in one restart for all."""
+"""Play the scenarios of rules L.1 that show when a broker loads its state, in one restart for all."""
 
 import time
 from dataclasses import dataclass, field
@@ -141,6 +141,7 @@ def refuse_gap(session: RawSession, silent: Silent) -> int:
     return RawSession(session.client, None).produce(silent.topic, batch, version=9)[0]
 
 
+# Rule L.1/6
 @both_ends
 def test_scenario_06_the_last_epoch_ends_in_a_new_producer_id(reloaded: Reloaded, commit: bool):
     """EndTxn 5 at epoch 32766: the marker has epoch 32767, the answer is (N, 0), and the retry answers (N, 0) again."""
@@ -166,6 +167,7 @@ def test_scenario_06_the_last_epoch_ends_in_a_new_producer_id(reloaded: Reloaded
     assert values_to_end(reloaded.kafka, topic) == [b"x"] * (2 if commit else 1)
 
 
+# Rule L.1/18
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @both_ends
 def test_scenario_18_a_coordinator_restarted_in_prepare_sends_the_markers_again(
@@ -198,6 +200,7 @@ def test_scenario_18_a_coordinator_restarted_in_prepare_sends_the_markers_again(
         (V2, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
     ],
 )
+# Rule L.1/20
 def test_scenario_20_a_partition_forgets_a_silent_producer(reloaded: Reloaded, protocol: int, error: int):
     """When a producer id has expired on a partition, its next batch may have any sequence.
 

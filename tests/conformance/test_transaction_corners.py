@@ -41,6 +41,7 @@ def test_a_marker_finds_a_topic_made_again_by_its_name(kafka: Kafka, session: Ra
     ]
 
 
+# Rule C.7/2.
 def test_the_stable_offset_is_never_below_the_start_of_the_log(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
@@ -78,6 +79,7 @@ def test_a_sequence_used_again_after_a_classic_abort_is_a_repetition(kafka: Kafk
     assert session.fetch(topic, 0, isolation=COMMITTED).high_watermark == 2
 
 
+# Rule E.2/4.
 def test_a_group_deleted_with_offsets_pending_gets_none_of_them(kafka: Kafka, session: RawSession):
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]

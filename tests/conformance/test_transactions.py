@@ -64,6 +64,7 @@ def test_one_producer_alternates_commit_and_abort(kafka: Kafka):
     assert uncommitted == [b"%d" % number for number in range(10)]
 
 
+# Rule D.2/6.
 def test_each_marker_takes_one_offset(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))
@@ -87,6 +88,7 @@ def test_a_transaction_spans_partitions_and_topics(kafka: Kafka):
     wait_until(lambda: sorted(values_to_end(kafka, one, partitions=3)) == [b"0", b"1", b"2"], "all three partitions")
 
 
+# Rule D.1 more/3.
 def test_a_waiting_consumer_is_given_records_when_they_are_committed(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))

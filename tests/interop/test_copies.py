@@ -1,4 +1,4 @@
-"""Consume, transform, produce, while clients come and go: §4.1 of the scenarios with each client."""
+"""Consume, transform, produce, while clients come and go: with each client."""
 
 from tests.interop.copying import SHORT_SESSION_MS, hard_or_clean, make_job, with_or_without_metadata
 from tests.interop.driver import Client

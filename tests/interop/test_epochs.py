@@ -1,4 +1,4 @@
-"""Epochs that are used up: §4.1 of the scenarios with each client, on ids whose journal says that one is left."""
+"""Epochs that are used up: with each client, on ids whose journal says that one is left."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What coordinators and partitions forget after a while: §4.1 of the scenarios on expiry, with each client."""
+"""What coordinators and partitions forget after a while: with each client."""
 
 import pytest
 

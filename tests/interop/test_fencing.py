@@ -1,4 +1,4 @@
-"""One transactional id has one owner: §4.1 of the scenarios on fencing, with each client on both sides."""
+"""One transactional id has one owner: with each client on both sides."""
 
 from collections.abc import Callable
 

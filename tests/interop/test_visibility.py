@@ -1,4 +1,4 @@
-"""Who sees what, and when: §4.1 of the scenarios, as written and read by each client."""
+"""Who sees what, and when: as written and read by each client."""
 
 import time
 from collections import Counter

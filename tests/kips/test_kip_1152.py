@@ -17,6 +17,7 @@ def named(world: World) -> Session:
     return session
 
 
+# Rule F.3/4.
 @pytest.mark.parametrize(
     ("pattern", "listed"),
     [
@@ -40,6 +41,7 @@ def test_the_pattern_narrows_the_other_filters(named: Session):
     assert set(named.list(pattern="orders-.*", states=["Empty"])) == {"orders-1", "orders-2"}
 
 
+# Rule F.3/4.
 @pytest.mark.parametrize("pattern", ["(", "[a", "*a", "a(?=b)", r"(a)\1"])
 def test_a_pattern_that_is_none_is_refused(named: Session, pattern: str):
     """ListTransactions, errors: INVALID_REGULAR_EXPRESSION, by the rules of RE2, which has no look-around."""

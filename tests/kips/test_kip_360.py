@@ -9,12 +9,14 @@ from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
 
 
+# Rule A.5/18.
 def test_a_producer_bumps_its_own_epoch(session: Session):
     """Proposed changes, InitProducerId with the current identity: the same producer id, the next epoch."""
     first = session.init()[1]
     assert session.init(expected=first) == (NONE, bumped(first))
 
 
+# Rule A.5/19.
 def test_a_lost_answer_is_given_again(session: Session):
     """Proposed changes: the same request after a lost answer gets the same epoch, not another bump."""
     first = session.init()[1]
@@ -31,6 +33,7 @@ def test_a_lost_answer_is_not_known_after_a_failover(world: World, session: Sess
     assert session.init(expected=first)[0] == ErrorCode.PRODUCER_FENCED
 
 
+# Rules A.5/20 and C.5 codes/3.
 def test_a_fenced_producer_cannot_come_back(session: Session):
     """Proposed changes: who was fenced by another instance gets an error instead of fencing it in turn."""
     first = session.init()[1]
@@ -40,6 +43,7 @@ def test_a_fenced_producer_cannot_come_back(session: Session):
     assert session.init() == (NONE, bumped(first, 2))
 
 
+# Rule A.5/14.
 def test_a_foreign_producer_id_is_fenced(session: Session):
     """Proposed changes: the id is mapped to another producer id, which the caller does not know of."""
     first = session.init()[1]
@@ -53,6 +57,7 @@ def test_half_an_identity_is_no_request(session: Session):
     assert session.init(expected=Identity(-1, 5))[0] == ErrorCode.INVALID_REQUEST
 
 
+# Rule A.5 more/3.
 def test_an_expired_id_starts_anew(session: Session):
     """Proposed changes: nothing is known of the id any more, so whatever is expected of it is replaced."""
     assert session.init(expected=Identity(77, 5))[1].producer_epoch == 0

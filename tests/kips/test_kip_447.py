@@ -114,6 +114,7 @@ def test_a_member_commits(session: Session, begun: Identity):
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
 
 
+# Rules E.1/15 and E.5/3.
 def test_a_former_generation_is_fenced(session: Session, begun: Identity):
     """Fence zombie: a commit of an older generation is refused with ILLEGAL_GENERATION; nothing is pending."""
     member = Member(session).join()
@@ -122,6 +123,7 @@ def test_a_former_generation_is_fenced(session: Session, begun: Identity):
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, -1)
 
 
+# Rule E.1/14.
 def test_a_member_that_left_is_fenced(session: Session, begun: Identity):
     """Fence zombie: a member the group does not know is refused with UNKNOWN_MEMBER_ID."""
     gone = Member(session).join()
@@ -130,6 +132,7 @@ def test_a_member_that_left_is_fenced(session: Session, begun: Identity):
     assert commit_as(session, begun, gone.member_id, gone.generation) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+# Rule E.1/13.
 def test_a_replaced_static_member_is_fenced(session: Session, begun: Identity):
     """Fence zombie: another member holds the instance id now, so the former gets FENCED_INSTANCE_ID."""
     former = Member(session, "static").join()
@@ -138,11 +141,13 @@ def test_a_replaced_static_member_is_fenced(session: Session, begun: Identity):
     assert refused == ErrorCode.FENCED_INSTANCE_ID
 
 
+# Rule E.1/10.
 def test_a_group_nobody_knows_has_no_generation(session: Session, begun: Identity):
     """Fence zombie: a generation of a group that does not exist is an illegal one."""
     assert commit_as(session, begun, "member", 1) == ErrorCode.ILLEGAL_GENERATION
 
 
+# Rules E.1/12 and E.5/3.
 def test_without_metadata_nothing_is_checked(session: Session, begun: Identity):
     """Compatibility: a producer that does not send the group's metadata commits as before, fenced by its epoch only."""
     Member(session).join()
@@ -156,6 +161,7 @@ def test_older_producers_have_no_metadata_to_send(session: Session, begun: Ident
     assert commit_as(session, begun, "", -1, version=version) == NONE
 
 
+# Rule E.1/20.
 def test_a_rebalance_does_not_stop_the_commit(world: World, session: Session, begun: Identity):
     """Fence zombie: as long as the generation is the current one, a rebalance under way is no reason to refuse."""
     member = Member(session).join()
@@ -166,6 +172,7 @@ def test_a_rebalance_does_not_stop_the_commit(world: World, session: Session, be
     assert commit_as(session, begun, member.member_id, member.generation) == NONE
 
 
+# Rules E.3/1 and E.3/2.
 @both_ends
 def test_unstable_offsets_are_not_told(session: Session, begun: Identity, commit: bool):
     """Offset fetch request: with RequireStable a partition with an open transaction answers UNSTABLE_OFFSET_COMMIT."""
@@ -186,6 +193,7 @@ def test_only_the_partition_in_question_is_unstable(session: Session, begun: Ide
     assert session.committed("another", TOPIC, require_stable=True) == (NONE, 4)
 
 
+# Rule E.3/1.
 def test_before_version_7_nobody_asks_for_stability(session: Session, begun: Identity):
     """Public interfaces, OffsetFetch 7: an older request is answered with the last committed offset."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
@@ -197,6 +205,7 @@ def test_before_version_7_nobody_asks_for_stability(session: Session, begun: Ide
     assert (part.error_code, part.committed_offset) == (NONE, -1)
 
 
+# Rule E.2/8.
 def test_unstable_offsets_stay_unstable_over_a_failover(world: World, session: Session, begun: Identity):
     """Offset fetch request: what is pending is in the log, so a new group coordinator knows it too."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
@@ -217,6 +226,7 @@ def test_a_plain_commit_does_not_make_it_stable(session: Session, begun: Identit
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 9)
 
 
+# Rule E.2/6.
 def test_pending_offsets_do_not_expire(world: World, session: Session):
     """Offset fetch request: offsets that a transaction is about to change outlive their retention, others do not."""
     assert session.commit_plainly(GROUP, TOPIC, 1) == NONE

@@ -41,12 +41,14 @@ def at_level(level: int) -> World:
     return World(settings={FEATURE: str(level)})
 
 
+# Rule J.3/5.
 @pytest.mark.parametrize(("level", "told"), [(0, None), (1, 1), (2, 2)])
 def test_clients_are_told_the_finalized_level(level: int, told: int | None):
     """Feature advertisement: ApiVersions carries the finalized levels, that of level 0 left out."""
     assert finalized(at_level(level).session()) == told
 
 
+# Rule J.3/4.
 def test_clients_are_told_what_is_supported(session: Session):
     """Feature advertisement: the range a broker supports, which clients before version 4 cannot read from 0 on."""
     supported = {one.name: (one.min_version, one.max_version) for one in api_versions(session).supported_features}
@@ -55,6 +57,7 @@ def test_clients_are_told_what_is_supported(session: Session):
     assert api_versions(session, 3).finalized_features_epoch >= 0
 
 
+# Rule J.3/6.
 def test_the_epoch_only_grows():
     """Feature advertisement: the epoch of the finalized features tells newer from older, over restarts too."""
     storage = MemoryStorage()
@@ -69,6 +72,7 @@ def test_the_epoch_only_grows():
     assert len(set(epochs)) >= 4
 
 
+# Rule A.15/1.
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_the_level_decides_how_state_is_written(level: int):
     """Level 0 writes the old value of the state log, level 1 the flexible one; both are read at every level."""
@@ -86,6 +90,7 @@ def test_the_level_decides_how_state_is_written(level: int):
     assert session.end(identity, commit=True, version=4)[0] == NONE
 
 
+# Rules A.10/1, A.10/2 and A.15/4.
 @pytest.mark.parametrize(
     ("level", "version", "error"),
     [
@@ -123,6 +128,7 @@ def test_an_upgrade_waits_for_nobody():
     assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
 
 
+# Rule A.15/6.
 @pytest.mark.parametrize("level", [0, 1])
 def test_a_downgrade_does_not_garble_what_is_under_way(world: World, session: Session, level: int):
     """Downgrade at run time: what transactions V2 have prepared is completed by their rules, a rotation too."""

@@ -51,12 +51,14 @@ def test_a_transactional_producer_is_described_in_and_after_its_transaction(sess
     assert known.producer_epoch == bumped(identity).producer_epoch
 
 
+# Rule F.1/3.
 def test_unknown_partitions_have_no_producers(session: Session):
     """DescribeProducers: errors are the partition's."""
     for topic, partition in (("nowhere", 0), (TOPIC, 9)):
         assert describe_producers(session, topic, partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+# Rule F.1/5.
 def test_every_replica_describes_its_producers():
     """DescribeProducers: the tool may name a broker; each that has the partition's log answers, here all of them."""
     world = World(brokers=2)
@@ -70,6 +72,7 @@ def test_every_replica_describes_its_producers():
 # DescribeTransactions
 
 
+# Rule F.2/6.
 def test_a_transaction_is_described(session: Session):
     """DescribeTransactions: identity, timeout, start, state and partitions.
 
@@ -89,6 +92,7 @@ def test_a_transaction_is_described(session: Session):
     assert {entry.topic: entry.partitions for entry in found.topics} == {TOPIC: [0], OTHER: [1]}
 
 
+# Rules F.2/2 and F.2/4.
 def test_descriptions_go_one_by_one(session: Session):
     """DescribeTransactions: each id has its own error; the unknown do not spoil the known."""
     session.init()
@@ -101,6 +105,7 @@ def test_descriptions_go_one_by_one(session: Session):
     ]
 
 
+# Rule F.2/3.
 def test_only_the_coordinator_describes():
     """DescribeTransactions: another broker answers NOT_COORDINATOR."""
     world = World(brokers=2)
@@ -147,6 +152,7 @@ def test_transactions_are_listed_by_state_and_producer(world: World):
     assert one.list(states=["Ongoing"], producer_ids=[second.producer_id]) == {}
 
 
+# Rule F.3/2.
 def test_unknown_states_are_told(session: Session):
     """ListTransactions: names that are no states come back; with no other filter left nothing is listed."""
     mine = session.init()[1].producer_id
@@ -169,6 +175,7 @@ def test_each_broker_lists_its_own():
 # Recovery
 
 
+# Rules A.13 receiver/6 and F.5/1.
 def test_a_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session):
     """Recovery: the administrator's marker ends the transaction of one partition and frees the last stable offset.
 
@@ -187,6 +194,7 @@ def test_a_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session
     assert [(one.producer_id, one.first_offset) for one in aborted] == [(identity.producer_id, 0)]
 
 
+# Rule F.5/3.
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_client_may_still_end_what_was_aborted_for_it(session: Session, commit: bool):
     """Recovery: the coordinator's own marker comes later, finds nothing open and is written all the same."""
@@ -198,6 +206,7 @@ def test_the_client_may_still_end_what_was_aborted_for_it(session: Session, comm
     assert session.stable() == 3
 
 
+# Rule F.5/2.
 def test_a_late_abort_hits_nothing_newer(session: Session):
     """Recovery: an abort of a transaction that has ended meanwhile is refused, for its epoch is no longer the one."""
     identity = session.init()[1]
@@ -216,6 +225,7 @@ def test_a_marker_for_a_stranger_is_written_all_the_same(session: Session):
     assert (known.producer_epoch, known.coordinator_epoch, known.last_sequence) == (5, 3, -1)
 
 
+# Rules A.13 receiver/5, E.2/3 and F.5/4.
 def test_a_marker_in_a_groups_partition_decides_its_offsets(session: Session):
     """Recovery: in `__consumer_offsets` a marker is replayed by the group coordinator, so pending offsets are freed."""
     identity = session.init()[1]

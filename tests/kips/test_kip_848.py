@@ -161,6 +161,7 @@ def test_commits_and_fetches_carry_the_member_epoch(group: GroupSession):
     assert group.fetch("b", epoch)[0] == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+# Rules E.1/16 and E.1/17.
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_of_a_transaction_carry_the_member_epoch_too(group: GroupSession, session: Session, commit: bool):
     """TxnOffsetCommit API: the generation is the member epoch; a wrong one is ILLEGAL_GENERATION."""

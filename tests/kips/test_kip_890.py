@@ -31,6 +31,7 @@ def markers_of(session: Session) -> list[Any]:
 # Point 1 of the proposal: each transaction has an epoch of its own
 
 
+# Rules A.9/2, A.15/2 and A.15/5.
 @both_ends
 def test_the_end_tells_the_next_epoch(session: Session, commit: bool):
     """Bump the epoch with each transaction: EndTxn answers the identity of the next one.
@@ -44,6 +45,7 @@ def test_the_end_tells_the_next_epoch(session: Session, commit: bool):
     assert [header.producer_epoch for header in markers_of(session)] == [1, 2, 3]
 
 
+# Rules A.8 V1/6, A.15/2 and A.15/5.
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_an_older_end_keeps_the_epoch(session: Session, version: int):
     """Bump the epoch, compatibility: a client below version 5 goes on with its epoch, on the same cluster."""
@@ -55,6 +57,7 @@ def test_an_older_end_keeps_the_epoch(session: Session, version: int):
     assert [header.producer_epoch for header in markers_of(session)] == [0, 0]
 
 
+# Rule C.1/25.
 @both_ends
 def test_a_late_batch_finds_its_transaction_ended(session: Session, commit: bool):
     """Motivation, the delayed message: after the marker its epoch is stale, so it joins no later transaction."""
@@ -67,6 +70,7 @@ def test_a_late_batch_finds_its_transaction_ended(session: Session, commit: bool
         assert late == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+# Rules A.8 V2/4 and J.4/4.
 def test_a_late_end_finds_its_transaction_ended(session: Session):
     """Motivation, the delayed EndTxn: it names an epoch that is over and cannot end the next transaction."""
     identity = session.init()[1]
@@ -78,6 +82,7 @@ def test_a_late_end_finds_its_transaction_ended(session: Session):
     assert session.state() == "Ongoing"
 
 
+# Rules A.8 V2/8, A.8 V2/9, A.8 V2/12 and A.13 completion/4.
 @both_ends
 def test_a_retried_end_is_told_the_same(world: World, session: Session, commit: bool):
     """Bump the epoch, retries: the old epoch asking for the same end is the same request, and no zombie.
@@ -95,6 +100,7 @@ def test_a_retried_end_is_told_the_same(world: World, session: Session, commit: 
         world.reload()
 
 
+# Rules A.8 V2/11 and A.8 V2/13.
 @both_ends
 def test_a_retry_in_the_other_direction_is_refused(session: Session, commit: bool):
     """Bump the epoch, retries: a commit after an abort, or the reverse, is an invalid state and changes nothing."""
@@ -105,6 +111,7 @@ def test_a_retry_in_the_other_direction_is_refused(session: Session, commit: boo
     assert session.describe().producer_epoch == identity.producer_epoch + 1
 
 
+# Rules A.8 V2/6, A.8 V2/7, A.8 V2/11, A.8 V2/12 and A.8 V2/13.
 @pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
 def test_an_abort_of_nothing_bumps_and_a_commit_of_nothing_fails(session: Session, before: str):
     """Bump the epoch: the client may abort without knowing whether a produce arrived; nothing is marked for that."""
@@ -119,6 +126,7 @@ def test_an_abort_of_nothing_bumps_and_a_commit_of_nothing_fails(session: Sessio
     assert len(markers_of(session)) == count
 
 
+# Rules A.8 V2/3 and A.8 V2/4.
 def test_other_identities_end_nothing(session: Session):
     """Bump the epoch, fencing: epochs ahead or far behind and other producer ids are refused."""
     identity = session.init()[1]
@@ -129,6 +137,7 @@ def test_other_identities_end_nothing(session: Session):
     assert session.state() == "Ongoing"
 
 
+# Rules A.9/2, A.9/3 and A.9/5.
 @both_ends
 def test_the_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, commit: bool):
     """Epoch overflow: the marker takes the fencing epoch, the answer a new producer id, its retry the same one."""
@@ -147,6 +156,7 @@ def test_the_last_epoch_ends_in_a_new_producer_id(world: World, session: Session
     assert session.end(fresh, commit=True, version=5) == (NONE, bumped(fresh))
 
 
+# Rule A.9/7.
 def test_a_failover_in_the_midst_of_an_overflow_keeps_the_new_producer_id(world: World, session: Session):
     """Epoch overflow and failover: the new producer id is in the log with the decision (since 4.3)."""
     worn_out = wear_out(world, session)
@@ -160,6 +170,7 @@ def test_a_failover_in_the_midst_of_an_overflow_keeps_the_new_producer_id(world:
     assert (described.producer_id, described.producer_epoch) == fresh
 
 
+# Rule A.10/2.
 def test_the_broker_abort_bumps_once_and_the_producer_survives_it(world: World, session: Session):
     """Bump the epoch, transaction timeout: the abort takes one epoch, and the client's own abort finds it done.
 
@@ -174,6 +185,7 @@ def test_the_broker_abort_bumps_once_and_the_producer_survives_it(world: World, 
     session.write(bumped(identity))
 
 
+# Rule A.10/3.
 @pytest.mark.parametrize("init", [True, False])
 def test_a_fence_at_the_last_epoch_moves_on_to_a_new_producer_id(world: World, session: Session, init: bool):
     """Epoch overflow on a broker's abort: a new producer id at once (KAFKA-20090), where 4.3 hands out 32767."""
@@ -192,6 +204,7 @@ def test_a_fence_at_the_last_epoch_moves_on_to_a_new_producer_id(world: World, s
 # Point 2: the first write adds the partition
 
 
+# Rules C.1/28, C.3 mode/1 and A.15/3.
 def test_the_first_batch_begins_the_transaction(session: Session):
     """Implicit add: from Produce 12 on the leader adds the partition; the client sends no AddPartitionsToTxn."""
     identity = session.init()[1]
@@ -200,6 +213,7 @@ def test_the_first_batch_begins_the_transaction(session: Session):
     assert {entry.topic: entry.partitions for entry in session.describe().topics} == {TOPIC: [0], OTHER: [1]}
 
 
+# Rule C.3 start/2.
 def test_only_the_first_batch_asks_the_coordinator(world: World, session: Session):
     """Implicit add, caching: with the transaction open on the partition no further question is asked."""
     identity = session.init()[1]
@@ -209,6 +223,7 @@ def test_only_the_first_batch_asks_the_coordinator(world: World, session: Sessio
     assert session.produce(TOPIC, batch(identity, 1), version=V2_PRODUCE) == (NONE, 1)
 
 
+# Rules C.3 mode/2, E.1/8, E.5/2 and A.15/3.
 def test_the_first_offset_commit_adds_the_groups_partition(session: Session):
     """Implicit add: from TxnOffsetCommit 5 on the group coordinator adds its partition, without AddOffsetsToTxn."""
     identity = session.init()[1]
@@ -218,6 +233,7 @@ def test_the_first_offset_commit_adds_the_groups_partition(session: Session):
     assert session.committed("group", TOPIC, require_stable=True) == (NONE, 5)
 
 
+# Rule C.3 answer/3.
 def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(world: World, session: Session):
     """Implicit add, race conditions: the broker retries for a moment, then the client is told to, as it is.
 
@@ -248,6 +264,7 @@ def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(world: Wor
     assert connection.take().responses[0].partition_responses[0].error_code == NONE
 
 
+# Rules C.5/1 and C.10/2.
 def test_a_transaction_begins_at_sequence_zero(session: Session):
     """Return an error for a non-zero first sequence: without any state it shows that batches were lost.
 
@@ -261,6 +278,7 @@ def test_a_transaction_begins_at_sequence_zero(session: Session):
     assert session.produce(OTHER, batch(identity, 3), version=CLASSIC_PRODUCE) == (NONE, 0)
 
 
+# Rules C.3 ask/5, C.3 ask/7 and C.3 answer/4.
 def test_a_refused_add_writes_nothing(session: Session):
     """Implicit add, errors: the coordinator's word is the partition's answer, a fence in the word of Produce."""
     identity = session.init()[1]
@@ -273,6 +291,7 @@ def test_a_refused_add_writes_nothing(session: Session):
 # Point 3: the transactions of older clients are verified
 
 
+# Rules C.1/8, C.3 mode/1 and C.3 ask/6.
 @pytest.mark.parametrize(
     ("version", "error"),
     [
@@ -294,6 +313,7 @@ def test_a_batch_outside_its_transaction_is_refused(session: Session, version: i
     session.write(identity, OTHER, version=version)
 
 
+# Rules C.3 mode/2 and E.1/8.
 @pytest.mark.parametrize(
     ("version", "error"),
     [
@@ -309,6 +329,7 @@ def test_offsets_outside_their_transaction_are_refused(session: Session, version
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=version) == NONE
 
 
+# Rules C.3 answer/2 and I.4/1.
 def test_a_verification_that_has_to_wait_is_a_safe_retry(world: World, session: Session):
     """Verify the transaction for older clients: a transaction being ended answers NOT_ENOUGH_REPLICAS.
 
@@ -322,6 +343,7 @@ def test_a_verification_that_has_to_wait_is_a_safe_retry(world: World, session: 
         assert session.produce(OTHER, batch(identity, 0), version=version)[0] == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
+# Rule A.6 verify/7.
 def test_a_late_batch_of_a_classic_producer_opens_no_transaction(session: Session):
     """Motivation, the hanging transaction: a batch that comes after the abort's marker is refused."""
     identity = session.init()[1]
@@ -332,6 +354,7 @@ def test_a_late_batch_of_a_classic_producer_opens_no_transaction(session: Sessio
     assert session.stable() == 2
 
 
+# Rule C.3 mode/4.
 def test_verification_can_be_turned_off():
     """Public interfaces: `transaction.partition.verification.enable` trusts the clients as before."""
     session = World(settings={"transaction.partition.verification.enable": "false"}).session()
@@ -380,6 +403,7 @@ def test_partitions_are_added_and_verified_in_batches(session: Session, version:
     assert added(session, bumped(identity), verify_only=True, version=version) == [ErrorCode.PRODUCER_FENCED] * 2
 
 
+# Rule C.6/3.
 def test_markers_of_v2_must_be_newer(session: Session):
     """Fencing markers: a marker of transactions V2 bears the epoch after its transaction's, or it is too late.
 

@@ -51,6 +51,7 @@ def test_each_init_without_an_id_is_a_new_producer(world: World):
     assert first.producer_id != second.producer_id
 
 
+# Rule C.1/22.
 def test_a_repeated_batch_is_written_once(world: World):
     """Idempotent producer guarantees: a retry is not a second record.
 
@@ -63,6 +64,7 @@ def test_a_repeated_batch_is_written_once(world: World):
     assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 3
 
 
+# Rules C.1/22 and C.4/3.
 def test_up_to_five_requests_may_be_in_flight(world: World):
     """Idempotent producer guarantees; the text allows one request in flight, shipped is a window of five batches."""
     session = world.session(None)
@@ -74,6 +76,7 @@ def test_up_to_five_requests_may_be_in_flight(world: World):
     assert session.produce(TOPIC, plain(identity, 0), version=9)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+# Rule C.1/26.
 def test_a_lost_batch_is_noticed(world: World):
     """Idempotent producer guarantees: a sequence that does not follow is out of order, and nothing is written."""
     session = world.session(None)
@@ -96,6 +99,7 @@ def test_sequences_are_counted_by_partition(world: World):
 # Transactional guarantees, and the data flow in its order
 
 
+# Rules A.4/5 and A.4/6.
 @pytest.mark.parametrize("key_type", COORDINATOR_TYPES.values(), ids=COORDINATOR_TYPES)
 def test_a_coordinator_is_found_by_type(world: World, key_type: int):
     """Data flow 1, FindCoordinatorRequest: the one request finds coordinators of groups and of transactions."""
@@ -117,6 +121,7 @@ def ask_everything(session: Session, identity: Identity) -> set[int]:
     }
 
 
+# Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/7 and F.2/3.
 def test_only_the_coordinator_of_an_id_serves_it():
     """Data flow 1: another broker, and one that has given the id up, sends every request to the coordinator."""
     world = World(brokers=2)
@@ -128,6 +133,7 @@ def test_only_the_coordinator_of_an_id_serves_it():
     assert world.session(broker_id=3 - leader).init() == (NONE, bumped(identity))
 
 
+# Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/1, F.2/3 and F.3/1.
 def test_a_coordinator_that_loads_asks_for_patience(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
     """Data flow 1: until its log is read, a new coordinator answers COORDINATOR_LOAD_IN_PROGRESS."""
 
@@ -162,6 +168,7 @@ def test_a_timeout_has_bounds(session: Session, timeout_ms: int):
     assert session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
+# Rule A.5/22.
 def test_init_recovers_what_the_predecessor_left(session: Session):
     """Data flow 2.1: an open transaction of the id is aborted.
 
@@ -174,6 +181,7 @@ def test_init_recovers_what_the_predecessor_left(session: Session):
     assert (session.stable(), values(session, COMMITTED)) == (2, [])
 
 
+# Rule A.5/15.
 @both_ends
 def test_init_waits_for_a_decided_transaction(world: World, session: Session, commit: bool):
     """Data flow 2.1: what is decided is rolled forward first, and never changed."""
@@ -208,6 +216,7 @@ def test_partitions_are_added_one_request_after_the_other(session: Session):
     assert described == {TOPIC: [0], OTHER: [1]}
 
 
+# Rules C.5 codes/2 and C.5 codes/3.
 def test_strangers_add_nothing(session: Session):
     """Data flow 4.1: an unknown producer id and a wrong epoch are told apart, newer clients by a word of their own."""
     identity = session.init()[1]
@@ -218,6 +227,7 @@ def test_strangers_add_nothing(session: Session):
     assert session.state() == "Empty"
 
 
+# Rules A.6 request/4 and A.6 request/5.
 def test_a_partition_that_is_missing_spoils_the_request(session: Session):
     """Data flow 4.1: all partitions of a request or none."""
     identity = session.init()[1]
@@ -228,6 +238,7 @@ def test_a_partition_that_is_missing_spoils_the_request(session: Session):
     assert session.state() == "Empty"
 
 
+# Rules C.1/1 and G.1/17.
 def test_records_of_a_transaction_need_its_id(world: World, session: Session):
     """Data flow 4.2, ProduceRequest: it names the transactional id, or its transactional batches are not authorised."""
     identity = session.init()[1]
@@ -245,6 +256,7 @@ def test_a_zombie_writes_nothing(session: Session):
     assert session.produce(TOPIC, batch(first, 1), version=11)[0] == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+# Rule A.7/3.
 def test_offsets_become_a_part_of_the_transaction(session: Session):
     """Data flow 4.3, AddOffsetCommitsToTxnRequest: the group's partition of `__consumer_offsets` is added.
 
@@ -255,6 +267,7 @@ def test_offsets_become_a_part_of_the_transaction(session: Session):
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(CONSUMER_OFFSETS_TOPIC, [0])]
 
 
+# Rules E.5/1, E.2/2 and E.2/3.
 @both_ends
 def test_offsets_count_when_the_transaction_does(session: Session, commit: bool):
     """Data flow 4.4, TxnOffsetCommitRequest: offsets are visible after a commit, and gone after an abort.
@@ -270,6 +283,7 @@ def test_offsets_count_when_the_transaction_does(session: Session, commit: bool)
     assert session.committed("group", TOPIC, require_stable=False) == (NONE, 5 if commit else 1)
 
 
+# Rule A.8 after/1.
 @both_ends
 def test_a_verdict_is_kept_before_it_is_carried_out(world: World, session: Session, commit: bool):
     """Data flow 5.1, EndTxnRequest: the decision is logged, the answer goes out, and no failover changes it."""
@@ -285,6 +299,7 @@ def test_a_verdict_is_kept_before_it_is_carried_out(world: World, session: Sessi
     assert session.stable() == 2
 
 
+# Rules B.5/1 and B.5/5.
 @both_ends
 def test_a_marker_says_how_it_ended(world: World, session: Session, commit: bool):
     """Data flow 5.2, WriteTxnMarkerRequest: one control record in each partition, never given to applications.
@@ -313,6 +328,7 @@ def test_a_marker_says_how_it_ended(world: World, session: Session, commit: bool
         assert read_records(data, position, header)[0].key == (b"\0\0\0\1" if commit else b"\0\0\0\0")
 
 
+# Rules A.13 receiver/3, C.6/2 and C.6/4.
 def test_a_marker_only_ends_what_its_epoch_may(session: Session):
     """Data flow 5.2: a marker of an older producer epoch, or of an older coordinator, is refused."""
     identity = bumped(session.init()[1], 3)
@@ -339,6 +355,7 @@ def test_a_complete_transaction_leaves_the_id_ready(session: Session):
 # The reader's side
 
 
+# Rules D.1/2, D.1/3 and D.3/2.
 def test_each_isolation_level_reads_its_own(world: World, session: Session):
     """Transactional guarantees: committed readers see decided records below the last stable offset, others all.
 
@@ -370,6 +387,7 @@ def test_each_isolation_level_reads_its_own(world: World, session: Session):
     assert (values(session, COMMITTED), values(session, UNCOMMITTED)) == ([b"b"], [b"a", b"b"])
 
 
+# Rules D.1/2 and D.1/3.
 def test_the_aborted_are_named_to_committed_readers_only(session: Session):
     """RPC protocol, FetchRequest: aborted transactions with their first offset; null for the uncommitted level."""
     identity = session.init()[1]
@@ -414,6 +432,7 @@ def test_an_unused_id_is_forgotten(session: Session, world: World):
     assert fresh.producer_id != identity.producer_id
 
 
+# Rule C.1/27.
 def test_a_transaction_is_closed_to_other_writes_of_its_producer(world: World, session: Session):
     """Transactional guarantees: no batch of the same producer slips in outside the transaction."""
     identity = session.init()[1]

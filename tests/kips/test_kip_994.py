@@ -18,6 +18,7 @@ def aged(world: World) -> Session:
     return idle
 
 
+# Rule F.3/3.
 @pytest.mark.parametrize(
     ("duration_ms", "listed"),
     [

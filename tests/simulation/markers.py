@@ -3,7 +3,7 @@
 A second marker behind the first, with none of the producer's records between, is legitimate in two cases and no other:
 
 - a coordinator that loaded its state partition, after a restart or a move, found the transaction prepared. It cannot
-  know which markers are written, so it writes all of them again (facts A.13). The watch sees each such load, so that a
+  know which markers are written, so it writes all of them again (rules A.13). The watch sees each such load, so that a
   repetition without one is told of in every world, however disturbed.
 - the old protocol's transactions share an epoch, and a partition can be added to the next one and never written to. Its
   marker then looks like a repetition. That end is an abort unless a late AddPartitionsToTxn has added the partition.
@@ -305,7 +305,7 @@ def _check_offsets(world: "World", scanned: Scanned, txn: str, outcome: Op, one:
 
 
 def _offsets_in(batch: KeptBatch) -> list[tuple[int, int]]:
-    """Return partition and offset of each offset commit in a batch of the offsets topic (facts B.3)."""
+    """Return partition and offset of each offset commit in a batch of the offsets topic (rules B.3)."""
     return [
         (int.from_bytes(record.key[-4:], "big"), int.from_bytes(record.value[2:10], "big"))
         for record in batch.records

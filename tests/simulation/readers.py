@@ -102,7 +102,7 @@ def batches_of(data: bytes) -> Iterator[Any]:
 def visible(
     data: bytes, offset: int, isolation: str, aborted: list[tuple[int, int]]
 ) -> tuple[list[tuple[int, str]], int]:
-    """Return the records a consumer hands on, and where it goes on (facts D.2)."""
+    """Return the records a consumer hands on, and where it goes on (rules D.2)."""
     heapq.heapify(aborted)
     hidden: set[int] = set()
     records: list[tuple[int, str]] = []

@@ -62,7 +62,7 @@ def case(*rights: tuple[Operation, str], answers: tuple[Any, ...], what: str = "
     return listed
 
 
-# Facts G, row by row
+# Rules G.1, row by row
 
 
 @case((DESCRIBE, "id"), answers=(53, 0))

@@ -1,4 +1,4 @@
-"""The Fetch API: records, up to the last stable offset for a reader of committed data (facts D.1).
+"""The Fetch API: records, up to the last stable offset for a reader of committed data (rules D.1).
 
 A fetch that finds less than it asked for waits until a partition moves or its time is up. While it waits it
 holds no data; it reads when it answers, so the aborted list belongs to exactly the bytes that go out.

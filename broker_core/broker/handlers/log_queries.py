@@ -15,7 +15,7 @@ from broker_core.wire import messages as m
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
-# The version that brought each special timestamp (facts D.3).
+# The version that brought each special timestamp (rules D.3).
 _SINCE = {
     _LATEST: 1,
     _EARLIEST: 1,
@@ -143,7 +143,7 @@ def _attempt(
 
 
 def describe_producers(context: RequestContext) -> None:
-    """Show each producer a partition remembers, with its open transaction (KIP-664, facts F.1).
+    """Show each producer a partition remembers, with its open transaction (KIP-664, rules F.1).
 
     Every broker answers and not the leader alone: Kafka asks any replica, and here all brokers share the logs.
     """

@@ -1,7 +1,7 @@
 """The APIs that describe the cluster: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
 
 ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it the
-supported features are left out (facts J.3); the finalized levels are what turns on transactions V2.
+supported features are left out (rules J.3); the finalized levels are what turns on transactions V2.
 """
 
 import re
@@ -24,7 +24,7 @@ _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
 def api_versions(context: RequestContext) -> None:
-    """Answer what is served, and the cluster's feature levels (facts J.3)."""
+    """Answer what is served, and the cluster's feature levels (rules J.3)."""
     body, response = context.body, m.ApiVersionsResponse
     if context.version >= 3 and not (
         _SOFTWARE_NAME.fullmatch(body.client_software_name) and _SOFTWARE_NAME.fullmatch(body.client_software_version)
@@ -188,7 +188,7 @@ def describe_cluster(context: RequestContext) -> None:
 
 
 def find_coordinator(context: RequestContext) -> None:
-    """Name the coordinator of a group or transactional id (facts A.4)."""
+    """Name the coordinator of a group or transactional id (rules A.4)."""
     body, response = context.body, m.FindCoordinatorResponse
     key_type = body.key_type if context.version >= 1 else 0
     keys = body.coordinator_keys if context.version >= 4 else [body.key]

@@ -73,7 +73,7 @@ def commit(context: RequestContext) -> None:
 
 
 def commit_in_transaction(context: RequestContext) -> None:
-    """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; facts E.1)."""
+    """Commit offsets as a part of a transaction (KIP-98, KIP-447, KIP-890; rules E.1)."""
     body = context.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
 
@@ -187,7 +187,7 @@ def _name(context: RequestContext, topic: Any, *, by_id: bool) -> str | None:
 
 
 def fetch(context: RequestContext) -> None:
-    """Fetch committed offsets, of one group or from version 8 on of several (facts E.3)."""
+    """Fetch committed offsets, of one group or from version 8 on of several (rules E.3)."""
     body, response = context.body, m.OffsetFetchResponse
     require_stable = body.require_stable if context.version >= 7 else False
     if context.version >= 8:

@@ -1,4 +1,4 @@
-"""The Produce API: the checks of facts C.1 in their order, with a type for what each stage has found out.
+"""The Produce API: the checks of rules C.1 in their order, with a type for what each stage has found out.
 
 A transactional batch needs the coordinator's word that its partition belongs to the transaction. Before
 Produce 12 the client has added the partition and the leader verifies it (KIP-890 part 1); from 12 on the
@@ -143,7 +143,7 @@ def produce(context: RequestContext) -> None:
 
 
 def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
-    """Find the partition, its log and the one batch that is meant for it (rows 2 to 6, 9 to 11)."""
+    """Find the partition, its log and the one batch that is meant for it (rules C.1/2 to C.1/6 and C.1/9 to C.1/11)."""
     broker, topic_partition = context.broker, None
     try:
         name = sent.topic_entry.name
@@ -189,7 +189,7 @@ def _one_batch(sent: _Sent, version: int) -> bytes:
 
 
 def _check_transaction(context: RequestContext, sent: list[_Sent]) -> list[_Refused] | None:
-    """Refuse all partitions when the transactional data does not belong together (rows 1 and 7)."""
+    """Refuse all partitions when the transactional data does not belong together (rules C.1/1 and C.1/7)."""
     transactional = [each.header for each in sent if each.header is not None and each.header.is_transactional]
     if not transactional:
         return None
@@ -217,7 +217,7 @@ def _all_refused(sent: list[_Sent], code: ErrorCode, message: str) -> list[_Refu
 
 
 def _verify(work: _Work, now_ms: int) -> None:
-    """Ask the coordinator about the partitions not known to be in the transaction (facts C.3), then append."""
+    """Ask the coordinator about the partitions not known to be in the transaction (rules C.3), then append."""
     asking = _guarded(work)
     if not asking:
         _append_all(work, now_ms)

@@ -15,7 +15,7 @@ _FIRST_WITH_TRANSACTION_VERSION = 2
 
 
 def write_markers(context: RequestContext) -> None:
-    """Write each marker to each of its partitions that this broker leads (facts A.13).
+    """Write each marker to each of its partitions that this broker leads (rules A.13).
 
     The answer has markers by producer id alone, so those of one producer are answered as one.
     """

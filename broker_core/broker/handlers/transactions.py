@@ -19,7 +19,7 @@ _FIRST_BATCHED_ADD = 4
 
 
 def _worded(context: RequestContext, code: ErrorCode) -> ErrorCode:
-    """Say a fence in the word the client's version knows (facts C.5)."""
+    """Say a fence in the word the client's version knows (rules C.5)."""
     if code == ErrorCode.PRODUCER_FENCED and context.version < _KNOWS_FENCED[context.request.api.name]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
@@ -118,7 +118,7 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 def _refused(
     context: RequestContext, partitions: Collection[TopicPartition], *, is_from_broker: bool = False
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return the errors that keep the coordinator from being asked; empty if there is none (facts A.6)."""
+    """Return the errors that keep the coordinator from being asked; empty if there is none (rules A.6)."""
     bad = {}
     for topic_partition in partitions:
         # Only a broker may add a partition of an internal topic, such as a group coordinator's; its client was asked.
@@ -151,7 +151,7 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def add_offsets(context: RequestContext) -> None:
-    """Make a group's offsets partition part of the transaction (facts A.7)."""
+    """Make a group's offsets partition part of the transaction (rules A.7)."""
     body = context.body
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
         context, Operation.READ, ResourceType.GROUP, body.group_id
@@ -196,7 +196,7 @@ def end_transaction(context: RequestContext) -> None:
 
 
 def describe_transactions(context: RequestContext) -> None:
-    """Describe the state of transactional ids (KIP-664, facts F.2)."""
+    """Describe the state of transactional ids (KIP-664, rules F.2)."""
     context.answer(
         m.DescribeTransactionsResponse(
             transaction_states=[
@@ -239,7 +239,7 @@ def _described(context: RequestContext, transactional_id: str) -> Any:
 
 
 def list_transactions(context: RequestContext) -> None:
-    """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; facts F.3)."""
+    """List the transactions this broker coordinates (KIP-664, KIP-994, KIP-1152; rules F.3)."""
     body, response = context.body, m.ListTransactionsResponse
     listed = context.broker.transactions.list_transactions(
         states=body.state_filters,

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 CLASSIC_GROUP_TYPE: str = "classic"
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
-# The transaction coordinator knows partitions and leaders only; these words are not in its table (facts A.13).
+# The transaction coordinator knows partitions and leaders only; these words are not in its table (rules A.13).
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )

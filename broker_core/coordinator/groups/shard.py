@@ -33,7 +33,7 @@ from broker_core.types import ProducerIdentity
 
 logger = logging.getLogger(__name__)
 
-# What the log or the verification said, and what a group's client is answered instead (facts E.4).
+# What the log or the verification said, and what a group's client is answered instead (rules E.4).
 APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -48,7 +48,7 @@ APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 
 
 def translate_append_error(code: ErrorCode) -> ErrorCode:
-    """Turn what verification or append answered into what a group's client understands (facts E.4)."""
+    """Turn what verification or append answered into what a group's client understands (rules E.4)."""
     return APPEND_ERRORS.get(code, code)
 
 

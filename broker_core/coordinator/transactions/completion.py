@@ -1,4 +1,4 @@
-"""The completion of prepared transactions: markers out, answers in, completion recorded (facts A.9, A.10, A.13)."""
+"""The completion of prepared transactions: markers out, answers in, completion recorded (rules A.9, A.10, A.13)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -48,7 +48,7 @@ class TransactionCompletion:
         return entry.image.partitions if progress is None else progress.remaining
 
     def abort_ongoing(self, entry: TransactionEntry, now_ms: int) -> None:
-        """Fence the producer and abort what it has open (facts A.10); raises as `TransactionWriter.write`."""
+        """Fence the producer and abort what it has open (rules A.10); raises as `TransactionWriter.write`."""
         assert is_legal(entry.image.state, TransactionState.PREPARE_EPOCH_FENCE), entry.image.state
         image = FENCE.resolve(
             bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
@@ -107,7 +107,7 @@ class TransactionCompletion:
             self._complete(progress.template.transactional_id, now_ms)
 
     def _complete(self, transactional_id: str, now_ms: int) -> None:
-        """Record that every marker is written (facts A.9); a refusal is tried again or given up (A.13)."""
+        """Record that every marker is written (rules A.9, A.13 completion); a refusal is tried again or given up."""
         entry, progress = self._store.find(transactional_id), self._markers.progress(transactional_id)
         assert entry is not None, f"{transactional_id} was forgotten with its markers out"
         assert progress is not None, f"{transactional_id} completes without being pending"

@@ -107,7 +107,7 @@ class TransactionCoordinator:
     # InitProducerId
 
     def init_producer_id(self, request: InitProducerId, now_ms: int) -> ProducerIdResult:
-        """Give out a producer identity (facts A.5); CONCURRENT_TRANSACTIONS while one is still being ended."""
+        """Give out a producer identity (rules A.5); CONCURRENT_TRANSACTIONS while one is still being ended."""
         try:
             refused = self._check_init(request)
             if refused is ErrorCode.NONE:
@@ -163,7 +163,7 @@ class TransactionCoordinator:
         client_transaction_version: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Make the partitions part of the transaction, beginning one if there is none (facts A.6, A.7).
+        """Make the partitions part of the transaction, beginning one if there is none (rules A.6, A.7).
 
         `client_transaction_version` is 2 when a partition leader or group coordinator adds for a client
         of transactions V2, else 0.
@@ -195,7 +195,7 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Say for each partition whether it is part of the transaction (facts A.6, VerifyOnly)."""
+        """Say for each partition whether it is part of the transaction (rules A.6 verify)."""
         try:
             image = self._known(transactional_id).image
         except KafkaError as error:
@@ -217,7 +217,7 @@ class TransactionCoordinator:
         client_transaction_version: int,
         now_ms: int,
     ) -> ProducerIdResult:
-        """End the transaction (facts A.8); the markers go out afterwards.
+        """End the transaction (rules A.8); the markers go out afterwards.
 
         `client_transaction_version` 2 is the path of EndTxn 5 and later, whatever the cluster's level, and
         its answer without error carries the identity to go on with.
@@ -246,7 +246,7 @@ class TransactionCoordinator:
     # DescribeTransactions, ListTransactions
 
     def describe(self, transactional_id: str) -> DescribedTransaction | ErrorCode:
-        """Describe one transactional id (facts F.2)."""
+        """Describe one transactional id (rules F.2)."""
         try:
             entry = self._known(transactional_id, absent=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         except KafkaError as error:
@@ -270,7 +270,7 @@ class TransactionCoordinator:
         pattern: str | None,
         now_ms: int,
     ) -> TransactionList:
-        """List the transactional ids led here (facts F.3); `duration_ms` -1 and `pattern` None keep all."""
+        """List the transactional ids led here (rules F.3); `duration_ms` -1 and `pattern` None keep all."""
         if any(led.loading for led in self._store.led().values()):
             return TransactionList(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         try:
@@ -291,7 +291,7 @@ class TransactionCoordinator:
         return self._completion.take()
 
     def marker_answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
-        """Take the answers of all or some partitions of an order (facts A.13).
+        """Take the answers of all or some partitions of an order (rules A.13).
 
         A lost connection counts as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; what
         may be tried again comes back from `take_markers` once `advance` has passed the backoff.
@@ -305,7 +305,7 @@ class TransactionCoordinator:
     # Jobs
 
     def advance(self, now_ms: int) -> None:
-        """Do what is due: retry markers, abort timed-out transactions, expire unused ids (facts A.11)."""
+        """Do what is due: retry markers, abort timed-out transactions, expire unused ids (rules A.11)."""
         self._completion.retry_due(now_ms)
         if self._scans.abort_scan_is_due(now_ms):
             self._abort_timed_out(now_ms)

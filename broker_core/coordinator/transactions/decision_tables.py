@@ -1,4 +1,4 @@
-"""The decision tables of the transaction coordinator (facts A.5 to A.10).
+"""The decision tables of the transaction coordinator (rules A.5 to A.10).
 
 Each table gives for every stored state and every fact of a request one verdict: the error to answer, and
 where it is none, the state to go to, the image to record and the identity to answer. The order in which Kafka
@@ -68,7 +68,7 @@ def _refuse(error: ErrorCode) -> TransitionVerdict:
     return TransitionVerdict(error)
 
 
-# A.5 rows 4 to 9: what can be said of an InitProducerId without looking at any state.
+# Rules A.5/4 to A.5/9: what can be said of an InitProducerId without looking at any state.
 INIT_REQUEST: Final = Table[ErrorCode | None](
     "InitProducerId request",
     {
@@ -109,7 +109,7 @@ INIT_REQUEST: Final = Table[ErrorCode | None](
             _E.INVALID_TRANSACTION_TIMEOUT,
         ),
         Row(
-            "A.5/10 two-phase",
+            "A.5/9 two-phase",
             {
                 "half_expectation": _NO,
                 "form": (IdForm.NAMED,),
@@ -119,7 +119,7 @@ INIT_REQUEST: Final = Table[ErrorCode | None](
             None,
         ),
         Row(
-            "A.5/10",
+            "A.5/9 fits",
             {
                 "half_expectation": _NO,
                 "form": (IdForm.NAMED,),
@@ -142,12 +142,12 @@ def _grant(image: Image) -> TransitionVerdict:
 def _init(
     rule: str, exhausted: bool, expected: tuple[Expectation, ...], verdict: TransitionVerdict
 ) -> Row[TransitionVerdict]:
-    """Write a row of A.5 about an id with nothing going on."""
+    """Write a row of rules A.5 about an id with nothing going on."""
     when = {"pending": _NO, "state": IDLE, "exhausted": (exhausted,), "expectation": expected}
     return Row(rule, when, verdict)
 
 
-# A.5 rows 13 to 22: the stored state against what the caller believes to hold (KIP-360).
+# Rules A.5/13 to A.5/22: the stored state against what the caller believes to hold (KIP-360).
 INIT: Final = Table[TransitionVerdict](
     "InitProducerId",
     {"state": _STATES, "pending": _FLAG, "exhausted": _FLAG, "expectation": tuple(Expectation)},
@@ -180,7 +180,7 @@ INIT: Final = Table[TransitionVerdict](
     impossible=[{"exhausted": _YES, "expectation": (Expectation.FRESH,)}],
 )
 
-# A.6, adding partitions; AddOffsetsToTxn (A.7) goes through it too.
+# Rules A.6: adding partitions; AddOffsetsToTxn (rules A.7) goes through it too.
 ADD: Final = Table[TransitionVerdict](
     "AddPartitionsToTxn",
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "all_in": _FLAG},
@@ -203,7 +203,7 @@ ADD: Final = Table[TransitionVerdict](
     ],
 )
 
-# A.6, verifying one partition; whether a transition is pending is deliberately not asked.
+# Rules A.6 verify: verifying one partition; whether a transition is pending is deliberately not asked.
 VERIFY: Final = Table[ErrorCode](
     "AddPartitionsToTxn verify",
     {"state": _STATES, "claim": tuple(Claim), "is_in": _FLAG},
@@ -224,11 +224,11 @@ VERIFY: Final = Table[ErrorCode](
 def _end_v1(
     rule: str, state: TransactionState, commit: tuple[bool, ...], verdict: TransitionVerdict
 ) -> Row[TransitionVerdict]:
-    """Write a row of A.8 (V1) about a request with the stored identity."""
+    """Write a row of rules A.8 V1 about a request with the stored identity."""
     return Row(rule, {"pending": _NO, "claim": _MINE, "state": (state,), "commit": commit}, verdict)
 
 
-# A.8, the path of EndTxn up to version 4.
+# Rules A.8 V1: the path of EndTxn up to version 4.
 END_V1: Final = Table[TransitionVerdict](
     "EndTxn V1",
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
@@ -254,7 +254,7 @@ END_V1: Final = Table[TransitionVerdict](
 _RETRY: Final = (Claim.PREVIOUS, Claim.OVERFLOW)
 _REPEATED_ANSWER: Final = TransitionVerdict(_E.NONE, answer=AnsweredIdentity.STORED)
 
-# A.8, the epoch-accept table of V2: which claims get past the fence in which state.
+# Rules A.8 epochs: which claims get past the fence in which state.
 V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
     _S.EMPTY: frozenset(_MINE),
     _S.ONGOING: frozenset(_MINE),
@@ -268,13 +268,13 @@ V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
 def _end_v2(
     rule: str, state: TransactionState, claims: tuple[Claim, ...], commit: tuple[bool, ...], verdict: TransitionVerdict
 ) -> Row[TransitionVerdict]:
-    """Write a row of A.8 (V2) about a claim that the epoch-accept table lets through."""
+    """Write a row of rules A.8 V2 about a claim that the epoch-accept table lets through."""
     assert V2_ACCEPTED[state].issuperset(claims), f"{rule}: {claims} never get here"
     return Row(rule, {"pending": _NO, "state": (state,), "claim": claims, "commit": commit}, verdict)
 
 
 def _fenced_v2(state: TransactionState) -> Row[TransitionVerdict]:
-    """Write the row of A.8 (V2) that refuses what the epoch-accept table does not list."""
+    """Write the row of rules A.8 V2 that refuses what the epoch-accept table does not list."""
     fenced = frozenset(Claim) - V2_ACCEPTED[state] - {Claim.FOREIGN}
     when = {"pending": _NO, "state": (state,), "claim": fenced}
     return Row(f"A.8 V2/4 {state.label}", when, _refuse(_E.PRODUCER_FENCED))
@@ -284,7 +284,7 @@ def _bumping(next_state: TransactionState) -> TransitionVerdict:
     return TransitionVerdict(_E.NONE, next_state, Image.PREPARE_BUMPED, AnsweredIdentity.NEXT)
 
 
-# A.8, the path of EndTxn from version 5 on (KIP-890): each end moves the epoch on.
+# Rules A.8 V2: the path of EndTxn from version 5 on (KIP-890): each end moves the epoch on.
 END_V2: Final = Table[TransitionVerdict](
     "EndTxn V2",
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
@@ -310,35 +310,35 @@ END_V2: Final = Table[TransitionVerdict](
     ],
 )
 
-# A.9, how the end of a transaction moves on: to the next epoch, or to a new producer id.
+# Rules A.9: how the end of a transaction moves on: to the next epoch, or to a new producer id.
 BUMP: Final = Table[Image](
     "epoch bump on end",
     {"exhausted": _FLAG},
     [
-        Row("A.9 normal", {"exhausted": _NO}, Image.PREPARE_BUMPED),
-        Row("A.9 overflow", {"exhausted": _YES}, Image.PREPARE_OVERFLOWED),
+        Row("A.9/1 normal", {"exhausted": _NO}, Image.PREPARE_BUMPED),
+        Row("A.9/1 overflow", {"exhausted": _YES}, Image.PREPARE_OVERFLOWED),
     ],
 )
 
-# A.10, how the broker itself ends a transaction. A bump that overflows rotates as trunk does (KAFKA-20090):
+# Rules A.10: how the broker itself ends a transaction. A bump that overflows rotates as trunk does (KAFKA-20090):
 # the releases before it leave the fencing epoch as the id's own, and would tell it to a retrying client.
 FENCE: Final = Table[Image](
     "abort by the broker",
     {"bumps": _FLAG, "exhausted": _FLAG},
     [
-        Row("A.10 V1", {"bumps": _NO}, Image.FENCE),
-        Row("A.10 V2", {"bumps": _YES, "exhausted": _NO}, Image.FENCE_BUMPED),
-        Row("A.10 V2 exhausted", {"bumps": _YES, "exhausted": _YES}, Image.FENCE_OVERFLOWED),
+        Row("A.10/1", {"bumps": _NO}, Image.FENCE),
+        Row("A.10/2", {"bumps": _YES, "exhausted": _NO}, Image.FENCE_BUMPED),
+        Row("A.10/3", {"bumps": _YES, "exhausted": _YES}, Image.FENCE_OVERFLOWED),
     ],
 )
 
-# A.9, last step: what a transaction becomes when its last marker is written.
+# Rule A.9/4: what a transaction becomes when its last marker is written.
 COMPLETE: Final = Table[TransitionVerdict](
     "completion",
     {"state": tuple(sorted(PREPARED)), "rotates": _FLAG},
     [
         Row(
-            f"A.9 complete {state.label} {image.name}",
+            f"A.9/4 {state.label} {image.name}",
             {"state": (state,), "rotates": (image is Image.COMPLETE_ROTATED,)},
             TransitionVerdict(_E.NONE, complete, image),
         )

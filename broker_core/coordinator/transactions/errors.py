@@ -1,4 +1,4 @@
-"""What the errors met on the way mean for a transaction (facts A.3, A.13)."""
+"""What the errors met on the way mean for a transaction (rules A.3, A.13)."""
 
 from enum import Enum, auto
 from typing import Final
@@ -7,7 +7,7 @@ from broker_core.errors import ErrorCode
 
 _E = ErrorCode
 
-# A.3: what a client is answered when the state log refused the record; any other error is answered as it is.
+# Rules A.3: what a client is answered when the state log refused the record; any other error is answered as it is.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -29,7 +29,7 @@ class MarkerAction(Enum):
     ILLEGAL = auto()
 
 
-# A.13, sender: an answer that is not here is ILLEGAL. A lost connection counts as NETWORK_EXCEPTION.
+# Rules A.13 sender: an answer that is not here is ILLEGAL. A lost connection counts as NETWORK_EXCEPTION.
 MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.NONE: MarkerAction.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAction.DONE,
@@ -45,8 +45,8 @@ MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.TRANSACTION_COORDINATOR_FENCED: MarkerAction.CANCEL,
 }
 
-# A.13, when the record that completes the transaction is refused (errors as A.3 maps them). CANCEL leaves
-# the transaction prepared: its new coordinator, or the next load here, sends the markers once more.
+# Rules A.13 completion: when the record that completes the transaction is refused (errors as rules A.3 map them).
+# CANCEL leaves the transaction prepared: its new coordinator, or the next load here, sends the markers once more.
 COMPLETION_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.COORDINATOR_NOT_AVAILABLE: MarkerAction.RETRY,
     _E.NOT_COORDINATOR: MarkerAction.CANCEL,

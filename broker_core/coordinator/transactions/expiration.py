@@ -1,4 +1,4 @@
-"""The times at which transactions time out and unused ids expire, and when to look for them (facts A.11)."""
+"""The times at which transactions time out and unused ids expire, and when to look for them (rules A.11)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""The filters of ListTransactions (facts F.3)."""
+"""The filters of ListTransactions (rules F.3)."""
 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple

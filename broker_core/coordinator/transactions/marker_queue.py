@@ -1,4 +1,4 @@
-"""The queue of the markers that end transactions, until each partition has answered (facts A.13, sender).
+"""The queue of the markers that end transactions, until each partition has answered (rules A.13 sender).
 
 A transaction in here is pending: it is prepared, its markers are out, and every request for it has
 to come again. It leaves when its completion is recorded, or when its coordinator gives up on it.

@@ -1,4 +1,4 @@
-"""The records of `__transaction_state` (facts B.1): one key, two versions of value.
+"""The records of `__transaction_state` (rules B.1): one key, two versions of value.
 
 Version 1 is the flexible one and the only one with a place for the producer ids before and after a
 rotation and for the client's transaction version. Version 0 is written at transaction.version 0, but never
@@ -61,7 +61,7 @@ class TransactionImage:
 
     @property
     def rotates(self) -> bool:
-        """Say whether completing moves on to a new producer id (facts A.9)."""
+        """Say whether completing moves on to a new producer id (rules A.9)."""
         return self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID
 
     @property

@@ -1,4 +1,4 @@
-"""The steps between the states of a transaction that are legal, and groups of states (facts A.2).
+"""The steps between the states of a transaction that are legal, and groups of states (rules A.2).
 
 The numbers are what `__transaction_state` holds, the labels what DescribeTransactions and ListTransactions say.
 """

@@ -97,7 +97,7 @@ class TransactionStore:
     def record(self, partition: int, drafts: Mapping[str, TransactionDraft | None], now_ms: int) -> None:
         """Append a record for each id (None is a tombstone) and replay it.
 
-        Raises `KafkaError` with what a client is answered (facts A.3); nothing has changed then.
+        Raises `KafkaError` with what a client is answered (rules A.3); nothing has changed then.
         """
         led = self._led[partition]
         records = [self._to_record(transactional_id, draft) for transactional_id, draft in drafts.items()]

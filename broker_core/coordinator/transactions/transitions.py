@@ -1,4 +1,4 @@
-"""The record of each verdict, and the steps that no record may take (facts A.3, A.5, A.9, A.10)."""
+"""The record of each verdict, and the steps that no record may take (rules A.3, A.5, A.9, A.10)."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -192,7 +192,7 @@ def build(image: Image, change: Change) -> TransactionDraft:
 
 
 def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
-    """Return what a transactional id that was not used yet counts as (facts A.1)."""
+    """Return what a transactional id that was not used yet counts as (rules A.1)."""
     return TransactionImage(producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms)
 
 
@@ -218,7 +218,7 @@ _ONGOING = frozenset({TransactionState.ONGOING})
 _COMPLETE = IDLE - _EMPTY
 _ANY = _EMPTY | _ONGOING | PREPARED | _COMPLETE
 
-# What must hold of a step, by the state it leads to (facts A.3, the checks on completing a transition).
+# What must hold of a step, by the state it leads to (rules A.3, the checks on completing a transition).
 STEP_RULES: Final[tuple[_Rule, ...]] = (
     ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
     ("epoch moves on", _ANY, _epoch_moves_on),

@@ -51,6 +51,7 @@ def give_back(world: MovesWorld, topic_partition: TopicPartition, owner: int) ->
 # What clients see
 
 
+# Rules C.1/11 and D.3 errors/5.
 @protocols
 def test_without_a_leader_every_request_is_refused(protocol: int) -> None:
     world = open_world(protocol)
@@ -65,6 +66,7 @@ def test_without_a_leader_every_request_is_refused(protocol: int) -> None:
         assert world.described_end(P0, broker) == (E.NOT_LEADER_OR_FOLLOWER, -1)
 
 
+# Rules A.4/4, C.3 ask/1 and C.3 answer/1.
 @protocols
 def test_without_a_transaction_coordinator_none_is_found_and_none_answers(protocol: int) -> None:
     world = open_world(protocol)
@@ -81,6 +83,7 @@ def test_without_a_transaction_coordinator_none_is_found_and_none_answers(protoc
     assert world.produce(P0)[0] is E.NONE, "the partition knows that the transaction is open"
 
 
+# Rules A.4/4 and E.1/7.
 def test_without_a_group_coordinator_none_is_found_and_none_answers() -> None:
     world = open_world(V2)
     assert world.commit_offset(3) is E.NONE
@@ -91,6 +94,7 @@ def test_without_a_group_coordinator_none_is_found_and_none_answers() -> None:
         assert world.committed(broker)[0] is E.NOT_COORDINATOR
 
 
+# Rule E.1/8.
 def test_offsets_in_a_transaction_wait_for_its_coordinator() -> None:
     world = open_world(V2)
     take_away(world, world.state_partition)
@@ -109,6 +113,7 @@ def test_a_fetch_that_waits_is_answered_when_the_leader_goes() -> None:
 # What goes on meanwhile, and afterwards
 
 
+# Rules A.13 sender/7 and H.1/7.
 @protocols
 @ends
 def test_markers_wait_for_a_partition_without_a_leader(protocol: int, commit: bool) -> None:

@@ -121,7 +121,7 @@ def empty_offsets(log: PartitionLog) -> list[int]:
 
 
 def consume(log: PartitionLog, start: int | None = None, max_bytes: int = 300) -> list[Record]:
-    """Return what a read_committed consumer shows, by the algorithm of facts D.2, always at the stable offset's end."""
+    """Return what a read_committed consumer shows, by the algorithm of rules D.2, always at the stable offset's end."""
     found: list[Record] = []
     offset = log.log_start_offset if start is None else start
     while offset < log.last_stable_offset:

@@ -1,4 +1,4 @@
-"""The record of a group's completed generation in `__consumer_offsets` as Kafka does (facts B.3)."""
+"""The record of a group's completed generation in `__consumer_offsets` as Kafka does (rules B.3)."""
 
 from typing import Final, NamedTuple
 

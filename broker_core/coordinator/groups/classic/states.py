@@ -56,6 +56,7 @@ class JoinAction(Enum):
 
 
 # (state, is the leader, brings other metadata than before)
+# Rules E.6/1 and E.6/2.
 REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
     (_EMPTY, False, False): JoinAction.UNKNOWN_MEMBER,
     (_EMPTY, False, True): JoinAction.UNKNOWN_MEMBER,
@@ -82,6 +83,7 @@ REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
 }
 
 # A known instance comes back without its member id (KIP-345); (state, the group would choose another protocol).
+# Rule E.6/3.
 STATIC_RETURN: Final[Mapping[tuple[GroupState, bool], JoinAction]] = {
     (_PREPARING, False): JoinAction.AWAIT,
     (_PREPARING, True): JoinAction.AWAIT,
@@ -94,6 +96,7 @@ STATIC_RETURN: Final[Mapping[tuple[GroupState, bool], JoinAction]] = {
     (_DEAD, True): JoinAction.NOT_AVAILABLE,
 }
 
+# Rule E.6/5.
 HEARTBEAT: Final[Mapping[GroupState, ErrorCode]] = {
     _EMPTY: ErrorCode.UNKNOWN_MEMBER_ID,
     _PREPARING: ErrorCode.REBALANCE_IN_PROGRESS,
@@ -113,6 +116,7 @@ class SyncAction(Enum):
     NOT_AVAILABLE = "refuse: look for the coordinator again"
 
 
+# Rule E.6/4.
 SYNC: Final[Mapping[GroupState, SyncAction]] = {
     _EMPTY: SyncAction.UNKNOWN_MEMBER,
     _PREPARING: SyncAction.REBALANCE_IN_PROGRESS,
@@ -122,6 +126,7 @@ SYNC: Final[Mapping[GroupState, SyncAction]] = {
 }
 
 # Whether the departure of a member starts a rebalance (True) or may complete the one under way (False).
+# Rule E.6/11.
 DEPARTURE_REBALANCES: Final[Mapping[GroupState, bool]] = {
     _STABLE: True,
     _COMPLETING: True,
@@ -133,6 +138,7 @@ DEPARTURE_REBALANCES: Final[Mapping[GroupState, bool]] = {
 # (state, transactional), once the caller's identity and generation are found right. A consumer between join and sync
 # has just seen the new generation: its commit speaks of partitions that it may have lost. One made in a
 # transaction is fenced by the producer's epoch and the generation alone (KIP-447).
+# Rule E.6/6.
 COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_EMPTY, False): ErrorCode.NONE,
     (_EMPTY, True): ErrorCode.NONE,
@@ -148,6 +154,7 @@ COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
 
 # (state, transactional), for a caller that names neither member nor generation: with members in the group only they
 # may commit, but transactional clients before KIP-447 could not say who they are.
+# Rule E.6/7.
 ANONYMOUS_COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_EMPTY, False): ErrorCode.NONE,
     (_EMPTY, True): ErrorCode.NONE,
@@ -171,6 +178,7 @@ class ExpiryBasis(Enum):
 
 
 # (state, kind of group): a group that never had members is "simple" and forgets by commit alone.
+# Rules E.6 offsets.
 EXPIRY_BASIS: Final[Mapping[tuple[GroupState, str], ExpiryBasis]] = {
     **{(state, "simple"): ExpiryBasis.LAST_COMMIT for state in GroupState},
     **{(state, kind): ExpiryBasis.NEVER for state in GroupState for kind in ("consumer", "other")},
@@ -180,6 +188,7 @@ EXPIRY_BASIS: Final[Mapping[tuple[GroupState, str], ExpiryBasis]] = {
     (_STABLE, "consumer"): ExpiryBasis.LAST_COMMIT,
 }
 
+# Rule E.6/8.
 DELETE_GROUP: Final[Mapping[GroupState, ErrorCode]] = {
     _EMPTY: ErrorCode.NONE,
     _PREPARING: ErrorCode.NON_EMPTY_GROUP,
@@ -189,6 +198,7 @@ DELETE_GROUP: Final[Mapping[GroupState, ErrorCode]] = {
 }
 
 # (state, the members are consumers): consumers are asked topic by topic, others must be gone.
+# Rules E.6/9 and E.6/10.
 DELETE_OFFSETS: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_EMPTY, False): ErrorCode.NONE,
     (_EMPTY, True): ErrorCode.NONE,

@@ -83,6 +83,7 @@ def epoch_fit(received: int, current: int, previous: int) -> EpochFit:
 
 # (fit, the member owns nothing that it is not assigned, and says so). A member that takes a lost answer for an old
 # epoch may go on only if it cannot be reading what another was given.
+# Rules E.7 heartbeat.
 HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
     (EpochFit.JOINING, False): ErrorCode.NONE,
     (EpochFit.JOINING, True): ErrorCode.NONE,
@@ -121,6 +122,7 @@ class CommitFit(Enum):
 
 
 # The epoch is checked for each partition since KIP-1251: a commit on its way while the epoch rises is not lost.
+# Rules E.7 commit.
 COMMIT: Final[Table[ErrorCode]] = Table(
     "who may commit",
     {
@@ -202,6 +204,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
     ),
 )
 
+# Rules E.7 fetch.
 FETCH: Final[Table[ErrorCode]] = Table(
     "who may fetch committed offsets",
     {"names_member": _BOTH, "is_member": _BOTH, "epoch_is_current": _BOTH},
@@ -219,6 +222,7 @@ FETCH: Final[Table[ErrorCode]] = Table(
     impossible=({"is_member": (False,), "epoch_is_current": (True,)},),
 )
 
+# Rule E.7 protocol/3.
 DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
     ConsumerGroupState.EMPTY: ErrorCode.NONE,
     ConsumerGroupState.ASSIGNING: ErrorCode.NON_EMPTY_GROUP,
@@ -227,6 +231,7 @@ DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
 }
 
 # Whether a member of the classic protocol may have the group: its id is free when there are no members.
+# Rules E.7 protocol/1 and E.7 protocol/2.
 CLASSIC_JOIN: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
     ConsumerGroupState.EMPTY: ErrorCode.NONE,
     ConsumerGroupState.ASSIGNING: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

@@ -1,6 +1,6 @@
 """Commits, fetches and deletions of offsets.
 
-OffsetCommit and TxnOffsetCommit go through their checks in order (facts E.1). A transaction is not verified here: the
+OffsetCommit and TxnOffsetCommit go through their checks in order (rules E.1). A transaction is not verified here: the
 broker has done so before.
 """
 
@@ -34,7 +34,7 @@ _UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def commit_error(group: ClassicGroup | None, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-    """Judge whether the caller may commit to the classic group (facts E.1 rows 9 to 15)."""
+    """Judge whether the caller may commit to the classic group (rules E.1/9 to E.1/15)."""
     is_transactional = isinstance(request, TxnOffsetCommit)
     if group is None:
         knows_epochs = isinstance(request, OffsetCommit) and request.knows_member_epochs
@@ -115,7 +115,7 @@ class OffsetCommits:
         return verdicts | dict.fromkeys(accepted, error)
 
     def _commit_error(self, shard: OffsetShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-        """Judge by the rules of the group's own protocol (facts E.1 rows 9 to 17)."""
+        """Judge by the rules of the group's own protocol (rules E.1/9 to E.1/17)."""
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
             return commit_error(shard.groups.get(request.group_id), request)

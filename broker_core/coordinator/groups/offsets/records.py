@@ -1,4 +1,4 @@
-"""The records of committed offsets in `__consumer_offsets` byte for byte as Kafka does (facts B.3)."""
+"""The records of committed offsets in `__consumer_offsets` byte for byte as Kafka does (rules B.3)."""
 
 from typing import Final, NamedTuple
 

@@ -175,6 +175,7 @@ def protocol_of(level: int) -> set[str]:
     return {"V2" if level == 2 else "V1"}
 
 
+# Rules I.1/1 and I.1/3.
 @changes
 def test_a_change_at_any_point_loses_and_doubles_nothing_and_is_noticed(
     level: int,

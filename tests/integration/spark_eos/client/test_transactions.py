@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.embedded import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions
@@ -120,6 +121,7 @@ def test_prepared_in_one_place_and_committed_from_another(either: World) -> None
     assert read_values(either.address, topic) == [["a", "b", "c"], ["d"]]
 
 
+# Rule I.2/5.
 def test_a_repeated_commit_gets_the_same_answer(either: World) -> None:
     identity = either.prepare(make_topic(either.task), ["a"])
     first = end_txn(either.driver, identity, commit=True)
@@ -161,6 +163,7 @@ def test_many_are_ended_at_once(either: World) -> None:
     assert sorted(read_values(either.address, topic)[0]) == [str(number) for number in range(8)]
 
 
+# Rule I.2/4.
 def test_tv2_goes_on_with_the_bumped_epoch_and_no_init(tv2: World) -> None:
     topic = make_topic(tv2.task)
     identity = tv2.begin()
@@ -184,6 +187,7 @@ def test_tv1_keeps_the_epoch_and_goes_on_with_init(tv1: World) -> None:
     assert wait_until(lambda: read_values(tv1.address, topic) == [["a", "b"]], "both are visible")
 
 
+# Rule I.2/4.
 def test_tv1_goes_on_in_one_producer_with_the_same_epoch(tv1: World) -> None:
     topic = make_topic(tv1.task)
     identity = tv1.begin()
@@ -196,6 +200,7 @@ def test_tv1_goes_on_in_one_producer_with_the_same_epoch(tv1: World) -> None:
     assert wait_until(lambda: read_values(tv1.address, topic) == [["a", "b", "c"]], "all are visible")
 
 
+# Rule I.1/3.
 def test_the_newest_protocol_may_be_left_alone(tv2: World) -> None:
     """A transaction begun with the older protocol ends with it, whatever the cluster could do."""
     topic = make_topic(tv2.task)
@@ -207,6 +212,7 @@ def test_the_newest_protocol_may_be_left_alone(tv2: World) -> None:
     assert read_values(tv2.address, topic) == [["a"]]
 
 
+# Rule I.2/1.
 def test_a_zombie_is_refused_by_leader_and_coordinator(either: World) -> None:
     topic = make_topic(either.task)
     old = either.prepare(topic, ["old"])
@@ -290,6 +296,25 @@ def test_offsets_become_visible_with_the_commit(either: World) -> None:
     found = fetch_offsets(either.driver, group, [where])
     assert (found[where].offset, found[where].metadata) == (17, "batch 4")
     assert fetch_offsets(either.driver, group, None) == found
+
+
+# Rule I.2/3.
+@pytest.mark.parametrize(
+    ("level", "expected"), [(1, {"AddOffsetsToTxn": 4, "TxnOffsetCommit": 4}), (2, {"TxnOffsetCommit": 5})]
+)
+def test_offsets_are_added_by_the_client_or_by_their_group(level: int, expected: dict[str, int]) -> None:
+    with EmbeddedBroker(transaction_version=level) as kafka, opened(kafka.bootstrap_servers, level) as world:
+        identity = world.begin()
+        txn_offset_commit(
+            world.task, identity, "group", {TopicPartition(make_topic(world.task), 0): OffsetAndMetadata(1)}
+        )
+        seen = {
+            each.api: each.version for each in kafka.requests() if each.api in ("AddOffsetsToTxn", "TxnOffsetCommit")
+        }
+        assert seen.keys() == expected.keys()
+        assert all(seen[api] <= expected[api] for api in seen)
+        assert (seen["TxnOffsetCommit"] == 5) == (level == 2)
+        assert end_txn(world.driver, identity, commit=False).error_code == 0
 
 
 def test_aborted_offsets_never_were(either: World) -> None:

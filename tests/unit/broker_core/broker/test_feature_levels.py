@@ -1,4 +1,4 @@
-"""The feature level changes under running transactions, and clients of both generations share a broker (facts A.15).
+"""The feature level changes under running transactions, and clients of both generations share a broker (rules A.15).
 
 The broker believes the versions of a client's requests whatever the level; the level decides what clients are told,
 which version the state records have, and how the broker aborts on its own account.
@@ -81,6 +81,7 @@ def test_a_transaction_prepared_when_the_level_changes_completes_as_it_was_prepa
     ends_well(world, commit=True, aborted=0 if commit else 1)
 
 
+# Rules A.15/4 and A.15/8.
 @protocols
 @changes
 def test_the_level_of_the_moment_decides_how_a_timeout_aborts(protocol: int, level: int, later: int) -> None:

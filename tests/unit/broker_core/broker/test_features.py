@@ -46,6 +46,7 @@ def test_an_upgrade_is_seen_by_clients_under_a_higher_epoch(client):
     assert new_epoch > epoch
 
 
+# Rule J.3/5.
 def test_level_zero_is_left_out_of_the_finalized_features(client):
     assert update(client, ("transaction.version", 0, UNSAFE)).error_code == 0
     assert finalized(client)[0] == {}

@@ -100,6 +100,7 @@ def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
     assert [init_producer(DirectClient(again), f"id-{n}").error_code for n in range(20)] == [0] * 20
 
 
+# Rule C.1 more/8.
 def test_a_partition_named_twice_is_verified_twice(client):
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     batch = transactional(init_producer(client))
@@ -179,6 +180,7 @@ def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monke
     assert log.log_end_offset == 0
 
 
+# Rules C.4/2 and C.1/29.
 def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
@@ -294,6 +296,7 @@ def test_an_unknown_topic_is_told_before_bad_records(client, data):
     assert produced(client, data).error_code == ErrorCode.INVALID_RECORD
 
 
+# Rule C.1/9.
 @pytest.mark.parametrize("acks", [-2, 2, 7])
 def test_acks_that_mean_nothing(client, acks):
     assert produced(client, records(1), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
@@ -306,11 +309,13 @@ def test_a_codec_that_does_not_exist(client):
     assert produced(client, bytes(batch)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
+# Rule D.1 more/4.
 def test_an_isolation_level_that_does_not_exist(client):
     request, version = fetch(0, isolation=7)
     assert client.ask(request, version).error_code == ErrorCode.INVALID_REQUEST
 
 
+# Rule C.1/5.
 def test_two_batches_for_one_partition_are_refused_whole(client):
     assert produced(client, records(1) + records(1)).error_code == ErrorCode.INVALID_RECORD
     assert fetched(client, 0).high_watermark == 0
@@ -378,6 +383,7 @@ def test_what_came_whole_before_the_damage_is_handled(client):
     assert fetched(DirectClient(client.cluster), 0).high_watermark == 2
 
 
+# Rule C.1/10.
 def test_nobody_writes_to_internal_topics(client):
     client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     form = m.ProduceRequest.TopicProduceData

@@ -118,6 +118,7 @@ places = st.builds(
 )
 
 
+# Rule A.12/12.
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):

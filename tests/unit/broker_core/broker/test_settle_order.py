@@ -84,6 +84,7 @@ def state_of_transaction(client):
     return client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states[0]
 
 
+# Rules A.13 completion/6 and A.13 completion/7.
 @pytest.mark.parametrize("survivor", [TRANSACTION_STATE_TOPIC, TOPIC.topic], ids=["state log", "data log"])
 @pytest.mark.parametrize("kept_syncs", range(SYNCS_OF_A_COMMIT))
 def test_a_transaction_said_to_be_complete_has_its_markers_whatever_a_loss_of_power_keeps(

@@ -40,70 +40,71 @@ DAY_MS = 86_400_000
 # (what, settings, batch, verdict)
 PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
     ("magic 1", {}, edited(16, b"\1"), ErrorCode.INVALID_RECORD),
-    ("row 13: base offset", {}, batch(2, base_offset=1), ErrorCode.INVALID_RECORD),
-    ("row 14: too large", {"max.message.bytes": "80"}, batch(9), ErrorCode.MESSAGE_TOO_LARGE),
-    ("row 14 before 15", {"max.message.bytes": "50"}, edited(70, b"\0\0"), ErrorCode.MESSAGE_TOO_LARGE),
-    ("row 15: nothing", {}, b"", ErrorCode.CORRUPT_MESSAGE),
-    ("row 15: half a header", {}, batch(2)[:60], ErrorCode.CORRUPT_MESSAGE),
-    ("row 15: half a batch", {}, batch(2)[:-1], ErrorCode.CORRUPT_MESSAGE),
-    ("row 15: a flipped bit", {}, edited(70, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
-    ("row 15: a length below a header", {}, edited(8, b"\0\0\0\1"), ErrorCode.CORRUPT_MESSAGE),
+    ("C.1/13: base offset", {}, batch(2, base_offset=1), ErrorCode.INVALID_RECORD),
+    ("C.1/14: too large", {"max.message.bytes": "80"}, batch(9), ErrorCode.MESSAGE_TOO_LARGE),
+    ("C.1/14 before C.1/15", {"max.message.bytes": "50"}, edited(70, b"\0\0"), ErrorCode.MESSAGE_TOO_LARGE),
+    ("C.1/15: nothing", {}, b"", ErrorCode.CORRUPT_MESSAGE),
+    ("C.1/15: half a header", {}, batch(2)[:60], ErrorCode.CORRUPT_MESSAGE),
+    ("C.1/15: half a batch", {}, batch(2)[:-1], ErrorCode.CORRUPT_MESSAGE),
+    ("C.1/15: a flipped bit", {}, edited(70, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
+    ("C.1/15: a length below a header", {}, edited(8, b"\0\0\0\1"), ErrorCode.CORRUPT_MESSAGE),
     ("two batches", {}, batch(1) + batch(1), ErrorCode.INVALID_RECORD),
     (
-        "row 16: control",
+        "C.1/16: control",
         {},
         batch(1, is_control=True, producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True),
         ErrorCode.INVALID_RECORD,
     ),
-    ("row 16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
-    ("row 17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
-    ("row 18: the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
+    ("C.1/16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
+    ("C.1/17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
+    ("C.1/18: the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     (
-        "row 18: the past",
+        "C.1/18: the past",
         {"message.timestamp.before.max.ms": "1000"},
         batch(1, timestamp_ms=NOW_MS - 1001),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "row 18: the future, after the first",
+        "C.1/18: the future, after the first",
         {},
         batch_at(NOW_MS, NOW_MS + 3_600_001, NOW_MS),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "row 18: the past, after the first",
+        "C.1/18: the past, after the first",
         {"message.timestamp.before.max.ms": "1000"},
         batch_at(NOW_MS, NOW_MS - 1001, NOW_MS),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "row 18: stamped by the client, in the future",
+        "C.1/18: stamped by the client, in the future",
         {},
         batch(1, timestamp_ms=NOW_MS + 3_600_001, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "row 18: stamped by the client, without a stamp",
+        "C.1/18: stamped by the client, without a stamp",
         {},
         batch(1, timestamp_ms=-1, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "row 18: stamped by the client, not by the broker",
+        "C.1/18: stamped by the client, not by the broker",
         {"message.timestamp.type": "LogAppendTime"},
         batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "row 19: too large once unpacked",
+        "C.1/19: too large once unpacked",
         {"max.message.bytes": "300", "compression.type": "uncompressed"},
         batch(1, value=bytes(500), compression=Compression.GZIP),
         ErrorCode.MESSAGE_TOO_LARGE,
     ),
-    ("row 20: no segment holds it", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
+    ("C.1/20: no segment holds it", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
 ]
 
 
+# Rule C.1/5.
 @pytest.mark.parametrize(("settings", "data", "code"), [row[1:] for row in PIPELINE], ids=[row[0] for row in PIPELINE])
 def test_what_validation_refuses(settings: dict[str, str], data: bytes, code: ErrorCode) -> None:
     log = open_log(settings=settings)
@@ -113,6 +114,7 @@ def test_what_validation_refuses(settings: dict[str, str], data: bytes, code: Er
     assert log.size_bytes == 0
 
 
+# Rule C.1/16.
 def test_counts_that_do_not_span_the_offsets() -> None:
     log = open_log()
     for count in (0, -1, 1, 3):
@@ -147,6 +149,7 @@ def append_raw(log: PartitionLog, data: bytes, **options: Any) -> Any:
     return log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0, **options)
 
 
+# Rules C.1/17 and C.1/18.
 def test_guilty_records_are_named() -> None:
     log = open_log(settings={"cleanup.policy": "compact"})
     data = build_batch([NewRecord(b"k", b"", (), NOW_MS), NewRecord(None, b"", (), NOW_MS)])
@@ -167,6 +170,7 @@ def test_guilty_records_are_named() -> None:
     assert [index for index, _ in error.record_errors] == [0, 1, 2]
 
 
+# Rule C.1 more/10.
 def test_no_more_guilty_records_are_looked_for_than_anybody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []
     judge = validation._Limits.judge
@@ -191,6 +195,7 @@ def folded(codec: Compression, count: int, section: bytes) -> bytes:
     return sealed(data)
 
 
+# Rule C.1 more/9.
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
 def test_more_records_than_a_plain_batch_holds_are_refused_folded(
     codec: Compression, monkeypatch: pytest.MonkeyPatch
@@ -204,6 +209,7 @@ def test_more_records_than_a_plain_batch_holds_are_refused_folded(
     refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, folded(codec, most, b"\1")))
 
 
+# Rule C.1 more/9.
 def test_more_than_a_hundred_times_the_size_is_not_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "_LEAST_LIMIT_BYTES", 1000)
     log = open_log(settings={"max.message.bytes": "2000"})
@@ -216,6 +222,7 @@ def test_more_than_a_hundred_times_the_size_is_not_unfolded(monkeypatch: pytest.
     assert "unfold to more than the limit of 200000 bytes; send smaller batches" in error.message
 
 
+# Rule C.1 more/11.
 def test_a_broken_record_is_not_among_the_guilty_ones() -> None:
     """Kafka names records that may be left out; a record that breaks the batch is none of those."""
     error = refused(
@@ -226,6 +233,7 @@ def test_a_broken_record_is_not_among_the_guilty_ones() -> None:
     assert "record 1" in error.message
 
 
+# Rule B.4/4.
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("lie", [NOW_MS - 5, NOW_MS + 5, NOW_MS + 10**9])
 def test_the_largest_timestamp_is_that_of_the_records(codec: Compression, lie: int) -> None:
@@ -281,6 +289,7 @@ def test_the_callers_bytes_stay_as_they_are() -> None:
     assert data == batch(2)
 
 
+# Rule B.4/3.
 def test_log_append_time() -> None:
     log = open_log(settings={"message.timestamp.type": "LogAppendTime"})
     result = log.append_as_leader(batch(2, timestamp_ms=NOW_MS + DAY_MS), now_ms=NOW_MS + 7, leader_epoch=0)
@@ -313,6 +322,7 @@ def test_compression_changes_only_when_the_topic_says_so(sent: Compression, want
     assert log.producers()[0].last_sequence == 7
 
 
+# Rules C.1/22, C.2/1 and C.4/3.
 def test_duplicates_get_the_first_answer() -> None:
     log = open_log()
     sent = [
@@ -334,6 +344,7 @@ def test_duplicates_get_the_first_answer() -> None:
     assert log.log_end_offset == 12
 
 
+# Rule C.4/1.
 def test_half_of_a_remembered_batch_is_no_duplicate() -> None:
     log = open_log()
     produce(log, 1, 0, 2, transactional=False)
@@ -341,6 +352,7 @@ def test_half_of_a_remembered_batch_is_no_duplicate() -> None:
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 1, 1, transactional=False))
 
 
+# Rules C.2/2, C.2/3 and C.5/7.
 def test_sequences_wrap() -> None:
     log = open_log()
     produce(log, 1, 2**31 - 2, 3, transactional=False)
@@ -353,6 +365,7 @@ def test_sequences_wrap() -> None:
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(other, 1, 2, transactional=False))
 
 
+# Rules C.4/1 and C.5/10.
 def test_a_coordinators_sequence_is_not_checked_but_its_epoch_is() -> None:
     log = open_log()
     fields = {"producer_id": 1, "base_sequence": 0, "is_transactional": True}
@@ -371,6 +384,7 @@ def test_a_coordinators_sequence_is_not_checked_but_its_epoch_is() -> None:
 TXN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
 
 
+# Rules C.1/24 and C.3 guard/1.
 def test_an_unverified_transaction_is_refused() -> None:
     log = open_log()
     for guard in (None, SENTINEL):
@@ -381,11 +395,13 @@ def test_an_unverified_transaction_is_refused() -> None:
     refused(ErrorCode.INVALID_TXN_STATE, lambda: append_raw(log, batch(1, **TXN), transaction_guard=guard))
 
 
+# Rule C.3 mode/4.
 def test_without_verification_any_transaction_may_begin() -> None:
     log = open_log(verification_enabled=False)
     assert append_raw(log, batch(1, **TXN)).base_offset == 0
 
 
+# Rules C.3 start/2, C.3 guard/1 and C.3 guard/3.
 def test_the_guard_is_kept_until_the_first_batch() -> None:
     log = open_log()
     guard = log.start_verification(1, 0, 0, False)
@@ -401,6 +417,7 @@ def test_the_guard_is_kept_until_the_first_batch() -> None:
     )
 
 
+# Rule C.3 guard/4.
 def test_a_marker_takes_the_guard_away() -> None:
     """Close the race of KIP-890: verified, aborted by the coordinator, then the batch arrives late."""
     log = open_log()
@@ -410,6 +427,7 @@ def test_a_marker_takes_the_guard_away() -> None:
     assert log.open_transactions() == []
 
 
+# Rule C.3 guard/4.
 def test_a_late_marker_spares_the_next_transaction_of_version_2() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=4, bumps_epoch=True)
@@ -419,6 +437,7 @@ def test_a_late_marker_spares_the_next_transaction_of_version_2() -> None:
     assert [opened.first_offset for opened in log.open_transactions()] == [2]
 
 
+# Rule C.1/23.
 def test_a_marker_of_a_later_epoch_takes_even_that_guard() -> None:
     log = open_log()
     guard = log.start_verification(1, 5, 0, True)
@@ -429,12 +448,14 @@ def test_a_marker_of_a_later_epoch_takes_even_that_guard() -> None:
     )
 
 
+# Rule C.3 start/1.
 def test_verification_of_a_fenced_epoch_is_refused() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=5)
     refused(ErrorCode.INVALID_PRODUCER_EPOCH, lambda: log.start_verification(1, 4, 0, False))
 
 
+# Rules C.3 start/3 and C.5/2.
 def test_verification_remembers_the_lowest_sequence() -> None:
     log = open_log()
     guard = log.start_verification(1, 0, 3, False)
@@ -447,6 +468,7 @@ def test_verification_remembers_the_lowest_sequence() -> None:
     append_raw(log, batch(1, **(TXN | {"base_sequence": 3})))
 
 
+# Rule C.3 start/4.
 def test_a_higher_epoch_replaces_the_verified_sequence() -> None:
     log = open_log()
     guard = log.start_verification(1, 0, 0, False)
@@ -454,6 +476,7 @@ def test_a_higher_epoch_replaces_the_verified_sequence() -> None:
     append_raw(log, batch(1, **(TXN | {"producer_epoch": 1, "base_sequence": 9})), transaction_guard=guard)
 
 
+# Rule C.3 guard/5.
 def test_verifications_expire() -> None:
     log = open_log()
     guard = log.start_verification(1, 0, 0, False)
@@ -464,6 +487,7 @@ def test_verifications_expire() -> None:
     assert log.start_verification(1, 0, 0, False) != guard
 
 
+# Rule C.1/27.
 def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
     log = open_log()
     produce(log, 1, 0)
@@ -471,6 +495,7 @@ def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
     assert log.log_end_offset == 1
 
 
+# Rules C.6/6 and C.7/3.
 def test_a_new_epoch_goes_on_in_the_old_transaction() -> None:
     """Keep the old first offset: the marker that must come will decide both epochs' data."""
     log = open_log()
@@ -481,6 +506,7 @@ def test_a_new_epoch_goes_on_in_the_old_transaction() -> None:
     assert [tuple(entry) for entry in log.aborted_transactions()] == [(1, 0, 2, 3)]
 
 
+# Rule C.6/7.
 def test_a_marker_without_data_leaves_no_trace_in_the_index() -> None:
     log = open_log()
     assert end(log, 9, commit=False, epoch=3, coordinator_epoch=2).base_offset == 0
@@ -494,6 +520,7 @@ def test_a_marker_without_data_leaves_no_trace_in_the_index() -> None:
     )
 
 
+# Rules C.2/1, C.6/5, C.5/9 and C.1/25.
 def test_a_marker_with_the_next_epoch_resets_sequences() -> None:
     log = open_log()
     produce(log, 1, 0, 5, epoch=0)
@@ -511,6 +538,7 @@ def test_a_marker_with_the_same_epoch_continues_sequences() -> None:
     assert produce(log, 1, 5).base_offset == 6
 
 
+# Rules C.6/3 and C.6/7.
 def test_a_repeated_marker_is_appended_again() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=0)
@@ -519,6 +547,7 @@ def test_a_repeated_marker_is_appended_again() -> None:
     assert len(log.aborted_transactions()) == 1
 
 
+# Rules C.1/25, C.5 codes/1, C.6/2 and C.6/4.
 def test_zombie_coordinators_and_producers_are_fenced() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=3)
@@ -529,6 +558,7 @@ def test_zombie_coordinators_and_producers_are_fenced() -> None:
     assert log.log_end_offset == 2
 
 
+# Rules C.10/1, C.10/2 and C.5/3.
 def test_producers_expire_by_the_time_of_their_records() -> None:
     log = open_log()
     produce(log, 1, 0, transactional=False, timestamp_ms=NOW_MS - 5000)
@@ -539,6 +569,7 @@ def test_producers_expire_by_the_time_of_their_records() -> None:
     assert produce(log, 1, 4711, transactional=False).base_offset == 2
 
 
+# Rule C.7/4.
 def test_late_transactions() -> None:
     log = open_log()
     assert not log.has_late_transaction(NOW_MS + DAY_MS, 900_000)
@@ -557,22 +588,26 @@ def rolled(settings: dict[str, str], batches: list[bytes]) -> list[int]:
     return [int(name[:20]) for name in storage.list_folder("topic-0") if name.endswith(".log")]
 
 
+# Rule C.1/21.
 def test_segments_roll_by_size() -> None:
     size = len(batch(1))
     assert rolled({"segment.bytes": str(2 * size)}, [batch(1)] * 5) == [0, 2, 4]
 
 
+# Rule C.1/21.
 def test_segments_roll_by_the_age_of_their_records() -> None:
     times = [NOW_MS, NOW_MS + 100, NOW_MS + 101, NOW_MS + 50, NOW_MS + 202]
     batches = [batch(1, timestamp_ms=time) for time in times]
     assert rolled({"segment.ms": "100"}, batches) == [0, 2, 4]
 
 
+# Rule C.1/21.
 def test_segments_roll_when_an_index_is_full() -> None:
     settings = {"segment.index.bytes": "24", "index.interval.bytes": "0"}
     assert rolled(settings, [batch(1)] * 6) == [0, 2, 4]
 
 
+# Rules C.1/21 and C.9/4.
 def test_a_roll_writes_a_snapshot() -> None:
     storage = MemoryStorage()
     log = open_log(storage, {"segment.bytes": "150"})
@@ -583,6 +618,7 @@ def test_a_roll_writes_a_snapshot() -> None:
     assert [name for name in names if name.endswith(".snapshot")] == [f"{offset:020d}.snapshot" for offset in (2, 4)]
 
 
+# Rule C.1/11.
 def test_a_failed_write_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     log = open_log(storage)

@@ -1,4 +1,4 @@
-"""Prove what compaction keeps of keys and tombstones, and when and where it works (facts C.12)."""
+"""Prove what compaction keeps of keys and tombstones, and when and where it works (rules C.12)."""
 
 import pytest
 
@@ -26,6 +26,7 @@ from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 # Keys.
 
 
+# Rule C.12/3.
 def test_the_newest_record_of_each_key_stays_where_it_is() -> None:
     storage, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
@@ -49,6 +50,7 @@ def test_the_newest_record_of_each_key_stays_where_it_is() -> None:
     assert batches(reopened(storage)) == batches(log)
 
 
+# Rule C.12/1.
 def test_the_active_segment_is_never_cleaned() -> None:
     _, log = world()
     write(log, [(b"a", b"1")])
@@ -107,6 +109,7 @@ def test_a_batch_is_written_again_with_its_codec_and_stamps(codec: Compression, 
 # Which range is cleaned, and when.
 
 
+# Rule C.12/1.
 def test_undecided_data_is_not_cleaned() -> None:
     _, log = world()
     write(log, [(b"a", b"1")])
@@ -125,6 +128,7 @@ def test_undecided_data_is_not_cleaned() -> None:
     assert empty_offsets(log) == [1]
 
 
+# Rule C.12/1.
 def test_young_records_are_not_cleaned() -> None:
     _, log = world({"min.compaction.lag.ms": "100"})
     for timestamp_ms in (NOW_MS, NOW_MS + 50, NOW_MS + 90):

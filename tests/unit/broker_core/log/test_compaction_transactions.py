@@ -1,4 +1,4 @@
-"""Prove what compaction does to transactions and producers: facts C.12 row by row, and the scenarios of 4.9."""
+"""Prove what compaction does to transactions and producers: rules C.12 row by row."""
 
 import pytest
 
@@ -27,6 +27,7 @@ from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 # Transactions.
 
 
+# Rules C.12/2 and C.12/7.
 def test_aborted_data_goes_and_takes_no_key_with_it() -> None:
     storage, log = world()
     write(log, [(b"a", b"kept"), (b"b", b"old")])
@@ -43,6 +44,7 @@ def test_aborted_data_goes_and_takes_no_key_with_it() -> None:
     assert [entry.last_offset for entry in reopened(storage).aborted_transactions()] == [4]
 
 
+# Rules C.12/2 and C.12/3.
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_transaction_over_several_segments(commit: bool) -> None:
     _, log = world({"segment.bytes": "200"})
@@ -82,6 +84,7 @@ def test_aborted_data_whose_marker_is_not_cleaned_yet() -> None:
     assert again.last_stable_offset == again.log_end_offset
 
 
+# Rules C.12/4, C.12/5 and C.12/7.
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_marker_goes_after_its_data_and_its_horizon(commit: bool) -> None:
     _, log = world()
@@ -102,6 +105,7 @@ def test_a_marker_goes_after_its_data_and_its_horizon(commit: bool) -> None:
     assert log.aborted_transactions() == []
 
 
+# Rule C.12/4.
 def test_a_marker_stays_as_long_as_data_is_in_front_of_it() -> None:
     _, log = world()
     transact(log, 1, 0, b"a", b"b")
@@ -130,6 +134,7 @@ def test_keys_that_look_like_a_markers() -> None:
 # Producers.
 
 
+# Rule C.12/6.
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_last_batch_of_a_producer_stays_without_its_records(commit: bool) -> None:
     storage, log = world()
@@ -173,6 +178,7 @@ def test_an_empty_batch_goes_when_its_producer_goes_on_or_is_forgotten() -> None
     assert empty_offsets(log) == []
 
 
+# Rule C.12/6.
 def test_the_marker_of_a_producer_that_has_only_that_stays() -> None:
     storage, log = world()
     transact(log, 1, 0, b"a", commit=None)
@@ -195,6 +201,7 @@ def test_the_marker_of_a_producer_that_has_only_that_stays() -> None:
     assert marker_offsets(log) == []
 
 
+# Rules C.12/8 and C.12/9.
 def test_the_last_batch_of_the_range_stays_for_readers_to_get_past() -> None:
     _, log = world({"cleanup.policy": "delete"})
     write(log, [(b"a", b"1")])
@@ -233,6 +240,7 @@ def test_no_replay_begins_where_a_transaction_was_open_whose_marker_is_gone() ->
     assert again.last_stable_offset == again.log_end_offset
 
 
+# Rule C.12/8.
 def test_an_empty_control_batch_is_read_over_and_then_dropped() -> None:
     """Kafka leaves such a batch for a producer that had only a marker; here one comes from a log it wrote."""
     storage, log = world()

@@ -14,7 +14,7 @@ from broker_core.log.transaction_index import AbortedEntry, TransactionIndex, co
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import AbortedTransaction
 
-# facts C.9 and C.8
+# rules C.9 and C.8
 SNAPSHOT = bytes.fromhex(
     "0001c00efe5f000000010000000000000fa0000500000009000000000000006d000000090000018bcfe56800000000030000000000000064"
 )
@@ -22,9 +22,18 @@ ENTRY = ProducerStateEntry(4000, 5, 3, 1_700_000_000_000, 100, (BatchMetadata(9,
 ABORTED = bytes.fromhex("00000000000000000fa0000000000000006400000000000000780000000000000079")
 
 
+# Rule C.9/1.
 def test_snapshot_bytes() -> None:
     assert encode_snapshot([ENTRY]) == SNAPSHOT
     assert decode_snapshot(SNAPSHOT) == [ENTRY]
+
+
+# Rule C.9/3.
+def test_snapshot_of_a_producer_without_data() -> None:
+    empty = bytes.fromhex("ffffffffffffffffffffffff00000000")
+    data = encode_snapshot([ProducerStateEntry(4000, 5, 3, 1_700_000_000_000)])
+    assert data[20:36] == empty
+    assert decode_snapshot(data) == [ProducerStateEntry(4000, 5, 3, 1_700_000_000_000)]
 
 
 def test_snapshot_of_nobody() -> None:
@@ -52,6 +61,7 @@ entries = st.builds(
 )
 
 
+# Rule C.9/2.
 @given(st.lists(entries, max_size=4))
 def test_a_snapshot_keeps_the_newest_batch(producers: list[ProducerStateEntry]) -> None:
     assert decode_snapshot(encode_snapshot(producers)) == [entry.newest_only() for entry in producers]
@@ -92,6 +102,7 @@ def test_snapshot_files_are_found_by_their_names() -> None:
     again.delete(99)
 
 
+# Rule C.8/1.
 def test_aborted_entry_bytes() -> None:
     assert AbortedEntry(4000, 100, 120, 121).pack() == ABORTED
     assert unpack_entries(ABORTED + ABORTED[:5]) == [AbortedEntry(4000, 100, 120, 121)]
@@ -106,6 +117,7 @@ def transaction_index(storage: MemoryStorage, *aborted: tuple[int, int, int, int
     return index
 
 
+# Rule C.8/2.
 def test_the_transaction_index_file_appears_with_its_first_entry() -> None:
     storage = MemoryStorage()
     index = transaction_index(storage)
@@ -116,6 +128,7 @@ def test_the_transaction_index_file_appears_with_its_first_entry() -> None:
     assert dict(storage.files()) == {"t.txnindex": ABORTED}
 
 
+# Rule C.8/4.
 def test_the_transaction_index_is_cut_by_marker_offset() -> None:
     storage = MemoryStorage()
     index = transaction_index(storage, (1, 0, 10, 11), (2, 5, 20, 21), (3, 25, 30, 31))
@@ -129,12 +142,14 @@ def test_the_transaction_index_is_cut_by_marker_offset() -> None:
     assert again.entries == index.entries
 
 
+# Rule C.8/3.
 def test_marker_offsets_must_grow() -> None:
     index = transaction_index(MemoryStorage(), (1, 0, 10, 11))
     with pytest.raises(AssertionError):
         index.append(AbortedEntry(2, 0, 10, 11))
 
 
+# Rule C.8/3.
 def test_a_half_entry_is_cut_off() -> None:
     storage = MemoryStorage()
     storage.open("t.txnindex").append(ABORTED + ABORTED[:33])
@@ -144,6 +159,7 @@ def test_a_half_entry_is_cut_off() -> None:
     assert len(index.entries) == 1
 
 
+# Rule C.8/5.
 def test_a_marker_before_the_segment_is_damage() -> None:
     storage = MemoryStorage()
     storage.open("t.txnindex").append(ABORTED)
@@ -151,6 +167,7 @@ def test_a_marker_before_the_segment_is_damage() -> None:
         TransactionIndex(storage, "t.txnindex", 121).load()
 
 
+# Rule C.8/6.
 def test_collecting_stops_where_everything_later_began_later() -> None:
     storage = MemoryStorage()
     first = transaction_index(storage, (1, 0, 10, 5), (2, 5, 20, 21))
@@ -161,6 +178,7 @@ def test_collecting_stops_where_everything_later_began_later() -> None:
     assert collect_aborted([first, second], 21, 22) == []
 
 
+# Rules C.8/8 and I.4/3.
 def test_collected_transactions_are_ordered_by_first_offset() -> None:
     index = transaction_index(MemoryStorage(), (1, 8, 10, 2), (2, 2, 20, 21))
     assert [found.first_offset for found in collect_aborted([index], 0, 99)] == [2, 8]

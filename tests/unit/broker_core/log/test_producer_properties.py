@@ -1,4 +1,4 @@
-"""Hold producer state against a plain model, written from the sentences of facts C.2 to C.6 and C.10, rule by rule.
+"""Hold producer state against a plain model, written from the sentences of rules C.2 to C.6 and C.10, rule by rule.
 
 The model keeps everything it was ever told and looks through it each time; it knows no tables, guards or shortcuts.
 What is sent is chosen with an eye on the model's state, or nearly all of it would be refused.
@@ -54,7 +54,7 @@ class Producer:
 
     @property
     def window(self) -> list[Sent]:
-        """C.2: at most five batches, forgotten when the epoch changes."""
+        """Rule C.2/1: at most five batches, forgotten when the epoch changes."""
         return self.sent[-5:]
 
 
@@ -74,7 +74,7 @@ class Model:
         return producer.open_since is not None and producer.epoch == epoch
 
     def judge(self, producer_id: int, batch: Sent, transactional: bool, guard: Guard) -> Any:
-        """Follow C.1, rows 22 to 27."""
+        """Follow rules C.1/22 to C.1/27."""
         producer = self.of(producer_id)
         for known in producer.window:
             if (known.epoch, known.first, known.last) == (batch.epoch, batch.first, batch.last):
@@ -94,7 +94,7 @@ class Model:
         return APPENDED
 
     def _is_out_of_order(self, producer_id: int, producer: Producer, batch: Sent) -> bool:
-        """Follow C.5."""
+        """Follow rules C.5."""
         asked = self.asked.get(producer_id)
         if asked is not None and asked.bumps and not producer.sent and batch.first != 0:
             return True
@@ -107,7 +107,7 @@ class Model:
         return batch.first != (producer.sent[-1].last + 1) % WRAP
 
     def append(self, producer_id: int, batch: Sent, transactional: bool) -> None:
-        """Follow C.1, row 28, and C.3, step 4."""
+        """Follow rules C.1/28 and C.3 guard."""
         producer = self.producers.setdefault(producer_id, Producer())
         if batch.epoch != producer.epoch:
             producer.sent = []
@@ -119,7 +119,7 @@ class Model:
                 producer.open_since = batch.offset
 
     def judge_marker(self, producer_id: int, epoch: int, coordinator_epoch: int, version: int) -> Any:
-        """Follow C.6."""
+        """Follow rules C.6."""
         producer = self.of(producer_id)
         if epoch < producer.epoch:
             return FENCED
@@ -130,7 +130,7 @@ class Model:
         return APPENDED
 
     def mark(self, producer_id: int, epoch: int, coordinator_epoch: int, timestamp_ms: int) -> int | None:
-        """Follow C.6, rows 5 and 6, and C.3 on what a marker does to a verification."""
+        """Follow rules C.6/5, C.6/6 and C.3 guard/4."""
         producer = self.producers.setdefault(producer_id, Producer())
         if epoch != producer.epoch:
             producer.sent = []
@@ -143,7 +143,7 @@ class Model:
         return began
 
     def expire(self, now_ms: int) -> None:
-        """Follow C.10."""
+        """Follow rules C.10."""
         self.producers = {
             producer_id: producer
             for producer_id, producer in self.producers.items()
@@ -241,7 +241,7 @@ class World:
         self.model.expire(self.now_ms)
 
     def restart(self) -> None:
-        """C.9: a snapshot keeps of each producer its newest batch only, with one time for both."""
+        """Rule C.9/2: a snapshot keeps of each producer its newest batch only, with one time for both."""
         self.state = ProducerState(decode_snapshot(encode_snapshot(self.state.entries)))
         self.model.asked.clear()
         for producer in self.model.producers.values():

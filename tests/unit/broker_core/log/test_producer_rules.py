@@ -1,9 +1,11 @@
 """Walk the tables of what a producer may append: each row, all combinations, and the shortcut beside them."""
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 
+import broker_core
 from broker_core.decision_table import Row, Table
 from broker_core.errors import ErrorCode
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
@@ -31,38 +33,38 @@ def verifying(lowest: int, *, bumps: bool) -> ProducerVerification:
 
 OK, FENCED, GAP = ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-# (row of facts C.5, entry, verification, epoch, sequence, verdict)
+# (rule, entry, verification, epoch, sequence, verdict)
 C5 = [
-    (1, UNKNOWN, verifying(7, bumps=True), 5, 7, GAP),
-    (1, MARKER_ONLY, verifying(7, bumps=True), 5, 7, GAP),
-    (1, UNKNOWN, verifying(0, bumps=True), 5, 0, OK),
-    (1, UNKNOWN, verifying(7, bumps=False), 5, 7, OK),
-    (2, known(3), verifying(4, bumps=False), 5, 5, GAP),
-    (2, UNKNOWN, verifying(4, bumps=False), 5, 5, GAP),
-    (2, known(3), verifying(4, bumps=False), 5, 4, OK),
-    (3, UNKNOWN, None, 0, 0, OK),
-    (3, UNKNOWN, None, 9, 4711, OK),
-    (4, known(3), None, 4, 4, FENCED),
-    (4, MARKER_ONLY, None, 4, 0, FENCED),
-    (4, known(3), verifying(0, bumps=True), 4, 9, FENCED),
-    (5, known(3), None, 6, 0, OK),
-    (5, MARKER_ONLY, None, 6, 0, OK),
-    (6, known(3), None, 6, 1, GAP),
-    (6, known(3), None, 6, 4, GAP),
-    (7, known(3), None, 5, 4, OK),
-    (7, known(MAX_SEQUENCE), None, 5, 0, OK),
-    (8, known(3), None, 5, 3, GAP),
-    (8, known(3), None, 5, 5, GAP),
-    (8, known(3), None, 5, 0, GAP),
-    (8, known(MAX_SEQUENCE), None, 5, 1, GAP),
-    (9, MARKER_ONLY, None, 5, 0, OK),
-    (9, MARKER_ONLY, None, 5, 1, GAP),
+    ("C.5/1", UNKNOWN, verifying(7, bumps=True), 5, 7, GAP),
+    ("C.5/1", MARKER_ONLY, verifying(7, bumps=True), 5, 7, GAP),
+    ("C.5/1", UNKNOWN, verifying(0, bumps=True), 5, 0, OK),
+    ("C.5/1", UNKNOWN, verifying(7, bumps=False), 5, 7, OK),
+    ("C.5/2", known(3), verifying(4, bumps=False), 5, 5, GAP),
+    ("C.5/2", UNKNOWN, verifying(4, bumps=False), 5, 5, GAP),
+    ("C.5/2", known(3), verifying(4, bumps=False), 5, 4, OK),
+    ("C.5/3", UNKNOWN, None, 0, 0, OK),
+    ("C.5/3", UNKNOWN, None, 9, 4711, OK),
+    ("C.5/4", known(3), None, 4, 4, FENCED),
+    ("C.5/4", MARKER_ONLY, None, 4, 0, FENCED),
+    ("C.5/4", known(3), verifying(0, bumps=True), 4, 9, FENCED),
+    ("C.5/5", known(3), None, 6, 0, OK),
+    ("C.5/5", MARKER_ONLY, None, 6, 0, OK),
+    ("C.5/6", known(3), None, 6, 1, GAP),
+    ("C.5/6", known(3), None, 6, 4, GAP),
+    ("C.5/7", known(3), None, 5, 4, OK),
+    ("C.5/7", known(MAX_SEQUENCE), None, 5, 0, OK),
+    ("C.5/8", known(3), None, 5, 3, GAP),
+    ("C.5/8", known(3), None, 5, 5, GAP),
+    ("C.5/8", known(3), None, 5, 0, GAP),
+    ("C.5/8", known(MAX_SEQUENCE), None, 5, 1, GAP),
+    ("C.5/9", MARKER_ONLY, None, 5, 0, OK),
+    ("C.5/9", MARKER_ONLY, None, 5, 1, GAP),
 ]
 
 
-@pytest.mark.parametrize(("row", "entry", "verification", "epoch", "sequence", "verdict"), C5)
-def test_facts_c5(
-    row: int,
+@pytest.mark.parametrize(("rule", "entry", "verification", "epoch", "sequence", "verdict"), C5)
+def test_rules_c5(
+    rule: str,
     entry: ProducerStateEntry,
     verification: ProducerVerification | None,
     epoch: int,
@@ -113,8 +115,9 @@ C6 = [
 ]
 
 
+# Rules C.6/2, C.6/3 and C.6/4.
 @pytest.mark.parametrize(("entry", "epoch", "coordinator_epoch", "version", "verdict"), C6)
-def test_facts_c6(
+def test_rules_c6(
     entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int, verdict: ErrorCode
 ) -> None:
     assert MARKER_RULES.resolve(**MarkerCase(entry, epoch, coordinator_epoch, version).facts()) == verdict
@@ -134,3 +137,12 @@ def test_a_row_behind_one_that_takes_all_its_cases_is_a_bug() -> None:
     rows = [Row("all", {}, ErrorCode.NONE), Row("never asked", {"fact": (True,)}, ErrorCode.NONE)]
     with pytest.raises(AssertionError, match="no case meets"):
         Table("never", {"fact": (False, True)}, rows, ordered=True)
+
+
+# Rule C.4/4.
+def test_no_code_of_older_brokers_is_answered() -> None:
+    old = ("DUPLICATE_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID")
+    package = Path(broker_core.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        if path.name != "errors.py":
+            assert not [name for name in old if name in path.read_text(encoding="utf-8")], path

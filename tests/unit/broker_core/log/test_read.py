@@ -57,6 +57,7 @@ def test_a_batch_over_the_limit_comes_only_if_one_is_wanted() -> None:
     assert result.next_offset == 1
 
 
+# Rule D.1 more/1.
 def test_offsets_outside_the_log_are_refused() -> None:
     log = open_log()
     append(log, 2)
@@ -67,6 +68,7 @@ def test_offsets_outside_the_log_are_refused() -> None:
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+# Rules C.1/28, C.7/1, D.1/2, D.1/3 and D.1 more/2.
 def test_an_open_transaction_holds_committed_readers_back() -> None:
     log = open_log()
     append(log, 2)
@@ -87,6 +89,7 @@ def test_an_open_transaction_holds_committed_readers_back() -> None:
     assert log.read(9, 9999, COMMITTED).aborted == []
 
 
+# Rule C.8/6.
 def test_the_aborted_list_ends_with_what_was_read() -> None:
     log = open_log()
     produce(log, 1, 0)
@@ -99,6 +102,7 @@ def test_the_aborted_list_ends_with_what_was_read() -> None:
     assert log.read(0, 9999, COMMITTED).aborted == [(1, 0), (2, 2)]
 
 
+# Rules C.6/6 and C.8/7.
 def test_an_aborted_transaction_over_several_segments() -> None:
     log = open_log(settings=SMALL)
     for sequence in range(8):
@@ -109,6 +113,7 @@ def test_an_aborted_transaction_over_several_segments() -> None:
         assert log.read(offset, 1, COMMITTED).aborted == [(1, 0)]
 
 
+# Rule C.7/1.
 def test_unreplicated_markers_hold_the_stable_offset() -> None:
     log = open_log()
     produce(log, 1, 0)
@@ -127,6 +132,7 @@ def test_unreplicated_markers_hold_the_stable_offset() -> None:
     assert log.high_watermark == 7
 
 
+# Rule D.1/2.
 def test_readers_stop_at_the_high_watermark() -> None:
     log = open_log()
     append(log, 2)
@@ -150,6 +156,7 @@ def test_stable_bytes() -> None:
     assert log.stable_bytes_from(99, COMMITTED, 10**6) == 0
 
 
+# Rule D.3/1.
 @pytest.mark.parametrize("settings", [{}, SMALL])
 def test_offsets_by_time(settings: dict[str, str]) -> None:
     log = open_log(settings=settings)
@@ -171,6 +178,7 @@ def test_time_inside_a_batch() -> None:
     assert log.offset_for_timestamp(105, UNCOMMITTED) is None
 
 
+# Rules D.3/1 and D.3/4.
 def test_times_at_or_behind_the_stable_offset_are_not_told() -> None:
     log = open_log()
     append(log, timestamp_ms=100)
@@ -181,12 +189,14 @@ def test_times_at_or_behind_the_stable_offset_are_not_told() -> None:
     assert log.offset_for_timestamp(100, COMMITTED) == (0, 100, 0)
 
 
+# Rules D.3/1 and D.3/4.
 def test_an_empty_log_has_no_times() -> None:
     log = open_log()
     assert log.max_timestamp(UNCOMMITTED) is None
     assert log.offset_for_timestamp(0, UNCOMMITTED) is None
 
 
+# Rule D.3/4.
 def test_times_survive_reopening() -> None:
     storage = MemoryStorage()
     log = open_log(storage, SMALL)

@@ -74,6 +74,7 @@ def assert_same(log: PartitionLog, before: PartitionLog) -> None:
     assert log.end_offset_for_epoch(1) == before.end_offset_for_epoch(1)
 
 
+# Rule C.9/4.
 def test_a_clean_close_leaves_nothing_to_find() -> None:
     storage, before = world()
     log = reopened(storage)
@@ -97,6 +98,7 @@ def test_a_folder_that_was_only_created_is_made_durable_with_the_first_batch() -
     assert reopened(storage).log_end_offset == 1
 
 
+# Rules C.9/8 and C.11/3.
 def test_an_unclean_end_is_replayed_and_then_vouched_for() -> None:
     storage, before = world(closed=False)
     storage.crash()
@@ -117,6 +119,7 @@ def test_no_snapshot_at_all() -> None:
     assert_same(log, before)
 
 
+# Rule C.9/7.
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-1], lambda data: data[:9] + b"!" + data[10:]])
 def test_a_damaged_snapshot(damage: Callable[[bytes], bytes]) -> None:
     storage, before = world()
@@ -127,6 +130,7 @@ def test_a_damaged_snapshot(damage: Callable[[bytes], bytes]) -> None:
     assert_same(log, before)
 
 
+# Rule C.9/7.
 def test_all_snapshots_damaged() -> None:
     storage, before = world()
     count = len(bases(storage, "snapshot"))
@@ -168,6 +172,7 @@ def test_a_snapshot_inside_a_batch() -> None:
     assert found(open_log(storage)) == [LogCondition.SNAPSHOT_AHEAD, LogCondition.NO_SNAPSHOT]
 
 
+# Rule C.9/5.
 def test_stray_snapshots() -> None:
     storage, before = world(closed=False)
     for _ in range(3):
@@ -225,6 +230,7 @@ def test_a_too_long_index_is_cut() -> None:
     assert_same(reopened(storage), before)
 
 
+# Rule C.8/5.
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("damage", [lambda data: b"\0\7" + data[2:], lambda data: data + data])
 def test_a_damaged_transaction_index(place: int, damage: Callable[[bytes], bytes]) -> None:
@@ -247,6 +253,7 @@ def test_half_an_aborted_entry() -> None:
 TAILS = [b"\0", bytes(11), bytes(61), bytes(500), batch(1, base_offset=0), b"\xff" * 70, batch(3)[:40]]
 
 
+# Rule C.11/3.
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("closed", [True, False])
 def test_a_torn_tail(tail: bytes, closed: bool) -> None:
@@ -261,6 +268,7 @@ def test_a_torn_tail(tail: bytes, closed: bool) -> None:
     assert append(log).base_offset == before.log_end_offset
 
 
+# Rule C.11/3.
 def test_a_flipped_bit_behind_the_snapshot_ends_the_log() -> None:
     storage, _ = world(closed=False)
     active = bases(storage, "log")[-1]
@@ -401,6 +409,7 @@ def test_a_marker_nobody_can_read() -> None:
     assert [entry.producer_id for entry in log.producers()] == [2]
 
 
+# Rule C.9/9.
 def test_expired_producers_are_not_loaded() -> None:
     storage = MemoryStorage()
     log = open_log(storage)
@@ -411,6 +420,7 @@ def test_expired_producers_are_not_loaded() -> None:
     assert [entry.producer_id for entry in log.producers()] == [2]
 
 
+# Rule C.11/5.
 def test_an_open_transaction_survives_and_can_be_ended() -> None:
     storage, _ = world()
     log = reopened(storage)

@@ -72,6 +72,7 @@ def test_the_start_survives_a_crash() -> None:
     assert bases(storage) == [2, 4, 6]
 
 
+# Rule C.7/2.
 def test_the_start_moves_the_stable_offset() -> None:
     log = open_log()
     produce(log, 1, 0)
@@ -128,6 +129,7 @@ def test_new_settings_rule_at_once() -> None:
     assert log.config.retention_ms == 1
 
 
+# Rule C.9/6.
 def test_snapshots_go_with_their_segments() -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {})
@@ -136,6 +138,7 @@ def test_snapshots_go_with_their_segments() -> None:
     assert bases(storage, ".snapshot") == [4, 6]
 
 
+# Rule C.11/2.
 def test_producers_outlive_their_records() -> None:
     log = open_log(settings=TWO_EACH)
     produce(log, 1, 0, transactional=False)
@@ -169,6 +172,7 @@ def test_truncation_takes_a_straddling_batch_as_a_whole() -> None:
     assert log.log_end_offset == 2
 
 
+# Rules C.11/1 and C.11/4.
 def test_truncation_reopens_a_transaction_whose_marker_goes() -> None:
     log = open_log()
     produce(log, 1, 0)
@@ -183,6 +187,7 @@ def test_truncation_reopens_a_transaction_whose_marker_goes() -> None:
     assert log.last_stable_offset == 2
 
 
+# Rule C.11/1.
 def test_truncation_removes_a_transaction_that_goes_as_a_whole() -> None:
     log = open_log()
     append(log, 2)

@@ -24,6 +24,7 @@ def parse(data: bytes) -> EndTxnMarker | None:
     return parse_end_txn_marker(data, 0, BatchHeader.parse(data))
 
 
+# Rules B.5/5 and B.5/6.
 def test_a_commit_marker_is_kafkas_78_bytes() -> None:
     built = build_end_txn_marker(
         commit=True,
@@ -38,6 +39,7 @@ def test_a_commit_marker_is_kafkas_78_bytes() -> None:
     assert len(built) == 78
 
 
+# Rule B.5/1.
 @pytest.mark.parametrize("commit", [True, False])
 def test_markers_are_read_back(commit: bool) -> None:
     data = build_end_txn_marker(commit=commit, producer_id=4, producer_epoch=6, coordinator_epoch=9, timestamp_ms=5)
@@ -48,16 +50,19 @@ def test_markers_are_read_back(commit: bool) -> None:
     assert (theirs.commit, theirs.abort) == (commit, not commit)
 
 
+# Rule B.5/2.
 @pytest.mark.parametrize("code", [2, 3, 4, 5, 6, 99, -1])
 def test_other_control_types_are_no_marker(code: int) -> None:
     assert parse(control_batch(struct.pack(">hh", 0, code), b"")) is None
 
 
+# Rule B.5/3.
 def test_newer_versions_are_read_as_version_0() -> None:
     data = control_batch(struct.pack(">hh", 3, 1) + b"more", struct.pack(">hi", 2, 8) + b"more")
     assert parse(data) == EndTxnMarker(ControlType.COMMIT, 8)
 
 
+# Rule B.5/4.
 @pytest.mark.parametrize(
     ("key", "value"),
     [(None, b"123456"), (b"\x00\x00\x00", b"123456"), (b"\x00\x00\x00\x01", None), (bytes(4), b"12345")],

@@ -25,6 +25,7 @@ def batch(**fields: object) -> bytes:
     return build_batch(RECORDS, **fields)  # type: ignore[arg-type]
 
 
+# Rule B.4/1.
 def test_parse_reads_every_field() -> None:
     producer = {"producer_id": 9, "producer_epoch": 2, "base_sequence": 40}
     data = batch(base_offset=7, partition_leader_epoch=3, is_transactional=True, **producer)
@@ -107,6 +108,7 @@ def test_crc_matches_only_the_bytes_it_was_made_for() -> None:
     assert not crc_matches(data, 2, header)
 
 
+# Rule B.4/2.
 def test_assign_offsets_keeps_the_crc() -> None:
     data = bytearray(b".." + batch())
     before = BatchHeader.parse(data, 2)
@@ -117,6 +119,7 @@ def test_assign_offsets_keeps_the_crc() -> None:
     assert [record.offset for record in read_records(data, 2, header)] == [500, 501, 502]
 
 
+# Rule B.4/3.
 def test_log_append_time_is_stamped_in_place() -> None:
     data = bytearray(batch())
     before = BatchHeader.parse(data)

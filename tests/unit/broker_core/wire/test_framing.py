@@ -49,6 +49,7 @@ def test_a_frame_length_outside_the_limits_is_refused_at_once(length):
         list(FrameReader(1000).feed(struct.pack(">i", length)))
 
 
+# Rule J.3/1.
 @pytest.mark.parametrize("version", range(SERVED[API_VERSIONS].min_version, SERVED[API_VERSIONS].max_version + 1))
 def test_api_versions_answers_with_header_0_in_every_version(version):
     sent = m.ApiVersionsRequest(version=version, client_software_name="x", client_software_version="1")
@@ -59,6 +60,7 @@ def test_api_versions_answers_with_header_0_in_every_version(version):
     assert struct.unpack_from(">ih", answer, 4) == (7, 0)
 
 
+# Rule J.3/2.
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     answer = refuse_api_versions(9, 35)
     decoded = m.ApiVersionsResponse.decode(bytes(answer), version=0, header=True, framed=True)
@@ -68,6 +70,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
     )
 
 
+# Rule J.1/2.
 @pytest.mark.parametrize(("key", "version"), [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
 def test_what_is_not_served_is_not_decoded(key, version):
     with pytest.raises(UnsupportedVersion) as caught:
@@ -83,6 +86,7 @@ def test_random_bodies_are_malformed_or_decoded_but_nothing_else(body):
                 decode_request(struct.pack(">hhi", key, version, 1) + body)
 
 
+# Rules I.4/2 and J.4/1.
 def test_produce_is_advertised_from_0_but_served_from_3():
     assert (SERVED[PRODUCE].advertised_min, SERVED[PRODUCE].min_version) == (0, 3)
     assert all(api.advertised_min == api.min_version for key, api in SERVED.items() if key != PRODUCE)
@@ -93,3 +97,33 @@ def test_every_served_version_has_a_schema(api):
     low, high = api.request.valid_versions
     assert low <= api.min_version <= api.max_version <= high
     assert api.response.valid_versions == (low, high)
+
+
+# Rules J.1/1 and I.4/4.
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("InitProducerId", 0, 5),
+        ("AddPartitionsToTxn", 0, 5),
+        ("AddOffsetsToTxn", 0, 4),
+        ("EndTxn", 0, 5),
+        ("TxnOffsetCommit", 0, 5),
+        ("WriteTxnMarkers", 1, 2),
+    ],
+)
+def test_requests_about_transactions_are_served_as_by_kafka_4_3(name: str, low: int, high: int) -> None:
+    [api] = [api for api in SERVED.values() if api.name == name]
+    assert (api.min_version, api.max_version) == (low, high)
+
+
+# Rule J.4/2.
+@pytest.mark.parametrize(("version", "answered"), [(2, "00000000 0000"), (3, "00 00000000 0000 00")])
+def test_flexible_requests_and_answers_have_tags_in_their_headers(version: int, answered: str) -> None:
+    sent = m.EndTxnRequest(version=version, transactional_id="i", producer_id=1, producer_epoch=0, committed=True)
+    [frame] = FrameReader(1000).feed(request_bytes(sent))
+    client_id = b"\x00\x06tester"
+    assert frame[8 : 16 + (version >= 3)] == client_id + (b"\x00" if version >= 3 else b"")
+    request = decode_request(frame)
+    assert (request.version, request.correlation_id, request.body.transactional_id) == (version, 7, "i")
+    answer = encode_response(request, m.EndTxnResponse(error_code=0))
+    assert bytes(answer)[8:] == bytes.fromhex(answered)

@@ -79,6 +79,7 @@ steps = st.one_of(
 )
 
 
+# Rules D.2/3 and D.2/5.
 @settings(max_examples=400)
 @given(st.lists(steps, max_size=40), st.integers(1, 6), st.randoms())
 def test_any_log_read_in_any_pieces_shows_what_was_committed(
@@ -104,6 +105,7 @@ def test_any_log_read_in_any_pieces_shows_what_was_committed(
                      if committed and first < log.last_stable_offset]  # fmt: skip
 
 
+# Rule D.2/2.
 def test_a_producer_is_judged_afresh_after_each_marker() -> None:
     log = Log()
     for verdict in (ABORT, COMMIT, ABORT, COMMIT):
@@ -113,6 +115,7 @@ def test_a_producer_is_judged_afresh_after_each_marker() -> None:
     assert visible(answer, aborted) == [3, 9]
 
 
+# Rule D.2/1.
 def test_the_list_need_not_be_in_order() -> None:
     log = Log()
     log.write(1, 1)
@@ -125,6 +128,7 @@ def test_the_list_need_not_be_in_order() -> None:
     assert visible(answer, aborted) == visible(answer, aborted[::-1]) == [4]
 
 
+# Rule D.2/1.
 def test_a_transaction_begun_before_the_answer_is_known_by_its_list() -> None:
     log = Log()
     log.write(7, 1)
@@ -135,6 +139,7 @@ def test_a_transaction_begun_before_the_answer_is_known_by_its_list() -> None:
     assert visible(answer, aborted) == []
 
 
+# Rule D.2/4.
 def test_without_a_list_only_control_batches_are_dropped() -> None:
     log = Log()
     log.write(7, 1)
@@ -148,5 +153,6 @@ def test_plain_records_of_an_aborted_producer_are_visible() -> None:
     assert visible(batches, [AbortedTransaction(7, 0)]) == [1]
 
 
+# Rules D.2/5 and C.12/8.
 def test_batches_emptied_by_compaction_show_nothing() -> None:
     assert visible([("", header(0, 4, count=0)), ("", header(5, 5))], []) == [5]

@@ -1,4 +1,4 @@
-"""Check that errors travel between processes and that every code is classified as the protocol's facts say."""
+"""Check that errors travel between processes and that every code is classified as rules I.3 say."""
 
 import pickle
 
@@ -25,7 +25,7 @@ FAMILIES = [
 RETRIABLE, REFRESH, ABORTABLE = Verdict.RETRIABLE, Verdict.REFRESH, Verdict.ABORTABLE
 FENCED, FATAL, SPLIT, SUCCESS = Verdict.FENCED, Verdict.FATAL, Verdict.SPLIT, Verdict.SUCCESS
 
-# Written from the protocol's facts, not from the table: code -> what each transactional exchange makes of it.
+# Written from rules I.3, not from the table: code -> what each transactional exchange makes of it.
 COLUMNS = (Api.INIT_PRODUCER_ID, Api.ADD_PARTITIONS, Api.ADD_OFFSETS, Api.END_TXN, Api.TXN_OFFSET_COMMIT)
 ROWS = {
     0: (SUCCESS,) * 5,
@@ -160,11 +160,13 @@ def test_a_refused_option_is_a_value_error() -> None:
     assert issubclass(OptionError, ValueError)
 
 
+# Rules I.3/1, I.3/2, I.3/3, I.3/4, I.3/5, I.3/6, I.3/7, I.3/8 and I.3/9.
 @pytest.mark.parametrize("code", ROWS)
 def test_a_row_of_the_transactional_exchanges(code: int) -> None:
     assert tuple(classify(api, code) for api in COLUMNS) == ROWS[code]
 
 
+# Rules I.3 produce/1, I.3 produce/2, I.3 produce/3, I.3 produce/4, I.3 produce/5, I.3 produce/6 and I.3 produce/7.
 @pytest.mark.parametrize("code", PRODUCE)
 def test_a_row_of_produce(code: int) -> None:
     assert classify(Api.PRODUCE, code) is PRODUCE[code]
@@ -185,6 +187,7 @@ def test_no_row_is_untested(api: Api) -> None:
     assert {int(code) for code in TABLE[api]} <= tested[api]
 
 
+# Rules I.3/10 and I.3 produce/8.
 @pytest.mark.parametrize("api", Api)
 def test_codes_without_a_row_get_the_default(api: Api) -> None:
     absent = [code for code in ErrorCode if code not in TABLE[api] and code is not ErrorCode.NONE]

@@ -329,6 +329,7 @@ def test_delivery_is_given_up_in_time_with_the_last_trouble() -> None:
     assert 0.2 <= time.monotonic() - started < 10
 
 
+# Rule I.2/2.
 @pytest.mark.parametrize(("transaction_version", "versions"), [(0, (3, 11)), (1, (3, 11)), (2, (12, 13))])
 def test_the_transaction_version_bounds_the_request(
     monkeypatch: pytest.MonkeyPatch, transaction_version: int, versions: tuple[int, int]
@@ -350,6 +351,7 @@ def test_the_transaction_version_bounds_the_request(
     assert added == ([] if transaction_version == 2 else [[FIRST, SECOND]])
 
 
+# Rule I.2/4.
 def test_sequences_go_on_for_the_same_epoch_and_start_anew_for_another() -> None:
     client = FakeClient(TOPIC, 1, [code(0)] * 4)
     producer = begun(client)

@@ -327,6 +327,7 @@ REFUSED = {
 }
 
 
+# Rule J.1/3.
 @pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
 def test_it_answers(client, name, version):
     topic_id = client.cluster.metadata.topic(TOPIC).topic_id

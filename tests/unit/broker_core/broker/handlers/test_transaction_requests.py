@@ -37,9 +37,10 @@ def other_than(world: MovesWorld, broker: int) -> DirectClient:
     return world.clients[3 - broker]
 
 
-# Hashing (facts B.2)
+# Hashing (rules B.2)
 
 
+# Rules B.2/1, B.2/2 and B.2/3.
 @pytest.mark.parametrize(
     ("text", "hashed", "of_50"),
     [
@@ -57,6 +58,7 @@ def test_ids_and_groups_live_where_javas_hash_puts_them(text: str, hashed: int, 
     assert coordinator_partition(text, 50) == of_50
 
 
+# Rules A.4/5 and B.2/4.
 def test_the_coordinator_that_is_found_is_the_one_that_answers(world: MovesWorld) -> None:
     for key_type, partition in ((1, world.state_partition), (0, world.offsets_partition)):
         key = "id" if key_type else "group"
@@ -68,6 +70,7 @@ def test_the_coordinator_that_is_found_is_the_one_that_answers(world: MovesWorld
             world.move(partition)
 
 
+# Rule B.1/9.
 def test_the_state_topic_is_made_as_kafka_makes_it() -> None:
     cluster = direct_cluster()
     topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
@@ -146,6 +149,7 @@ def test_each_broker_lists_the_ids_that_it_coordinates(world: MovesWorld) -> Non
         world.move(world.state_partition)
 
 
+# Rule F.3/6.
 @pytest.mark.parametrize(
     ("version", "fields", "kept"),
     [
@@ -168,6 +172,7 @@ def test_a_version_of_list_transactions_knows_its_own_filters(
     assert [state.transactional_id for state in answer.transaction_states] == (["id"] if kept else [])
 
 
+# Rule F.1/5.
 def test_every_broker_describes_the_producers_of_a_partition(world: MovesWorld) -> None:
     world.write(P0)
     request = m.DescribeProducersRequest
@@ -180,6 +185,7 @@ def test_every_broker_describes_the_producers_of_a_partition(world: MovesWorld) 
         ]
 
 
+# Rules A.13 receiver/4, A.13 receiver/5 and C.6/1.
 def test_a_marker_is_refused_by_a_broker_that_does_not_lead_its_partition(world: MovesWorld) -> None:
     assert world.commit_offset(3) is E.NONE
     world.write(P0)
@@ -304,9 +310,10 @@ def test_tombstones_fit_the_batches_that_the_state_topic_allows_at_the_moment() 
     assert cluster.brokers[1].transactions.images() == {}
 
 
-# Producer ids (facts A.14)
+# Producer ids (rules A.14)
 
 
+# Rules A.14/1 and A.14/2.
 def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> None:
     storage, given = MemoryStorage(), []
     for _ in range(4):
@@ -327,6 +334,7 @@ def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> Non
     assert len(set(given)) == len(given) == 24
 
 
+# Rule A.7/4.
 def test_offsets_may_be_added_before_any_group_was_ever_there() -> None:
     cluster = direct_cluster()
     client = DirectClient(cluster)

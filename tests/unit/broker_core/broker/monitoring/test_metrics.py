@@ -225,6 +225,7 @@ def test_the_last_stable_offset_lags_as_far_as_an_open_transaction_holds_it_back
     assert (told.last_stable_offset((TOPIC, 0)), told.last_stable_offset_lag((TOPIC, 0))) == (6, 0)
 
 
+# Rules C.7/5 and H.1/5.
 def test_the_lag_is_behind_the_high_watermark_not_the_log_end(cluster):
     log = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
     log.append_as_leader(records(3), now_ms=cluster.now_ms, leader_epoch=0)
@@ -264,6 +265,7 @@ def test_a_partition_that_cannot_be_read_is_left_out_and_hides_no_other(cluster,
     assert TopicPartition(TOPIC, 0) not in told.partitions
 
 
+# Rules C.7/4 and H.1/1.
 def test_a_transaction_is_late_five_minutes_after_the_longest_timeout(cluster, client):
     identity = begin(client, partitions=(0, 1))
     late_ms = WRITTEN_MS + LATE_AFTER_MS
@@ -273,6 +275,7 @@ def test_a_transaction_is_late_five_minutes_after_the_longest_timeout(cluster, c
     assert take_metrics(cluster, late_ms + 1).partitions_with_late_transactions == 0
 
 
+# Rule C.7/4.
 @pytest.mark.parametrize(("timestamp_ms", "late"), [(0, 0), (1, 1)])
 def test_a_transaction_whose_records_bear_no_time_is_never_late(cluster, client, timestamp_ms, late):
     identity = init_producer(client)
@@ -290,6 +293,7 @@ def test_a_transaction_whose_records_bear_no_time_is_never_late(cluster, client,
 # Producers and transactional ids
 
 
+# Rule H.1/2.
 def test_producer_ids_are_counted_once_and_for_each_partition(cluster, client):
     assert (metrics(cluster).producer_ids, metrics(cluster).producer_id_count) == (frozenset(), 0)
     identity = begin(client, partitions=(0, 1))
@@ -315,6 +319,7 @@ def test_transactional_ids_are_counted_by_state_until_they_expire(cluster, clien
 # Verification
 
 
+# Rule H.1/4.
 def test_a_refused_verification_is_a_failure(cluster, client):
     identity = init_producer(client)
     for failures, version in enumerate((10, 11), 1):
@@ -323,6 +328,7 @@ def test_a_refused_verification_is_a_failure(cluster, client):
         assert metrics(cluster).verification_time_ms.count == failures
 
 
+# Rule H.1/4.
 def test_each_partition_that_is_refused_is_a_failure_of_its_own(cluster, client):
     identity = init_producer(client)
     form = m.ProduceRequest.TopicProduceData
@@ -375,6 +381,7 @@ def test_an_add_takes_until_what_the_coordinator_recorded_is_durable(cluster, cl
     assert metrics(cluster).verification_time_ms.count == 1
 
 
+# Rule H.1/3.
 def test_each_question_to_a_coordinator_that_is_busy_is_timed(cluster, client, monkeypatch):
     waiting_produce(client, monkeypatch)
     told = metrics(cluster)
@@ -415,6 +422,7 @@ def test_offsets_in_a_transaction_are_verified_too(cluster, client):
 # Coordinators
 
 
+# Rule H.1/6.
 def test_loads_are_timed_for_each_coordinator(client, storage, cluster, watch):
     watch.step_ms = 2.0
     cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 1)
@@ -426,6 +434,7 @@ def test_loads_are_timed_for_each_coordinator(client, storage, cluster, watch):
     assert metrics(cluster).group_load_time_ms.count == 0
 
 
+# Rule H.1/7.
 def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(cluster, client, monkeypatch):
     identity = begin(client, partitions=(0, 1))
     deleting = DirectClient(cluster)
@@ -458,6 +467,7 @@ def backlogs(cluster):
     return [broker.transactions.marker_backlog() for broker in cluster.brokers.values()]
 
 
+# Rule H.1/8.
 def test_a_completion_that_cannot_be_recorded_yet_is_counted():
     world = World()
     world.add(identity := world.identity(), T0, T1)

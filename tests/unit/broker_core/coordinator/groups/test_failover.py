@@ -78,6 +78,7 @@ def test_who_waits_is_sent_to_the_new_coordinator():
     assert world.coordinator.next_deadline_ms() is None
 
 
+# Rule E.1/7.
 def test_everything_is_refused_where_the_partition_is_not_led():
     world = GroupWorld()
     world.stable("a")
@@ -103,6 +104,7 @@ def test_a_zombie_coordinator_cannot_record_anything():
     assert world.shard().recorded[GROUP].generation_id == 1
 
 
+# Rule E.1/7.
 def test_an_unreadable_partition_is_loading_until_it_can_be_read():
     world = GroupWorld()
     world.stable("a")
@@ -150,6 +152,7 @@ def test_a_group_that_has_grown_too_large_gathers_anew():
     assert [answer.now.error for answer in answers] == [NONE, NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
+# Rule B.3/6.
 def test_records_of_other_protocols_are_left_alone():
     world = GroupWorld()
     others = [JournalRecord(bytes([0, key_type]) + b"whatever", b"x") for key_type in (9, 10, 15, 17, 23)]
@@ -195,6 +198,7 @@ def test_a_record_that_replay_did_not_expect_is_damage_too(monkeypatch):
     assert answers_everywhere(world) == {NOT_COORDINATOR}
 
 
+# Rule B.3/6.
 def test_key_types_of_nobody_are_named_once_and_left_alone(caplog):
     world = GroupWorld()
     strange = [JournalRecord(b"\x7f\1" + bytes([number]), b"x") for number in range(3)]

@@ -1,4 +1,4 @@
-"""Markers are sent until answered, and a new coordinator carries on where the old one was (facts A.12, A.13)."""
+"""Markers are sent until answered, and a new coordinator carries on where the old one was (rules A.12, A.13)."""
 
 import logging
 
@@ -49,6 +49,7 @@ def test_a_marker_is_handed_out_once_until_it_is_answered() -> None:
     assert world.coordinator.take_markers() == []
 
 
+# Rules A.13 sender/1 and A.13 completion/1.
 def test_the_transaction_completes_with_its_last_answer_and_once() -> None:
     world = World()
     prepared(world, T0, T1)
@@ -62,6 +63,7 @@ def test_the_transaction_completes_with_its_last_answer_and_once() -> None:
     assert len(world.history()) == records
 
 
+# Rule A.13 sender/2.
 @pytest.mark.parametrize("code", RETRIABLE)
 def test_a_passing_error_is_tried_again_after_a_pause(code: int) -> None:
     world = World()
@@ -79,6 +81,7 @@ def test_a_passing_error_is_tried_again_after_a_pause(code: int) -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 sender/4.
 @pytest.mark.parametrize("code", [43, 35])
 def test_a_partition_that_can_hold_no_marker_counts_as_done(code: int) -> None:
     world = World()
@@ -87,6 +90,7 @@ def test_a_partition_that_can_hold_no_marker_counts_as_done(code: int) -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rules A.13 sender/3, A.13 sender/5 and A.12/5.
 @pytest.mark.parametrize("code", CANCELLING + ILLEGAL)
 def test_a_fatal_answer_leaves_it_prepared_until_the_next_load(code: int, caplog: pytest.LogCaptureFixture) -> None:
     world = World()
@@ -105,6 +109,7 @@ def test_a_fatal_answer_leaves_it_prepared_until_the_next_load(code: int, caplog
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 sender/6.
 def test_partitions_that_are_gone_need_no_marker() -> None:
     world = World()
     held = world.identity()
@@ -120,6 +125,7 @@ def test_partitions_that_are_gone_need_no_marker() -> None:
     assert only_gone.state() == "CompleteCommit"
 
 
+# Rule A.13 sender/6.
 def test_a_partition_that_goes_while_its_marker_is_retried_is_dropped() -> None:
     world = World()
     prepared(world)
@@ -130,6 +136,7 @@ def test_a_partition_that_goes_while_its_marker_is_retried_is_dropped() -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 completion/5.
 def test_a_late_answer_does_not_end_the_next_transaction_of_the_same_epoch() -> None:
     world = World(level=1)
     held = prepared(world)
@@ -144,6 +151,7 @@ def test_a_late_answer_does_not_end_the_next_transaction_of_the_same_epoch() -> 
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.13 completion/5.
 def test_an_answer_to_an_order_of_an_older_epoch_is_ignored() -> None:
     world = World()
     prepared(world)
@@ -157,6 +165,7 @@ def test_an_answer_to_an_order_of_an_older_epoch_is_ignored() -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rules A.13 completion/2 and A.13 completion/4.
 def test_a_completion_refused_for_now_is_recorded_later() -> None:
     world = World()
     prepared(world)
@@ -174,6 +183,7 @@ def test_a_completion_refused_for_now_is_recorded_later() -> None:
     ]
 
 
+# Rule A.13 completion/3.
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("refusal", [E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR, E.MESSAGE_TOO_LARGE])
 def test_a_completion_refused_for_good_waits_for_the_next_load(refusal: ErrorCode, version: int) -> None:
@@ -196,6 +206,7 @@ def test_a_completion_refused_for_good_waits_for_the_next_load(refusal: ErrorCod
 # Failover
 
 
+# Rules A.12/1 and A.12/5.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> None:
@@ -213,6 +224,7 @@ def test_a_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> 
     assert [image.state.label for image in world.history() if image].count(world.state()) == 1
 
 
+# Rule A.12/6.
 def test_an_open_transaction_stays_open_and_its_clock_runs_on() -> None:
     world = World()
     held = world.identity()
@@ -236,6 +248,7 @@ def test_an_empty_abort_cut_short_is_completed_at_load() -> None:
     assert world.end(held, commit=False)[1:] == (4000, 1)
 
 
+# Rule A.12/2.
 def test_the_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
     world = World()
     world.identity()
@@ -250,6 +263,7 @@ def test_the_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
     assert world.coordinator.images() == {}
 
 
+# Rule A.12/3.
 def test_records_of_another_time_are_skipped_and_markers_too(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     held = world.identity()
@@ -272,6 +286,7 @@ def test_records_of_another_time_are_skipped_and_markers_too(caplog: pytest.LogC
     assert len(caplog.records) == 2
 
 
+# Rule A.12/4.
 @pytest.mark.parametrize(
     "damage",
     [JournalRecord(None, b"x"), JournalRecord(b"\x00\x00\x00\x01a", b"\x00\x01 cut")],  # type: ignore[arg-type]
@@ -289,6 +304,7 @@ def test_a_damaged_record_ends_the_load_and_what_came_before_is_used(
     assert any(record.levelno == logging.ERROR for record in caplog.records)
 
 
+# Rules A.12/11 and F.3/1.
 def test_a_journal_that_cannot_be_read_keeps_the_partition_loading() -> None:
     world = World()
     held = world.identity()
@@ -307,6 +323,7 @@ def test_a_journal_that_cannot_be_read_keeps_the_partition_loading() -> None:
     assert world.add(held) is E.NONE
 
 
+# Rule A.12/8.
 def test_a_late_election_is_ignored() -> None:
     world = World()
     prepared(world)
@@ -317,6 +334,7 @@ def test_a_late_election_is_ignored() -> None:
     assert world.state() == "CompleteCommit"
 
 
+# Rule A.12/7.
 def test_resigning_forgets_state_and_markers() -> None:
     world = World()
     held = prepared(world)

@@ -1,4 +1,4 @@
-"""The transaction coordinator answers and records as the rules say (facts A.6 to A.9, A.15, scenarios 4.2)."""
+"""The transaction coordinator answers and records as the rules say (rules A.6 to A.9, A.15)."""
 
 import pytest
 
@@ -18,6 +18,7 @@ def result(error: ErrorCode, identity: ProducerIdentity | tuple[int, int] = (-1,
 # AddPartitionsToTxn
 
 
+# Rules A.6/9 and A.6/10.
 def test_partitions_begin_and_extend_a_transaction() -> None:
     world = World()
     held = world.identity()
@@ -29,6 +30,7 @@ def test_partitions_begin_and_extend_a_transaction() -> None:
     assert (image.partitions, image.start_ms, image.update_ms) == (frozenset({T0, T1}), began_ms, began_ms + 500)
 
 
+# Rule A.6/8.
 def test_partitions_already_in_record_nothing() -> None:
     world = World()
     held = world.identity()
@@ -38,6 +40,7 @@ def test_partitions_already_in_record_nothing() -> None:
     assert len(world.history()) == before
 
 
+# Rule A.6/9.
 def test_a_completed_transaction_starts_the_next_from_nothing() -> None:
     world = World(1)
     held = world.identity()
@@ -48,6 +51,7 @@ def test_a_completed_transaction_starts_the_next_from_nothing() -> None:
     assert world.image().partitions == {T1}
 
 
+# Rules A.6/1, A.6/3, A.6/4, A.6/5, A.6/6 and A.6/7.
 def test_adding_is_refused_as_the_rules_say() -> None:
     world = World()
     held = world.identity()
@@ -71,6 +75,7 @@ def test_adding_is_refused_as_the_rules_say() -> None:
     assert world.add(ProducerIdentity(17, 0)) is E.CONCURRENT_TRANSACTIONS  # pending is looked at first
 
 
+# Rules A.6 verify/1, A.6 verify/2, A.6 verify/3, A.6 verify/4, A.6 verify/5, A.6 verify/6 and A.6 verify/7.
 def test_verifying_tells_each_partition_and_records_nothing() -> None:
     world = World()
     held = world.identity()
@@ -93,6 +98,7 @@ def test_verifying_tells_each_partition_and_records_nothing() -> None:
 # EndTxn
 
 
+# Rules A.8 V1/5, A.8 V1/6, A.8 V1/7 and A.8 V1/8.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", LEVELS)
 def test_v1_end_keeps_the_epoch_and_may_be_repeated_blindly(level: int, commit: bool) -> None:
@@ -108,6 +114,7 @@ def test_v1_end_keeps_the_epoch_and_may_be_repeated_blindly(level: int, commit: 
     assert world.image().identity == held
 
 
+# Rules A.8 V1/1, A.8 V1/2, A.8 V1/3, A.8 V1/4, A.8 V1/11 and A.8 V2/1.
 def test_v1_end_is_refused_as_the_rules_say() -> None:
     world = World(1)
     held = world.identity()
@@ -123,6 +130,7 @@ def test_v1_end_is_refused_as_the_rules_say() -> None:
             assert answer == result(error)
 
 
+# Rules A.8 V2/5, A.8 V2/9, A.8 V2/11, A.8 V2/12, A.8 V2/13, A.9/1, A.9/2, A.9/3, A.9/5, A.12/10 and A.15/7.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", LEVELS)
 def test_v2_end_moves_the_epoch_on_and_knows_its_retry(level: int, commit: bool) -> None:
@@ -139,6 +147,7 @@ def test_v2_end_moves_the_epoch_on_and_knows_its_retry(level: int, commit: bool)
     assert world.end(held, commit=commit, version=2) == result(E.NONE, (4000, 1))
 
 
+# Rules A.8 V2/6, A.8 V2/7 and A.8 V2/12.
 def test_v2_end_without_a_transaction() -> None:
     world = World()
     held = world.identity()
@@ -154,6 +163,7 @@ def test_v2_end_without_a_transaction() -> None:
     assert world.end(ProducerIdentity(4000, 1), commit=False) == result(E.NONE, (4000, 2))  # another one
 
 
+# Rules A.8 V2/10 and A.8 V2/11.
 def test_v2_commit_after_a_commit_with_the_new_epoch_is_no_retry() -> None:
     world = World()
     held = world.identity()
@@ -164,6 +174,7 @@ def test_v2_commit_after_a_commit_with_the_new_epoch_is_no_retry() -> None:
     assert world.end(following, commit=False) == result(E.NONE, (4000, 2))
 
 
+# Rules A.9/1, A.9/2, A.9/3, A.9/4, A.9/5 and A.9/7.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("failover", [False, True])
 def test_v2_end_at_the_last_epoch_goes_on_with_a_new_producer_id(commit: bool, failover: bool) -> None:
@@ -194,6 +205,7 @@ def test_v2_empty_abort_at_the_last_epoch_rotates_too() -> None:
     assert world.image().identity == (4000, 0)
 
 
+# Rule A.1/3.
 def test_the_fencing_epoch_is_never_told_to_a_client() -> None:
     world = World()
     world.at(TransactionState.COMPLETE_ABORT, 32767, client_transaction_version=2)
@@ -203,6 +215,7 @@ def test_the_fencing_epoch_is_never_told_to_a_client() -> None:
 # Refused records
 
 
+# Rules A.3/1, A.3/2, A.3/3 and A.3/4.
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize(
     ("refusal", "told"),
@@ -230,6 +243,7 @@ def test_a_refused_record_changes_nothing(version: int, refusal: ErrorCode, told
     assert world.end(held, version=version).error is E.NONE
 
 
+# Rule A.3/5.
 def test_a_zombie_coordinator_is_told_that_it_is_none() -> None:
     world = World()
     held = world.identity()
@@ -243,6 +257,7 @@ def test_a_zombie_coordinator_is_told_that_it_is_none() -> None:
 # Feature levels and mixed clients
 
 
+# Rules A.15/1 and A.15/8.
 def test_the_level_is_read_each_time_and_decides_the_value_version() -> None:
     world = World(0)
     world.identity()
@@ -254,6 +269,7 @@ def test_the_level_is_read_each_time_and_decides_the_value_version() -> None:
     assert versions == [0, 1, 0]
 
 
+# Rule A.15/6.
 def test_a_v2_transaction_outlives_a_downgrade() -> None:
     world = World(2)
     held = world.identity()
@@ -279,6 +295,7 @@ def test_clients_of_both_generations_share_an_id_one_after_the_other() -> None:
     assert world.add(held, version=0) is E.PRODUCER_FENCED
 
 
+# Rule A.8 V2/14.
 def test_a_v2_zombie_is_not_told_that_a_v1_clients_commit_was_its_own() -> None:
     world = World(2)
     zombie = world.identity()
@@ -299,6 +316,7 @@ def test_the_end_decides_which_generation_a_transaction_is_of() -> None:
     assert (order.producer_epoch, order.transaction_version) == (0, 0)
 
 
+# Rule B.2/4.
 def test_ids_live_in_the_partition_their_hash_names() -> None:
     world = World(partition_count=50)
     assert world.coordinator.partition_for("my-txn") == 45

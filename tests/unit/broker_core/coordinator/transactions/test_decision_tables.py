@@ -1,7 +1,7 @@
 """Every case of the transaction tables gets the verdict that the rules give it, read in Kafka's order.
 
 The tables hold rows that exclude each other; here the same rules stand as Kafka evaluates them, first match
-first, and the two must agree on every case there is. Facts A.2, A.5, A.6, A.8, A.9, A.10 and A.13.
+first, and the two must agree on every case there is. Rules A.2, A.5, A.6, A.8, A.9, A.10 and A.13.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,11 +49,13 @@ LEGAL = {
 }
 
 
+# Rules A.2/0, A.2/1, A.2/2, A.2/3, A.2/4, A.2/5, A.2/6 and A.2/7.
 @pytest.mark.parametrize(("old", "new"), list(product(S, S)))
 def test_a_2_each_step_is_legal_or_refused(old: TransactionState, new: TransactionState) -> None:
     assert is_legal(old, new) is (old in LEGAL[new])
 
 
+# Rules A.2/0, A.2/1, A.2/2, A.2/3, A.2/4, A.2/5, A.2/6 and A.2/7.
 def test_a_2_ids_and_labels() -> None:
     assert {int(state): state.label for state in S} == {
         0: "Empty",
@@ -78,107 +80,109 @@ def granted(image: Image) -> TransitionVerdict:
 
 def init_request(case: Case) -> ErrorCode | None:
     if case["half_expectation"]:
-        return E.INVALID_REQUEST  # 4
+        return E.INVALID_REQUEST  # A.5/4
     if case["form"] is IdForm.NULL:
-        return E.NONE  # 5
+        return E.NONE  # A.5/5
     if case["form"] is IdForm.BLANK:
-        return E.INVALID_REQUEST  # 6
+        return E.INVALID_REQUEST  # A.5/6
     if case["two_phase"] is TwoPhase.DISABLED:
-        return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # 7
+        return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED  # A.5/7
     if case["keep_prepared"]:
-        return E.UNSUPPORTED_VERSION  # 8
+        return E.UNSUPPORTED_VERSION  # A.5/8
     if case["two_phase"] is TwoPhase.NOT_ASKED and not case["timeout_fits"]:
-        return E.INVALID_TRANSACTION_TIMEOUT  # 9
+        return E.INVALID_TRANSACTION_TIMEOUT  # A.5/9
     return None
 
 
 def init(case: Case) -> TransitionVerdict:
     state, expected, exhausted = case["state"], case["expectation"], case["exhausted"]
     if case["pending"]:
-        return refused(E.CONCURRENT_TRANSACTIONS)  # 13
+        return refused(E.CONCURRENT_TRANSACTIONS)  # A.5/13
     if expected is Expectation.FOREIGN:
-        return refused(E.PRODUCER_FENCED)  # 14
+        return refused(E.PRODUCER_FENCED)  # A.5/14
     if state in PREPARED:
-        return refused(E.CONCURRENT_TRANSACTIONS)  # 15
+        return refused(E.CONCURRENT_TRANSACTIONS)  # A.5/15
     if state is ONGOING:
-        return TransitionVerdict(E.CONCURRENT_TRANSACTIONS, FENCED)  # 22
+        return TransitionVerdict(E.CONCURRENT_TRANSACTIONS, FENCED)  # A.5/22
     if exhausted and expected is Expectation.NONE:
-        return granted(Image.ROTATE)  # 16
+        return granted(Image.ROTATE)  # A.5/16
     if exhausted and expected is Expectation.CURRENT:
-        return granted(Image.ROTATE_REMEMBERING)  # 16
+        return granted(Image.ROTATE_REMEMBERING)  # A.5/16
     if exhausted:
-        return refused(E.UNKNOWN_SERVER_ERROR)  # 21
+        return refused(E.UNKNOWN_SERVER_ERROR)  # A.5/21
     if expected is Expectation.NONE:
-        return granted(Image.BUMP)  # 17
+        return granted(Image.BUMP)  # A.5/17
     if expected in (Expectation.CURRENT, Expectation.FRESH):
-        return granted(Image.BUMP_REMEMBERING)  # 18
+        return granted(Image.BUMP_REMEMBERING)  # A.5/18
     if expected is Expectation.LAST:
-        return granted(Image.REPEAT)  # 19
-    return refused(E.PRODUCER_FENCED)  # 20
+        return granted(Image.REPEAT)  # A.5/19
+    return refused(E.PRODUCER_FENCED)  # A.5/20
 
 
 def add(case: Case) -> TransitionVerdict:
     if case["pending"]:
-        return refused(E.CONCURRENT_TRANSACTIONS)  # 4
+        return refused(E.CONCURRENT_TRANSACTIONS)  # A.6/4
     if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
-        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 5
+        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # A.6/5
     if case["claim"] is not Claim.CURRENT:
-        return refused(E.PRODUCER_FENCED)  # 6
+        return refused(E.PRODUCER_FENCED)  # A.6/6
     if case["state"] in PREPARED:
-        return refused(E.CONCURRENT_TRANSACTIONS)  # 7
+        return refused(E.CONCURRENT_TRANSACTIONS)  # A.6/7
     if case["state"] is ONGOING:
         return (
             TransitionVerdict(E.NONE) if case["all_in"] else TransitionVerdict(E.NONE, ONGOING, Image.EXTEND)
-        )  # 8, 10
-    return TransitionVerdict(E.NONE, ONGOING, Image.BEGIN)  # 9
+        )  # A.6/8, A.6/10
+    return TransitionVerdict(E.NONE, ONGOING, Image.BEGIN)  # A.6/9
 
 
 def verify(case: Case) -> ErrorCode:
     if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
-        return E.INVALID_PRODUCER_ID_MAPPING  # 3
+        return E.INVALID_PRODUCER_ID_MAPPING  # A.6 verify/3
     if case["claim"] is not Claim.CURRENT:
-        return E.PRODUCER_FENCED  # 4
+        return E.PRODUCER_FENCED  # A.6 verify/4
     if case["state"] in PREPARED:
-        return E.CONCURRENT_TRANSACTIONS  # 5
-    return E.NONE if case["is_in"] else E.TRANSACTION_ABORTABLE  # 6, 7
+        return E.CONCURRENT_TRANSACTIONS  # A.6 verify/5
+    return E.NONE if case["is_in"] else E.TRANSACTION_ABORTABLE  # A.6 verify/6, A.6 verify/7
 
 
 def end_v1(case: Case) -> TransitionVerdict:
     state, commit = case["state"], case["commit"]
     if case["claim"] in (Claim.FOREIGN, Claim.OVERFLOW):
-        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 3
+        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # A.8 V1/3
     if case["claim"] is not Claim.CURRENT:
-        return refused(E.PRODUCER_FENCED)  # 4
+        return refused(E.PRODUCER_FENCED)  # A.8 V1/4
     if case["pending"]:
-        return refused(E.CONCURRENT_TRANSACTIONS)  # 5
+        return refused(E.CONCURRENT_TRANSACTIONS)  # A.8 V1/5
     if state is ONGOING:
-        return TransitionVerdict(E.NONE, PC if commit else PA, Image.PREPARE)  # 6
+        return TransitionVerdict(E.NONE, PC if commit else PA, Image.PREPARE)  # A.8 V1/6
     if state is (CC if commit else CA):
-        return TransitionVerdict(E.NONE)  # 7
+        return TransitionVerdict(E.NONE)  # A.8 V1/7
     if state is (PC if commit else PA):
-        return refused(E.CONCURRENT_TRANSACTIONS)  # 9
-    return refused(E.INVALID_TXN_STATE)  # 8, 10, 11
+        return refused(E.CONCURRENT_TRANSACTIONS)  # A.8 V1/9
+    return refused(E.INVALID_TXN_STATE)  # A.8 V1/8, A.8 V1/10, A.8 V1/11
 
 
 def end_v2(case: Case) -> TransitionVerdict:
     state, commit, claim = case["state"], case["commit"], case["claim"]
     retry = claim in (Claim.PREVIOUS, Claim.OVERFLOW)
     if case["pending"]:
-        return refused(E.CONCURRENT_TRANSACTIONS)  # 2
+        return refused(E.CONCURRENT_TRANSACTIONS)  # A.8 V2/2
     if claim is Claim.FOREIGN:
-        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # 3
+        return refused(E.INVALID_PRODUCER_ID_MAPPING)  # A.8 V2/3
     if not accepted_v2(state, claim):
-        return refused(E.PRODUCER_FENCED)  # 4
+        return refused(E.PRODUCER_FENCED)  # A.8 V2/4
     bump = TransitionVerdict(E.NONE, PC if commit else PA, Image.PREPARE_BUMPED, AnsweredIdentity.NEXT)
     if state is ONGOING:
-        return bump  # 5
+        return bump  # A.8 V2/5
     if state in PREPARED:
-        return refused(E.CONCURRENT_TRANSACTIONS if state is (PC if commit else PA) else E.INVALID_TXN_STATE)  # 8
+        return refused(
+            E.CONCURRENT_TRANSACTIONS if state is (PC if commit else PA) else E.INVALID_TXN_STATE
+        )  # A.8 V2/8
     if retry and state is (CC if commit else CA):
-        return TransitionVerdict(E.NONE, answer=AnsweredIdentity.STORED)  # 9, 12
+        return TransitionVerdict(E.NONE, answer=AnsweredIdentity.STORED)  # A.8 V2/9, A.8 V2/12
     if retry or commit:
-        return refused(E.INVALID_TXN_STATE)  # 7, 10, 11, 13
-    return bump  # 6, 11, 12
+        return refused(E.INVALID_TXN_STATE)  # A.8 V2/7, A.8 V2/10, A.8 V2/11, A.8 V2/13
+    return bump  # A.8 V2/6, A.8 V2/11, A.8 V2/12
 
 
 def accepted_v2(state: TransactionState, claim: Claim) -> bool:
@@ -190,17 +194,17 @@ def accepted_v2(state: TransactionState, claim: Claim) -> bool:
 
 
 def bump(case: Case) -> Image:
-    return Image.PREPARE_OVERFLOWED if case["exhausted"] else Image.PREPARE_BUMPED
+    return Image.PREPARE_OVERFLOWED if case["exhausted"] else Image.PREPARE_BUMPED  # A.9/1
 
 
 def fence(case: Case) -> Image:
     if not case["bumps"]:
-        return Image.FENCE
-    return Image.FENCE_OVERFLOWED if case["exhausted"] else Image.FENCE_BUMPED
+        return Image.FENCE  # A.10/1
+    return Image.FENCE_OVERFLOWED if case["exhausted"] else Image.FENCE_BUMPED  # A.10/2, A.10/3
 
 
 def complete(case: Case) -> TransitionVerdict:
-    image = Image.COMPLETE_ROTATED if case["rotates"] else Image.COMPLETE
+    image = Image.COMPLETE_ROTATED if case["rotates"] else Image.COMPLETE  # A.9/4
     return TransitionVerdict(E.NONE, CC if case["state"] is PC else CA, image)
 
 
@@ -254,7 +258,7 @@ def test_all_numbered_rows_of_the_rules_are_there() -> None:
     def numbers(table: Table[Any], prefix: str) -> set[int]:
         return {int(row.rule.removeprefix(prefix).split()[0]) for row in table.rows}
 
-    assert numbers(INIT_REQUEST, "A.5/") == set(range(4, 11))
+    assert numbers(INIT_REQUEST, "A.5/") == set(range(4, 10))
     assert numbers(INIT, "A.5/") == set(range(13, 23))
     assert numbers(ADD, "A.6/") == set(range(4, 11))
     assert numbers(VERIFY, "A.6 verify/") == set(range(3, 8))
@@ -262,6 +266,7 @@ def test_all_numbered_rows_of_the_rules_are_there() -> None:
     assert numbers(END_V2, "A.8 V2/") == set(range(2, 14))
 
 
+# Rules A.8 epochs/1, A.8 epochs/2 and A.8 epochs/3.
 @pytest.mark.parametrize(("state", "claim"), list(product(sorted(PERSISTED), Claim)))
 def test_a_8_the_epochs_accepted_under_v2(state: TransactionState, claim: Claim) -> None:
     assert (claim in V2_ACCEPTED[state]) is accepted_v2(state, claim)
@@ -291,12 +296,14 @@ def test_a_table_with_two_claims_or_none_is_not_built() -> None:
         Table("idle row", facts, [Row("a", {}, 1), Row("b", {"one": ()}, 2)])
 
 
+# Rules A.3/1, A.3/2, A.3/3 and A.3/4.
 @pytest.mark.parametrize("code", ErrorCode)
 def test_a_3_append_errors(code: ErrorCode) -> None:
     told = {3: 15, 19: 15, 20: 15, 7: 15, 6: 16, 56: 16, 10: -1, 18: -1}
     assert append_error(code) == told.get(code, code)
 
 
+# Rules A.13 sender/1, A.13 sender/2, A.13 sender/3, A.13 sender/4 and A.13 sender/5.
 @pytest.mark.parametrize("code", ErrorCode)
 def test_a_13_answers_to_markers(code: ErrorCode) -> None:
     done, retry, cancel = {0, 43, 35}, {3, 6, 7, 19, 20, 56, 13}, {47, 52}
@@ -313,6 +320,7 @@ def test_a_13_answers_to_markers(code: ErrorCode) -> None:
     assert all(marker_action(ErrorCode(one)) is MarkerAction.ILLEGAL for one in (2, 10, 18, 21))
 
 
+# Rules A.13 completion/2 and A.13 completion/3.
 @pytest.mark.parametrize("code", ErrorCode)
 def test_a_13_refused_completions(code: ErrorCode) -> None:
     known = {15: MarkerAction.RETRY, 16: MarkerAction.CANCEL, 14: MarkerAction.CANCEL}

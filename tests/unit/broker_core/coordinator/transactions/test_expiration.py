@@ -1,4 +1,4 @@
-"""Transactions time out and unused ids expire (facts A.11)."""
+"""Transactions time out and unused ids expire (rules A.11)."""
 
 from collections.abc import Sequence
 
@@ -13,6 +13,7 @@ from tests.support.broker_core.transaction_world import ID, World
 E = ErrorCode
 
 
+# Rules A.10/1, A.10/2 and A.11/1.
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_a_transaction_over_its_timeout_is_aborted_by_the_next_scan(level: int) -> None:
     world = World(level)
@@ -41,6 +42,7 @@ def test_a_timeout_under_v2_carries_the_servers_version_to_v1_clients_too() -> N
     assert world.run_markers()[0].transaction_version == 2
 
 
+# Rule A.11/1.
 def test_neither_two_phase_nor_prepared_transactions_time_out() -> None:
     world = World(transaction_two_phase_commit_enable=True)
     answer = world.coordinator.init_producer_id(InitProducerId(ID, 1, enable_2pc=True), world.now_ms)
@@ -52,6 +54,7 @@ def test_neither_two_phase_nor_prepared_transactions_time_out() -> None:
     assert world.state() == "PrepareCommit"
 
 
+# Rules A.10/4 and A.11/2.
 def test_an_abort_that_is_refused_is_tried_by_the_next_scan_with_one_bump() -> None:
     world = World()
     world.add(world.identity())
@@ -83,6 +86,7 @@ def idle(world: World, state: str) -> None:
     assert world.state() == state
 
 
+# Rules A.5 more/3, A.11/3 and A.11/6.
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
 def test_an_idle_id_is_forgotten_after_its_time(state: str) -> None:
     world = World(transactional_id_expiration_ms=20_000_000)
@@ -100,6 +104,7 @@ def test_an_idle_id_is_forgotten_after_its_time(state: str) -> None:
     assert world.init(ID, *held) == (E.NONE, 4001, 0)
 
 
+# Rule A.11/8.
 def test_busy_ids_are_not_forgotten() -> None:
     world = World(transactional_id_expiration_ms=1, transaction_two_phase_commit_enable=True)
     answer = world.coordinator.init_producer_id(InitProducerId(ID, 1, enable_2pc=True), world.now_ms)
@@ -112,6 +117,7 @@ def test_busy_ids_are_not_forgotten() -> None:
     assert world.state() == "PrepareCommit"
 
 
+# Rule A.11/4.
 def test_a_refused_tombstone_forgets_nothing() -> None:
     world = World(transactional_id_expiration_ms=1)
     world.identity()
@@ -122,6 +128,7 @@ def test_a_refused_tombstone_forgets_nothing() -> None:
     assert world.coordinator.images() == {}
 
 
+# Rule A.11/5.
 def test_tombstones_are_batched_up_to_the_message_size(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(transactional_id_expiration_ms=1, partition_count=1)
     world.journal.batch_limit_bytes = 300

@@ -1,4 +1,4 @@
-"""Describe and list tell what the coordinator holds, filtered as asked (facts F.2, F.3)."""
+"""Describe and list tell what the coordinator holds, filtered as asked (rules F.2, F.3)."""
 
 from collections.abc import Collection
 
@@ -11,6 +11,7 @@ from tests.support.broker_core.transaction_world import ID, T0, T1, World
 E = ErrorCode
 
 
+# Rules F.2/2, F.2/4 and F.2/6.
 def test_describe_shows_what_is_stored_and_which_markers_are_missing() -> None:
     world = World()
     held = world.identity()
@@ -41,6 +42,7 @@ def listed(
     return sorted(one.transactional_id for one in found.transactions)
 
 
+# Rules F.3/2, F.3/3 and F.3/4.
 def test_list_filters() -> None:
     world = World()
     ids = {name: world.identity(name) for name in ("a-1", "a-2", "b-1", ID)}

@@ -1,4 +1,4 @@
-"""Producer ids come from durable blocks and are never given twice (facts A.14)."""
+"""Producer ids come from durable blocks and are never given twice (rules A.14)."""
 
 import pytest
 
@@ -20,6 +20,7 @@ class Blocks:
         return (self.given - 1) * 10, 10
 
 
+# Rule A.14/2.
 def test_ids_follow_each_other_over_blocks() -> None:
     ids = ProducerIds(Blocks())
     assert [ids.next() for _ in range(35)] == list(range(35))
@@ -31,6 +32,7 @@ def test_nothing_is_allocated_before_the_first_use() -> None:
     assert blocks.given == 0
 
 
+# Rule A.14/3.
 def test_the_next_block_is_taken_when_nine_tenths_are_used() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks)
@@ -41,6 +43,7 @@ def test_the_next_block_is_taken_when_nine_tenths_are_used() -> None:
     assert blocks.given == 2
 
 
+# Rule A.14/2.
 def test_the_rest_of_a_block_is_lost_at_a_restart_and_never_given_again() -> None:
     blocks = Blocks()
     first = ProducerIds(blocks)
@@ -57,6 +60,7 @@ def test_a_failing_allocator_is_not_felt_while_ids_are_at_hand() -> None:
     assert [ids.next() for _ in range(9)] == list(range(1, 10))
 
 
+# Rule A.14/4.
 def test_without_a_block_the_caller_is_told_to_come_again_and_then_served() -> None:
     blocks = Blocks()
     blocks.failing = True

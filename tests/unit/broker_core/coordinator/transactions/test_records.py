@@ -1,4 +1,4 @@
-"""The records of `__transaction_state` are Kafka's, byte for byte (facts B.1)."""
+"""The records of `__transaction_state` are Kafka's, byte for byte (rules B.1)."""
 
 import logging
 
@@ -61,11 +61,13 @@ VALUES = {
 }
 
 
+# Rule B.1/1.
 def test_the_key_is_a_type_and_a_string() -> None:
     assert encode_key("my-txn").hex() == "000000066d792d74786e"
     assert decode_key(bytes.fromhex("000000066d792d74786e")) == "my-txn"
 
 
+# Rules B.1/2, B.1/3 and B.1/4.
 @pytest.mark.parametrize("name", VALUES)
 def test_values_are_the_known_bytes(name: str) -> None:
     image, level, text, size_bytes = VALUES[name]
@@ -75,6 +77,7 @@ def test_values_are_the_known_bytes(name: str) -> None:
     assert decode_value(value) == image
 
 
+# Rule B.1/5.
 def test_the_producer_ids_around_a_rotation_are_tags_0_and_1() -> None:
     image = TransactionImage(
         7, 32767, 1, TransactionState.PREPARE_ABORT, frozenset(), 2, 3, 7, 9, client_transaction_version=2
@@ -83,6 +86,7 @@ def test_the_producer_ids_around_a_rotation_are_tags_0_and_1() -> None:
     assert encode_value(image, 2).hex().endswith(tail.replace(" ", ""))
 
 
+# Rules A.15/7 and B.1/6.
 @pytest.mark.parametrize(
     "image",
     [
@@ -103,6 +107,7 @@ def test_version_0_leaves_out_a_previous_producer_id_that_says_nothing() -> None
     assert decoded == TransactionImage(4000, 1, 1, TransactionState.EMPTY, frozenset(), 2)
 
 
+# Rule B.1/4.
 def test_an_end_without_partitions_has_an_empty_array_and_not_null() -> None:
     image = TransactionImage(1, 1, 1, TransactionState.COMPLETE_COMMIT, frozenset(), 2, 3)
     assert encode_value(image, 0)[17:21] == b"\x00\x00\x00\x00"
@@ -146,6 +151,7 @@ def test_every_cut_value_is_damage(name: str) -> None:
             decode_value(value[:size_bytes])
 
 
+# Rule B.1/7.
 @pytest.mark.parametrize("status", [6, 7, 8, -1])
 def test_a_status_that_is_never_written_is_damage(status: int) -> None:
     value = bytearray(encode_value(ONGOING, 0))
@@ -154,6 +160,7 @@ def test_a_status_that_is_never_written_is_damage(status: int) -> None:
         decode_value(bytes(value))
 
 
+# Rule B.1/8.
 def test_tags_of_the_future_are_skipped() -> None:
     value = bytearray(encode_value(V2, 2))
     value[-5:] = bytes.fromhex("03 02 02 0002 03 02 0007 7f 03 616263")

@@ -1,11 +1,11 @@
-"""Each verdict records the image the rules describe, and no other step is let through (facts A.3, A.5, A.9, A.10)."""
+"""Each verdict records the image the rules describe, and no other step is let through (rules A.3, A.5, A.9, A.10)."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from broker_core.coordinator.transactions.conditions import Claim, Expectation, claim, expectation
+from broker_core.coordinator.transactions.conditions import Claim, Expectation, claim, expectation, is_exhausted
 from broker_core.coordinator.transactions.decision_tables import Image
 from broker_core.coordinator.transactions.records import TransactionImage
 from broker_core.coordinator.transactions.states import PERSISTED
@@ -132,6 +132,7 @@ ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]
 ]
 
 
+# Rules A.5 more/1, A.6/9, A.6/10, A.9/1, A.9/4, A.10/1, A.10/2 and A.10/3.
 @pytest.mark.parametrize(("image", "old", "next_state", "fields", "last"), ROWS)
 def test_each_image_is_the_stored_one_moved_on(
     image: Image, old: TransactionImage, next_state: TransactionState, fields: dict[str, Any], last: int
@@ -145,6 +146,7 @@ def test_every_image_has_a_row_above() -> None:
     assert {row[0] for row in ROWS} == set(Image) == set(BUILDERS)
 
 
+# Rule A.1/1.
 def test_a_new_id_goes_from_epoch_minus_one_to_zero() -> None:
     draft = build(Image.BUMP, change(fresh_image(P, 1000), S.EMPTY))
     assert draft.image.identity == (P, 0)
@@ -171,6 +173,7 @@ BROKEN: list[tuple[str, TransactionImage, TransactionImage]] = [
 ]
 
 
+# Rules A.3 step/1, A.3 step/2, A.3 step/3 and A.3 step/4.
 @pytest.mark.parametrize(("rule", "old", "new"), BROKEN)
 def test_each_rule_catches_the_step_that_breaks_it(rule: str, old: TransactionImage, new: TransactionImage) -> None:
     assert rule in broken_rules(old, new)
@@ -193,6 +196,7 @@ def test_a_builder_refuses_to_take_an_illegal_step(image: Image) -> None:
         build(image, change(old, next_state))
 
 
+# Rules A.5/14, A.5/18, A.5/19 and A.5/20.
 @pytest.mark.parametrize(
     ("expected", "fields", "fact"),
     [
@@ -217,6 +221,7 @@ def test_a_lost_answer_to_a_rotation_is_known_by_the_last_epoch() -> None:
     assert expectation(rotated, 32766, ProducerIdentity(P, 32766)) is Expectation.LAST
 
 
+# Rules A.8 epochs/3 and A.8 V2/14.
 @pytest.mark.parametrize(
     ("presented", "fields", "fact"),
     [
@@ -235,6 +240,12 @@ def test_a_lost_answer_to_a_rotation_is_known_by_the_last_epoch() -> None:
 )
 def test_what_an_identity_claims(presented: tuple[int, int], fields: dict[str, Any], fact: Claim) -> None:
     assert claim(stored(S.COMPLETE_ABORT, **fields), ProducerIdentity(*presented)) is fact
+
+
+# Rule A.1/3.
+@pytest.mark.parametrize(("producer_epoch", "exhausted"), [(0, False), (32765, False), (32766, True), (32767, True)])
+def test_the_last_two_epochs_are_not_handed_out(producer_epoch: int, exhausted: bool) -> None:
+    assert is_exhausted(producer_epoch) is exhausted
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_ABORT, S.PREPARE_COMMIT])

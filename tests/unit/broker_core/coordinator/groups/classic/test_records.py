@@ -1,4 +1,4 @@
-"""The records of `__consumer_offsets` are Kafka's, byte for byte (facts B.3)."""
+"""The records of `__consumer_offsets` are Kafka's, byte for byte (rules B.3)."""
 
 import pytest
 from hypothesis import given
@@ -32,7 +32,8 @@ def unhex(text: str) -> bytes:
     return bytes.fromhex(text.replace(" ", ""))
 
 
-def test_an_offset_is_written_as_in_the_facts():
+# Rules B.3/1 and B.3/2.
+def test_an_offset_is_written_as_in_the_rules():
     record = offset_record(KEY, OffsetValue(42, -1, "", STAMP_MS))
     assert record.key == unhex("0001 0007 67726f75702d31 0001 74 00000000")
     assert record.value == unhex("0003 000000000000002a ffffffff 0000 0000018bcfe56800")
@@ -43,6 +44,7 @@ def test_a_tombstone_has_no_value():
     assert group_record("g", None) == (unhex("0002 0001 67"), None)
 
 
+# Rule B.3/3.
 @pytest.mark.parametrize(
     ("data", "value"),
     [
@@ -58,6 +60,7 @@ def test_every_version_of_an_offset_is_read(data: str, value: OffsetValue):
     assert read_offset_value(unhex(data)) == value
 
 
+# Rule B.3/3.
 def test_an_explicit_retention_is_written_as_version_1():
     value = OffsetValue(42, -1, "m", STAMP_MS, STAMP_MS + 1)
     data = offset_record(KEY, value).value
@@ -65,11 +68,13 @@ def test_an_explicit_retention_is_written_as_version_1():
     assert read_offset_value(data) == value
 
 
+# Rule B.3/4.
 @pytest.mark.parametrize("key_type", ["0000", "0001"])
 def test_both_types_of_offset_keys_are_read(key_type: str):
     assert read_offset_key(unhex(f"{key_type} 0007 67726f75702d31 0001 74 00000000")) == KEY
 
 
+# Rule B.3/5.
 def test_group_metadata_is_written_as_version_3():
     key, value = group_record("g", METADATA)
     assert key == unhex("0002 0001 67")
@@ -89,6 +94,7 @@ BODY = "00000003 737562 00000003 617367"
 FLEXIBLE = "09 636f6e73756d6572 00000007 06 72616e6765 04 6d2d31"
 
 
+# Rule B.3/5.
 @pytest.mark.parametrize(
     ("data", "since_ms", "member"),
     [

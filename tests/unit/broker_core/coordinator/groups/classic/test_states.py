@@ -55,6 +55,7 @@ def test_each_table_has_a_row_for_each_case_and_no_more(table: dict[object, obje
     assert set(table) == set(keys)
 
 
+# Rule E.6/5.
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [
@@ -69,6 +70,7 @@ def test_heartbeat(state: GroupState, verdict: ErrorCode):
     assert tables.HEARTBEAT[state] is verdict
 
 
+# Rule E.6/4.
 @pytest.mark.parametrize(
     ("state", "action"),
     [
@@ -83,6 +85,7 @@ def test_sync(state: GroupState, action: SyncAction):
     assert tables.SYNC[state] is action
 
 
+# Rules E.6/1 and E.6/2.
 @pytest.mark.parametrize(("state", "leads", "changed"), list(product(GroupState, BOOLS, BOOLS)))
 def test_rejoin(state: GroupState, leads: bool, changed: bool):
     expected = {
@@ -95,6 +98,7 @@ def test_rejoin(state: GroupState, leads: bool, changed: bool):
     assert tables.REJOIN[state, leads, changed] is expected[state]
 
 
+# Rule E.6/3.
 @pytest.mark.parametrize(
     ("state", "other_protocol"), list(product([each for each in GroupState if each is not EMPTY], BOOLS))
 )
@@ -108,6 +112,7 @@ def test_return_of_a_static_member(state: GroupState, other_protocol: bool):
     assert tables.STATIC_RETURN[state, other_protocol] is expected[state]
 
 
+# Rules E.1/11, E.1/20, E.6/6 and E.6/7.
 @pytest.mark.parametrize(("state", "transactional"), list(product(GroupState, BOOLS)))
 def test_commit(state: GroupState, transactional: bool):
     named, anonymous = ErrorCode.NONE, ErrorCode.NONE
@@ -120,11 +125,13 @@ def test_commit(state: GroupState, transactional: bool):
     assert tables.ANONYMOUS_COMMIT[state, transactional] is anonymous
 
 
+# Rule E.6/11.
 @pytest.mark.parametrize("state", GroupState)
 def test_departure_starts_a_rebalance_in_a_group_at_rest(state: GroupState):
     assert tables.DEPARTURE_REBALANCES[state] is (state in (STABLE, COMPLETING))
 
 
+# Rules E.6/8, E.6/9 and E.6/10.
 @pytest.mark.parametrize("state", GroupState)
 def test_deletion(state: GroupState):
     live = state in (PREPARING, COMPLETING, STABLE)
@@ -135,6 +142,7 @@ def test_deletion(state: GroupState):
     assert tables.DELETE_OFFSETS[state, True] is (gone if state is DEAD else ErrorCode.NONE)
 
 
+# Rules E.6 offsets/1, E.6 offsets/2, E.6 offsets/3 and E.6 offsets/4.
 @pytest.mark.parametrize("state", GroupState)
 def test_expiry(state: GroupState):
     at_rest = ExpiryBasis.SINCE_EMPTY if state is EMPTY else ExpiryBasis.NEVER

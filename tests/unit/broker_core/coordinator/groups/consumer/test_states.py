@@ -42,6 +42,7 @@ def test_the_epoch_of_a_member_that_is_away_fits_nobody():
     assert epoch_fit(5, -2, 4) is EpochFit.NEWER
 
 
+# Rules E.7 heartbeat/1, E.7 heartbeat/2, E.7 heartbeat/3 and E.7 heartbeat/4.
 @pytest.mark.parametrize("fit", EpochFit)
 @pytest.mark.parametrize("owns_its_own_only", [False, True])
 def test_a_heartbeat_is_let_in_by_its_epoch(fit: EpochFit, owns_its_own_only: bool):
@@ -64,6 +65,8 @@ def test_a_caller_is_known_by_what_it_tells(member_id: str, epoch: int, caller: 
     assert caller_of(member_id, epoch) is caller
 
 
+# Rules E.1/16, E.1/17, E.7 commit/1, E.7 commit/2, E.7 commit/3, E.7 commit/4, E.7 commit/5, E.7 commit/6,
+# E.7 commit/7 and E.7 commit/8.
 @pytest.mark.parametrize("case", list(COMMIT.cases()), ids=str)
 def test_who_may_commit(case: dict):
     verdict = COMMIT.resolve(**case)
@@ -81,6 +84,7 @@ def test_who_may_commit(case: dict):
         assert verdict is (ErrorCode.ILLEGAL_GENERATION if case["transactional"] else ErrorCode.STALE_MEMBER_EPOCH)
 
 
+# Rules E.3/4, E.7 fetch/1, E.7 fetch/2, E.7 fetch/3 and E.7 fetch/4.
 @pytest.mark.parametrize("case", list(FETCH.cases()), ids=str)
 def test_who_may_fetch_offsets(case: dict):
     expected = NONE
@@ -108,6 +112,7 @@ def test_the_state_of_a_group(members: bool, behind: bool, reconciled: bool, sta
     assert GROUP_STATE.resolve(members=members, target_is_behind=behind, all_reconciled=reconciled).value == state
 
 
+# Rules E.7 protocol/1, E.7 protocol/2 and E.7 protocol/3.
 @pytest.mark.parametrize("state", ConsumerGroupState)
 def test_only_an_empty_group_is_deleted_or_given_to_the_classic_protocol(state: ConsumerGroupState):
     is_empty = state is ConsumerGroupState.EMPTY

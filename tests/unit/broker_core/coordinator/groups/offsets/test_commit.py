@@ -1,4 +1,4 @@
-"""Who may commit offsets, plain and in a transaction (facts E.1, E.4), and what a fetch finds."""
+"""Who may commit offsets, plain and in a transaction (rules E.1, E.4), and what a fetch finds."""
 
 import pytest
 
@@ -73,6 +73,7 @@ RULES = [
 CASES = [(state, caller, plain, txn) for states, caller, plain, txn in RULES for state in states]
 
 
+# Rules E.1/9, E.1/10, E.1/12, E.1/13, E.1/14, E.1/15, E.1/20, E.6/6 and E.6/7.
 @pytest.mark.parametrize(("state", "caller", "plain", "txn"), CASES)
 def test_who_may_commit(
     state: GroupState | None,
@@ -89,6 +90,7 @@ def test_who_may_commit(
     assert (GROUP in world.shard().groups) is (state is not None or plain is NONE)
 
 
+# Rule E.1/9.
 def test_a_simple_group_comes_into_being_with_its_first_commit():
     for commit in (GroupWorld().commit, GroupWorld().txn_commit):
         assert commit() is NONE
@@ -97,6 +99,7 @@ def test_a_simple_group_comes_into_being_with_its_first_commit():
     assert (world.group().state, world.group().protocol_type) == (EMPTY, None)
 
 
+# Rule E.1/18.
 @pytest.mark.parametrize(
     ("metadata", "verdict"),
     [
@@ -131,6 +134,7 @@ def test_metadata_that_no_record_can_hold_is_refused_whatever_the_limit():
     }
 
 
+# Rule E.1/6.
 @pytest.mark.parametrize(
     ("group_id", "plain", "txn"),
     [
@@ -166,6 +170,7 @@ SOURCES = {
 }
 
 
+# Rules E.4/1, E.4/2, E.4/3, E.4/4 and E.4/5.
 @pytest.mark.parametrize(("source", "answer"), SOURCES.items())
 def test_what_the_log_says_is_translated_for_the_client(source: int, answer: int):
     assert translate_append_error(ErrorCode(source)) is ErrorCode(answer)
@@ -176,11 +181,13 @@ def test_what_the_log_says_is_translated_for_the_client(source: int, answer: int
         assert GROUP not in world.shard().groups
 
 
+# Rule E.4/5.
 def test_nothing_else_is_translated():
     changed = {code.value for code in ErrorCode if translate_append_error(code) is not code}
     assert changed == {code.value for code in APPEND_ERRORS} == {3, 4, 6, 7, 10, 13, 18, 19, 56}
 
 
+# Rule A.13 receiver/5.
 @pytest.mark.parametrize(
     ("source", "answer"),
     [
@@ -202,6 +209,7 @@ def test_a_refused_marker_is_answered_in_the_senders_words(source: int, answer: 
     assert world.fetch(require_stable=True) == -ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
+# Rule E.3/3.
 def test_a_fetch_of_what_was_never_committed_is_no_error():
     world = GroupWorld()
     assert world.coordinator.fetch_offsets("unknown", [T0]) == FetchOffsetsResult(NONE, {T0: FetchedOffset()})

@@ -29,6 +29,7 @@ def member_of(world: GroupWorld, **fields: object) -> str:
     return member
 
 
+# Rule E.6 offsets/1.
 def test_a_simple_group_forgets_each_offset_after_its_last_commit():
     world = expiring_world()
     world.commit(1, T0)
@@ -43,6 +44,7 @@ def test_a_simple_group_forgets_each_offset_after_its_last_commit():
     assert (world.fetch(T1), group_ids(world)) == (-1, [])
 
 
+# Rule E.6 offsets/2.
 def test_a_group_whose_members_left_forgets_all_from_then_on():
     world = expiring_world()
     member = member_of(world)
@@ -57,6 +59,7 @@ def test_a_group_whose_members_left_forgets_all_from_then_on():
     assert GROUP not in world.shard().recorded
 
 
+# Rule E.6 offsets/3.
 def test_consumers_keep_what_they_read_and_lose_what_they_gave_up():
     world = expiring_world()
     member = member_of(world)
@@ -66,6 +69,7 @@ def test_consumers_keep_what_they_read_and_lose_what_they_gave_up():
     assert (world.fetch(T0), world.fetch(U0)) == (1, -1)
 
 
+# Rule E.6 offsets/4.
 @pytest.mark.parametrize(
     "fields",
     [
@@ -81,6 +85,7 @@ def test_groups_that_nobody_can_read_keep_everything_while_they_live(fields: dic
     assert world.fetch(U0) == 1
 
 
+# Rule E.6 offsets/4.
 def test_nothing_is_forgotten_in_the_midst_of_a_rebalance():
     world = expiring_world()
     member = member_of(world)
@@ -92,6 +97,7 @@ def test_nothing_is_forgotten_in_the_midst_of_a_rebalance():
     assert world.fetch(U0) == 1
 
 
+# Rule E.2/6.
 def test_an_offset_that_a_transaction_may_change_is_left_alone_with_its_group():
     world = expiring_world()
     world.commit(1, T0)
