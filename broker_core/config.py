@@ -1,8 +1,6 @@
-"""Read the broker's settings under Kafka's own names.
+"""The settings of brokers, listeners and topics under Kafka's own names, with their types, defaults and bounds.
 
-Owns: each setting's name, type, default and bounds, for brokers, their listeners and topics.
-Asks: `errors`.
-Never: reads a file; the caller hands over text or a mapping. Never shows a secret, in text or in an error.
+Files are read by the caller. No text and no error contains the value of a secret setting.
 """
 
 import re
@@ -67,7 +65,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
 def parse_properties(text: str) -> dict[str, str]:
     """Parse the text of a `.properties` file: `key=value` lines, `#` and `!` start comments, escapes are Java's.
 
-    An error gives the number of the line and not what is in it, which may be part of a key or a password.
+    An error gives the number of the line and not its content, which may be part of a key or a password.
     """
     settings: dict[str, str] = {}
     lines = enumerate(text.splitlines(), 1)
@@ -106,7 +104,7 @@ _REAUTH = "connections.max.reauth.ms"
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """Know settings by Kafka's keys; each field of a subclass is one."""
+    """Settings by Kafka's keys; each field of a subclass is one."""
 
     @classmethod
     def keys(cls) -> dict[str, Any]:
@@ -134,7 +132,7 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig(_Settings):
-    """Hold one topic's effective settings; names and defaults are Kafka's topic-level ones."""
+    """The effective settings of a topic; names and defaults are Kafka's topic-level ones."""
 
     cleanup_policy: str = _key("cleanup.policy", "delete", choices=_CLEANUP)
     compression_type: str = _key("compression.type", "producer", choices=_COMPRESSION)
@@ -158,7 +156,7 @@ class TopicConfig(_Settings):
 
 @dataclass(frozen=True, slots=True)
 class ListenerConfig(_Settings):
-    """Hold the settings that a listener may have of its own, as `listener.name.<listener>.<key>`.
+    """The settings that can be set for a single listener, as `listener.name.<listener>.<key>`.
 
     Two defaults differ from Kafka's: key stores are PEM, and the mechanisms are those that passwords are enough for.
     """
@@ -185,7 +183,7 @@ class ListenerConfig(_Settings):
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig(ListenerConfig):
-    """Hold one broker's settings; names and defaults are Kafka's broker-level ones."""
+    """The settings of a broker; names and defaults are Kafka's broker-level ones."""
 
     # What single listeners have of their own, by full key.
     listener_overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -283,12 +281,12 @@ class BrokerConfig(ListenerConfig):
         return _Settings.override(self, {key: text for key, text in own.items() if key in known})
 
     def jaas_config(self, listener: str, mechanism: str) -> tuple[str, str]:
-        """Return key and text of the line that holds a mechanism's users and options; the text may be empty."""
+        """Return the key and the text of the setting with a mechanism's users and options; the text may be empty."""
         key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_JAAS}"
         return key, dict(self.listener_overrides).get(key, "")
 
     def max_reauth_ms(self, listener: str, mechanism: str) -> int:
-        """Return how long a client that came by this listener and mechanism stays known, 0 for ever."""
+        """Return after how long clients of this listener and mechanism have to authenticate again, 0 for never."""
         key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_REAUTH}"
         text = dict(self.listener_overrides).get(key)
         if text is None:
@@ -322,7 +320,7 @@ def base_key(key: str) -> str | None:
 
 
 def is_secret(key: str) -> bool:
-    """Say whether the setting's value is nobody's business."""
+    """Return whether the setting's value is secret."""
     base = base_key(key) if key.startswith(LISTENER_PREFIX) else key
     spec = BrokerConfig.keys().get(base or "")
     return base == _JAAS or (spec is not None and bool(spec.metadata["secret"]))

@@ -1,12 +1,8 @@
-"""Name every verdict, damage and refusal that the broker core can express.
+"""Kafka's error codes, and the exceptions of the broker core.
 
-Owns: Kafka's error codes and the exception families of the core.
-Asks: nothing.
-Never: decides which error applies; that is the business of the room that meets it.
-
-Three families, never mixed. A *verdict* is one of Kafka's error codes; it travels as a value or as
-`KafkaError`, and the handler it reaches answers it in its API's form. *Damage* is a file that does
-not say what it should; recovery handles it. A *bug* is a broken assumption of ours and is an assertion.
+Three kinds of failure are kept apart. A *verdict* is one of Kafka's error codes: a value or a `KafkaError`, which the
+handler answers in the form of its API. *Damage* is a file whose content is not what it should be: a `DamageError`,
+which recovery handles. A *bug* is a broken assumption of this package: an assertion.
 """
 
 from collections.abc import Sequence
@@ -124,10 +120,10 @@ _LONGEST_MESSAGE: Final = 2000
 
 
 class KafkaError(Exception):
-    """Carry a verdict up to the one place that answers clients.
+    """One of Kafka's errors, as the broker answers it to a client.
 
-    `code` is what the client is told; the message says what was met and is sent along where the
-    protocol has a field for it; `record_errors` names the records of a refused batch, by their index in it.
+    `code` is the error code. `message` says what was found; it is sent where the protocol has a field for it.
+    `record_errors` has the indexes and messages of the records for which a batch was refused.
     """
 
     def __init__(self, code: ErrorCode, message: str = "", record_errors: Sequence[tuple[int, str]] = ()) -> None:
@@ -140,11 +136,11 @@ class KafkaError(Exception):
 
 
 class DamageError(Exception):
-    """Report a file that does not say what it should; `log.recovery` decides what is kept."""
+    """A file whose content is not what it should be; `log.recovery` decides what is kept."""
 
 
 class ConfigError(ValueError):
-    """Report a setting that cannot be used, with what was expected and what to write instead."""
+    """A setting that cannot be used; the message says what was expected and what to write instead."""
 
 
 class InvalidBatch(ValueError):

@@ -1,8 +1,6 @@
-"""State what the core asks of the world.
+"""The interfaces through which the core uses the outside: storage and randomness.
 
-Owns: the protocols of storage and chance that `server` and `simulation` fulfil.
-Asks: nothing.
-Never: implements them; time is not here because it comes as an argument, `now_ms`.
+`server` and `simulation` implement them. There is none for time, which is passed as an argument, `now_ms`.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +8,7 @@ from typing import Protocol
 
 
 class File(Protocol):
-    """Hold bytes that only grow at the end or are cut there, and survive a crash once synced."""
+    """A file that is appended to or truncated at its end; its bytes survive a crash once they are synced."""
 
     def size(self) -> int:
         """Return the length in bytes, unsynced appends included."""
@@ -33,19 +31,19 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Release the file; what was not synced stays where the operating system has it."""
+        """Close the file without syncing it."""
         ...
 
 
 class Storage(Protocol):
-    """Keep named files in folders; names are relative paths with `/` between parts."""
+    """Files in folders; paths are relative, with `/` between their parts."""
 
     def open(self, path: str) -> File:
         """Open the file, creating it and its folders if they are missing."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Say whether a file or folder of that name is there."""
+        """Return whether a file or folder of that name exists."""
         ...
 
     def list_folder(self, path: str) -> list[str]:
@@ -57,11 +55,11 @@ class Storage(Protocol):
         ...
 
     def delete(self, path: str) -> None:
-        """Remove the file, or the folder with all in it; nothing happens if it is not there."""
+        """Remove the file, or the folder with its content; no effect if it does not exist."""
         ...
 
     def rename(self, old_path: str, new_path: str) -> None:
-        """Put the file or folder in the place of `new_path`, atomically."""
+        """Rename the file or folder, replacing `new_path`, atomically."""
         ...
 
     def sync_folder(self, path: str) -> None:
@@ -69,7 +67,7 @@ class Storage(Protocol):
         ...
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
-        """Run syncs of different files, side by side where each waits for a disk; raise a failure when all have ended.
+        """Run syncs of different files, in parallel where each waits for a disk; raise a failure when all have ended.
 
         Nothing else may use the storage meanwhile.
         """
@@ -77,7 +75,7 @@ class Storage(Protocol):
 
 
 class Entropy(Protocol):
-    """Draw chance, so that a seed can replay it."""
+    """A source of randomness, which a simulation replaces by one with a seed."""
 
     def random_bytes(self, count: int) -> bytes:
         """Return `count` unpredictable bytes (predictable from the seed in a simulation)."""

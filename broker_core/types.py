@@ -1,9 +1,4 @@
-"""Define the words that all rooms of the broker core share.
-
-Owns: identities, marks, and the arithmetic of producer sequences and coordinator hashing.
-Asks: nothing.
-Never: holds state.
-"""
+"""The types and constants that all packages share, and the arithmetic of sequences and coordinator hashing."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -30,7 +25,7 @@ INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TO
 
 
 class TopicPartition(NamedTuple):
-    """Name one partition of a topic."""
+    """A partition of a topic."""
 
     topic: str
     partition: int
@@ -40,14 +35,14 @@ class TopicPartition(NamedTuple):
 
 
 class ProducerIdentity(NamedTuple):
-    """Name one incarnation of a producer: the pair Kafka fences by (KIP-98)."""
+    """One incarnation of a producer: the pair by which Kafka fences (KIP-98)."""
 
     producer_id: int
     producer_epoch: int
 
 
 class IsolationLevel(IntEnum):
-    """Say which records a reader may see (KIP-98)."""
+    """Which records a reader sees (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -72,14 +67,14 @@ class TransactionState(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Say who stamped a record."""
+    """Which clock a record's timestamp is from: the producer's or the broker's."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
 
 class AbortedTransaction(NamedTuple):
-    """Tell a reader that `producer_id`'s records from `first_offset` on were aborted."""
+    """An aborted transaction in a Fetch answer: `producer_id`'s records from `first_offset` on."""
 
     producer_id: int
     first_offset: int

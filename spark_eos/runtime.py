@@ -15,6 +15,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from spark_eos.options.client import ClientOptions
 
+# So that no number of attempts is too large for a float.
+_MOST_DOUBLINGS: Final = 20
 Item = TypeVar("Item")
 Part = TypeVar("Part")
 
@@ -191,6 +193,11 @@ REAL: Final = Runtime(RealClock(), RealRandomness(), RealProcess())
 def now_ms(clock: Clock) -> int:
     """Return the time of day in milliseconds since 1970."""
     return clock.time_ns() // 1_000_000
+
+
+def backoff_ms(attempt: int, first_ms: float, longest_ms: float) -> float:
+    """Return how long to wait before another attempt: twice as long each time, after attempt 0 for `first_ms`."""
+    return min(first_ms * 2.0 ** min(attempt, _MOST_DOUBLINGS), longest_ms)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from spark_eos.client.metadata import FIRST_METADATA_VERSION, BrokerAddress, Fin
 from spark_eos.client.transport import SocketTransport
 from spark_eos.errors import EosKafkaError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.client import ClientOptions
-from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime
+from spark_eos.runtime import REAL, KafkaTransport, Pending, Runtime, backoff_ms
 
 
 class BrokerClient:
@@ -70,8 +70,8 @@ class BrokerClient:
     def back_off(self, attempt: int, deadline: float, *, first_ms: float | None = None) -> bool:
         """Wait before the next attempt (0, 1, ...), keep connections alive; False when the deadline leaves no time."""
         first_ms = self.options.retry_backoff_ms if first_ms is None else first_ms
-        backoff_ms = min(first_ms * 2.0 ** min(attempt, 20), self.options.retry_backoff_max_ms)
-        seconds = backoff_ms * self.runtime.random.uniform(0.8, 1.2) / 1000
+        wait_ms = backoff_ms(attempt, first_ms, self.options.retry_backoff_max_ms)
+        seconds = wait_ms * self.runtime.random.uniform(0.8, 1.2) / 1000
         if self._monotonic() + seconds >= deadline:
             return False
         self.transport.pause(seconds)

@@ -28,7 +28,7 @@ from spark_eos.errors import (
     RecordTooLargeError,
     UnansweredError,
 )
-from spark_eos.runtime import Pending
+from spark_eos.runtime import Pending, backoff_ms
 
 DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES: Final = 1024 * 1024
@@ -373,11 +373,11 @@ class TransactionalProducer:
             # Waiting for a leader counts against the delivery timeout as well.
             queue.first_attempt_at = self._monotonic()
             queue.attempts = 1
-        backoff_ms = min(options.retry_backoff_ms * 2.0 ** min(queue.attempts - 1, 20), options.retry_backoff_max_ms)
+        wait_ms = backoff_ms(queue.attempts - 1, options.retry_backoff_ms, options.retry_backoff_max_ms)
         if soon:
-            backoff_ms = _CONCURRENT_BACKOFF_MS
+            wait_ms = _CONCURRENT_BACKOFF_MS
         now = self._monotonic()
-        queue.retry_later(now + backoff_ms / 1000, trouble, unsure=unsure)
+        queue.retry_later(now + wait_ms / 1000, trouble, unsure=unsure)
         self._waiting.put_off(queue)
         self.retries += 1
         if now - queue.first_attempt_at > self.delivery_timeout_ms / 1000:

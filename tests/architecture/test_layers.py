@@ -118,6 +118,8 @@ ROOMS = {room: allowed for floor in FLOORS for room, allowed in floor.items()}
 _NOBODY: frozenset[str] = frozenset()
 _CORE_REAL = _rooms("broker_core", "server", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
+# What a client and the sink are given instead of looking for themselves.
+_RUNTIME = _rooms("spark_eos", "runtime")
 _EOS_REAL = _rooms("spark_eos", "client", "sink", "source", "admin", "runtime")
 # Numbers are served from a thread, once in each process.
 _EOS_METRICS = _rooms("spark_eos", "metrics")
@@ -162,15 +164,26 @@ WINDOWS: dict[str, frozenset[str]] = {
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
     "signal": _CORE_REAL | _FAILPOINTS,
     # Clocks.
-    "time": _CORE_REAL | _EOS_REAL | _FAILPOINTS,
+    "time": _CORE_REAL | _RUNTIME | _FAILPOINTS | _rooms("spark_eos", "source", "admin"),
+    # To write a time down takes no look at a clock.
+    **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _rooms("spark_eos", "admin", "sink.decision")),
     "datetime": _CORE_REAL | _EOS_REAL,
     # Chance. uuid.UUID is a plain value; only the functions that make one draw.
-    "random": _CORE_CHANCE | _EOS_REAL,
-    "secrets": _CORE_REAL | _EOS_REAL,
+    "random": _CORE_CHANCE | _RUNTIME,
+    "random.Random": _CORE_CHANCE | _RUNTIME | _rooms("spark_eos", "sink.task.partitioning"),
+    "secrets": _CORE_REAL | _RUNTIME | _rooms("spark_eos", "admin", "sink.incarnation"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
-    "os": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _rooms("spark_eos", "worker_memory"),
-    "os.getpid": _CORE_REAL | _EOS_REAL | _FAILPOINTS | _EOS_METRICS,
+    "os": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _rooms("spark_eos", "client.tls", "sink", "admin")
+    | _rooms("spark_eos", "worker_memory"),
+    "os.getpid": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _EOS_METRICS
+    | _rooms("spark_eos", "sink.commit_report", "sink.incarnation"),
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,

@@ -1,5 +1,6 @@
 """The completion of a decided micro-batch, for as long as its transactions live."""
 
+import itertools
 import logging
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -7,7 +8,7 @@ from typing import Final, NamedTuple
 from spark_eos import failpoints
 from spark_eos.errors import AuthorizationError, EosKafkaError, LostTransactionError, UnsupportedError
 from spark_eos.metrics import SINK_METRICS
-from spark_eos.runtime import now_ms
+from spark_eos.runtime import backoff_ms, now_ms
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_errors import incomplete_error
 from spark_eos.sink.ports import SinkCluster
@@ -34,8 +35,10 @@ def complete(
 ) -> None:
     """Complete a decision, again and again until its transactions are about to time out."""
     clock = cluster.runtime.clock
-    pause_ms, wait_until_ms, is_open = _FIRST_PAUSE_MS, now_ms(clock), completion.is_open
-    while True:
+    wait_until_ms: float = now_ms(clock)
+    is_open = completion.is_open
+    for attempt in itertools.count():
+        pause_ms = backoff_ms(attempt, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
         try:
             if is_open and _commit(cluster, decision, prepared):
                 return
@@ -59,7 +62,6 @@ def complete(
             )
             SINK_METRICS.add("completion_retries")
             clock.sleep(pause_ms / 1000)
-            pause_ms = min(2 * pause_ms, _LONGEST_PAUSE_MS)
 
 
 def _commit(cluster: SinkCluster, decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:

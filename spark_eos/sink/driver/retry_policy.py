@@ -15,7 +15,7 @@ from spark_eos.errors import (
     UnansweredError,
     UnreachableError,
 )
-from spark_eos.runtime import Clock, now_ms
+from spark_eos.runtime import Clock, backoff_ms, now_ms
 from spark_eos.sink.driver.decision_errors import OutdatedError, UnclearError, UndecidedError
 from spark_eos.sink.ports import UnstableOffsetsError
 
@@ -43,7 +43,7 @@ class RetryPolicy:
     def __init__(self, until_ms: int, clock: Clock) -> None:
         self._until_ms = until_ms
         self._clock = clock
-        self._pause_ms = _FIRST_PAUSE_MS
+        self._attempt = 0
         self._unclear: UnclearError | None = None
 
     def wait_after(self, error: EosKafkaError) -> None:
@@ -55,7 +55,8 @@ class RetryPolicy:
             self._unclear = error
         elif isinstance(error, UndecidedError):
             self._unclear = None
-        is_over = now_ms(self._clock) + self._pause_ms >= self._until_ms
+        pause_ms = backoff_ms(self._attempt, _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS)
+        is_over = now_ms(self._clock) + pause_ms >= self._until_ms
         if not is_passing(error):
             raise error
         if is_over and self._unclear is not None and self._unclear is not error:
@@ -63,5 +64,5 @@ class RetryPolicy:
         if is_over:
             raise error
         if not isinstance(error, OutdatedError):
-            self._clock.sleep(self._pause_ms / 1000)
-            self._pause_ms = min(2 * self._pause_ms, _LONGEST_PAUSE_MS)
+            self._clock.sleep(pause_ms / 1000)
+            self._attempt += 1

@@ -5,10 +5,10 @@ for a run of rows (KIP-480's sticky choice: single random choices would make man
 as long as any has: the others would hold the task until their leader is back.
 """
 
-import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +43,7 @@ def place_rows(
     partition_count: Callable[[str], int],
     leaderless: Callable[[str], Collection[int]],
     rows_per_run: int,
-    chance: random.Random,
+    chance: Random,
 ) -> PlacedRows:
     """Put the rows of each topic-partition beside each other, in their order.
 
@@ -121,7 +121,7 @@ def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: 
         )
 
 
-def _choices(count: int, partitions: Sequence[int], chance: random.Random) -> list[int]:
+def _choices(count: int, partitions: Sequence[int], chance: Random) -> list[int]:
     """Draw partitions evenly: all of them once in random order before any comes again."""
     drawn: list[int] = []
     while len(drawn) < count:

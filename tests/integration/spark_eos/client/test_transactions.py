@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from broker_core.embedded import EmbeddedBroker
+from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions, list_transactions

@@ -180,7 +180,7 @@ def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monke
     assert log.log_end_offset == 0
 
 
-# Rules C.4/2 and C.1/29.
+# Rule C.1/29.
 def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)

@@ -428,6 +428,8 @@ def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypat
     end(cluster, decision, 1, commit=True)
     cluster.forgotten |= set(cluster.ids)
     word = Intervention(OperatorAction.ABORT, "ann", 5, "", Restart.SKIP)
+    # An id that is not known may be forgotten, once its transaction has timed out.
+    cluster.pass_time(120_000)
     monkeypatch.setattr(cluster, "pass_time", _die)
     monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
     settled = settle(cluster, replace(decision, revision=1, intervention=word))

@@ -7,6 +7,7 @@ import pytest
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
+from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from tests.support.direct import DirectClient, direct_cluster
@@ -221,6 +222,20 @@ def test_an_added_partition_is_durable_before_its_batch_is_appended(
     client.cluster.settle(client.cluster.now_ms)
     assert client.take().responses[0].partition_responses[0].error_code == E.NONE
     assert (state.unsynced, log.log_end_offset) == (False, 1)
+
+
+# Rule C.4/2.
+def test_a_duplicate_of_what_was_never_promised_is_durable_when_it_is_acknowledged() -> None:
+    storage = MemoryStorage()
+    cluster = direct_cluster(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    client = DirectClient(cluster)
+    batch = batch_of(ProducerIdentity(7, 0), is_transactional=False)
+    # As by a request whose answer, and the sync before it, never came about.
+    cluster.logs.get(P0, cluster.now_ms).append_as_leader(batch, now_ms=cluster.now_ms, leader_epoch=0)
+    assert produced(client, batch, transactional_id=None) is E.NONE
+    storage.crash()
+    assert fetched(DirectClient(direct_cluster(storage))).high_watermark == 1
 
 
 # Rule C.3 mode/4.

@@ -10,6 +10,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, SinkOptions
+from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink import factory
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.committer import Committer
@@ -268,8 +269,8 @@ def test_a_function_that_mirrors_its_rows_to_two_clusters_keeps_two_logs(change:
         if change == "cluster"
         else replace(options, decision_topic="other-decisions")
     )
-    logs = []
+    process, logs = ProcessState(REAL), []
     for each in (options, other):
         kafka = KafkaCluster(KafkaClient(each.client), each.decision_topic, DecisionWriter)
-        logs.append(factory._log(kafka, each, f"{QUERY}/t", "run1"))
+        logs.append(factory._log(process, kafka, each, f"{QUERY}/t", "run1"))
     assert logs[0] is not logs[1]
