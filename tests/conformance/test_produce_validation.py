@@ -19,9 +19,9 @@ from broker_core.records.batch import NewRecord, build_batch, read_records
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import append_varint
-from tests.conformance.clients import Kafka, unique
-from tests.conformance.raw_session import RawSession
+from tests.support.clients import Kafka, unique
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 60
