@@ -16,8 +16,8 @@ from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fault_injection import Crashed, FaultInjector
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
-from broker_core.broker.monitoring.request_log import RequestLog
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.request_log import RequestLog
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
