@@ -15,7 +15,7 @@ IN_PARALLEL := -n 3 --dist loadfile
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test conformance crash simulate histories fuzz bench lint format types clean python java
+.PHONY: help venv demo check test conformance crash simulate histories fuzz bench lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -38,13 +38,16 @@ java: | python
 demo: java $(INSTALLED) ## Run the main job: Spark counts lines from the embedded broker exactly once, killed and restarted on the way
 	@SPARK_CONF_DIR=conf $(RUN) -m examples.demo
 
+check: lint types ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
+	@$(RUN) -m pytest tests/architecture tests/unit $(IN_PARALLEL)
+
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m pytest tests $(IN_PARALLEL)
 
 conformance: java $(INSTALLED) ## Run the behaviour tests and other people's clients against both brokers, and source and sink in Spark against Apache Kafka
-	@$(RUN) -m pytest tests/conformance tests/interop tests/spark_eos/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
-	@$(RUN) -m pytest tests/spark_eos --ignore tests/spark_eos/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/conformance tests/interop tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
 
 crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and break three nodes of Apache Kafka under it, with CUTS=n nodes cut off in a round; count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS) --cuts $(CUTS)

@@ -9,6 +9,9 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.java import java_problem
 
+# Fixtures that several suites share.
+pytest_plugins = ("tests.support.spark_eos.brokers",)
+
 # The same examples in every run, so that a failure is a change; HYPOTHESIS_PROFILE=search looks for new ones.
 # That a slow machine makes examples slowly is no failure.
 settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])

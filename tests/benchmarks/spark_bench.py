@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_core import EmbeddedBroker
 from tests.benchmarks.null_sink import NULL_FORMAT, NullSource
 from tests.benchmarks.null_source import NULL_SOURCE_FORMAT
-from tests.spark_eos.spark_session import worker_environment
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.spark_eos.spark_session import worker_environment
 from tests.support.spark_kafka import spark_kafka_settings
 
 OURS, SPARKS = "eos-kafka", "kafka"

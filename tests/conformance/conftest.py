@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import pytest
 
 from broker_core import EmbeddedBroker
-from tests.conformance.acl_world import GuardedKafka, Stage, guarded_kafka
-from tests.conformance.clients import unique
-from tests.conformance.raw_session import RawSession
-from tests.conformance.restartable import Restartable, restartable
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.clients import unique
+from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
+from tests.support.restartable import Restartable, restartable
 
 BROKERS = ("broker_core", "apache")
 

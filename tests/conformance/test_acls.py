@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.conformance.acl_cases import CASES, Case, type_of
-from tests.conformance.acl_world import Stage
+from tests.support.acl_cases import CASES, Case, type_of
+from tests.support.guarded_kafka import Stage
 from tests.support.waiting import wait_until
 
 

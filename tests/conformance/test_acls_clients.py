@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.conformance.acl_world import PASSWORD, Stage
-from tests.conformance.clients import DEADLINE_S, LOG_NOTHING, admin, make_consumer, make_transactional_producer
+from tests.support.clients import DEADLINE_S, LOG_NOTHING, admin, make_consumer, make_transactional_producer
+from tests.support.guarded_kafka import PASSWORD, Stage
 from tests.support.waiting import wait_until
 
 READ, WRITE = AclOperation.READ, AclOperation.WRITE

@@ -7,10 +7,10 @@ from crc32c import crc32c
 
 from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from broker_core.wire import messages as m
-from tests.conformance.acl_world import EVERY_ACL, Stage, create_acls, delete_acls, list_acls
-from tests.conformance.clients import unique
-from tests.conformance.raw_session import NOBODY, record_batch
+from tests.support.clients import unique
+from tests.support.guarded_kafka import EVERY_ACL, Stage, create_acls, delete_acls, list_acls
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, record_batch
 from tests.support.waiting import wait_until
 
 READ, WRITE, DESCRIBE, ALL = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.ALL

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.conformance.clients import (
+from tests.support.clients import (
     DEADLINE_S,
     Kafka,
     admin,

@@ -24,12 +24,12 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scramp import ScramClient
 from scramp.core import ScramMechanism
 
-from tests.conformance.clients import make_topic, unique
 from tests.conformance.conftest import BROKERS
-from tests.conformance.secured import MAX_RECEIVE_BYTES, MECHANISMS, PROTOCOLS, REAUTH_MS, USERS, Secured, secured
 from tests.support.apache_kafka import Unavailable
+from tests.support.clients import make_topic, unique
 from tests.support.java_tools import java_tool
 from tests.support.raw_client import RawClient
+from tests.support.secured import MAX_RECEIVE_BYTES, MECHANISMS, PROTOCOLS, REAUTH_MS, USERS, Secured, secured
 from tests.support.tls_client import TlsClient, trusting
 from tests.support.waiting import wait_until
 

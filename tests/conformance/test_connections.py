@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer import EndTxnRequest
 
-from tests.conformance.clients import Kafka, make_topic
+from tests.support.clients import Kafka, make_topic
 from tests.support.raw_client import RawClient
 
 UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42

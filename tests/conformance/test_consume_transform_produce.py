@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from tests.conformance.clients import (
+from tests.support.clients import (
     DEADLINE_S,
     Kafka,
     committed_offset,

@@ -10,7 +10,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.conformance.clients import (
+from tests.support.clients import (
     DEADLINE_S,
     Kafka,
     admin,

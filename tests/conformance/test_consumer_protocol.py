@@ -14,10 +14,10 @@ from broker_core.coordinator.groups.consumer.records import (
 )
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from broker_core.wire import messages as m
-from tests.conformance.clients import READ_UNCOMMITTED, Kafka, make_topic, read_to_end, unique
-from tests.conformance.group_session import GroupSession
-from tests.conformance.raw_session import RawSession
+from tests.support.clients import READ_UNCOMMITTED, Kafka, make_topic, read_to_end, unique
+from tests.support.group_session import GroupSession
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
 
 NONE, ILLEGAL_GENERATION, INCONSISTENT, INVALID_GROUP_ID, UNKNOWN_MEMBER_ID = 0, 22, 23, 24, 25

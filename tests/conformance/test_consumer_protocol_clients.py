@@ -6,7 +6,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupType, KafkaError, KafkaException
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from tests.conformance.clients import (
+from tests.support.apache_kafka import Unavailable
+from tests.support.clients import (
     DEADLINE_S,
     Kafka,
     admin,
@@ -19,8 +20,7 @@ from tests.conformance.clients import (
     unique,
     values_to_end,
 )
-from tests.conformance.clients import make_member as make_member_of
-from tests.support.apache_kafka import Unavailable
+from tests.support.clients import make_member as make_member_of
 from tests.support.java_tools import java_tool
 from tests.support.waiting import wait_until
 

@@ -15,10 +15,10 @@ from kafka.protocol.metadata import ApiVersionsRequest, FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
-from tests.conformance.clients import Kafka, make_topic, unique
-from tests.conformance.protocols import END, V2, both_ends, both_protocols, bumped, markers, wait_for_state, write
-from tests.conformance.raw_session import Identity, RawSession
+from tests.support.clients import Kafka, make_topic, unique
+from tests.support.protocols import END, V2, both_ends, both_protocols, bumped, markers, wait_for_state, write
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import Identity, RawSession
 from tests.support.re2_examples import MATCHES, REFUSED, TAKEN
 from tests.support.waiting import wait_until
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.conformance.clients import Kafka, make_topic, unique, values_soon
-from tests.conformance.protocols import END, PRODUCE, V2, both_ends, both_protocols, bumped, wait_for_state, write
-from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
+from tests.support.clients import Kafka, make_topic, unique, values_soon
+from tests.support.protocols import END, PRODUCE, V2, both_ends, both_protocols, bumped, wait_for_state, write
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, Identity, RawSession, record_batch
 
 NONE = 0
 INVALID_REQUEST = 42

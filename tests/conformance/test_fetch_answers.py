@@ -6,9 +6,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.conformance.clients import Kafka, make_topic
-from tests.conformance.raw_session import NOBODY, RawSession, record_batch
+from tests.support.clients import Kafka, make_topic
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, RawSession, record_batch
 
 DEADLINE_S = 30
 NONE, OFFSET_OUT_OF_RANGE = 0, 1

@@ -17,8 +17,19 @@ from broker_core.config import TopicConfig
 from broker_core.log.partition_log import PartitionLog
 from broker_core.server.disk import DiskStorage
 from broker_core.types import TopicPartition
-from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, read_to_end
-from tests.conformance.log_history import (
+from tests.support.apache_kafka import Unavailable
+from tests.support.clients import READ_COMMITTED, READ_UNCOMMITTED, read_to_end
+from tests.support.dump_log_segments import (
+    OFFSETS,
+    SUFFIXES,
+    TRANSACTION_LOG,
+    Dump,
+    DumpedBatch,
+    DumpedRecord,
+    dump_log_segments,
+    log_files,
+)
+from tests.support.log_history import (
     CODECS,
     COMMITS,
     FRESH,
@@ -34,18 +45,7 @@ from tests.conformance.log_history import (
     write_history,
     write_repetitions,
 )
-from tests.conformance.log_witness import SeenProducer, Witness, see
-from tests.support.apache_kafka import Unavailable
-from tests.support.dump_log_segments import (
-    OFFSETS,
-    SUFFIXES,
-    TRANSACTION_LOG,
-    Dump,
-    DumpedBatch,
-    DumpedRecord,
-    dump_log_segments,
-    log_files,
-)
+from tests.support.log_witness import SeenProducer, Witness, see
 
 SETTINGS = {
     "transaction.state.log.num.partitions": "5",

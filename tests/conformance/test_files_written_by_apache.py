@@ -21,7 +21,8 @@ from broker_core.log.recovery_table import LogCondition
 from broker_core.records.header import iter_headers
 from broker_core.server.disk import DiskStorage
 from broker_core.types import IsolationLevel, TopicPartition
-from tests.conformance.clients import (
+from tests.support.apache_kafka import ApacheKafka, Unavailable, apache_kafka
+from tests.support.clients import (
     DEADLINE_S,
     ISOLATIONS,
     READ_COMMITTED,
@@ -31,7 +32,8 @@ from tests.conformance.clients import (
     read_to_end,
     values_soon,
 )
-from tests.conformance.log_history import (
+from tests.support.dump_log_segments import dump_log_segments, log_files
+from tests.support.log_history import (
     AFTER_OPEN,
     KEYS,
     OPEN,
@@ -44,7 +46,7 @@ from tests.conformance.log_history import (
     write_history,
     write_repetitions,
 )
-from tests.conformance.log_witness import (
+from tests.support.log_witness import (
     SeenPartition,
     SeenProducer,
     SeenRecord,
@@ -53,10 +55,8 @@ from tests.conformance.log_witness import (
     see,
     see_partition,
 )
-from tests.conformance.raw_session import Identity, RawSession, record_batch
-from tests.support.apache_kafka import ApacheKafka, Unavailable, apache_kafka
-from tests.support.dump_log_segments import dump_log_segments, log_files
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 
 SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}

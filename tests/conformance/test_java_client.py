@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.conformance.clients import (
+from tests.support.apache_kafka import Unavailable
+from tests.support.clients import (
     READ_COMMITTED,
     Kafka,
     end_offset,
@@ -11,7 +12,6 @@ from tests.conformance.clients import (
     unique,
     values_to_end,
 )
-from tests.support.apache_kafka import Unavailable
 from tests.support.java_tools import java_tool
 
 pytestmark = pytest.mark.usefixtures("apache_asked_for")

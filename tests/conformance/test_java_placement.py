@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.codec.partitioner import murmur2_partitions
-from tests.conformance.clients import Kafka, make_consumer, make_topic
 from tests.support.apache_kafka import Unavailable
+from tests.support.clients import Kafka, make_consumer, make_topic
 from tests.support.java_tools import java_tool
 from tests.support.waiting import wait_until
 

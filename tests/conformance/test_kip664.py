@@ -17,14 +17,14 @@ from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.lso_blocker import name_lso_blocker
-from tests.conformance.clients import make_producer, make_topic, send, unique, values_to_end
 from tests.conformance.conftest import BROKERS, Kafka
-from tests.conformance.protocols import COMMITTED, wait_for_state
-from tests.conformance.raw_session import RawSession
-from tests.spark_eos.spark_session import failpoints_file, spark
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.clients import make_producer, make_topic, send, unique, values_to_end
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.protocols import COMMITTED, wait_for_state
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
+from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.transactions_command import apaches, ours, rows, settled
 
 __all__ = ["failpoints_file", "spark"]

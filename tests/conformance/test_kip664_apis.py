@@ -7,11 +7,11 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
-from tests.conformance.clients import Kafka, make_topic, unique
-from tests.conformance.protocols import TXN_OFFSET_COMMIT, V2, bumped, leave_prepared, wait_for_state
-from tests.conformance.raw_session import Identity, RawSession
+from tests.support.clients import Kafka, make_topic, unique
 from tests.support.hanging import open_up
+from tests.support.protocols import TXN_OFFSET_COMMIT, V2, bumped, leave_prepared, wait_for_state
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import Identity, RawSession
 
 NONE = ErrorCode.NONE
 

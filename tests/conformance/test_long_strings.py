@@ -6,8 +6,8 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.conformance.clients import make_topic, unique
 from tests.conformance.conftest import Kafka
+from tests.support.clients import make_topic, unique
 from tests.support.raw_client import RawClient
 
 LONGEST = 32_767

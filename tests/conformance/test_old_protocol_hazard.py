@@ -13,17 +13,17 @@ import pytest
 from confluent_kafka import Message
 
 from broker_core.errors import ErrorCode
-from tests.conformance.clients import READ_COMMITTED, Kafka, end_offset, make_topic, read_to_end, unique
 from tests.conformance.conftest import BROKERS
-from tests.conformance.protocols import CLASSIC, END, PRODUCE, V2, bumped, wait_for_state
-from tests.conformance.raw_session import Identity, RawSession, record_batch
-from tests.history.anomalies import Kind
-from tests.history.checker import check
-from tests.history.format import FAIL, OK
-from tests.history.recorder import Recorder
-from tests.interop.brokers import broker_of_version_1
 from tests.support.apache_kafka import Unavailable
+from tests.support.clients import READ_COMMITTED, Kafka, end_offset, make_topic, read_to_end, unique
+from tests.support.history.anomalies import Kind
+from tests.support.history.checker import check
+from tests.support.history.format import FAIL, OK
+from tests.support.history.recorder import Recorder
+from tests.support.interop_brokers import broker_of_version_1
+from tests.support.protocols import CLASSIC, END, PRODUCE, V2, bumped, wait_for_state
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import Identity, RawSession, record_batch
 
 NONE = ErrorCode.NONE
 PARTITIONS: Final = 2

@@ -3,9 +3,9 @@
 from crc32c import crc32c
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
-from tests.conformance.clients import READ_UNCOMMITTED, Kafka, end_offset, make_topic, unique, values_to_end
-from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
+from tests.support.clients import READ_UNCOMMITTED, Kafka, end_offset, make_topic, unique, values_to_end
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 
 NONE = 0

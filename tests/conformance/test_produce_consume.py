@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from tests.conformance.clients import (
+from tests.support.clients import (
     DEADLINE_S,
     ISOLATIONS,
     READ_UNCOMMITTED,

@@ -19,9 +19,9 @@ from broker_core.records.batch import NewRecord, build_batch, read_records
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
 from broker_core.records.varint import append_varint
-from tests.conformance.clients import Kafka, unique
-from tests.conformance.raw_session import RawSession
+from tests.support.clients import Kafka, unique
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 60
@@ -343,8 +343,7 @@ def sent(asked: Asked, case: Case | Taken) -> Any:
 ALL_REFUSED = [*FRAMING, *HEADERS, *RECORDS]
 
 
-# Rules C.1/1, C.1/5, C.1/6, C.1/9, C.1/13, C.1/14, C.1/15, C.1/16, C.1/17, C.1/18, C.1/19, C.1/20, C.1 more/5 and
-# C.1 more/11.
+# Rules C.1/1, C.1/5, C.1/6, C.1/9, C.1/13, C.1/14, C.1/15, C.1/16, C.1/17, C.1/18, C.1/19, C.1/20 and C.1 more/5.
 @pytest.mark.parametrize("case", ALL_REFUSED, ids=[case.name for case in ALL_REFUSED])
 def test_refused(asked: Asked, case: Case):
     answer = sent(asked, case)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conformance.clients import Kafka, admin, unique
+from tests.support.clients import Kafka, admin, unique
 
 pytest_plugins = ["pytester"]
 

@@ -10,13 +10,13 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition
 from broker_core.wire import messages as m
-from tests.conformance.clients import make_topic, unique
 from tests.conformance.conftest import SETTINGS
-from tests.conformance.protocols import REPAIRER, UNCOMMITTED
-from tests.conformance.raw_session import NOBODY, RawSession, record_batch
-from tests.conformance.restartable import Restartable, restartable
 from tests.support.apache_kafka import Unavailable
+from tests.support.clients import make_topic, unique
+from tests.support.protocols import REPAIRER, UNCOMMITTED
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, RawSession, record_batch
+from tests.support.restartable import Restartable, restartable
 from tests.support.waiting import wait_until
 
 E = ErrorCode

@@ -13,7 +13,7 @@ from broker_core import EmbeddedBroker
 from broker_core.broker.journals import TopicJournal
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition
-from tests.conformance.clients import (
+from tests.support.clients import (
     DEADLINE_S,
     Kafka,
     admin,
@@ -23,7 +23,7 @@ from tests.conformance.clients import (
     unique,
     values_soon,
 )
-from tests.conformance.protocols import (
+from tests.support.protocols import (
     CLASSIC,
     COMMITTED,
     END,
@@ -37,8 +37,8 @@ from tests.conformance.protocols import (
     wait_for_state,
     write,
 )
-from tests.conformance.raw_session import NOBODY, RawSession, record_batch
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, RawSession, record_batch
 from tests.support.waiting import wait_until
 
 NONE = ErrorCode.NONE

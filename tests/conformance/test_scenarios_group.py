@@ -3,9 +3,9 @@
 import pytest
 
 from broker_core.errors import ErrorCode
-from tests.conformance.clients import Kafka, make_topic, unique
-from tests.conformance.protocols import CLASSIC, END, TXN_OFFSET_COMMIT, both_ends, both_protocols
-from tests.conformance.raw_session import RawSession
+from tests.support.clients import Kafka, make_topic, unique
+from tests.support.protocols import CLASSIC, END, TXN_OFFSET_COMMIT, both_ends, both_protocols
+from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
 
 NONE = ErrorCode.NONE

@@ -10,7 +10,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import MAX_SEQUENCE
-from tests.conformance.clients import (
+from tests.support.clients import (
     DEADLINE_S,
     READ_UNCOMMITTED,
     Kafka,
@@ -22,10 +22,10 @@ from tests.conformance.clients import (
     values_soon,
     values_to_end,
 )
-from tests.conformance.protocols import COMMITTED, UNCOMMITTED, V2, bumped, headers, markers, wait_for_state, write
-from tests.conformance.raw_session import NOBODY, Identity, RawSession, record_batch
-from tests.conformance.restartable import Restartable
+from tests.support.protocols import COMMITTED, UNCOMMITTED, V2, bumped, headers, markers, wait_for_state, write
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import NOBODY, Identity, RawSession, record_batch
+from tests.support.restartable import Restartable
 from tests.support.waiting import wait_until
 
 NONE = ErrorCode.NONE

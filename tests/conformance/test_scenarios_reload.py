@@ -8,9 +8,9 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, coordinator_partition
-from tests.conformance.clients import READ_COMMITTED, end_offset, make_topic, unique, values_to_end
 from tests.conformance.conftest import DURABLE_SETTINGS
-from tests.conformance.protocols import (
+from tests.support.clients import READ_COMMITTED, end_offset, make_topic, unique, values_to_end
+from tests.support.protocols import (
     CLASSIC,
     COMMITTED,
     END,
@@ -27,9 +27,9 @@ from tests.conformance.protocols import (
     worn_out,
     write,
 )
-from tests.conformance.raw_session import Identity, RawSession, record_batch
-from tests.conformance.restartable import Restartable
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import Identity, RawSession, record_batch
+from tests.support.restartable import Restartable
 from tests.support.waiting import wait_until
 
 NONE = ErrorCode.NONE

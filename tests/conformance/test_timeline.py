@@ -11,7 +11,7 @@ from spark_eos.client.inspection import TransactionDescription
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import TopicError
 from spark_eos.options.client import client_options
-from tests.conformance.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique
+from tests.support.clients import Kafka, make_producer, make_topic, make_transactional_producer, unique
 
 DEADLINE_S = 60
 

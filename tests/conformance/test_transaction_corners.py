@@ -5,8 +5,8 @@ from confluent_kafka.admin import NewTopic
 from kafka.protocol.admin import DeleteGroupsRequest, DeleteRecordsRequest
 
 from broker_core.errors import ErrorCode
-from tests.conformance.clients import DEADLINE_S, Kafka, admin, make_topic, unique
-from tests.conformance.protocols import (
+from tests.support.clients import DEADLINE_S, Kafka, admin, make_topic, unique
+from tests.support.protocols import (
     CLASSIC,
     COMMITTED,
     END,
@@ -20,7 +20,7 @@ from tests.conformance.protocols import (
     wait_for_state,
     write,
 )
-from tests.conformance.raw_session import RawSession, record_batch
+from tests.support.raw_session import RawSession, record_batch
 from tests.support.waiting import wait_until
 
 NONE = ErrorCode.NONE

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import OffsetSpec
 
-from tests.conformance.clients import (
+from tests.support.clients import (
     DEADLINE_S,
     READ_COMMITTED,
     READ_UNCOMMITTED,

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.crash.brokers import APACHE_SETTINGS
 from tests.crash.drivers import Driver, DriverPool
 from tests.crash.scenarios import SCENARIOS, Scenario, Scene
 from tests.crash.streams import Stop, Streams
 from tests.crash.world import NO_ANSWER, World
-from tests.spark_eos.conftest import LATEST_TRANSACTION_VERSION, finalize
 from tests.support.apache_cluster import REPLICAS, ApacheCluster, apache_cluster
+from tests.support.broker_processes import APACHE_SETTINGS
+from tests.support.spark_eos.brokers import LATEST_TRANSACTION_VERSION, finalize
 
 KIND = "apache3"
 # What a failure holds that no reader sees.

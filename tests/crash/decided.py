@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from confluent_kafka.admin import AdminClient, TopicMetadata
 from kafka.record.memory_records import MemoryRecords
 
-from tests.conformance.raw_session import RawSession
 from tests.crash.feed import Step
-from tests.history.format import FAIL, INFO, INVOKE, OK
+from tests.support.history.format import FAIL, INFO, INVOKE, OK
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
 
 METADATA_DEADLINE_S = 30
 _READ_UNCOMMITTED = 0

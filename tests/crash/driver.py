@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tests.spark_eos.spark_session import build_session
+from tests.support.spark_eos.spark_session import build_session
 from tests.support.waiting import wait_until
 
 # Every held task keeps its slot, and a task may fail twice before its job does.

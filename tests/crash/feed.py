@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from tests.history.format import FAIL, INVOKE, OK, Key, Value
+from tests.support.history.format import FAIL, INVOKE, OK, Key, Value
 
 PARTITIONS = 2
 DEADLINE_S = 60

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.crash.hazards_query import Hazard
-from tests.spark_eos.conftest import BROKERS, running_broker
-from tests.spark_eos.spark_session import failpoints_file, spark
+from tests.support.spark_eos.brokers import BROKERS, running_broker
+from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

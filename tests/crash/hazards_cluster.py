@@ -14,7 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 
 from tests.crash.driver import serve
-from tests.spark_eos.spark_session import build_session
+from tests.support.spark_eos.spark_session import build_session
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 2

@@ -18,7 +18,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.crash.case import HOLD_DEADLINE_S, Case
 from tests.crash.world import PARTITIONS, World
-from tests.spark_eos.sink_topic import open_transactions
+from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 END_DEADLINE_S = 200

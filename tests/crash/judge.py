@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.crash.decided import METADATA_DEADLINE_S, Verdicts, Written, name, story, transactions, verdicts
 from tests.crash.feed import Feed
-from tests.history.checker import check
-from tests.history.format import INVOKE, OK, Op
-from tests.spark_eos.sink_topic import open_transactions
+from tests.support.history.checker import check
+from tests.support.history.format import INVOKE, OK, Op
+from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 READ_DEADLINE_S = 60

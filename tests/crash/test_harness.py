@@ -15,7 +15,6 @@ from kafka.protocol.producer import InitProducerIdRequest
 from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.client.inspection import TransactionDescription
-from tests.conformance.raw_session import RawSession
 from tests.crash.case import Case
 from tests.crash.decided import Producer as Producers
 from tests.crash.decided import Verdicts, transactions, verdicts
@@ -25,11 +24,12 @@ from tests.crash.judge import Records, history, read_committed
 from tests.crash.processes import send, tree
 from tests.crash.wire import Loss, Wire
 from tests.crash.world import PARTITIONS, World
-from tests.history.checker import check
-from tests.history.format import INFO, OK
-from tests.spark_eos.sink_topic import open_transactions
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.history.checker import check
+from tests.support.history.format import INFO, OK
 from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
+from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 INIT_PRODUCER_ID = 22

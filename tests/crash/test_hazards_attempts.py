@@ -28,7 +28,7 @@ from tests.crash.hazards_brokers import (
 )
 from tests.crash.hazards_query import PARTITIONS, TASKS, Hazard, Hold, end, spark_setting
 from tests.crash.judge import read_committed
-from tests.spark_eos.sink_topic import open_transactions
+from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 __all__ = [

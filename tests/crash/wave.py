@@ -17,7 +17,7 @@ from tests.crash.feed import Feed
 from tests.crash.matrix import Fault, Pair
 from tests.crash.wire import Loss
 from tests.crash.world import AT_A_TIME, END_DEADLINE_S, MOST_STARTS, World
-from tests.spark_eos.sink_topic import open_transactions
+from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
 # What is not paused must not time out, however slow the machine is.

@@ -10,7 +10,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_eos.errors import EosKafkaError
-from tests.crash.brokers import Broker, make_broker
 from tests.crash.case import Case
 from tests.crash.drivers import Driver
 from tests.crash.feed import PARTITIONS as FEED_PARTITIONS
@@ -18,7 +17,8 @@ from tests.crash.feed import Feed, fill
 from tests.crash.hanging import Hanging, end_hanging
 from tests.crash.judge import Query, judge
 from tests.crash.wire import Wire
-from tests.spark_eos.conftest import LATEST_TRANSACTION_VERSION, finalize
+from tests.support.broker_processes import Broker, make_broker
+from tests.support.spark_eos.brokers import LATEST_TRANSACTION_VERSION, finalize
 from tests.support.waiting import wait_until
 
 PARTITIONS = 2

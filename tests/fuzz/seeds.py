@@ -22,9 +22,9 @@ from broker_core.types import TopicPartition
 from broker_core.wire.versions import SERVED
 from spark_eos.sink.decision import Decision, write_decision, write_pointer
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
-from tests.broker_core.test_every_version import full_requests
-from tests.broker_core.transaction_world import World as CoordinatorWorld
 from tests.fuzz.files import FOLDER, a_log_folder
+from tests.support.broker_core.transaction_world import World as CoordinatorWorld
+from tests.unit.broker_core.broker.handlers.test_every_version import full_requests
 
 _NOW_MS = 1_700_000_000_000
 

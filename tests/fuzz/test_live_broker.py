@@ -19,12 +19,12 @@ from broker_core.records.compression import Compression
 from broker_core.wire import messages as m
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
-from tests.crash.brokers import BrokerCore
 from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
-from tests.spark_eos.client_world import make_topic, read_values, unique
+from tests.support.broker_processes import BrokerCore
 from tests.support.memory import resident_mib
 from tests.support.raw_client import RawClient
+from tests.support.spark_eos.client_world import make_topic, read_values, unique
 from tests.support.waiting import wait_until
 
 MIB = 1 << 20

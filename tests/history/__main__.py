@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.history.anomalies import Anomaly
-from tests.history.checker import check
-from tests.history.format import INVOKE, Op, write_history
 from tests.history.workload import FAULTS, LONGEST_PAUSE_S, Story, run
+from tests.support.history.anomalies import Anomaly
+from tests.support.history.checker import check
+from tests.support.history.format import INVOKE, Op, write_history
 
 BROKERS = ("broker_core", "apache")
 # What is no anomaly of a history, and as wrong.

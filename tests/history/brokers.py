@@ -6,8 +6,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from tests.crash.brokers import Apache, Broker, BrokerCore
 from tests.support.apache_kafka import DATA
+from tests.support.broker_processes import Apache, Broker, BrokerCore
 
 STOP_DEADLINE_S: Final = 60
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})

@@ -14,9 +14,9 @@ from typing import Any, Final, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from tests.conformance.clients import LOG_NOTHING, READ_COMMITTED
-from tests.history.format import FAIL, INFO, OK
-from tests.history.recorder import Recorder
+from tests.support.clients import LOG_NOTHING, READ_COMMITTED
+from tests.support.history.format import FAIL, INFO, OK
+from tests.support.history.recorder import Recorder
 
 IN, OUT = "in", "out"
 PARTITIONS: Final = 2

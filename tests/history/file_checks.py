@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from broker_core.coordinator.transactions.records import TransactionImage, decode_key, decode_value
 from broker_core.coordinator.transactions.states import PREPARED
 from broker_core.types import TRANSACTION_STATE_TOPIC, TransactionState
-from tests.history.format import FAIL, INVOKE, OK, Key, Op
 from tests.history.log_files import AbortedRow, Batch, SegmentFiles
+from tests.support.history.format import FAIL, INVOKE, OK, Key, Op
 
 Partitions = Mapping[str, Sequence[SegmentFiles]]
 _OPEN: Final = frozenset({TransactionState.ONGOING, *PREPARED})

@@ -25,11 +25,11 @@ from tests.history.file_checks import (
     check_indexes,
     check_markers,
 )
-from tests.history.format import Op
 from tests.history.log_files import BadFileError, partitions_of
 from tests.history.told import differences, told
 from tests.simulation.logs import check_marks, check_replay, state_of
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.history.format import Op
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

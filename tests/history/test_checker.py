@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.history.anomalies import ALLOWED_BY_KAFKA, Kind
-from tests.history.checker import check
-from tests.history.format import FAIL, INFO, INVOKE, OK, Op, from_line, to_line
+from tests.support.history.anomalies import ALLOWED_BY_KAFKA, Kind
+from tests.support.history.checker import check
+from tests.support.history.format import FAIL, INFO, INVOKE, OK, Op, from_line, to_line
 
 A, B = "topic-0", "topic-1"
 GROUP = "group"

@@ -9,16 +9,16 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.conformance.clients import LOG_NOTHING
 from tests.history.brokers import StoppableBrokerCore
 from tests.history.damage import DAMAGES, Damage
 from tests.history.file_checks import Verdict, compare_markers
-from tests.history.format import FAIL, OK
 from tests.history.inspection import LeftBehind, inspect_folder
-from tests.history.recorder import Recorder
 from tests.history.told import told, under_way
-from tests.spark_eos.conftest import SETTINGS
+from tests.support.clients import LOG_NOTHING
+from tests.support.history.format import FAIL, OK
+from tests.support.history.recorder import Recorder
 from tests.support.raw_client import RawClient
+from tests.support.spark_eos.brokers import SETTINGS
 from tests.support.waiting import wait_until
 
 COMMIT, ABORT, LATER, DATA = Verdict(True, 0), Verdict(False, 0), Verdict(True, 1), None

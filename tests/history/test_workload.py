@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker_core import EmbeddedBroker
-from tests.conformance.clients import DEADLINE_S, READ_COMMITTED, make_transactional_producer, send
 from tests.history.__main__ import Tally, kinds_of
-from tests.history.anomalies import Anomaly, Kind
-from tests.history.checker import check
 from tests.history.clients import IN, OUT, PARTITIONS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Reader
-from tests.history.format import FAIL, INVOKE, OK, Op, read_history, write_history
-from tests.history.recorder import Recorder
 from tests.history.workload import LONG_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE_S, Story, draw_pause_s, name_of_pause, run
+from tests.support.clients import DEADLINE_S, READ_COMMITTED, make_transactional_producer, send
+from tests.support.history.anomalies import Anomaly, Kind
+from tests.support.history.checker import check
+from tests.support.history.format import FAIL, INVOKE, OK, Op, read_history, write_history
+from tests.support.history.recorder import Recorder
 
 
 def has_enough(ops: Sequence[Op]) -> bool:

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.conformance.clients import LOG_NOTHING, READ_COMMITTED, READ_UNCOMMITTED
 from tests.history.brokers import StoppableBroker, make_broker
 from tests.history.clients import (
     END_DEADLINE_S,
@@ -26,12 +25,13 @@ from tests.history.clients import (
     Worker,
     Writer,
 )
-from tests.history.format import INFO, Op
 from tests.history.inspection import LeftBehind, inspect_files, inspect_folder
-from tests.history.recorder import Recorder
 from tests.history.told import differences, high_watermark, told, under_way
-from tests.spark_eos.conftest import SETTINGS
+from tests.support.clients import LOG_NOTHING, READ_COMMITTED, READ_UNCOMMITTED
+from tests.support.history.format import INFO, Op
+from tests.support.history.recorder import Recorder
 from tests.support.raw_client import RawClient
+from tests.support.spark_eos.brokers import SETTINGS
 from tests.support.waiting import wait_until
 
 GROUP = "workers"

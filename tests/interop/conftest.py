@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.brokers import (
+from tests.interop.driver import Adapter, Client, ClientError
+from tests.interop.fleet import FLEET
+from tests.interop.limits import limit_of
+from tests.support.apache_kafka import Unavailable
+from tests.support.interop_brokers import (
     BROKERS,
     FLEETING,
     FORGETFUL,
@@ -17,10 +21,6 @@ from tests.interop.brokers import (
     broker_of_version_1,
     cluster,
 )
-from tests.interop.driver import Adapter, Client, ClientError
-from tests.interop.fleet import FLEET
-from tests.interop.limits import limit_of
-from tests.support.apache_kafka import Unavailable
 
 FOLDER = Path(__file__).parent
 BROKER_FIXTURES = ("kafka", "kafka_v1", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")

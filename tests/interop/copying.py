@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import KafkaException
 
-from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, read_to_end, unique
 from tests.interop.adapters.serving import OUT
 from tests.interop.driver import Copy
 from tests.interop.judge import Broker, end, end_offset, make_topic, write
+from tests.support.clients import READ_COMMITTED, READ_UNCOMMITTED, read_to_end, unique
 from tests.support.waiting import wait_until
 
 PARTITIONS = 2

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from tests.conformance.clients import READ_COMMITTED, unique
+from tests.support.clients import READ_COMMITTED, unique
 
 ROOT = Path(__file__).parents[2]
 # Longer than an adapter's own deadlines, so that its word comes first.

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from tests.conformance.clients import unique
-from tests.interop.brokers import Bouncing
 from tests.interop.copying import SHORT_SESSION_MS, hard_or_clean, make_job, with_or_without_metadata
 from tests.interop.driver import Client, ClientError
 from tests.interop.judge import TIMED_OUT, end, is_refused, make_topic
+from tests.support.clients import unique
+from tests.support.interop_brokers import Bouncing
 from tests.support.waiting import wait_until
 
 BLOCK_MS = 2_500

@@ -132,7 +132,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "R check_pids_overflow_test": (
         "Redpanda's own limit on the number of producers that a broker remembers; Apache Kafka has none, only expiry.",
         "test_expiry::test_a_partition_forgets_a_producer_that_its_coordinator_knows",
-        "broker_core/test_producer_ids::test_ids_follow_each_other_over_blocks"),
+        "unit/broker_core/coordinator/transactions/test_producer_ids::test_ids_follow_each_other_over_blocks"),
     "R check_progress_after_fencing_test": ("test_fencing::test_a_second_producer_fences_the_first",),
     "R delete_topic_with_active_txns_test": (
         "test_transactions::test_deleting_one_topic_of_a_transaction_does_not_block_the_commit_of_the_other",),

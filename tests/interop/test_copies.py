@@ -1,9 +1,9 @@
 """Consume, transform, produce, while clients come and go: with each client."""
 
-from tests.conformance.clients import READ_UNCOMMITTED
-from tests.interop.brokers import Running
 from tests.interop.copying import SHORT_SESSION_MS, hard_or_clean, make_job, with_or_without_metadata
 from tests.interop.driver import Client
+from tests.support.clients import READ_UNCOMMITTED
+from tests.support.interop_brokers import Running
 
 
 def test_every_third_copy_is_aborted_and_every_input_is_in_the_output_once(kafka: Running, client: Client):

@@ -2,8 +2,6 @@
 
 import pytest
 
-from tests.conformance.clients import READ_UNCOMMITTED, unique
-from tests.interop.brokers import Bouncing
 from tests.interop.driver import Client
 from tests.interop.fleet import FLEET
 from tests.interop.judge import (
@@ -19,6 +17,8 @@ from tests.interop.judge import (
     wait_for_end_offset,
     wear_out,
 )
+from tests.support.clients import READ_UNCOMMITTED, unique
+from tests.support.interop_brokers import Bouncing
 from tests.support.waiting import wait_until
 
 Worn = dict[tuple[str, str], tuple[str, Identity]]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.conformance.clients import READ_UNCOMMITTED, unique
-from tests.interop.brokers import Running, at_version
 from tests.interop.driver import Client
 from tests.interop.judge import FORGOTTEN, end, forgets, identity, is_refused, make_topic, producers_of, send_and_commit
+from tests.support.clients import READ_UNCOMMITTED, unique
+from tests.support.interop_brokers import Running, at_version
 from tests.support.waiting import wait_until
 
 both_versions = pytest.mark.parametrize("version", [1, 2])

@@ -4,8 +4,6 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.conformance.clients import READ_UNCOMMITTED, unique
-from tests.interop.brokers import Running, at_version
 from tests.interop.driver import Client, TransactionalProducer
 from tests.interop.judge import (
     ENDED,
@@ -20,6 +18,8 @@ from tests.interop.judge import (
     send_and_commit,
     wait_for_end_offset,
 )
+from tests.support.clients import READ_UNCOMMITTED, unique
+from tests.support.interop_brokers import Running, at_version
 
 PARTITIONS = 2
 # Long enough for the client to try again and again.

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.conformance.clients import unique
-from tests.interop.brokers import Running
 from tests.interop.driver import Client
 from tests.interop.judge import end, is_refused, make_topic
+from tests.support.clients import unique
+from tests.support.interop_brokers import Running
 
 # ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID, which some clients put in words of their own.
 NOT_THE_MEMBER = frozenset(

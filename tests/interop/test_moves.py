@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 
 from broker_core import EmbeddedBroker
-from tests.conformance.clients import unique
 from tests.interop.copying import PARTITIONS, Job, make_job
 from tests.interop.driver import Client
 from tests.interop.judge import end, make_topic
+from tests.support.clients import unique
 
 Move = Callable[[EmbeddedBroker, Job], None]
 

@@ -7,8 +7,6 @@ from threading import Event, Timer
 import pytest
 
 from broker_core import EmbeddedBroker, Hold
-from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, committed_offset, unique
-from tests.interop.brokers import Running, at_version
 from tests.interop.driver import Client, ClientError, TransactionalProducer
 from tests.interop.judge import (
     abort_as_administrator,
@@ -22,6 +20,8 @@ from tests.interop.judge import (
     wait_for_end_offset,
 )
 from tests.interop.test_fencing import PHASES, fences
+from tests.support.clients import READ_COMMITTED, READ_UNCOMMITTED, committed_offset, unique
+from tests.support.interop_brokers import Running, at_version
 from tests.support.waiting import wait_until
 
 LARGEST_BYTES = 1_000

@@ -5,10 +5,10 @@ from collections import Counter
 
 import pytest
 
-from tests.conformance.clients import READ_COMMITTED, READ_UNCOMMITTED, unique
-from tests.interop.brokers import Running
 from tests.interop.driver import Client
 from tests.interop.judge import end, make_topic, wait_for_end_offset, write
+from tests.support.clients import READ_COMMITTED, READ_UNCOMMITTED, unique
+from tests.support.interop_brokers import Running
 from tests.support.waiting import wait_until
 
 LONG_WAIT_MS = 8_000

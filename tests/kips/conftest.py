@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kips.world import Session, World
+from tests.support.broker_core.kip_world import Session, World
 
 
 @pytest.fixture

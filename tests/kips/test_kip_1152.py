@@ -3,7 +3,7 @@
 import pytest
 
 from broker_core.errors import ErrorCode
-from tests.kips.world import Session, World
+from tests.support.broker_core.kip_world import Session, World
 
 NAMES = ("orders-1", "orders-2", "bills-1")
 

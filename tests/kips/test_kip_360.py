@@ -4,9 +4,9 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH
-from tests.conformance.protocols import bumped
-from tests.conformance.raw_session import Identity
-from tests.kips.world import NONE, TOPIC, Session, World, batch, wear_out
+from tests.support.broker_core.kip_world import NONE, TOPIC, Session, World, batch, wear_out
+from tests.support.protocols import bumped
+from tests.support.raw_session import Identity
 
 
 # Rule A.5/18.

@@ -4,8 +4,8 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.conformance.raw_session import Identity
-from tests.kips.world import NONE, OFFSETS_PARTITION, OTHER, TOPIC, Session, World
+from tests.support.broker_core.kip_world import NONE, OFFSETS_PARTITION, OTHER, TOPIC, Session, World
+from tests.support.raw_session import Identity
 
 GROUP = "group"
 DAY_MS = 24 * 3_600_000

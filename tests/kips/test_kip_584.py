@@ -1,6 +1,6 @@
 """Prove KIP-584, Versioning scheme for features, with what each level of `transaction.version` changes (KIP-890).
 
-How single updates are granted and refused is walked in `tests/broker_core/test_features.py`.
+How single updates are granted and refused is walked in `tests/unit/broker_core/broker/test_features.py`.
 """
 
 from typing import Any
@@ -11,10 +11,10 @@ from broker_core.coordinator.transactions.records import decode_value
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
-from tests.broker_core.test_features import SAFE, UNSAFE, UPGRADE, update
-from tests.conformance.protocols import bumped
-from tests.conformance.raw_session import Identity
-from tests.kips.world import NONE, OTHER, STATE_PARTITION, TOPIC, Session, World
+from tests.support.broker_core.kip_world import NONE, OTHER, STATE_PARTITION, TOPIC, Session, World
+from tests.support.protocols import bumped
+from tests.support.raw_session import Identity
+from tests.unit.broker_core.broker.test_features import SAFE, UNSAFE, UPGRADE, update
 
 FEATURE = "transaction.version"
 CLASSIC_PRODUCE = 11

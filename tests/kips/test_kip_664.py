@@ -7,9 +7,9 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.types import TransactionState
 from broker_core.wire import messages as m
-from tests.conformance.protocols import bumped
-from tests.conformance.raw_session import Identity
-from tests.kips.world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+from tests.support.broker_core.kip_world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+from tests.support.protocols import bumped
+from tests.support.raw_session import Identity
 
 COMMITTED = 1
 

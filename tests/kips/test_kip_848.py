@@ -5,8 +5,8 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
-from tests.conformance.group_session import GroupSession
-from tests.kips.world import NONE, OFFSETS_PARTITION, START_MS, Connection, Session, World
+from tests.support.broker_core.kip_world import NONE, OFFSETS_PARTITION, START_MS, Connection, Session, World
+from tests.support.group_session import GroupSession
 
 READ, OTHER_READ = "read", "other-read"
 ALL = {0, 1, 2, 3}

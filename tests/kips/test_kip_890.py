@@ -12,9 +12,9 @@ from broker_core.log.producer_state import SENTINEL
 from broker_core.records.header import iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, FENCING_EPOCH, TopicPartition
 from broker_core.wire import messages as m
-from tests.conformance.protocols import bumped
-from tests.conformance.raw_session import Identity
-from tests.kips.world import NONE, OTHER, PARTITIONS, TOPIC, Session, World, batch, wear_out
+from tests.support.broker_core.kip_world import NONE, OTHER, PARTITIONS, TOPIC, Session, World, batch, wear_out
+from tests.support.protocols import bumped
+from tests.support.raw_session import Identity
 
 UNCOMMITTED = 0
 NO_IDENTITY = Identity(-1, -1)

@@ -13,9 +13,9 @@ from broker_core.records.control import ControlType, parse_end_txn_marker
 from broker_core.records.header import iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from broker_core.wire import messages as m
-from tests.conformance.protocols import bumped
-from tests.conformance.raw_session import NOBODY, Identity
-from tests.kips.world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+from tests.support.broker_core.kip_world import NONE, OTHER, START_MS, STATE_PARTITION, TOPIC, Session, World, batch
+from tests.support.protocols import bumped
+from tests.support.raw_session import NOBODY, Identity
 
 UNCOMMITTED, COMMITTED = 0, 1
 COORDINATOR_TYPES = {"group": 0, "transaction": 1}

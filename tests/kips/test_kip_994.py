@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.conformance.raw_session import Identity
-from tests.kips.world import NONE, Session, World
+from tests.support.broker_core.kip_world import NONE, Session, World
+from tests.support.raw_session import Identity
 
 
 @pytest.fixture

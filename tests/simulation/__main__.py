@@ -10,10 +10,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from broker_core.simulation.faults import FaultKind, never_occurred
-from tests.history.format import write_history
 from tests.simulation.broken import BROKEN, first_caught
 from tests.simulation.plan import STALE_BROKERS, SWITCHED_OFF
 from tests.simulation.world import Outcome, play
+from tests.support.history.format import write_history
 
 # Worlds are drawn so that among this many every kind of fault strikes; where one does not, it is not tried any more.
 ENOUGH_SEEDS = 200

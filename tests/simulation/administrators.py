@@ -6,9 +6,9 @@ from broker_core.errors import ErrorCode
 from broker_core.simulation.faults import FaultKind
 from broker_core.types import TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
-from tests.conformance.raw_session import Identity, record_batch
 from tests.simulation.client import TRANSACTION, Client, GaveUpError, UnansweredError
 from tests.simulation.producers import NOBODY
+from tests.support.raw_session import Identity, record_batch
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

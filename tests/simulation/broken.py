@@ -22,8 +22,8 @@ from broker_core.log.producer_rules import BatchCase, judge_batch
 from broker_core.log.state import LogState
 from broker_core.types import TopicPartition, TransactionState
 from broker_core.wire import messages as m
-from tests.history.anomalies import Kind
-from tests.history.checker import check
+from tests.support.history.anomalies import Kind
+from tests.support.history.checker import check
 
 if TYPE_CHECKING:
     from broker_core.coordinator.transactions.messages import MarkerOrder

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.history.format import Op
+from tests.support.history.format import Op
 
 ASSIGN, TXN, POLL, DRAINED = "assign", "txn", "poll", "drained"
 COMMITTED, NEMESIS = "committed", "nemesis"

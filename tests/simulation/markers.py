@@ -25,8 +25,8 @@ from broker_core.coordinator.transactions.store import TransactionEntry
 from broker_core.log.partition_log import AppendResult, PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker_core.wire import messages as m
-from tests.history.format import FAIL, INFO, INVOKE, OK, Op
 from tests.simulation.history import TXN, key_of
+from tests.support.history.format import FAIL, INFO, INVOKE, OK, Op
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

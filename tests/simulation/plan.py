@@ -6,7 +6,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from broker_core.simulation.faults import FaultKind, NetworkConditions
-from tests.history.format import READ_COMMITTED
 from tests.simulation import decided
 from tests.simulation.administrators import AdministratorActor, RogueActor
 from tests.simulation.client import Client
@@ -18,6 +17,7 @@ from tests.simulation.seeds import KEPT
 from tests.simulation.sink import DECISIONS, query
 from tests.simulation.sink import GROUP as SINK_GROUP
 from tests.simulation.workers import GROUP, WorkerActor
+from tests.support.history.format import READ_COMMITTED
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

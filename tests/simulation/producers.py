@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.conformance.raw_session import Identity, record_batch
-from tests.history.format import FAIL, INFO, INVOKE, OK
 from tests.simulation.client import GROUP, TRANSACTION, Client, GaveUpError
 from tests.simulation.history import TXN, key_of
+from tests.support.history.format import FAIL, INFO, INVOKE, OK
+from tests.support.raw_session import Identity, record_batch
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

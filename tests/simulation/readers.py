@@ -8,9 +8,9 @@ from kafka.record import MemoryRecords
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.history.format import INVOKE, OK, READ_COMMITTED
 from tests.simulation.client import RETRIED, Client, GaveUpError
 from tests.simulation.history import DRAINED, POLL, READ_UNCOMMITTED, key_of
+from tests.support.history.format import INVOKE, OK, READ_COMMITTED
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -17,9 +17,9 @@ from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.naming import group_id
 from spark_eos.sink.task.writer import Place
-from tests.history.format import INVOKE, OK
 from tests.simulation.fibers import Fiber
 from tests.simulation.history import key_of
+from tests.support.history.format import INVOKE, OK
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -22,12 +22,12 @@ from broker_core.types import (
     TransactionState,
 )
 from broker_core.wire import messages as m
-from tests.conformance.raw_session import Identity, record_batch
 from tests.simulation.logs import batches_in
 from tests.simulation.plan import draw
 from tests.simulation.sink import DECISIONS, LONGEST_TIMEOUT_MS
 from tests.simulation.world import REST_US, World
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.raw_session import Identity, record_batch
 
 TOPIC, GROUP, ID = "t", "group", "id"
 _SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}

@@ -8,11 +8,11 @@ import pytest
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from broker_core.wire import messages as m
-from tests.history.format import FAIL, INFO, INVOKE, OK
 from tests.simulation.history import TXN, History
 from tests.simulation.judge import check_lost
 from tests.simulation.markers import ABORT, COMMIT, Marker, MarkerWatch, Span, check_markers
 from tests.simulation.producers import CLASSIC, V2
+from tests.support.history.format import FAIL, INFO, INVOKE, OK
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from broker_core.simulation.faults import FaultKind, never_occurred
-from tests.history.checker import check
 from tests.simulation.__main__ import ENOUGH_SEEDS
 from tests.simulation.broken import BROKEN
 from tests.simulation.plan import SWITCHED_OFF, draw
 from tests.simulation.seeds import KEPT
 from tests.simulation.world import play
+from tests.support.history.checker import check
 
 _SEEDS_IN_ONE = 20
 _ROOT = Path(__file__).parents[2]

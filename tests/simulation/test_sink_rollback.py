@@ -26,12 +26,12 @@ from spark_eos.sink.recovery import settlement
 from spark_eos.sink.recovery.action_table import Fate, SettlementAction
 from spark_eos.sink.recovery.settlement import end_all, settle
 from spark_eos.sink.task.writer import Place
-from tests.history.format import READ_COMMITTED
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, Plan, draw
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY
 from tests.simulation.sink_network import failpoints_of
 from tests.simulation.world import World
+from tests.support.history.format import READ_COMMITTED
 
 _MS_US, _SECOND_US = 1_000, 1_000_000
 _SHORT_MS, _LONG_MS = 3_000, 60_000

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from tests.history.format import FAIL, INVOKE, OK, READ_COMMITTED
 from tests.simulation.client import Client, GaveUpError
 from tests.simulation.history import ASSIGN, COMMITTED, TXN, key_of
 from tests.simulation.membership import Member
 from tests.simulation.producers import AbortableError, FencedError, TransactionalProducer, become_owner, finish
 from tests.simulation.readers import Cursor
+from tests.support.history.format import FAIL, INVOKE, OK, READ_COMMITTED
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

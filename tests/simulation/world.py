@@ -21,7 +21,6 @@ from broker_core.simulation.network import SimulatedNetwork
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
 from broker_core.simulation.server import SimulatedServer, is_disk_trouble
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from tests.history.format import to_line
 from tests.simulation.decided import DecidedDeath
 from tests.simulation.fibers import Fibers
 from tests.simulation.history import NEMESIS, History
@@ -29,6 +28,7 @@ from tests.simulation.markers import MarkerWatch
 from tests.simulation.outages import Outages
 from tests.simulation.plan import STALE_BROKERS, Plan, cast, draw
 from tests.simulation.sink_network import SinkProcesses, failpoints_of
+from tests.support.history.format import to_line
 
 _SECOND_US = 1_000 * US_PER_MS
 _FINISH_LIMIT_US = 400 * _SECOND_US

@@ -3,7 +3,7 @@
 import time
 from typing import Final
 
-from tests.conformance.raw_session import Identity, RawSession, record_batch
+from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 
 # Without verification (KIP-890 part 1) a leader takes a late write for the beginning of a transaction.

@@ -1,0 +1,209 @@
+"""Several listeners: which there are, what clients are told of them, and how a test author asks for them."""
+
+import re
+
+import pytest
+from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from broker_core import EmbeddedBroker
+from broker_core.config import BrokerConfig, parse_properties
+from broker_core.errors import ConfigError
+from broker_core.server.listeners import plan_listeners
+from tests.integration.broker_core.test_main import running
+from tests.support.raw_client import RawClient
+
+
+def plans(brokers=1, host="here", port=9092, **settings):
+    config = BrokerConfig().override({key.replace("_", "."): text for key, text in settings.items()})
+    return plan_listeners(config, brokers=brokers, host=host, port=port)
+
+
+def test_without_settings_there_is_one_in_plaintext():
+    (plan,) = plans(brokers=2)
+    assert (plan.name, plan.protocol, plan.bind, plan.bind_port(1)) == ("PLAINTEXT", "PLAINTEXT", ("here", 9092), 9093)
+    assert plan.advertised_address(1, 9093) == ("here", 9093)
+
+
+def test_listeners_are_read_as_kafka_reads_them():
+    clear, secure, v6 = plans(
+        brokers=3,
+        listeners=" CLEAR://:1000 , secure://10.0.0.1:2000,V6://[::1]:0 ",
+        advertised_listeners="SECURE://kafka.example:7000",
+        listener_security_protocol_map="CLEAR:plaintext,SECURE:SASL_SSL,V6:SSL",
+    )
+    assert (clear.bind, clear.protocol, clear.has_sasl, clear.has_tls) == (("here", 1000), "PLAINTEXT", False, False)
+    assert (secure.name, secure.bind, secure.has_sasl, secure.has_tls) == ("SECURE", ("10.0.0.1", 2000), True, True)
+    assert [secure.bind_port(n) for n in range(3)] == [2000, 2001, 2002]
+    assert secure.advertised_address(2, 2002) == ("kafka.example", 7002)
+    assert (v6.bind, v6.bind_port(2), v6.advertised_address(2, 5555)) == (("::1", 0), 0, ("::1", 5555))
+    assert (v6.has_sasl, v6.has_tls) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"listeners": "here:9092"}, "'here:9092' is not of the form NAME://host:port"),
+        ({"listeners": "PLAINTEXT://here:66000"}, "not of the form"),
+        ({"listeners": "PLAINTEXT://a:1,plaintext://b:2"}, "PLAINTEXT is there twice"),
+        ({"listeners": "MINE://a:1"}, "MINE has no protocol; add MINE:SASL_SSL"),
+        ({"listeners": "SSL://a:1", "listener_security_protocol_map": "SSL:TLS"}, "'SSL:TLS' is not NAME:PROTOCOL"),
+        (
+            {"advertised_listeners": "SSL://a:1"},
+            "advertised.listeners: there is no listener SSL; listeners has PLAINTEXT",
+        ),
+        ({"inter_broker_listener_name": "SSL"}, "inter.broker.listener.name: there is no listener SSL"),
+        (
+            {"listeners": "PLAINTEXT://0.0.0.0:1"},
+            "clients cannot connect to 0.0.0.0; add PLAINTEXT://<a name they know>:1",
+        ),
+        ({"listeners": "PLAINTEXT://a:1,SSL://a:2", "brokers": 2}, "both need port 2.*leave 2 between"),
+        ({"listeners": "PLAINTEXT://a:65535", "brokers": 2}, "needs port 65536 for broker number 2"),
+        ({"listener.name.ssl.ssl.client.auth": "none"}, "listener.name.ssl.ssl.client.auth: there is no listener ssl"),
+        ({"listener.name.PLAINTEXT.max.connections": "1"}, "written in lower case"),
+        ({"listener.name.plaintext.num.partitions": "1"}, "unknown setting 'listener.name.plaintext.num.partitions'"),
+        ({"listener.name.plaintext.gssapi.sasl.jaas.config": "x"}, "unknown setting"),
+        ({"listener.name.plaintext.PLAIN.connections.max.reauth.ms": "1"}, "the mechanism in lower case"),
+        ({"listener.name.plaintext.max.connections": "many"}, "max.connections='many'"),
+        ({"sasl_enabled_mechanisms": "GSSAPI"}, "expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings, complaint):
+    with pytest.raises(ConfigError, match=complaint):
+        plans(**settings)
+
+
+def test_a_listener_has_settings_of_its_own():
+    one, other = plans(
+        listeners="PLAINTEXT://a:1,SSL://a:2",
+        max_connections="9",
+        **{"listener.name.ssl.max.connections": "3", "listener.name.ssl.ssl.client.auth": "required"},
+    )
+    assert (one.config.max_connections, one.client_auth) == (9, "none")
+    assert (other.config.max_connections, other.client_auth) == (3, "required")
+
+
+# What clients are told
+
+
+def told(address):
+    """Return the addresses that a client is told in each answer that has any."""
+    with RawClient(address) as client:
+        found = {key_type: client.send(FindCoordinatorRequest(key="x", key_type=key_type), 3) for key_type in (0, 1)}
+        answers = [client.send(MetadataRequest(topics=[]), 9).brokers, client.send(DescribeClusterRequest(), 0).brokers]
+        many = client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["x", "y", "z"]), 4).coordinators
+    told_all = [{f"{broker.host}:{broker.port}" for broker in answer} for answer in answers]
+    return told_all, {f"{broker.host}:{broker.port}" for broker in [*found.values(), *many]}
+
+
+def test_clients_are_told_the_addresses_of_the_listener_they_asked():
+    with EmbeddedBroker(brokers=2, listeners={"ONE": "PLAINTEXT", "TWO": "PLAINTEXT"}) as kafka:
+        one, two = (set(kafka.bootstrap(name).split(",")) for name in ("ONE", "TWO"))
+        assert len(one | two) == 4
+        for addresses in (one, two):
+            for address in addresses:
+                (by_metadata, by_cluster), coordinators = told(address)
+                assert by_metadata == by_cluster == addresses
+                assert coordinators <= addresses
+
+
+def test_what_is_advertised_is_told_and_what_is_bound_is_not():
+    config = {"listeners": "PLAINTEXT://127.0.0.1:0", "advertised.listeners": "PLAINTEXT://kafka.example:7000"}
+    with EmbeddedBroker(config=config, brokers=2) as kafka:
+        assert kafka.bootstrap_servers == "kafka.example:7000,kafka.example:7001"
+
+
+# For test authors
+
+
+def test_names_are_as_good_in_lower_case():
+    with EmbeddedBroker(listeners={"clear": "PLAINTEXT"}) as kafka:
+        assert kafka.bootstrap("Clear") == kafka.bootstrap("CLEAR") == kafka.bootstrap_servers
+        with pytest.raises(ValueError, match="there is no listener 'SECURE'; there are CLEAR"):
+            kafka.bootstrap("SECURE")
+
+
+@pytest.mark.parametrize(
+    ("given", "complaint"),
+    [
+        ({"listeners": {}}, "a broker has at least one"),
+        ({"listeners": {"A": "HTTP"}}, "'A:HTTP' is not NAME:PROTOCOL"),
+        ({"users": {"alice": "tell-nobody"}}, "users: no listener asks for that"),
+        ({"listeners": {"A": "SSL"}}, "listener A has no certificate"),
+        (
+            {"listeners": {"A": "SASL_PLAINTEXT"}, "config": {"listener.name.a.plain.sasl.jaas.config": "tell-nobody"}},
+            "listener.name.a.plain.sasl.jaas.config: expected one login module",
+        ),
+    ],
+)
+def test_what_a_test_author_gets_wrong_is_told(given, complaint):
+    with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:
+        with EmbeddedBroker(**given):
+            pass
+    assert "tell-nobody" not in str(refused.value)
+
+
+def test_ports_may_be_given():
+    with EmbeddedBroker() as kafka:
+        port = int(kafka.bootstrap_servers.rpartition(":")[2])
+    broker = EmbeddedBroker(brokers=2, port=port, listeners={"A": "PLAINTEXT", "B": "PLAINTEXT"})
+    assert [plan.bind.port for plan in broker._plans] == [port, port + 2]
+
+
+def test_no_repr_holds_a_secret():
+    config = BrokerConfig().override(
+        {
+            "listener.name.a.plain.sasl.jaas.config": "tell-nobody",
+            "ssl.keystore.key": "tell-nobody",
+            "ssl.key.password": "tell-nobody",
+            "ssl.keystore.certificate.chain": "tell-nobody",
+            "ssl.truststore.certificates": "tell-nobody",
+        }
+    )
+    assert "tell-nobody" not in repr(config)
+    assert "tell-nobody" not in str(config.as_text())
+    assert config.as_text()["ssl.keystore.key"] == "[hidden]"
+
+
+# Properties
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        (r"a=1\n2", {"a": "1\n2"}),
+        ("a=x\\\n  y\\\n\tz\nb=2", {"a": "xyz", "b": "2"}),
+        (r"a=\\\"\u00e9", {"a": '\\"é'}),
+        ("a=b=c", {"a": "b=c"}),
+        (r"a=x\\", {"a": "x\\"}),
+        ("a=x\\", {"a": "x"}),
+        ("a=", {"a": ""}),
+    ],
+)
+def test_properties_have_javas_escapes(text, settings):
+    assert parse_properties(text) == settings
+
+
+def test_a_line_that_is_none_is_not_quoted():
+    with pytest.raises(ConfigError) as refused:
+        parse_properties("a=1\ntell-nobody")
+    assert str(refused.value) == "line 2 is not of the form key=value"
+
+
+def test_the_standalone_broker_listens_where_its_settings_say(tmp_path):
+    (tmp_path / "broker.properties").write_text(
+        "listeners=PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0\n"
+        "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT\n"
+        'listener.name.inside.plain.sasl.jaas.config=PlainLoginModule required \\\n  user_alice="secret";\n'
+    )
+    with running("--config", str(tmp_path / "broker.properties"), pattern=r"listening on (\S+ \S+ and \S+ \S+)") as (
+        _,
+        where,
+    ):
+        names = dict(part.split() for part in where.split(" and "))
+        assert set(names) == {"PLAINTEXT", "INSIDE"}
+        with RawClient(names["PLAINTEXT"]) as client:
+            assert client.send(MetadataRequest(topics=[]), 9).brokers
+        with RawClient(names["INSIDE"]) as client:
+            client.post(MetadataRequest(topics=[]), 9)
+            assert client.is_closed_by_peer()

@@ -1,0 +1,217 @@
+"""SCRAM users: set, described and deleted by admin clients, kept over a restart, and shown to nobody."""
+
+import pytest
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from scramp import ScramClient
+
+from broker_core import EmbeddedBroker
+from broker_core.errors import ErrorCode
+from broker_core.security.sasl_passwords import credential_of_password
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.wire import messages as m
+from tests.support.broker_core.sasl_world import SaslClient, secured_cluster
+from tests.support.direct import CountingEntropy, DirectClient, direct_cluster
+
+UPSERT = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+DELETE = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
+PASSWORD = "tell-nobody"
+KEYS = {"salt": b"s" * 16, "salted_password": b"tell-nobody" * 3}
+
+
+def alter(client, *changes):
+    answer = client.ask(
+        m.AlterUserScramCredentialsRequest(
+            deletions=[change for change in changes if isinstance(change, DELETE)],
+            upsertions=[change for change in changes if isinstance(change, UPSERT)],
+        ),
+        0,
+    )
+    return {result.user: result.error_code for result in answer.results}
+
+
+def describe(client, *names):
+    users = [m.DescribeUserScramCredentialsRequest.UserName(name=name) for name in names] if names else None
+    answer = client.ask(m.DescribeUserScramCredentialsRequest(users=users), 0)
+    assert answer.error_code == 0
+    return {
+        result.user: (result.error_code, [(info.mechanism, info.iterations) for info in result.credential_infos])
+        for result in answer.results
+    }
+
+
+@pytest.fixture
+def client():
+    return DirectClient(direct_cluster())
+
+
+def test_users_are_set_described_and_deleted(client):
+    assert alter(
+        client,
+        UPSERT(name="a", mechanism=1, iterations=4096, **KEYS),
+        UPSERT(name="b", mechanism=2, iterations=8192, **KEYS),
+    ) == {"a": 0, "b": 0}
+    assert alter(client, UPSERT(name="a", mechanism=2, iterations=5000, **KEYS)) == {"a": 0}
+    assert describe(client) == {"a": (0, [(1, 4096), (2, 5000)]), "b": (0, [(2, 8192)])}
+    assert alter(client, DELETE(name="a", mechanism=1), DELETE(name="b", mechanism=2)) == {"a": 0, "b": 0}
+    assert describe(client) == {"a": (0, [(2, 5000)])}
+    assert describe(client, "b", "a", "b") == {"b": (ErrorCode.DUPLICATE_RESOURCE, []), "a": (0, [(2, 5000)])}
+    assert describe(client, "b") == {"b": (ErrorCode.RESOURCE_NOT_FOUND, [])}
+
+
+def test_a_change_that_cannot_be_made_harms_no_other(client):
+    assert alter(
+        client,
+        UPSERT(name="few", mechanism=1, iterations=4095, **KEYS),
+        DELETE(name="gone", mechanism=1),
+        UPSERT(name="", mechanism=1, iterations=4096, **KEYS),
+        UPSERT(name="odd", mechanism=7, iterations=4096, **KEYS),
+        UPSERT(name="good", mechanism=1, iterations=4096, **KEYS),
+    ) == {"few": 93, "gone": 91, "": 93, "odd": 33, "good": 0}
+    assert set(describe(client)) == {"good"}
+
+
+def test_who_is_named_twice_is_not_changed(client):
+    twice = UPSERT(name="a", mechanism=1, iterations=4096, **KEYS)
+    assert alter(client, twice, DELETE(name="a", mechanism=2)) == {"a": ErrorCode.DUPLICATE_RESOURCE}
+    assert alter(client, twice, twice) == {"a": ErrorCode.DUPLICATE_RESOURCE}
+    assert describe(client) == {}
+
+
+def test_users_outlive_a_restart_and_so_does_their_end():
+    storage = MemoryStorage()
+    cluster = direct_cluster(storage)
+    client = DirectClient(cluster)
+    alter(
+        client,
+        UPSERT(name="a", mechanism=1, iterations=4096, **KEYS),
+        UPSERT(name="b", mechanism=1, iterations=4096, **KEYS),
+    )
+    alter(client, DELETE(name="b", mechanism=1))
+    before = dict(cluster.metadata.scram)
+    cluster.close(cluster.now_ms)
+    assert direct_cluster(storage).metadata.scram == before
+    assert set(before) == {("SCRAM-SHA-256", "a")}
+
+
+def test_a_new_password_is_good_at_once_and_the_old_one_is_not():
+    cluster = secured_cluster()
+    new = credential_of_password("SCRAM-SHA-256", "new", CountingEntropy())
+    cluster.metadata.set_scram("SCRAM-SHA-256", "alice", new)
+    for password, is_good in (("new", True), ("secret", False)):
+        client, scram = SaslClient(cluster), ScramClient(["SCRAM-SHA-256"], "alice", password)
+        client.handshake("SCRAM-SHA-256")
+        scram.set_server_first(client.token(scram.get_client_first().encode()).auth_bytes.decode())
+        client.post(m.SaslAuthenticateRequest(auth_bytes=scram.get_client_final().encode()), 2)
+        client.pass_time(100)
+        assert (client.take().error_code == 0) is is_good
+
+
+def test_librdkafkas_admin_client_makes_a_user_who_can_come_in(tmp_path):
+    listeners = {"CLEAR": "PLAINTEXT", "SECURE": "SASL_PLAINTEXT"}
+    with EmbeddedBroker(listeners=listeners, data_dir=tmp_path) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap("CLEAR")})
+        wanted = UserScramCredentialUpsertion(
+            "carol", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
+        )
+        for future in admin.alter_user_scram_credentials([wanted]).values():
+            future.result(30)
+        assert topics_as_carol(kafka) is not None
+    # The files hold what makes her known, and not what makes somebody else her.
+    logs = [path.read_bytes() for path in tmp_path.rglob("*metadata*/*.log")]
+    assert any(b"carol" in log for log in logs)
+    assert not any(PASSWORD.encode() in log for log in logs)
+    with EmbeddedBroker(listeners=listeners, data_dir=tmp_path) as kafka:
+        assert topics_as_carol(kafka) is not None
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap("CLEAR")})
+        deletion = UserScramCredentialDeletion("carol", ScramMechanism.SCRAM_SHA_512)
+        for future in admin.alter_user_scram_credentials([deletion]).values():
+            future.result(30)
+        assert admin.describe_user_scram_credentials().result(30) == {}
+
+
+def test_a_password_that_is_there_is_not_set_again_by_the_next_start(tmp_path, caplog):
+    listeners = {"CLEAR": "PLAINTEXT", "SECURE": "SASL_PLAINTEXT", "OTHER": "SASL_PLAINTEXT"}
+    with EmbeddedBroker(listeners=listeners, data_dir=tmp_path, users={"carol": "first", "dave": "d"}) as kafka:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap("CLEAR")})
+        change = UserScramCredentialUpsertion(
+            "carol", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), PASSWORD.encode()
+        )
+        deletion = UserScramCredentialDeletion("dave", ScramMechanism.SCRAM_SHA_256)
+        for future in admin.alter_user_scram_credentials([change, deletion]).values():
+            future.result(30)
+        before = kafka._call(lambda cluster: dict(cluster.metadata.scram))
+    users = {"carol": "first", "dave": "d", "erin": "e"}
+    with caplog.at_level("INFO"), EmbeddedBroker(listeners=listeners, data_dir=tmp_path, users=users) as kafka:
+        after = kafka._call(lambda cluster: dict(cluster.metadata.scram))
+        assert topics_as_carol(kafka) is not None
+    assert {key: after[key] for key in before} == before
+    assert after.keys() - before.keys() == {
+        ("SCRAM-SHA-256", "dave"),
+        ("SCRAM-SHA-256", "erin"),
+        ("SCRAM-SHA-512", "erin"),
+    }
+    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("users:")]
+    assert (
+        told
+        == ["users: 'carol' keeps the password for SCRAM-SHA-512 that an earlier start or an administrator has set"] * 2
+    ), "once for each listener, and not where it is the same password"
+
+
+def topics_as_carol(kafka):
+    return (
+        AdminClient(
+            {
+                "bootstrap.servers": kafka.bootstrap("SECURE"),
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": "carol",
+                "sasl.password": PASSWORD,
+            }
+        )
+        .list_topics(timeout=30)
+        .topics
+    )
+
+
+# What settings show
+
+
+def test_settings_that_are_secret_have_no_value_in_answers():
+    line = 'PlainLoginModule required user_a="tell-nobody";'
+    cluster = secured_cluster(
+        **{
+            "ssl_keystore_key": "tell-nobody",
+            "ssl_key_password": "tell-nobody",
+            "listener.name.secure.plain.sasl.jaas.config": line,
+            "listener.name.secure.ssl.client.auth": "required",
+        }
+    )
+    client = DirectClient(cluster)
+    answer = client.ask(
+        m.DescribeConfigsRequest(
+            resources=[
+                m.DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=4, resource_name="1", configuration_keys=None
+                )
+            ]
+        ),
+        4,
+    )
+    configs = {config.name: config for config in answer.results[0].configs}
+    for key in (
+        "ssl.keystore.key",
+        "ssl.key.password",
+        "ssl.truststore.certificates",
+        "ssl.keystore.certificate.chain",
+        "listener.name.secure.plain.sasl.jaas.config",
+    ):
+        assert (configs[key].value, configs[key].is_sensitive, configs[key].config_type) == (None, True, 9), key
+    own = configs["listener.name.secure.ssl.client.auth"]
+    assert (own.value, own.is_sensitive, own.config_source) == ("required", False, 4)
+    assert "tell-nobody" not in str(answer)

@@ -1,0 +1,201 @@
+"""Prometheus finds every metric at the endpoint; a broker without its client library runs and says what is missing."""
+
+import asyncio
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
+from broker_core.errors import ConfigError
+from broker_core.server.metrics_endpoint import MetricsEndpoint
+from tests.integration.broker_core.test_embedded import produce
+from tests.integration.broker_core.test_main import DEADLINE_S, running
+from tests.support.direct import DirectClient
+from tests.unit.broker_core.broker.monitoring.test_metrics import Watch, begin, cluster, in_transaction, storage
+from tests.unit.broker_core.broker.test_cluster import TOPIC, init_producer, produced, records
+
+__all__ = ["cluster", "storage"]
+ROOT = Path(__file__).parents[4]
+URL = r"metrics at (\S+/metrics)"
+WITHOUT_CLIENT = "import sys; sys.modules['prometheus_client'] = None; "
+
+
+class Measured:
+    """Be a server of which only the numbers are asked."""
+
+    def __init__(self, cluster) -> None:
+        self.cluster = cluster
+
+    def metrics(self) -> BrokerMetrics:
+        return take_metrics(self.cluster, self.cluster.now_ms)
+
+
+def scraped(url):
+    """Read the endpoint as Prometheus does: values by name and labels."""
+    with urlopen(url, timeout=DEADLINE_S) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        text = answer.read().decode()
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def served(measured):
+    endpoint = MetricsEndpoint(measured, asyncio.get_running_loop(), "127.0.0.1", 0)
+    try:
+        return await asyncio.to_thread(scraped, endpoint.url)
+    finally:
+        await asyncio.to_thread(endpoint.close)
+
+
+def test_every_metric_is_served_with_its_value(cluster):
+    watch = cluster.meters.stopwatch = Watch()
+    watch.step_ms = 1.5
+    client = DirectClient(cluster)
+    identity = begin(client)
+    other = init_producer(client, "other")
+    assert produced(client, in_transaction(other), transactional_id="other", version=11).error_code == 120
+    produced(client, records(1), partition=9)
+    cluster.now_ms += 10_000_000
+    found = asyncio.run(served(Measured(cluster)))
+    at = (("partition", "0"), ("topic", TOPIC))
+    produced_by = tuple(
+        found[("kafka_network_requestmetrics_requests_total", (("request", "Produce"), ("version", v)))]
+        for v in ("9", "11", "12")
+    )
+    assert produced_by == (1, 1, 1)
+    expected = {
+        ("kafka_server_replicamanager_partitionswithlatetransactionscount", ()): 1,
+        ("kafka_server_replicamanager_produceridcount", ()): 1,
+        ("broker_core_producer_ids", ()): 1,
+        ("broker_core_transactional_ids", (("state", "Ongoing"),)): 1,
+        ("broker_core_transactional_ids", (("state", "Empty"),)): 1,
+        ("kafka_cluster_partition_laststableoffsetlag", at): 2,
+        ("broker_core_partition_last_stable_offset", at): 0,
+        ("kafka_log_log_logstartoffset", at): 0,
+        ("kafka_log_log_logendoffset", at): 2,
+        ("kafka_server_addpartitionstotxnmanager_verificationtimems_count", ()): 2,
+        ("kafka_server_addpartitionstotxnmanager_verificationfailurerate_total", ()): 1,
+        ("kafka_server_transaction_coordinator_metrics_partition_load_time_max", ()): 0,
+        ("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", ()): 0,
+        ("kafka_server_group_coordinator_metrics_partition_load_time_max", ()): 0,
+        ("kafka_server_group_coordinator_metrics_partition_load_time_avg", ()): 0,
+        ("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", ()): 0,
+        ("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", ()): 0,
+        (
+            "kafka_network_requestmetrics_errors_total",
+            (("error", "UNKNOWN_TOPIC_OR_PARTITION"), ("request", "Produce")),
+        ): 1,
+        ("kafka_network_requestmetrics_errors_total", (("error", "TRANSACTION_ABORTABLE"), ("request", "Produce"))): 1,
+        ("kafka_network_requestmetrics_totaltimems_count", (("request", "Produce"),)): 3,
+        ("kafka_network_requestmetrics_totaltimems", (("quantile", "0.5"), ("request", "InitProducerId"))): 1.5,
+        ("kafka_network_requestmetrics_totaltimems_sum", (("request", "InitProducerId"),)): 3,
+    }
+    assert {key: found[key] for key in expected} == expected
+    # Nothing is served that is not looked at here.
+    assert {name for name, _ in found} == {name for name, _ in expected} | {
+        "kafka_network_requestmetrics_requests_total",
+        "kafka_server_addpartitionstotxnmanager_verificationtimems",
+        "kafka_server_addpartitionstotxnmanager_verificationtimems_sum",
+    }
+    assert identity.producer_epoch == 0
+
+
+def test_what_cannot_be_taken_is_an_error_of_that_one_request(cluster):
+    class Broken(Measured):
+        calls = 0
+
+        def metrics(self):
+            self.calls += 1
+            if self.calls == 1:
+                raise OSError("a full disk")
+            return super().metrics()
+
+    measured = Broken(cluster)
+    with pytest.raises(HTTPError):
+        asyncio.run(served(measured))
+    assert asyncio.run(served(measured))
+
+
+def test_a_taken_port_is_said_to_be_the_metrics(cluster):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        loop = asyncio.new_event_loop()
+        with pytest.raises(OSError, match=f"cannot serve metrics on 127.0.0.1:{port}: "):
+            MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", port)
+        loop.close()
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_refused(cluster, port):
+    loop = asyncio.new_event_loop()
+    with pytest.raises(ConfigError, match=f"at port {port}: give one from 0 to 65535"):
+        MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", port)
+    loop.close()
+
+
+def test_a_closed_endpoint_is_gone(cluster):
+    loop = asyncio.new_event_loop()
+    endpoint = MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", 0)
+    endpoint.close()
+    loop.close()
+    with pytest.raises(OSError, match="refused"):
+        urlopen(endpoint.url, timeout=DEADLINE_S)
+
+
+def test_without_the_client_library_the_missing_extra_is_named(cluster, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    loop = asyncio.new_event_loop()
+    with pytest.raises(ConfigError, match=r"pip install 'eos-kafka\[metrics\]'"):
+        MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", 0)
+    loop.close()
+
+
+def test_without_the_client_library_the_broker_runs_and_tells_its_metrics():
+    program = WITHOUT_CLIENT + (
+        "import broker_core.__main__; from broker_core import EmbeddedBroker\n"
+        "with EmbeddedBroker(topics={'t': 1}) as kafka: print(kafka.metrics.last_stable_offset_lag(('t', 0)))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert (answer.stdout, answer.returncode) == ("0\n", 0), answer.stderr
+
+
+def test_a_standalone_broker_serves_its_metrics_until_it_is_stopped():
+    with running("--port", "0", "--metrics-port", "0", pattern=rf"listening on (\S+, {URL})") as (process, found):
+        address, _, url = found.partition(", metrics at ")
+        produce(address, "t", [b"1"])
+        metrics = scraped(url)
+        assert metrics[("kafka_log_log_logendoffset", (("partition", "0"), ("topic", "t")))] == 1
+        process.terminate()
+        assert process.wait(DEADLINE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("before", "complaint"),
+    [
+        ("", "cannot serve metrics on 127.0.0.1:"),
+        (WITHOUT_CLIENT, "pip install 'eos-kafka[metrics]'"),
+    ],
+)
+def test_metrics_that_cannot_be_served_are_told_in_one_line(before, complaint):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        program = (
+            f"{before}import sys, broker_core.__main__ as m; sys.exit(m.main(['--port', '0', "
+            f"'--metrics-port', '{port}', '--log-level', 'ERROR']))"
+        )
+        answer = subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1), answer.stderr
+    assert complaint in answer.stderr

@@ -1,0 +1,87 @@
+"""Every action at every moment: one row for each, with what the client gets and what becomes of its transaction."""
+
+import threading
+from typing import Final, NamedTuple
+
+import pytest
+
+from broker_core import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
+from broker_core.errors import ErrorCode
+from tests.integration.broker_core.test_faults import ID, begun
+from tests.support.raw_client import RawClient
+
+BUSY: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+CLOSED, NOTHING = "closed", "nothing"
+ONGOING, COMMITTED = "Ongoing", "CompleteCommit"
+
+
+class Row(NamedTuple):
+    """Say what an EndTxn is answered under a fault, and where its transaction stands once that is so."""
+
+    when: str
+    action: str
+    answer: ErrorCode | str
+    state: str
+
+
+# In the middle EndTxn is answered already, and a marker that failed is written again a little later.
+ROWS: Final = (
+    Row("before", "error", BUSY, ONGOING),
+    Row("before", "delay", ErrorCode.NONE, COMMITTED),
+    Row("before", "drop", NOTHING, ONGOING),
+    Row("before", "disconnect", CLOSED, ONGOING),
+    Row("before", "hold", ErrorCode.NONE, COMMITTED),
+    Row("before", "call", ErrorCode.NONE, COMMITTED),
+    Row("after_apply", "error", BUSY, COMMITTED),
+    Row("after_apply", "delay", ErrorCode.NONE, COMMITTED),
+    Row("after_apply", "drop", NOTHING, COMMITTED),
+    Row("after_apply", "disconnect", CLOSED, COMMITTED),
+    Row("after_apply", "hold", ErrorCode.NONE, COMMITTED),
+    Row("after_apply", "call", ErrorCode.NONE, COMMITTED),
+    Row("mid", "error", ErrorCode.NONE, COMMITTED),
+    Row("mid", "delay", ErrorCode.NONE, COMMITTED),
+    Row("mid", "drop", ErrorCode.NONE, COMMITTED),
+    Row("mid", "disconnect", ErrorCode.NONE, COMMITTED),
+    Row("mid", "hold", ErrorCode.NONE, COMMITTED),
+    Row("mid", "call", ErrorCode.NONE, COMMITTED),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.when}-{row.action}")
+def test_every_action_at_every_moment(row: Row) -> None:
+    may_go, called = threading.Event(), threading.Event()
+    busy = Error("NOT_LEADER_OR_FOLLOWER" if row.when == "mid" else BUSY.name)
+    action = {
+        "error": busy,
+        "delay": Delay(0.05),
+        "drop": Drop(),
+        "disconnect": Disconnect(),
+        "hold": Hold(may_go),
+        "call": lambda _: called.set(),
+    }[row.action]
+    with EmbeddedBroker(topics={"in": 2}) as kafka, RawClient(kafka.bootstrap_servers) as client:
+        kafka.move_coordinator(1, transactional_id=ID)
+        end = begun(client, (0, 1))
+        fault = kafka.fault(api="EndTxn", transactional_id=ID, when=row.when, action=action, times=1)
+        client.post(end, 5)
+        kafka.wait_for(lambda: fault.hits == 1)
+        if row.action == "hold":
+            before = ONGOING if row.when == "before" else COMMITTED if row.when == "after_apply" else "PrepareCommit"
+            kafka.wait_for(lambda: kafka.transaction(ID).state == before)
+            answered = [seen.outcome for seen in kafka.requests(api="EndTxn")]
+            assert row.when == "mid" or answered == ["no answer"], "it was answered though it is held"
+            may_go.set()
+        if row.answer == CLOSED:
+            assert client.is_closed_by_peer()
+        elif row.answer == NOTHING:
+            kafka.wait_for(lambda: [seen.outcome for seen in kafka.requests(api="EndTxn")] == ["dropped by a fault"])
+        else:
+            assert client.collect(end).error_code == row.answer
+        assert called.is_set() == (row.action == "call")
+        kafka.wait_for(lambda: kafka.transaction(ID).state == row.state)
+        marks = [kafka.partition("in", each) for each in (0, 1)]
+        assert [each.last_stable_offset for each in marks] == ([0, 0] if row.state == ONGOING else [2, 2])
+
+
+def test_every_moment_has_every_action() -> None:
+    assert len({(row.when, row.action) for row in ROWS}) == len(ROWS) == 3 * 6

@@ -1,0 +1,102 @@
+"""`python -m broker_core`: what the README says to type works, keeps its data, and explains what it cannot do."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.broker_core.test_embedded import consume, produce
+
+ROOT = Path(__file__).parents[3]
+PROPERTIES = ROOT / "conf" / "broker.properties"
+DEADLINE_S = 60
+
+
+@contextmanager
+def running(
+    *arguments: str, pattern: str = r"listening on ([\d.:,]+)"
+) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "broker_core", *arguments],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.search(pattern, line)
+            assert found, line
+            yield process, found[1]
+        finally:
+            process.kill()
+
+
+def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path):
+    arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"), "--config", str(PROPERTIES))
+    with running(*arguments) as (process, address):
+        produce(address, "t", [b"kept"])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    with running(*arguments) as (process, address):
+        assert consume(address, "t", 1) == [b"kept"]
+
+
+def test_it_keeps_what_it_acknowledged_when_it_is_killed(tmp_path):
+    arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"))
+    with running(*arguments) as (process, address):
+        produce(address, "t", [b"%d" % n for n in range(100)])
+        process.kill()
+        process.wait(DEADLINE_S)
+    with running(*arguments) as (_, address):
+        assert consume(address, "t", 100) == [b"%d" % n for n in range(100)]
+
+
+def test_several_brokers_listen_on_ports_of_their_own():
+    with running("--port", "0", "--brokers", "2") as (_, address):
+        assert len(set(address.split(","))) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ("no.such.key=1", "unknown setting 'no.such.key'"),
+        ("num.partitions=none", "num.partitions='none'"),
+        ("num.partitions", "line 1"),
+    ],
+)
+def test_bad_settings_are_told_in_one_line(tmp_path, settings, complaint):
+    (tmp_path / "broker.properties").write_text(settings)
+    answer = subprocess.run(
+        [sys.executable, "-m", "broker_core", "--port", "0", "--config", str(tmp_path / "broker.properties")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert complaint in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_a_taken_port_is_told_in_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        answer = subprocess.run(
+            [sys.executable, "-m", "broker_core", "--port", port],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
+    assert f"cannot listen on 127.0.0.1:{port}" in answer.stderr

@@ -1,0 +1,153 @@
+"""Run the command `eos-kafka` against a broker, and check how it is told to reach one."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from pathlib import Path
+
+import pytest
+
+from spark_eos.admin.command import ExitCode, main
+from spark_eos.admin.properties import options_of, parse_properties
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import OptionError
+from spark_eos.options.client import ClientOptions
+from tests.support.spark_eos.sink_world import World
+
+NO_PYSPARK = """
+import sys
+sys.modules["pyspark"] = None
+from spark_eos.admin.command import main
+sys.exit(main(["decisions", "list", "--bootstrap-server", sys.argv[1], "--decision-topic", sys.argv[2]]))
+"""
+
+
+@pytest.fixture
+def world(kafka_address: str) -> Iterator[World]:
+    with KafkaClient(ClientOptions((kafka_address,))) as client:
+        yield World(kafka_address, client)
+
+
+def command(world: World, *words: str) -> int:
+    fixed = ["--bootstrap-server", world.address, "--decision-topic", world.decisions]
+    query = [] if words[0] == "list" else ["--prefix", "p", "--query", world.query]
+    watch = ["--watch-seconds", "0.1"] if words[0] in ("complete", "abort") else []
+    return main(["decisions", *words, *fixed, *query, *watch])
+
+
+def die_after_the_decision(world: World) -> None:
+    prepared = world.prepare("run1")
+    world.log().decide(world.decision(prepared), world.log().take_over())
+
+
+def test_complete_makes_a_dead_querys_rows_visible(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    die_after_the_decision(world)
+    assert world.visible() == []
+    assert command(world, "list") == ExitCode.DONE
+    assert "1 open" in capsys.readouterr().out
+    assert command(world, "complete") == ExitCode.NOTHING_DONE
+    assert "About to complete" in capsys.readouterr().out
+    assert command(world, "complete", "--yes", "--output", "json") == ExitCode.DONE
+    assert json.loads(capsys.readouterr().out)["committed"] == 1
+    assert world.visible() == ["row of 0"]
+    assert command(world, "list") == ExitCode.DONE
+    assert "completed" in capsys.readouterr().out
+    world.committer("run2").commit([world.prepare("run2")], 0)
+    assert world.visible() == ["row of 0"], "the restarted query wrote nothing"
+
+
+def test_abort_frees_readers_and_the_restarted_query_writes_again(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    die_after_the_decision(world)
+    assert command(world, "abort", "--yes", "--reason", "wrong rows") == ExitCode.DONE
+    assert world.visible() == []
+    capsys.readouterr()
+    assert command(world, "show", "--output", "json") == ExitCode.DONE
+    shown = json.loads(capsys.readouterr().out)
+    assert [each["fate"] for each in shown["transactions"]] == ["lost"]
+    assert [(e["action"], e["restart"], e["reason"]) for e in shown["interventions"]] == [
+        ("abort", "rewrite", "wrong rows")
+    ]
+    world.committer("run2").commit([world.prepare("run2")], 0)
+    assert world.visible() == ["row of 0"]
+    assert command(world, "show", "--output", "json") == ExitCode.DONE
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["decision"]["attempt"], len(shown["interventions"])) == (2, 1), "the audit record stays"
+
+
+def test_the_command_needs_no_spark(world: World) -> None:
+    die_after_the_decision(world)
+    done = subprocess.run(
+        [sys.executable, "-c", NO_PYSPARK, world.address, world.decisions],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path(__file__).parents[4],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert world.query in done.stdout
+
+
+def test_failures_have_their_exit_codes(
+    world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = ["--bootstrap-server", world.address]
+    assert main(["decisions", "list", *base, "--decision-topic", "not-there"]) == ExitCode.FAILED
+    assert "'not-there' does not exist" in capsys.readouterr().err
+    assert command(world, "show") == ExitCode.NOTHING_DONE
+    assert "no decision of query" in capsys.readouterr().err
+    config = tmp_path / "client.properties"
+    config.write_text("secruity.protocol=SSL\n")
+    assert main(["decisions", "list", *base, "--command-config", str(config)]) == ExitCode.USAGE
+    assert "Did you mean 'kafka.security.protocol'" in capsys.readouterr().err
+    assert main(["decisions", "list", *base, "--command-config", str(tmp_path / "none")]) == ExitCode.USAGE
+    for words in ([], ["decisions"], ["decisions", "show", *base], ["decisions", "abort", *base, "--restart", "no"]):
+        with pytest.raises(SystemExit) as wrong:
+            main(words)
+        assert wrong.value.code == ExitCode.USAGE
+
+
+def test_java_properties_are_read_as_java_reads_them() -> None:
+    text = (
+        "# a comment = ignored\n! another\n\nsecurity.protocol=SASL_SSL\n  sasl.mechanism : SCRAM-SHA-512\n"
+        'sasl.jaas.config=org.Scram required \\\n    username="u" \\\n    password="p=1";\n'
+        "client.id  spaced out  \npath=c\\\\d\\u0041\\t.\nempty=\nalone\nwith\\ space\\=name=v\nodd=end\\\\\nnext=1\n"
+    )
+    assert parse_properties(text) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": 'org.Scram required username="u" password="p=1";',
+        "client.id": "spaced out",
+        "path": "c\\dA\t.",
+        "empty": "",
+        "alone": "",
+        "with space=name": "v",
+        "odd": "end\\",
+        "next": "1",
+    }
+
+
+def test_the_file_is_the_java_clients(tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nbootstrap.servers=other:1\n"
+        'sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";\n'
+    )
+    options = options_of("a:1,b:2", str(config))
+    assert options.bootstrap_servers == ("a:1", "b:2")
+    assert (options.sasl_username, options.sasl_password) == ("u", "p")
+    config.write_bytes(b"\xff")
+    with pytest.raises(OptionError, match="cannot be read"):
+        options_of("a:1", str(config))
+
+
+def test_the_command_is_installed_under_its_name() -> None:
+    settings = ConfigParser()
+    settings.read(Path(__file__).parents[4] / "setup.cfg")
+    [script] = settings["options.entry_points"]["console_scripts"].split("\n")[1:]
+    name, target = (part.strip() for part in script.split("="))
+    assert (name, target) == ("eos-kafka", f"{main.__module__}:{main.__qualname__}")

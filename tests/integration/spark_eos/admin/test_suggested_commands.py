@@ -1,0 +1,137 @@
+"""Take each command that a warning or an error tells its reader to run, and let `eos-kafka` take it."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.types import TopicPartition
+from spark_eos.admin.command import ExitCode, _parser, main
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import UnansweredError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.ports import UnstableOffsetsError
+from spark_eos.sink.recovery.action_table import Settlement
+from spark_eos.sink.recovery.settlement import lost_error
+from spark_eos.source.lso_blocker import name_lso_blocker
+from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
+from tests.support.spark_eos.client_world import make_topic, unique
+from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[KafkaClient]:
+    with KafkaClient(ClientOptions((address,))) as client:
+        yield client
+
+
+@pytest.fixture
+def session(address: str) -> Iterator[RawSession]:
+    with RawClient(address) as client:
+        yield RawSession(client, unique("id"))
+
+
+def words_of(message: str) -> list[str]:
+    """Give the words of the one command in a message, as a shell takes them apart."""
+    [line] = re.findall(r"`(eos-kafka transactions [^`]*)`", message)
+    return shlex.split(line)[1:]
+
+
+def parsed(words: list[str]) -> Any:
+    return _parser().parse_args(words)
+
+
+def stable(session: RawSession, topic: str) -> int:
+    return int(session.fetch(topic, 0, isolation=1).last_stable_offset)
+
+
+def test_the_blockers_command_ends_a_hanging_transaction(client: KafkaClient, session: RawSession) -> None:
+    topic = make_topic(client)
+    hang(session, topic)
+    told = name_lso_blocker(client, TopicPartition(topic, 0))
+    assert "no coordinator has in hand any more: it hangs" in told
+    assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 4)
+
+
+def test_the_blockers_command_ends_a_live_transaction(client: KafkaClient, session: RawSession) -> None:
+    topic = make_topic(client)
+    open_up(session, topic)
+    told = name_lso_blocker(client, TopicPartition(topic, 0))
+    assert f"the transaction of '{session.transactional_id}'" in told
+    assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 2)
+
+
+def test_the_sinks_error_about_pending_offsets_has_a_command(client: KafkaClient, session: RawSession) -> None:
+    decisions, group = make_topic(client), unique("group")
+    identity = session.init()[1]
+    assert session.commit_in_transaction(identity, group, decisions, 0, version=5) == 0
+
+    def told() -> str | None:
+        try:
+            KafkaCluster(client, decisions, DecisionWriter).committed_offsets(group, wait_ms=500)
+        except UnstableOffsetsError as error:
+            return str(error)
+        except UnansweredError:
+            # A slow machine has not answered at all within that time.
+            return None
+        raise AssertionError("the pending offset held nobody back")
+
+    words = words_of(wait_until(told, "the error") or "")
+    assert parsed(words).topic == "__consumer_offsets"
+    assert main(words) == ExitCode.DONE, "it is live, and young"
+
+
+def test_the_sinks_error_about_unreadable_places_has_a_command(address: str, client: KafkaClient) -> None:
+    world = World(address, client)
+    decision = world.decision(world.prepare("run"))
+    told = str(lost_error(Settlement(decision, (), (), (), pending=decision.transactions)))
+    chosen = parsed(words_of(told))
+    assert (chosen.command, chosen.topic, chosen.bootstrap_server) == ("find-hanging", world.topic, "HOST:PORT")
+
+
+@pytest.mark.parametrize(("topic", "name"), [("plain", "an id's `name`"), ("with.dots-and_all", "--dashes-first")])
+def test_every_command_is_taken_as_it_is_spelt(topic: str, name: str) -> None:
+    secured = ClientOptions(("a:1", "b:2"), security_protocol="SSL")
+    for options in (ClientOptions(("a:1", "b:2")), secured):
+        commands = OperatorCommands.of(options)
+        place = TopicPartition(topic, 3)
+        lines = (
+            commands.abort(place, 17),
+            commands.abort(place, 17, commit=True),
+            commands.force_terminate(name),
+            commands.find_hanging(topic),
+            commands.find_hanging_offsets(),
+        )
+        abort, commit, terminate, search, offsets = (parsed(shlex.split(line)[1:]) for line in lines)
+        for each in (abort, commit):
+            assert (each.command, each.topic, each.partition, each.start_offset) == ("abort", topic, 3, 17)
+            assert each.commit is (each is commit)
+        assert (terminate.command, terminate.transactional_id) == ("force-terminate", name)
+        assert (search.topic, offsets.topic) == (topic, "__consumer_offsets")
+        for each in (abort, commit, terminate, search, offsets):
+            assert each.bootstrap_server == "a:1,b:2"
+            assert each.command_config == ("client.properties" if options is secured else None)
+
+
+def test_nobody_is_sent_to_another_tool() -> None:
+    """Only the rooms that copy Apache's tool speak of it; messages name the command that is there."""
+    naming = {path.name for path in (ROOT / "spark_eos").rglob("*.py") if "kafka-transactions" in path.read_text()}
+    assert naming <= {"transactions_command.py", "kafka_tables.py"}

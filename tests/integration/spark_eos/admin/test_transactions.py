@@ -1,0 +1,576 @@
+"""Run `eos-kafka transactions` against a broker: what it prints, what it refuses, how it exits."""
+
+import json
+import shlex
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.types import TopicPartition
+from spark_eos.admin import hanging, transactions_command
+from spark_eos.admin.command import ExitCode, _parser, main
+from spark_eos.admin.hanging import HangingVerdict, find_hanging, open_transactions
+from spark_eos.admin.kafka_tables import kafka_table
+from spark_eos.admin.transactions_command import with_subcommand
+from spark_eos.admin.transactions_view import described
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.errors import UnsupportedError
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.naming import TaskId
+from tests.conformance.conftest import Kafka as Plain
+from tests.support.clients import make_topic, unique
+from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import Identity, RawSession
+
+ANY_AGE = ("--max-transaction-timeout", "-1")
+ABORT = ("abort", "--topic", "t", "--partition", "0", "--producer-id")
+
+
+class Kafka:
+    """Hold a broker that takes late writes, and run the command on it."""
+
+    def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.bootstrap_servers, self.name = address, "broker_core"
+        self.capsys = capsys
+        self.out = self.err = ""
+
+    def run(self, *words: str) -> int:
+        """Run one command; what it printed is in `out` and `err`."""
+        self.capsys.readouterr()
+        code = main(["transactions", "--bootstrap-server", self.bootstrap_servers, *words])
+        self.out, self.err = self.capsys.readouterr()
+        return code
+
+    def json(self, *words: str) -> Any:
+        """Run one command and give the JSON that it printed."""
+        self.run(*words, "--output", "json")
+        return json.loads(self.out)
+
+    def run_printed(self, line: str) -> int:
+        """Run a command that was printed, as a shell would."""
+        program, *words = shlex.split(line)
+        assert program == "eos-kafka"
+        self.capsys.readouterr()
+        code = main(words)
+        self.out, self.err = self.capsys.readouterr()
+        return code
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def kafka(address: str, capsys: pytest.CaptureFixture[str]) -> Kafka:
+    return Kafka(address, capsys)
+
+
+@pytest.fixture
+def session(address: str) -> Iterator[RawSession]:
+    with RawClient(address) as client:
+        yield RawSession(client, unique("id"))
+
+
+def cells(line: str) -> list[str]:
+    return [cell.rstrip() for cell in line.split("\t")]
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def admin_of(address: str) -> TransactionAdmin:
+    return TransactionAdmin(KafkaClient(ClientOptions(tuple(address.split(",")))))
+
+
+# What is printed
+
+
+def test_list_prints_kafkas_table(kafka: Kafka, session: RawSession) -> None:
+    identity = session.init()[1]
+    assert kafka.run("list", "--transactional-id-pattern", session.transactional_id) == ExitCode.DONE
+    wide = len(session.transactional_id)
+    assert kafka.out == (
+        f"{'TransactionalId'.ljust(wide)}\tCoordinator\tProducerId\tTransactionState\t\n"
+        f"{session.transactional_id}\t1          \t{str(identity.producer_id).ljust(10)}\tEmpty           \t\n"
+    )
+    assert kafka.json("list", "--transactional-id-pattern", session.transactional_id) == [
+        {
+            "transactional_id": session.transactional_id,
+            "coordinator_id": 1,
+            "producer_id": identity.producer_id,
+            "state": "Empty",
+        }
+    ]
+
+
+def test_a_state_that_a_newer_broker_has_is_a_row_and_a_clear_error_for_the_sink(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.init()
+    send_all = KafkaClient.send_all
+
+    def newer(self: KafkaClient, requests: Any, **rest: Any) -> Any:
+        responses = send_all(self, requests, **rest)
+        for state in (each for response in responses for each in getattr(response, "transaction_states", ())):
+            state.transaction_state = "PreparedTransaction"
+        return responses
+
+    monkeypatch.setattr(KafkaClient, "send_all", newer)
+    for command in (
+        ("list", "--transactional-id-pattern", session.transactional_id),
+        ("describe", "--transactional-id", session.transactional_id),
+    ):
+        assert kafka.run(*command) == ExitCode.DONE, kafka.err
+        assert "PreparedTransaction" in kafka.out
+    with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        with pytest.raises(UnsupportedError, match=f"{session.transactional_id}.*'PreparedTransaction'.*Upgrade"):
+            KafkaCluster(client, "decisions", DecisionWriter).describe_transactions([session.transactional_id])
+
+
+def test_cells_are_as_wide_as_java_counts() -> None:
+    wide = kafka_table(["Id", "N"], [["\N{GRINNING FACE}\N{GRINNING FACE}", 7], ["abc", 12]])
+    assert wide == "Id  \tN \t\n\N{GRINNING FACE}\N{GRINNING FACE}\t7 \t\nabc \t12\t"
+
+
+def test_list_takes_a_duration_and_a_pattern(kafka: Kafka, session: RawSession) -> None:
+    open_up(session, make_topic(kafka))
+    only = ("--transactional-id-pattern", session.transactional_id)
+    for duration, is_listed in (("-1", True), ("0", True), ("3600000", False)):
+        listed = kafka.json("list", "--duration-filter", duration, *only)
+        assert [each["transactional_id"] for each in listed] == [session.transactional_id] * is_listed, duration
+    assert kafka.json("list", "--transactional-id-pattern", session.transactional_id[:-1]) == [], "a full match"
+    assert kafka.run("list", "--transactional-id-pattern", "(") == ExitCode.FAILED
+    assert "INVALID_REGULAR_EXPRESSION (128)" in kafka.err
+    assert kafka.err.startswith("The pattern '(' is no regular expression that Kafka takes. ")
+    assert "RequestError" not in kafka.err
+    assert "BrokerError" not in kafka.err
+
+
+def test_describe_shows_an_open_transaction(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = open_up(session, topic, 1)
+    assert kafka.run("describe", "--transactional-id", session.transactional_id) == ExitCode.DONE
+    head, row, end = kafka.out.split("\n")
+    assert (cells(head), end) == (
+        [
+            "CoordinatorId",
+            "TransactionalId",
+            "ProducerId",
+            "ProducerEpoch",
+            "TransactionState",
+            "TransactionTimeoutMs",
+            "CurrentTransactionStartTimeMs",
+            "TransactionDurationMs",
+            "TopicPartitions",
+            "",
+        ],
+        "",
+    )
+    found = dict(zip(cells(head), cells(row), strict=True))
+    assert found["TopicPartitions"] == f"{topic}-1"
+    assert (found["TransactionState"], found["TransactionTimeoutMs"]) == ("Ongoing", "60000")
+    assert 0 <= int(found["TransactionDurationMs"]) < 60_000
+    shown = kafka.json("describe", "--transactional-id", session.transactional_id)
+    assert shown["topic_partitions"] == [{"topic": topic, "partition": 1}]
+    assert (shown["producer_id"], shown["producer_epoch"]) == identity
+    assert now_ms() - 60_000 < shown["start_time_ms"] <= now_ms()
+
+
+def test_describe_says_none_where_nothing_has_begun(kafka: Kafka, session: RawSession) -> None:
+    session.init()
+    assert kafka.run("describe", "--transactional-id", session.transactional_id) == ExitCode.DONE
+    assert cells(kafka.out.split("\n")[1])[6:] == ["None", "None", "", ""]
+    shown = kafka.json("describe", "--transactional-id", session.transactional_id)
+    assert (shown["start_time_ms"], shown["duration_ms"], shown["topic_partitions"]) == (None, None, [])
+
+
+def test_describe_producers_shows_who_wrote(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    identity = open_up(session, topic)
+    for more in ((), ("--broker-id", "1")):
+        assert kafka.run("describe-producers", "--topic", topic, "--partition", "0", *more) == ExitCode.DONE
+        head, row, _ = kafka.out.split("\n")
+        assert cells(head) == [
+            "ProducerId",
+            "ProducerEpoch",
+            "LatestCoordinatorEpoch",
+            "LastSequence",
+            "LastTimestamp",
+            "CurrentTransactionStartOffset",
+            "",
+        ]
+        assert [*cells(row)[:4], cells(row)[5]] == [*map(str, identity), "-1", "0", "0"]
+    session.end(identity, commit=True, version=5)
+    [known] = kafka.json("describe-producers", "--topic", topic, "--partition", "0")
+    assert (known["start_offset"], known["coordinator_epoch"]) == (None, 0)
+    kafka.run("describe-producers", "--topic", topic, "--partition", "0")
+    assert cells(kafka.out.split("\n")[1])[5] == "None"
+
+
+# What hangs
+
+
+def test_a_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    identity = hang(session, topic)
+    assert kafka.run("find-hanging", "--topic", topic) == ExitCode.DONE, "younger than 15 minutes"
+    assert kafka.out.count("\n") == 1
+    assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.HANGING_FOUND
+    head, row, _ = kafka.out.split("\n")
+    assert cells(head) == [
+        "Topic",
+        "Partition",
+        "ProducerId",
+        "ProducerEpoch",
+        "CoordinatorEpoch",
+        "StartOffset",
+        "LastTimestamp",
+        "Duration(min)",
+        "",
+    ]
+    assert [*cells(row)[:6], cells(row)[7]] == [topic, "0", *map(str, identity), "0", "2", "0"]
+    for part in (f"{topic}-0 has a transaction of producer id {identity.producer_id}", "open since offset 2",
+                 f"broker 1 coordinates '{session.transactional_id}': CompleteCommit",
+                 "nobody will write the marker"):  # fmt: skip
+        assert part in kafka.err
+    [line] = [line for line in kafka.err.splitlines() if "to end it: " in line]
+    command = line.partition("to end it: ")[2]
+    [shown] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
+    assert (shown["hanging"], shown["command"], shown["state"]) == (True, command, "CompleteCommit")
+    assert kafka.run_printed(command) == ExitCode.DONE
+    assert kafka.out == "", "Kafka's tool prints nothing"
+    assert "About to write an abort marker" in kafka.err
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
+    assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
+
+
+def test_a_live_transaction_is_explained_and_does_not_count(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    identity = open_up(session, topic)
+    assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
+    assert "it does not hang" not in kafka.err
+    assert kafka.run("find-hanging", "--topic", topic, "--explain", *ANY_AGE) == ExitCode.DONE
+    assert "it does not hang" in kafka.err and "in an ongoing transaction" in kafka.err
+    [live] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
+    assert (live["hanging"], live["verdict"], live["producer_id"]) == (False, "live", identity.producer_id)
+    assert kafka.run_printed(live["command"]) == ExitCode.DONE, "force-terminate"
+    assert session.describe().transaction_state == "Empty"
+    [young] = kafka.json("find-hanging", "--topic", open_topic(kafka, session), "--max-transaction-timeout", "1")
+    assert (young["verdict"], young["coordinator_says"], young["command"]) == (
+        "young",
+        "no coordinator was asked",
+        None,
+    )
+
+
+def open_topic(kafka: Kafka, session: RawSession) -> str:
+    topic = make_topic(kafka)
+    open_up(session, topic)
+    return topic
+
+
+def test_a_producer_that_no_coordinator_knows_hangs(kafka: Kafka, session: RawSession) -> None:
+    """An unknown producer id is what remains of an id that has expired."""
+    topic = make_topic(kafka)
+    hang(session, topic, Identity(987_654_321, 3))
+    with admin_of(kafka.bootstrap_servers) as admin:
+        [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
+    assert (found.verdict, found.owners) == (HangingVerdict.HANGING, ())
+    assert "none lists a transactional id with producer id 987654321" in found.coordinator_says
+    assert "may see every id" in found.why
+    done = kafka.json("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    assert (done["producer_id"], done["producer_epoch"]) == (987_654_321, 3)
+    assert done["coordinator_epoch"] == 0, "the partition knows none, and says -1"
+
+
+def test_a_transaction_as_old_as_the_limit_is_left_in_peace(address: str, session: RawSession) -> None:
+    topic = make_topic(Plain(address))
+    hang(session, topic)
+    place = TopicPartition(topic, 0)
+    with admin_of(address) as admin:
+        [opened] = open_transactions(admin, [place])
+        for more_ms, verdict in ((0, HangingVerdict.YOUNG), (1, HangingVerdict.HANGING)):
+            then_ms = opened.producer.last_timestamp_ms + 60_000 + more_ms
+            [found] = find_hanging(admin, [place], broker_id=None, limit_ms=60_000, now_ms=then_ms)
+            assert (found.verdict, found.transaction.age_minutes(then_ms)) == (verdict, 1)
+
+
+def test_a_transaction_that_ends_while_coordinators_are_asked_does_not_hang(
+    address: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(Plain(address))
+    identity = open_up(session, topic)
+    asked = hanging.owners_of
+
+    def end_first(*arguments: Any) -> Any:
+        session.end_until_done(identity, commit=True, version=5)
+        return asked(*arguments)
+
+    monkeypatch.setattr(hanging, "owners_of", end_first)
+    with admin_of(address) as admin:
+        [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
+    assert found.verdict is HangingVerdict.ENDED
+
+
+def test_an_id_that_no_broker_lists_while_its_coordinator_moves_does_not_hang(
+    address: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(Plain(address))
+    open_up(session, topic)
+    with admin_of(address) as admin:
+        listed = admin.list_transactions
+        answers = iter([{1: []}])
+        monkeypatch.setattr(admin, "list_transactions", lambda **filters: next(answers, None) or listed(**filters))
+        [found] = find_hanging(admin, [TopicPartition(topic, 0)], broker_id=None, limit_ms=-1, now_ms=now_ms())
+    assert found.verdict is HangingVerdict.LIVE
+
+
+def test_a_broker_is_searched_as_a_whole_but_for_internal_topics(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka, partitions=3)
+    hang(session, topic, partition=2)
+    assert kafka.run("find-hanging", "--broker-id", "1", *ANY_AGE) == ExitCode.HANGING_FOUND
+    assert [topic, "2"] in [cells(line)[:2] for line in kafka.out.splitlines()]
+    assert kafka.run("find-hanging", "--topic", topic, "--partition", "1", *ANY_AGE) == ExitCode.DONE
+    with admin_of(kafka.bootstrap_servers) as admin:
+        assert "__transaction_state" not in admin.topics()
+        assert len(admin.partitions(["__transaction_state"])) == 5
+        assert admin.partitions([topic], broker_id=2) == []
+
+
+def test_several_brokers_each_list_their_own_and_moves_are_followed(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(brokers=3, config=HANGING_SETTINGS, topics={"t": 3}) as cluster:
+        kafka = Kafka(cluster.bootstrap_servers, capsys)
+        names = [f"id-{number}" for number in range(6)]
+        for number, name in enumerate(names):
+            cluster.move_coordinator(1 + number % 3, transactional_id=name)
+        for name in names:
+            home = cluster.bootstrap_servers.split(",")[cluster.coordinator(transactional_id=name) - 1]
+            with RawClient(home) as client:
+                assert RawSession(client, name).init()[0] == 0
+        found = {each["transactional_id"]: each["coordinator_id"] for each in kafka.json("list")}
+        assert found == {name: cluster.coordinator(transactional_id=name) for name in names}
+        assert len(set(found.values())) > 1
+        with admin_of(cluster.bootstrap_servers) as admin:
+            for broker in (1, 2, 3):
+                cluster.move_coordinator(broker, transactional_id="id-0")
+                cluster.move_leader(("t", 0), broker)
+                assert described(admin, "id-0")[0] == broker
+                assert admin.describe_producers([TopicPartition("t", each) for each in range(3)]) == {
+                    TopicPartition("t", each): [] for each in range(3)
+                }
+
+
+# What is refused
+
+
+def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    identity = open_up(session, topic)
+    by_offset = ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0")
+    by_producer = (
+        *by_offset[:5],
+        "--producer-id",
+        str(identity.producer_id),
+        "--producer-epoch",
+        str(identity.producer_epoch),
+        "--coordinator-epoch",
+        "-1",
+    )
+    for words in (by_offset, by_producer):
+        assert kafka.run(*words) == ExitCode.NOTHING_DONE
+        assert f"in the transaction of '{session.transactional_id}', in state Ongoing" in kafka.err
+        assert session.fetch(topic, 0, isolation=1).last_stable_offset == 0
+    way_out = kafka.err.partition("If its producer is dead, `")[2].partition("`")[0]
+    assert parsed(way_out).transactional_id == session.transactional_id
+    assert kafka.run(*by_offset, "--force", "--dry-run") == ExitCode.NOTHING_DONE
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 0
+    assert kafka.run(*by_offset, "--force") == ExitCode.DONE
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
+
+
+def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    identity = hang(session, topic)
+    words = ("abort", "--topic", topic, "--partition", "0", "--producer-id", str(identity.producer_id))
+    assert kafka.run(*words) == ExitCode.USAGE
+    assert "--producer-epoch, --coordinator-epoch missing" in kafka.err
+    whole = (*words, "--producer-epoch", str(identity.producer_epoch), "--coordinator-epoch", "0")
+    assert kafka.json(*whole) == {
+        "topic": topic,
+        "partition": 0,
+        "producer_id": identity.producer_id,
+        "producer_epoch": identity.producer_epoch,
+        "coordinator_epoch": 0,
+        "done": True,
+    }
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
+
+
+def test_abort_says_what_is_open_where_it_finds_nothing(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    hang(session, topic)
+    assert kafka.run("abort", "--topic", topic, "--partition", "0", "--start-offset", "1") == ExitCode.FAILED
+    assert "the open ones begin at 2" in kafka.err
+
+
+def test_force_terminate_ends_all_and_fences(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = open_up(session, topic, 0, 1)
+    assert kafka.run("force-terminate", "--transactional-id", session.transactional_id, "--dry-run") == (
+        ExitCode.NOTHING_DONE
+    )
+    assert session.describe().transaction_state == "Ongoing"
+    assert kafka.run("forceTerminateTransaction", "--transactionalId", session.transactional_id) == ExitCode.DONE
+    assert kafka.out == ""
+    found = session.describe()
+    assert (found.transaction_state, found.transaction_timeout_ms) == ("Empty", 60_000)
+    assert found.producer_epoch > identity.producer_epoch
+    for partition in (0, 1):
+        assert session.fetch(topic, 0, isolation=1, partition=partition).last_stable_offset == 2
+
+
+def test_force_terminate_makes_no_id_and_leaves_the_sinks_own_alone(kafka: Kafka) -> None:
+    assert kafka.run("force-terminate", "--transactional-id", unique("none")) == ExitCode.FAILED
+    assert "No transactional id" in kafka.err
+    name = str(TaskId(unique("p"), "query", "run", "worker", 0))
+    with RawClient(kafka.bootstrap_servers) as client:
+        session = RawSession(client, name)
+        open_up(session, make_topic(kafka))
+        assert kafka.run("force-terminate", "--transactional-id", name) == ExitCode.NOTHING_DONE
+        assert "--query query" in kafka.err and "decisions show" in kafka.err
+        assert session.describe().transaction_state == "Ongoing"
+        assert kafka.run("force-terminate", "--transactional-id", name, "--force") == ExitCode.DONE
+        assert session.describe().transaction_state == "Empty"
+
+
+# How it is called
+
+
+def parsed(line: str) -> Any:
+    program, *words = shlex.split(line)
+    assert program == "eos-kafka"
+    return _parser().parse_args(with_subcommand(words))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["list", "describe", "describe-producers", "find-hanging", "abort", "force-terminate", "forceTerminateTransaction"],
+)
+def test_the_flags_of_the_proposal_are_taken(name: str) -> None:
+    needed = {
+        "describe": "--transactional-id i",
+        "describe-producers": "--topic t --partition 1",
+        "abort": "--topic t --partition 1 --start-offset 5",
+        "force-terminate": "--transactional-id i",
+        "forceTerminateTransaction": "--transactionalId i",
+    }.get(name, "")
+    wanted = parsed(f"eos-kafka transactions --bootstrap-server b:9092 {name} {needed}")
+    for line in (
+        f"--bootstrap-server b:9092 --{name} {needed}",
+        f"--{name} {needed} --bootstrap-server b:9092",
+        f"{needed} --{name} --bootstrap-server b:9092",
+        f"{name} {needed} --bootstrap-server b:9092",
+    ):
+        assert parsed(f"eos-kafka transactions {line}") == wanted, line
+    assert (wanted.bootstrap_server, wanted.output, wanted.command) == ("b:9092", "table", name)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("list", "--lst"),
+        ("--list", "--describe"),
+        ("describe",),
+        ("abort", "--topic", "t"),
+        ("abort", "--topic", "t", "--partition", "x", "--start-offset", "1"),
+        ("list", "--output", "xml"),
+        ("list", "--duration-filter", str(2**63)),
+        ("describe-producers", "--topic", "t", "--partition", str(2**31)),
+        ("find-hanging", "--broker-id", str(-(2**31) - 1)),
+        ("find-hanging", "--topic", "t", "--partition", str(2**31)),
+        (*ABORT, str(2**63), "--producer-epoch", "0", "--coordinator-epoch", "0"),
+        (*ABORT, "1", "--producer-epoch", str(2**15), "--coordinator-epoch", "0"),
+        (*ABORT, "1", "--producer-epoch", "0", "--coordinator-epoch", str(2**31)),
+        ("list", "--transactional-id-pattern", "a\udcff"),
+        ("describe", "--transactional-id", "x" * 2**15),
+        ("describe-producers", "--topic", "t\udcff", "--partition", "0"),
+        ("find-hanging", "--topic", "t\udcff"),
+        ("force-terminate", "--transactional-id", "t\udcff"),
+    ],
+)
+def test_wrong_usage_is_told_apart(words: tuple[str, ...]) -> None:
+    """So is a number or a name that no request can carry: kafka-python would fail, or wait for ever."""
+    with pytest.raises(SystemExit) as ended:
+        main(["transactions", "--bootstrap-server", "127.0.0.1:1", *words])
+    assert ended.value.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("find-hanging",),
+        ("find-hanging", "--broker-id", "1", "--partition", "0"),
+        ("find-hanging", "--broker-id", "99"),
+        ("abort", "--topic", "t", "--partition", "0"),
+    ],
+)
+def test_options_that_need_others_are_told_apart(kafka: Kafka, words: tuple[str, ...]) -> None:
+    assert kafka.run(*words) == ExitCode.USAGE
+    assert main(["transactions", "list"]) == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("find-hanging",),
+        ("describe-producers", "--topic", "t", "--partition", "0"),
+    ],
+)
+def test_a_broker_that_is_not_there_is_named_with_those_that_are(kafka: Kafka, words: tuple[str, ...]) -> None:
+    assert kafka.run(*words, "--broker-id", "99") == ExitCode.USAGE
+    assert kafka.err == "There is no broker 99. The cluster has 1. Give one of these.\n"
+
+
+@pytest.mark.parametrize("flag", ["-v", "--version"])
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_version_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, flag: str, is_installed: bool
+) -> None:
+    if not is_installed:
+        monkeypatch.setattr(transactions_command, "version", version_of_nothing)
+    with pytest.raises(SystemExit) as ended:
+        main(["transactions", flag])
+    wanted = version("eos-kafka") if is_installed else "of unknown version"
+    assert (ended.value.code, capsys.readouterr().out) == (0, f"eos-kafka {wanted}\n")
+
+
+def version_of_nothing(name: str) -> str:
+    return version(f"{name}-that-nobody-installed")
+
+
+def test_a_file_of_properties_says_how_to_get_in(tmp_path: Path, kafka: Kafka, session: RawSession) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("security.protocol=PLAINTEXT\nclient.id=operator\n")
+    topic = make_topic(kafka)
+    hang(session, topic)
+    [shown] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE, "--command-config", str(config))
+    assert parsed(shown["command"]).command_config == str(config), "the printed command gets in the same way"
+    config.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+    assert kafka.run("list", "--command-config", str(config)) == ExitCode.USAGE
+    assert "user name and a password" in kafka.err
+    config.write_text("security.protocol=SSL\nssl.truststore.location=/nowhere.pem\n")
+    assert kafka.run("list", "--command-config", str(config)) == ExitCode.USAGE
+    assert "trusted certificates cannot be read" in kafka.err

@@ -1,0 +1,227 @@
+"""Find a cluster, its topics and coordinators; say clearly when they are not to be found; survive a fork."""
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from kafka.protocol.admin import ListTransactionsRequest
+
+from broker_core import EmbeddedBroker, Hold
+from spark_eos.client import coordinator_cache
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.topics import create_topic, describe_topic_config
+from spark_eos.errors import OptionError, TopicError, UnansweredError, UnreachableError
+from spark_eos.options.client import ClientOptions
+from tests.support.spark_eos import forked_client
+from tests.support.spark_eos.client_world import make_topic, unique
+
+
+@contextmanager
+def listener(*, answer: bytes | None = None) -> Iterator[str]:
+    """Accept connections and say nothing, or one thing, on them."""
+    server = socket.create_server(("127.0.0.1", 0))
+    accepted: list[socket.socket] = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            accepted.append(connection)
+            if answer is not None:
+                connection.sendall(answer)
+                connection.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+    finally:
+        server.shutdown(socket.SHUT_RDWR)
+        server.close()
+        for connection in accepted:
+            connection.close()
+        thread.join(10)
+
+
+def closed_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_nobody_listening_is_said_in_time_with_every_address() -> None:
+    first, second = closed_port(), closed_port()
+    started = time.monotonic()
+    with KafkaClient(ClientOptions((first, second))) as client, pytest.raises(UnreachableError) as caught:
+        client.connect(1_000)
+    assert time.monotonic() - started < 10
+    for part in (first, second, "ECONNREFUSED", "security protocol PLAINTEXT", "kafka.bootstrap.servers"):
+        assert part in str(caught.value)
+
+
+def test_a_listener_that_never_answers_does_not_hold_the_client() -> None:
+    with listener() as address:
+        started = time.monotonic()
+        with KafkaClient(ClientOptions((address,))) as client, pytest.raises(UnreachableError, match=address):
+            client.connect(1_000)
+        assert 0.5 < time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_server_that_is_no_broker_is_said_in_time(answer: bytes) -> None:
+    with listener(answer=answer) as address, KafkaClient(ClientOptions((address,))) as client:
+        with pytest.raises(UnreachableError, match=address):
+            client.connect(1_000)
+
+
+def test_tls_against_a_silent_listener_ends_in_time() -> None:
+    with listener() as address:
+        options = ClientOptions((address,), security_protocol="SSL")
+        with KafkaClient(options) as client, pytest.raises(UnreachableError, match="security protocol SSL"):
+            client.connect(1_000)
+
+
+def test_a_missing_certificate_file_is_named() -> None:
+    options = ClientOptions(("127.0.0.1:1",), security_protocol="SSL", ssl_ca_path="/nowhere/ca.pem")
+    with KafkaClient(options) as client, pytest.raises(OptionError, match="/nowhere/ca.pem"):
+        client.connect(1_000)
+
+
+@pytest.fixture
+def client(kafka_address: str) -> Iterator[KafkaClient]:
+    with KafkaClient(ClientOptions((kafka_address,))) as opened:
+        yield opened
+
+
+def test_one_live_address_among_dead_ones_is_enough(kafka_address: str) -> None:
+    with KafkaClient(ClientOptions((closed_port(), kafka_address, closed_port()))) as client:
+        client.connect(30_000)
+        assert client.brokers()
+
+
+def test_topics_are_described(client: KafkaClient) -> None:
+    name = make_topic(client, 3, retention_ms="123456789")
+    topic = client.require_topics([name])[name]
+    assert topic.partition_count == 3
+    assert topic.topic_id is not None
+    assert {each.leader for each in topic.partitions.values()} <= {each.node_id for each in client.brokers()}
+    assert describe_topic_config(client, name)["retention.ms"] == "123456789"
+    assert name in client.metadata(None)
+
+
+def test_a_topic_is_created_once(client: KafkaClient) -> None:
+    name = unique("once")
+    assert create_topic(client, name, partition_count=1, replication_factor=1)
+    assert not create_topic(client, name, partition_count=1, replication_factor=1)
+
+
+def test_a_topic_cannot_be_created_with_nonsense(client: KafkaClient) -> None:
+    with pytest.raises(Exception, match="INVALID_CONFIG"):
+        create_topic(client, unique("bad"), replication_factor=1, config={"retention.ms": "soon"})
+
+
+def test_a_missing_topic_is_refused_soon_and_not_created(client: KafkaClient) -> None:
+    name = unique("missing")
+    started = time.monotonic()
+    with pytest.raises(TopicError, match=f"Topic '{name}' does not exist"):
+        client.require_topics([name])
+    assert time.monotonic() - started < 15
+    assert name not in client.metadata(None)
+
+
+def test_the_feature_level_is_read(client: KafkaClient) -> None:
+    assert client.transaction_version() == 2
+
+
+def test_a_lower_feature_level_is_read(tv1_address: str) -> None:
+    with KafkaClient(ClientOptions((tv1_address,))) as client:
+        assert client.transaction_version() == 1
+
+
+def test_coordinators_are_found_for_many_keys_and_remembered(client: KafkaClient) -> None:
+    keys = [unique("id") for _ in range(20)]
+    found = client.find_coordinators(CoordinatorType.TRANSACTION, keys)
+    assert set(found) == set(keys)
+    assert set(found.values()) <= {each.node_id for each in client.brokers()}
+    assert client.find_coordinator(CoordinatorType.GROUP, unique("group")) in {e.node_id for e in client.brokers()}
+    client.forget_coordinator(CoordinatorType.TRANSACTION, keys[0])
+    assert client.find_coordinators(CoordinatorType.TRANSACTION, keys) == found
+
+
+def test_forgotten_coordinators_are_asked_for_again() -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        keys = [unique("id") for _ in range(3)]
+        client.find_coordinators(CoordinatorType.TRANSACTION, keys)
+        client.forget_coordinators(CoordinatorType.TRANSACTION, keys[1:])
+        client.find_coordinators(CoordinatorType.TRANSACTION, keys)
+        asked = [sorted(each.transactional_ids) for each in kafka.requests(api="FindCoordinator")]
+        assert asked == [sorted(keys), sorted(keys[1:])]
+
+
+def test_the_coordinators_of_keys_used_long_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_cache, "MAX_REMEMBERED", 4)
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        client.find_coordinators(CoordinatorType.TRANSACTION, ["a", "b", "c", "d"])
+        client.find_coordinator(CoordinatorType.TRANSACTION, "a")
+        client.find_coordinators(CoordinatorType.TRANSACTION, ["e", "f"])
+        assert len(client._coordinators) == 4
+        assert list(client._coordinators.known(CoordinatorType.TRANSACTION, ["a", "d", "e", "f"])) == list("adef")
+        many = [f"many-{number}" for number in range(6)]
+        assert list(client.find_coordinators(CoordinatorType.TRANSACTION, many)) == many
+
+
+def test_all_brokers_are_asked_at_once_which_coordinator_they_name() -> None:
+    go_on = threading.Event()
+    with EmbeddedBroker(brokers=3) as kafka, kafka.fault(api="FindCoordinator", action=Hold(go_on)):
+        with KafkaClient(ClientOptions(tuple(kafka.bootstrap_servers.split(",")))) as client:
+            client.connect()
+
+            def answer_when_all_are_asked() -> None:
+                with suppress(AssertionError):
+                    kafka.wait_for(lambda: len(kafka.requests(api="FindCoordinator")) == 3, timeout=10)
+                    go_on.set()
+
+            thread = threading.Thread(target=answer_when_all_are_asked)
+            thread.start()
+            client.agree_on_coordinator(CoordinatorType.GROUP, "group", timeout_ms=20_000)
+            thread.join()
+            named = client.find_coordinator(CoordinatorType.GROUP, "group")
+        assert named in kafka.broker_ids
+        assert len(kafka.requests(api="FindCoordinator")) == 3, "what they agree on is remembered"
+
+
+def test_a_node_that_is_not_there_is_named(client: KafkaClient) -> None:
+    with pytest.raises(UnansweredError, match="Broker 4711"):
+        client.send(4711, ListTransactionsRequest(), timeout_ms=500)
+
+
+def test_a_node_that_is_not_there_is_the_trouble_of_its_own_request_only(client: KafkaClient) -> None:
+    request = [ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1) for _ in range(3)]
+    live = client.brokers()[0].node_id
+    results = client.send_all([(live, request[0]), (4711, request[1]), (live, request[2])], timeout_ms=10_000)
+    assert isinstance(results[1], UnansweredError)
+    assert [results[0].error_code, results[2].error_code] == [0, 0]
+
+
+def test_a_closed_client_connects_anew(client: KafkaClient) -> None:
+    client.connect()
+    client.close()
+    client.close()
+    assert client.brokers()
+
+
+def test_a_forked_child_may_not_use_the_parents_client_and_does_not_harm_it(kafka_address: str) -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", forked_client.__name__, kafka_address],
+        cwd=Path(__file__).parents[4], capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert told.stdout.splitlines() == forked_client.EXPECTED, told.stderr
+    assert told.returncode == 0, told.stderr

@@ -1,0 +1,107 @@
+"""Check that an answer about a topic serves twice only while it is young and the topic was usable."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from broker_core import EmbeddedBroker
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leaders import Leaders
+from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import init_producer_id
+from spark_eos.errors import TopicError
+from spark_eos.options.client import client_options
+from tests.support.spark_eos.client_world import encoded
+
+
+def topic(error_code: int = 0, partitions: int = 1) -> TopicMetadata:
+    found = {number: PartitionMetadata(number, 1, 0, 0) for number in range(partitions)}
+    return TopicMetadata("t", None, False, error_code, found)
+
+
+def test_an_answer_serves_while_it_is_young() -> None:
+    recent = RecentTopics()
+    assert recent.since(["t"], 0.0) is None
+    recent.note({"t": topic()}, 10.0)
+    assert recent.since(["t"], 10.0) == {"t": topic()}
+    assert recent.since(["t"], 10.1) is None
+    assert recent.since(["t", "u"], 0.0) is None
+
+
+def test_what_was_said_long_ago_is_not_kept() -> None:
+    recent = RecentTopics()
+    recent.note({f"t{number}": topic() for number in range(100)}, 10.0)
+    recent.note({"u": topic()}, 309.0)
+    assert len(recent) == 101
+    recent.note({"u": topic()}, 310.0)
+    assert len(recent) == 1
+
+
+@pytest.mark.parametrize("bad", [topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic(partitions=0)])
+def test_an_unusable_topic_is_asked_for_again(bad: TopicMetadata) -> None:
+    recent = RecentTopics()
+    recent.note({"t": bad}, 10.0)
+    assert recent.since(["t"], 0.0) is None
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(topics={"t": 3}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def client(broker: EmbeddedBroker) -> Iterator[KafkaClient]:
+    with KafkaClient(client_options({"kafka.bootstrap.servers": broker.bootstrap_servers})) as made:
+        yield made
+
+
+def test_a_writer_asks_once_for_what_it_has_just_been_told(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    ask = client.metadata
+
+    def counted(topics: Any, **more: Any) -> Any:
+        asked.append(topics)
+        return ask(topics, **more)
+
+    monkeypatch.setattr(client, "metadata", counted)
+    assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
+    monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
+    Leaders(client).require([TopicPartition("t", 2)])
+    assert client.require_topics(["t"], need_leaders=False, max_age_ms=60_000)["t"].partition_count == 3
+    assert asked == [["t"]]
+    client.require_topics(["t"])
+    client.require_topics(["t"], need_leaders=True, max_age_ms=60_000)
+    client.require_topics(["t"], need_leaders=False)
+    assert asked == [["t"]] * 4
+
+
+def test_a_producer_keeps_the_topics_of_its_last_transaction_only(client: KafkaClient, broker: EmbeddedBroker) -> None:
+    producer = TransactionalProducer(client)
+    for number in range(5):
+        broker.create_topic(f"day-{number}")
+        producer.begin(init_producer_id(client, "id", transaction_timeout_ms=60_000))
+        producer.send(TopicPartition(f"day-{number}", 0), encoded(["a"]))
+        producer.flush()
+    assert set(producer._leaders._topics) == {"day-3", "day-4"}
+
+
+def test_a_partition_that_was_just_added_is_found(
+    client: KafkaClient, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was told a moment ago must not refuse what is there now."""
+    monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
+    Leaders(client).require([TopicPartition("t", 2)])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_partitions([NewPartitions("t", 4)])["t"].result(60)
+    leaders = Leaders(client)
+    leaders.require([TopicPartition("t", 3)])
+    with pytest.raises(TopicError, match="has no partition 4"):
+        leaders.require([TopicPartition("t", 4)])

@@ -1,0 +1,203 @@
+"""Reach either broker by each mechanism, with the options of Spark's `kafka` format: commit there, and read it."""
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+from spark_eos.admin.command import ExitCode, main
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError, UnreachableError
+from spark_eos.options.client import client_options
+from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
+from tests.support.apache_kafka import Unavailable
+from tests.support.secured import REAUTH_MS, USERS, Secured, secured
+from tests.support.spark_eos.security_clients import PASSWORD, USER, WAYS, Credentials, jaas, stranger
+from tests.support.spark_eos.sink_world import World
+
+SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
+AWKWARD_USER, AWKWARD = "ann", 'it is; "s=cret" \\ 1'
+
+
+@pytest.fixture(scope="module")
+def kafka(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    try:
+        with secured(broker_kind, tmp_path_factory.mktemp("secured")) as running:
+            for user, password in (*USERS.items(), (AWKWARD_USER, AWKWARD)):
+                make_scram_user(running, user, password)
+            yield running
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def own(kafka: Secured, tmp_path: Path) -> Credentials:
+    return Credentials(kafka, tmp_path)
+
+
+def make_scram_user(kafka: Secured, user: str, password: str) -> None:
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    # One request changes a user once.
+    for mechanism in SCRAM.values():
+        wanted = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
+        for future in admin.alter_user_scram_credentials([wanted]).values():
+            future.result(60)
+
+
+def read(given: dict[str, str], topic: str) -> list[bytes]:
+    reader = StreamReader({**given, "subscribe": topic, "startingOffsets": "earliest"}, source_schema(False))
+    start = reader.initialOffset()
+    pieces = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+    reader.stop()
+    return [value for piece in pieces for rows in reader.read(piece) for value in rows.column("value").to_pylist()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_micro_batch_is_committed_and_read(own: Credentials, way: str) -> None:
+    given = WAYS[way](own)
+    with KafkaClient(client_options(given)) as client:
+        world = World(own.kafka.bootstrap_servers, client)
+        world.committer("run1").commit([world.prepare("run1")], 0)
+        assert world.visible() == ["row of 0"]
+    assert read(given, world.topic) == [b"row of 0"]
+
+
+@pytest.mark.parametrize("mechanism", SCRAM)
+def test_a_password_may_hold_what_jaas_gives_a_meaning(own: Credentials, mechanism: str) -> None:
+    quoted = AWKWARD.replace("\\", "\\\\").replace('"', '\\"')
+    words = jaas(mechanism, f'username="{AWKWARD_USER}" password="{quoted}"')
+    ways = [{"sasl.jaas.config": words}, {"sasl.username": AWKWARD_USER, "sasl.password": AWKWARD}]
+    for way in ways:
+        given = own.options("SASL", "SASL_PLAINTEXT", {"sasl.mechanism": mechanism, **way})
+        with KafkaClient(client_options(given)) as client:
+            client.connect()
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
+def test_a_wrong_password_is_said_at_once(own: Credentials, mechanism: str) -> None:
+    refuses_credentials(own.by_password(mechanism, "wrong"))
+
+
+def test_a_token_that_is_not_accepted_is_said(own: Credentials) -> None:
+    Path(own.token_path).write_text("not.a.token")
+    refuses_credentials(own.by_token_file())
+
+
+def test_a_token_file_that_holds_no_token_is_said(own: Credentials) -> None:
+    Path(own.token_path).write_text("")
+    refuses(own.by_token_file(), AuthenticationError, "does not hold one token.*Keep a fresh token in it")
+    refuses(own.by_token_file("file:///nowhere/token"), AuthenticationError, "/nowhere/token cannot be read: No such")
+
+
+def test_a_token_is_read_anew_for_each_connection(own: Credentials) -> None:
+    given = own.by_token_file()
+    fresh, expired = own.token, own.token.replace(".", "x.", 1)
+    Path(own.token_path).write_text(expired)
+    refuses_credentials(given)
+    Path(own.token_path).write_text(fresh)
+    with KafkaClient(client_options(given)) as client:
+        client.connect()
+
+
+def test_a_certificate_that_is_not_trusted_is_said(own: Credentials, tmp_path: Path) -> None:
+    other = tmp_path / "stranger.pem"
+    other.write_bytes(stranger().cert_pem.bytes())
+    trusting = {"kafka.ssl.truststore.location": str(other)}
+    refuses(own.by_password("PLAIN") | trusting, AuthenticationError, "certificate is not trusted")
+
+
+def test_a_client_without_a_certificate_does_not_get_in(own: Credentials) -> None:
+    # Apache Kafka sends the alert that TLS has for it; one of ours hangs up.
+    refuses(
+        own.options("TLS", "SSL", {"default.api.timeout.ms": "3000"}),
+        EosKafkaError,
+        "refused the client's certificate, or the want of one|hangs up at once .* client without a certificate",
+    )
+
+
+def test_a_key_that_does_not_open_is_said(own: Credentials) -> None:
+    wrong = {"kafka.ssl.key.password": "wrong"}
+    refuses(own.by_certificate_file() | wrong, OptionError, "key cannot be read.*kafka.ssl.key.password")
+
+
+def refuses_credentials(given: dict[str, str]) -> None:
+    """Be told so, or that the broker hangs up: kafka-python drops an answer that comes with the end of a connection.
+
+    Apache Kafka over TLS sends both together often enough that some twenty attempts in a row have met it.
+    """
+    with KafkaClient(client_options(given)) as client:
+        with pytest.raises((AuthenticationError, UnreachableError)) as refused:
+            client.connect()
+    if isinstance(refused.value, UnreachableError):
+        assert "socket disconnected" in str(refused.value)
+    else:
+        assert "refused the credentials" in str(refused.value)
+
+
+def refuses(given: dict[str, str], error: type[Exception], text: str) -> None:
+    with KafkaClient(client_options(given)) as client, pytest.raises(error, match=text):
+        client.connect()
+
+
+def test_a_session_is_renewed_while_the_client_works(own: Credentials) -> None:
+    given = own.options(
+        "SHORT",
+        "SASL_PLAINTEXT",
+        {
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": jaas("PLAIN", f'username="{USER}" password="{PASSWORD}"'),
+        },
+    )
+    end = time.monotonic() + 2.5 * REAUTH_MS / 1000
+    with KafkaClient(client_options(given)) as client:
+        while time.monotonic() < end:
+            client.metadata([])
+            client.transport.pause(0.05)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"sasl.mechanism": "OAUTHBEARER"}, "needs a token.*token.endpoint.url=file:///"),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://issuer/token"},
+            "not fetched by network.*write the token to a file",
+        ),
+        (
+            {"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "com.example.Mine"},
+            "Java classes cannot",
+        ),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": jaas("PLAIN", "")}, "Use OAuthBearerLoginModule"),
+        ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("OAUTHBEARER", "")}, "Use PlainLoginModule or Scram"),
+        ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=x"}, "not supported"),
+        ({"sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
+    ],
+)
+def test_what_is_not_served_is_refused(settings: dict[str, Any], text: str) -> None:
+    settings |= {"bootstrap.servers": "h:1", "security.protocol": "SASL_SSL"}
+    with pytest.raises(OptionError, match=text):
+        client_options({f"kafka.{name}": value for name, value in settings.items()})
+
+
+def test_the_operators_command_takes_the_java_clients_file(
+    own: Credentials, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = own.by_password("PLAIN")
+    with KafkaClient(client_options(given)) as client:
+        world = World(own.kafka.bootstrap_servers, client)
+        world.committer("run1").commit([world.prepare("run1")], 0)
+    config = tmp_path / "client.properties"
+    lines = {name.removeprefix("kafka."): value.replace("\\", "\\\\") for name, value in given.items()}
+    config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    words = ["--bootstrap-server", own.kafka.addresses["SECURE"], "--command-config", str(config)]
+    listed = ["decisions", "list", *words, "--decision-topic", world.decisions, "--output", "json"]
+    assert main(listed) == ExitCode.DONE
+    assert [each["state"] for each in json.loads(capsys.readouterr().out)] == ["committed"]
+    assert main(["transactions", "list", *words, "--output", "json"]) == ExitCode.DONE
+    states = {each["transactional_id"]: each["state"] for each in json.loads(capsys.readouterr().out)}
+    assert [state for name, state in states.items() if world.query in name] == ["CompleteCommit"] * 2

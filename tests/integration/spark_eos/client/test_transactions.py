@@ -1,0 +1,392 @@
+"""Prepare transactions on one connection and end them from another, on both versions of the protocol."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.types import TopicPartition
+from spark_eos.client.group_offsets import OffsetAndMetadata, fetch_offsets, txn_offset_commit
+from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import (
+    TransactionIdentity,
+    add_partitions_to_txn,
+    end_txn,
+    end_txns,
+    init_producer_id,
+)
+from spark_eos.errors import EosKafkaError, FencedError, RecordTooLargeError, TopicError, UnansweredError
+from spark_eos.options.client import ClientOptions
+from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
+from tests.support.waiting import wait_until
+
+TIMEOUT_MS = 60_000
+INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE, PRODUCER_FENCED = 49, 48, 90
+NO_SUCH_ID = 105
+
+
+@dataclass
+class World:
+    """Hold a task's client, a driver's client, and what differs between the two versions."""
+
+    address: str
+    task: KafkaClient
+    driver: KafkaClient
+    version: int
+
+    def begin(self, transactional_id: str | None = None, **settings: Any) -> TransactionIdentity:
+        timeout_ms = settings.pop("transaction_timeout_ms", TIMEOUT_MS)
+        return init_producer_id(
+            self.task, transactional_id or unique("id"), transaction_timeout_ms=timeout_ms, **settings
+        )
+
+    def prepare(
+        self, topic: str, values: list[str], identity: TransactionIdentity | None = None
+    ) -> TransactionIdentity:
+        identity = identity or self.begin()
+        producer = TransactionalProducer(self.task)
+        producer.begin(identity)
+        producer.send(TopicPartition(topic, 0), encoded(values))
+        producer.flush()
+        return identity
+
+    def state(self, identity: TransactionIdentity) -> str:
+        return describe_transactions(self.driver, [identity.transactional_id])[identity.transactional_id].state
+
+    def settled(self, identity: TransactionIdentity) -> str:
+        def state() -> str:
+            now = self.state(identity)
+            return now if now.startswith("Complete") else ""
+
+        return wait_until(state, f"{identity} settles")
+
+
+@contextmanager
+def opened(address: str, version: int) -> Iterator[World]:
+    options = ClientOptions((address,))
+    with KafkaClient(options) as task, KafkaClient(options) as driver:
+        assert task.transaction_version() == version
+        yield World(address, task, driver, version)
+
+
+@pytest.fixture
+def tv2(kafka_address: str) -> Iterator[World]:
+    with opened(kafka_address, 2) as world:
+        yield world
+
+
+@pytest.fixture
+def tv1(tv1_address: str) -> Iterator[World]:
+    with opened(tv1_address, 1) as world:
+        yield world
+
+
+@pytest.fixture(params=["tv2", "tv1"])
+def either(request: pytest.FixtureRequest, kafka_address: str, tv1_address: str) -> Iterator[World]:
+    """Run on a broker of each version; both are up, so no test pays for starting one."""
+    address, version = (kafka_address, 2) if request.param == "tv2" else (tv1_address, 1)
+    with opened(address, version) as world:
+        yield world
+
+
+def test_prepared_in_one_place_and_committed_from_another(either: World) -> None:
+    topic = make_topic(either.task, 2)
+    identity = either.begin()
+    producer = TransactionalProducer(either.task)
+    producer.begin(identity)
+    producer.send(TopicPartition(topic, 0), encoded(["a", "b"]) + encoded(["c"]))
+    producer.send(TopicPartition(topic, 1), encoded(["d"]))
+    results = producer.flush()
+    assert {each: (r.first_offset, r.last_offset, r.record_count) for each, r in results.items()} == {
+        TopicPartition(topic, 0): (0, 2, 3),
+        TopicPartition(topic, 1): (0, 0, 1),
+    }
+    [description] = describe_transactions(either.driver, [identity.transactional_id]).values()
+    assert (description.state, description.producer_id) == ("Ongoing", identity.producer_id)
+    assert description.producer_epoch == identity.producer_epoch
+    assert description.transaction_timeout_ms == TIMEOUT_MS
+    assert description.topic_partitions == (TopicPartition(topic, 0), TopicPartition(topic, 1))
+    assert abs(description.start_time_ms / 1000 - time.time()) < 300
+    assert read_values(either.address, topic) == [[], []]
+    assert read_values(either.address, topic, isolation="read_uncommitted") == [["a", "b", "c"], ["d"]]
+    result = end_txn(either.driver, identity, commit=True)
+    assert (result.error_code, result.answered) == (0, True)
+    assert either.settled(identity) == "CompleteCommit"
+    assert read_values(either.address, topic) == [["a", "b", "c"], ["d"]]
+
+
+# Rule I.2/5.
+def test_a_repeated_commit_gets_the_same_answer(either: World) -> None:
+    identity = either.prepare(make_topic(either.task), ["a"])
+    first = end_txn(either.driver, identity, commit=True)
+    with KafkaClient(either.driver.options) as another:
+        again = end_txn(another, identity, commit=True)
+    assert again == first
+    assert first.error_code == 0
+
+
+def test_an_abort_hides_everything(either: World) -> None:
+    topic = make_topic(either.task)
+    identity = either.prepare(topic, ["a"])
+    assert end_txn(either.driver, identity, commit=False).error_code == 0
+    assert either.settled(identity) == "CompleteAbort"
+    assert read_values(either.address, topic) == [[]]
+
+
+def test_the_producer_aborts_what_it_has_sent(either: World) -> None:
+    topic = make_topic(either.task)
+    identity = either.begin()
+    producer = TransactionalProducer(either.task)
+    producer.begin(identity)
+    producer.send(TopicPartition(topic, 0), encoded(["a"]))
+    producer.flush()
+    producer.send(TopicPartition(topic, 0), encoded(["b"]))
+    result = producer.abort()
+    assert result is not None
+    assert result.error_code == 0
+    assert either.settled(identity) == "CompleteAbort"
+
+
+def test_many_are_ended_at_once(either: World) -> None:
+    topic = make_topic(either.task)
+    identities = [either.prepare(topic, [str(number)]) for number in range(8)]
+    results = end_txns(either.driver, identities, commit=True)
+    assert {identity: result.error_code for identity, result in results.items()} == dict.fromkeys(identities, 0)
+    for identity in identities:
+        assert either.settled(identity) == "CompleteCommit"
+    assert sorted(read_values(either.address, topic)[0]) == [str(number) for number in range(8)]
+
+
+# Rule I.2/4.
+def test_tv2_goes_on_with_the_bumped_epoch_and_no_init(tv2: World) -> None:
+    topic = make_topic(tv2.task)
+    identity = tv2.begin()
+    for number in range(5):
+        tv2.prepare(topic, [f"{number}a", f"{number}b"], identity)
+        following = end_txn(tv2.driver, identity, commit=True).next_identity
+        assert following == replace(identity, producer_epoch=identity.producer_epoch + 1)
+        identity = following
+    everything = [f"{number}{letter}" for number in range(5) for letter in "ab"]
+    assert wait_until(lambda: read_values(tv2.address, topic) == [everything], "all is visible in order")
+
+
+def test_tv1_keeps_the_epoch_and_goes_on_with_init(tv1: World) -> None:
+    topic = make_topic(tv1.task)
+    identity = tv1.prepare(topic, ["a"])
+    assert end_txn(tv1.driver, identity, commit=True).next_identity == identity
+    following = tv1.begin(identity.transactional_id)
+    assert following.producer_epoch == identity.producer_epoch + 1
+    tv1.prepare(topic, ["b"], following)
+    end_txn(tv1.driver, following, commit=True)
+    assert wait_until(lambda: read_values(tv1.address, topic) == [["a", "b"]], "both are visible")
+
+
+# Rule I.2/4.
+def test_tv1_goes_on_in_one_producer_with_the_same_epoch(tv1: World) -> None:
+    topic = make_topic(tv1.task)
+    identity = tv1.begin()
+    producer = TransactionalProducer(tv1.task)
+    for value in ("a", "b", "c"):
+        producer.begin(identity)
+        producer.send(TopicPartition(topic, 0), encoded([value]))
+        producer.flush()
+        assert end_txn(tv1.driver, identity, commit=True).error_code == 0
+    assert wait_until(lambda: read_values(tv1.address, topic) == [["a", "b", "c"]], "all are visible")
+
+
+# Rule I.1/3.
+def test_the_newest_protocol_may_be_left_alone(tv2: World) -> None:
+    """A transaction begun with the older protocol ends with it, whatever the cluster could do."""
+    topic = make_topic(tv2.task)
+    identity = tv2.begin(transaction_version=1)
+    tv2.prepare(topic, ["a"], identity)
+    for _ in range(2):
+        assert end_txn(tv2.driver, identity, commit=True).error_code == 0
+    assert tv2.settled(identity) == "CompleteCommit"
+    assert read_values(tv2.address, topic) == [["a"]]
+
+
+# Rule I.2/1.
+def test_a_zombie_is_refused_by_leader_and_coordinator(either: World) -> None:
+    topic = make_topic(either.task)
+    old = either.prepare(topic, ["old"])
+    new = either.begin(old.transactional_id)
+    assert (new.producer_id, new.producer_epoch) != (old.producer_id, old.producer_epoch)
+    zombie = TransactionalProducer(either.driver)
+    zombie.begin(old, {TopicPartition(topic, 0): 1})
+    zombie.send(TopicPartition(topic, 0), encoded(["zombie"]))
+    with pytest.raises(FencedError) as caught:
+        zombie.flush()
+    assert caught.value.error_code in (47, PRODUCER_FENCED)
+    assert end_txn(either.driver, old, commit=True).error_code in (INVALID_TXN_STATE, PRODUCER_FENCED)
+    either.prepare(topic, ["new"], new)
+    assert end_txn(either.driver, new, commit=True).error_code == 0
+    either.settled(new)
+    assert read_values(either.address, topic) == [["new"]]
+
+
+def test_a_stale_epoch_cannot_write_after_the_bump(tv2: World) -> None:
+    topic = make_topic(tv2.task)
+    identity = tv2.prepare(topic, ["a"])
+    end_txn(tv2.driver, identity, commit=True)
+    tv2.settled(identity)
+    late = TransactionalProducer(tv2.driver)
+    late.begin(identity, {TopicPartition(topic, 0): 1})
+    late.send(TopicPartition(topic, 0), encoded(["late"]))
+    with pytest.raises(FencedError) as caught:
+        late.flush()
+    assert caught.value.error_code == 47
+    assert read_values(tv2.address, topic, isolation="read_uncommitted") == [["a"]]
+
+
+def test_a_transaction_that_timed_out_is_described_and_cannot_commit(either: World) -> None:
+    topic = make_topic(either.task)
+    identity = either.prepare(topic, ["a"], either.begin(transaction_timeout_ms=1_000))
+    assert either.settled(identity) == "CompleteAbort"
+    assert end_txn(either.driver, identity, commit=True).error_code in (INVALID_TXN_STATE, PRODUCER_FENCED)
+    assert read_values(either.address, topic) == [[]]
+
+
+def test_an_id_nobody_used_is_an_answer_and_not_an_error(either: World) -> None:
+    missing, used = unique("missing"), either.prepare(make_topic(either.task), ["a"])
+    found = describe_transactions(either.driver, [missing, used.transactional_id])
+    assert (found[missing].exists, found[missing].error_code) == (False, NO_SUCH_ID)
+    assert found[used.transactional_id].exists
+    unknown = replace(used, transactional_id=missing)
+    assert end_txn(either.driver, unknown, commit=True).error_code == INVALID_PRODUCER_ID_MAPPING
+    end_txn(either.driver, used, commit=False)
+
+
+def test_open_transactions_are_listed(either: World) -> None:
+    prefix = unique("list.ed")
+    topic = make_topic(either.task)
+    open_one = either.prepare(topic, ["a"], either.begin(f"{prefix}.open"))
+    done = either.prepare(topic, ["b"], either.begin(f"{prefix}.done"))
+    end_txn(either.driver, done, commit=True)
+    either.settled(done)
+    listed = list_transactions(either.driver, states=["Ongoing"])
+    assert [each.transactional_id for each in listed if each.transactional_id.startswith(prefix)] == [f"{prefix}.open"]
+    both = list_transactions(either.driver, id_pattern=prefix.replace(".", "\\.") + ".*")
+    mine = {each.transactional_id: each.state for each in both if each.transactional_id.startswith(prefix)}
+    assert mine == {f"{prefix}.open": "Ongoing", f"{prefix}.done": "CompleteCommit"}
+    assert end_txn(either.driver, open_one, commit=False).error_code == 0
+
+
+def test_offsets_become_visible_with_the_commit(either: World) -> None:
+    topic, group = make_topic(either.task), unique("group")
+    where = TopicPartition(topic, 0)
+    identity = either.prepare(topic, ["a"])
+    txn_offset_commit(either.task, identity, group, {where: OffsetAndMetadata(17, "batch 4")})
+    assert fetch_offsets(either.driver, group, [where], require_stable=False) == {}
+
+    def is_called_unstable() -> bool:
+        with pytest.raises(UnansweredError) as caught:
+            fetch_offsets(either.driver, group, [where], timeout_ms=300)
+        # An attempt that its time has cut short names no code of the broker's.
+        return caught.value.error_code == 88
+
+    wait_until(is_called_unstable, "UNSTABLE_OFFSET_COMMIT")
+    assert end_txn(either.driver, identity, commit=True).error_code == 0
+    found = fetch_offsets(either.driver, group, [where])
+    assert (found[where].offset, found[where].metadata) == (17, "batch 4")
+    assert fetch_offsets(either.driver, group, None) == found
+
+
+# Rule I.2/3.
+@pytest.mark.parametrize(
+    ("level", "expected"), [(1, {"AddOffsetsToTxn": 4, "TxnOffsetCommit": 4}), (2, {"TxnOffsetCommit": 5})]
+)
+def test_offsets_are_added_by_the_client_or_by_their_group(level: int, expected: dict[str, int]) -> None:
+    with EmbeddedBroker(transaction_version=level) as kafka, opened(kafka.bootstrap_servers, level) as world:
+        identity = world.begin()
+        txn_offset_commit(
+            world.task, identity, "group", {TopicPartition(make_topic(world.task), 0): OffsetAndMetadata(1)}
+        )
+        seen = {
+            each.api: each.version for each in kafka.requests() if each.api in ("AddOffsetsToTxn", "TxnOffsetCommit")
+        }
+        assert seen.keys() == expected.keys()
+        assert all(seen[api] <= expected[api] for api in seen)
+        assert (seen["TxnOffsetCommit"] == 5) == (level == 2)
+        assert end_txn(world.driver, identity, commit=False).error_code == 0
+
+
+def test_aborted_offsets_never_were(either: World) -> None:
+    topic, group = make_topic(either.task), unique("group")
+    identity = either.begin()
+    txn_offset_commit(either.task, identity, group, {TopicPartition(topic, 0): OffsetAndMetadata(17)})
+    assert end_txn(either.driver, identity, commit=False).error_code == 0
+    assert fetch_offsets(either.driver, group, [TopicPartition(topic, 0)]) == {}
+
+
+def test_a_batch_that_is_too_large_is_split_until_it_fits(either: World) -> None:
+    topic = make_topic(either.task, 1, max_message_bytes="20000")
+    values = [f"{number:04}" + "x" * 996 for number in range(200)]
+    identity = either.begin()
+    producer = TransactionalProducer(either.task)
+    producer.begin(identity)
+    producer.send(TopicPartition(topic, 0), encoded(values))
+    [result] = producer.flush().values()
+    assert (result.first_offset, result.last_offset, result.record_count) == (0, 199, 200)
+    assert end_txn(either.driver, identity, commit=True).error_code == 0
+    assert wait_until(lambda: read_values(either.address, topic) == [values], "all is visible in order")
+
+
+def test_a_record_that_is_too_large_is_refused_and_the_transaction_can_be_aborted(either: World) -> None:
+    topic = make_topic(either.task, 1, max_message_bytes="5000")
+    producer = TransactionalProducer(either.task)
+    producer.begin(either.begin())
+    producer.send(TopicPartition(topic, 0), encoded(["small", "x" * 10_000]))
+    with pytest.raises(RecordTooLargeError, match=f"{topic}-0"):
+        producer.flush()
+    result = producer.abort()
+    assert result is not None
+    assert result.error_code == 0
+
+
+def test_a_wrong_topic_is_refused_before_anything_is_sent(either: World) -> None:
+    producer = TransactionalProducer(either.task)
+    producer.begin(either.begin())
+    missing = unique("missing")
+    with pytest.raises(TopicError, match=f"Topic '{missing}' does not exist"):
+        producer.send(TopicPartition(missing, 0), encoded(["a"]))
+    assert producer.abort() is None
+
+
+def test_a_partition_that_is_not_there_cannot_be_added(tv1: World) -> None:
+    topic, identity = make_topic(tv1.task), tv1.begin()
+
+    def is_named() -> bool:
+        with pytest.raises(EosKafkaError) as caught:
+            add_partitions_to_txn(tv1.task, identity, [TopicPartition(topic, 9)], timeout_ms=500)
+        # An attempt that its time has cut short names no code of the broker's.
+        return "UNKNOWN_TOPIC_OR_PARTITION" in str(caught.value)
+
+    wait_until(is_named, "the partition is named as missing")
+
+
+def test_a_timeout_above_the_brokers_limit_is_refused_with_the_way_out(either: World) -> None:
+    with pytest.raises(EosKafkaError, match=r"asked with a transaction timeout of 3600000 ms.*transactionTimeout"):
+        either.begin(transaction_timeout_ms=3_600_000)
+
+
+def test_much_data_goes_through_little_memory(either: World) -> None:
+    topic = make_topic(either.task, 4)
+    identity = either.begin()
+    producer = TransactionalProducer(either.task, buffer_memory_bytes=400_000, max_request_bytes=200_000)
+    producer.begin(identity)
+    value = "y" * 500
+    for _ in range(10):
+        for partition in range(4):
+            producer.send(TopicPartition(topic, partition), encoded([value] * 300, max_batch_bytes=50_000))
+    results = producer.flush()
+    assert {result.record_count for result in results.values()} == {3_000}
+    assert end_txn(either.driver, identity, commit=True).error_code == 0
+    either.settled(identity)
+    assert [len(values) for values in read_values(either.address, topic)] == [3_000] * 4

@@ -1,0 +1,171 @@
+"""Prove the README's table of rights: with exactly these each role does its work, and without any one it does not."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_core.types import TopicPartition
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import EosKafkaError
+from spark_eos.options.client import client_options
+from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.source.group_commits import GroupCommits
+from spark_eos.source.lso_blocker import name_lso_blocker
+from tests.support.apache_kafka import Unavailable
+from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
+from tests.support.spark_eos import security_roles as roles
+from tests.support.spark_eos.client_world import make_topic, unique
+from tests.support.spark_eos.security_scene import (
+    RUN,
+    WORK,
+    CommandFailed,
+    Scene,
+    scene_of,
+    source_driver,
+    task_that_looks,
+)
+
+README = Path(__file__).parents[4] / "README.md"
+LACKING = [(role, number) for role, rights in roles.ROLES.items() for number in range(len(rights))]
+# Where a right that is missing is no error but a shorter answer, which says so.
+SAID_ONLY = {"`transactions list`"}
+
+
+@pytest.fixture(scope="module")
+def guarded(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    try:
+        with guarded_kafka(broker_kind, tmp_path_factory.mktemp("guarded")) as kafka:
+            yield kafka
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def scene(guarded: GuardedKafka, tmp_path: Path) -> Iterator[Scene]:
+    with scene_of(guarded, tmp_path) as scene:
+        yield scene
+
+
+def test_every_role_has_its_work() -> None:
+    assert WORK.keys() == roles.ROLES.keys()
+    assert roles.OPTIONAL.keys() <= roles.ROLES.keys()
+
+
+def test_the_readme_shows_what_is_proved_here() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert text.count(roles.BEGIN) == 1, "the README has no table of rights"
+    shown = text.partition(roles.BEGIN)[2].partition(roles.END)[0]
+    assert [line for line in shown.splitlines() if line.startswith("|")] == roles.table().splitlines()
+
+
+@pytest.mark.parametrize("role", roles.ROLES)
+def test_a_role_does_its_work_with_its_rights(scene: Scene, role: str) -> None:
+    scene.grant(roles.ROLES[role])
+    WORK[role](scene)
+
+
+@pytest.mark.parametrize(("role", "number"), LACKING)
+def test_without_any_one_right_it_is_said_what_to_grant(
+    scene: Scene, capsys: pytest.CaptureFixture[str], role: str, number: int
+) -> None:
+    rights = roles.ROLES[role]
+    lacking = rights[number]
+    scene.grant([right for right in rights if right is not lacking])
+    if role in SAID_ONLY:
+        WORK[role](scene)
+        said = capsys.readouterr().err
+    else:
+        with pytest.raises((EosKafkaError, CommandFailed)) as raised:
+            WORK[role](scene)
+        said = capsys.readouterr().err if raised.type is CommandFailed else str(raised.value)
+    granted = said.partition("Grant ")[2]
+    assert lacking.operation.name in granted, said
+    assert lacking.kind in granted, said
+
+
+def optional(role: str, number: int) -> roles.Right:
+    return roles.OPTIONAL[role][number]
+
+
+def test_a_task_may_look_for_itself(scene: Scene) -> None:
+    role = "sink, task"
+    scene.grant([*roles.ROLES[role], optional(role, 0)])
+    with pytest.raises(EosKafkaError, match="Grant the principal DESCRIBE and READ on the topic"):
+        task_that_looks(scene)
+    scene.grant([optional(role, 1)])
+    scene.world.query = unique("query")
+    scene.world.topic = make_topic(scene.world.client)
+    scene.names = {**scene.names, roles.DATA: scene.world.topic}
+    scene.grant([*roles.ROLES[role], *roles.OPTIONAL[role]])
+    task_that_looks(scene)
+
+
+def test_the_driver_says_what_it_could_not_check(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    role = "sink, driver"
+    scene.grant(roles.ROLES[role])
+    with caplog.at_level(logging.INFO, "spark_eos.sink"), KafkaClient(scene.sink_options().client) as client:
+        assert check_cluster(client, scene.sink_options()).transaction_timeout_ms == 60_000
+        assert "it is not checked that it keeps decisions" in caplog.text
+        assert "Grant DESCRIBE_CONFIGS on the topic" in caplog.text
+        assert "transaction.max.timeout.ms cannot be read, 60000 ms is used" in caplog.text
+        assert "Grant DESCRIBE_CONFIGS on the cluster" in caplog.text
+        caplog.clear()
+        scene.grant([optional(role, 1), optional(role, 2)])
+        assert check_cluster(client, scene.sink_options()).transaction_timeout_ms == 900_000
+    assert "cannot be read" not in caplog.text
+
+
+def test_the_driver_may_create_the_decision_topic_or_says_how(scene: Scene) -> None:
+    role = "sink, driver"
+    scene.names = {**scene.names, roles.DECISIONS: unique("decisions")}
+    options = scene.sink_options(decisionTopic=scene.names[roles.DECISIONS])
+    scene.grant(roles.ROLES[role])
+    with KafkaClient(options.client) as client:
+        with pytest.raises(EosKafkaError, match=r"cannot be created.*Grant CREATE on the topic"):
+            check_cluster(client, options)
+        scene.grant([optional(role, 0)])
+        check_cluster(client, options)
+        assert client.require_topics([options.decision_topic])[options.decision_topic].partition_count == 8
+
+
+def test_progress_is_committed_to_a_group_where_that_may_be(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+    role = "source, driver"
+    more = {"commitOffsetsToGroup": "true", "kafka.group.id": scene.group}
+    scene.grant([*roles.ROLES[role], optional(role, 0)])
+    with caplog.at_level(logging.INFO, "spark_eos.source"):
+        source_driver(scene, **more)
+        assert "could not be committed to group" in caplog.text
+        assert "Grant READ and DESCRIBE on the group" in caplog.text
+    with KafkaClient(client_options(scene.options())) as client:
+        scene.grant([optional(role, 2)])
+        commits, place = GroupCommits(client, scene.group), TopicPartition(scene.world.topic, 0)
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "spark_eos.source"):
+            commits.commit({place: 1})
+    assert "are committed to group" in caplog.text
+
+
+def test_a_live_transaction_that_the_query_may_not_see_is_not_called_hanging(scene: Scene) -> None:
+    role = "source, driver"
+    scene.grant([*roles.ROLES[role], optional(role, 0)])
+    scene.world.prepare(RUN)
+    place = TopicPartition(scene.world.topic, 0)
+    with KafkaClient(client_options(scene.options())) as client:
+        hidden = name_lso_blocker(client, place)
+        assert "hidden from the query's principal. Grant the principal DESCRIBE on all transactional ids" in hidden
+        assert "it hangs" not in hidden
+        scene.grant([optional(role, 1)])
+        assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_lso_blocker(client, place)
+
+
+def test_the_timeline_names_producers_where_it_may(scene: Scene) -> None:
+    scene.grant(roles.ROLES["`timeline`"])
+    WORK["`timeline`"](scene)
+    page = scene.folder / "timeline.html"
+    assert "Grant the principal DESCRIBE on all transactional ids" in page.read_text(encoding="utf-8")
+    scene.grant(roles.OPTIONAL["`timeline`"])
+    scene.world.query = unique("query")
+    scene.command("timeline", scene.world.topic, "--out", str(page))
+    assert scene.names[roles.ONE_ID] in page.read_text(encoding="utf-8")

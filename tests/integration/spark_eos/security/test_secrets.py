@@ -1,0 +1,215 @@
+"""Look for secrets everywhere they must not be: logs, messages, decisions, files, errors, metrics, what is printed."""
+
+import base64
+import logging
+import pickle
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from confluent_kafka import Consumer
+
+from spark_eos.admin.command import main
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import EosKafkaError
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.options.client import client_options
+from spark_eos.options.sink import sink_options
+from spark_eos.options.source import stream_options
+from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
+from tests.integration.spark_eos.client.test_security import kafka, own
+from tests.support.secured import Secured
+from tests.support.spark_eos.security_clients import KEY_PASSWORD, PASSWORD, WAYS, Credentials, jaas
+from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
+
+__all__ = ["kafka", "own"]
+MISPLACED = "tell-nobody-of-me"
+
+
+class Search:
+    """Look for the secrets of a client in whatever is shown to it, in every spelling they may take."""
+
+    def __init__(self, own: Credentials) -> None:
+        # Of a key a line from its middle, of a token the part that says who: neither is anywhere by chance.
+        keys = [text.splitlines()[3] for text in (own.key, own.locked_key)]
+        secrets = [PASSWORD, KEY_PASSWORD, MISPLACED, own.token.split(".")[1], *keys]
+        self.spellings = {form for secret in secrets for form in spellings(secret)}
+        self.places = 0
+
+    def look(self, where: str, shown: str | bytes) -> None:
+        """Fail where a secret is in a text or in bytes."""
+        data = shown.encode() if isinstance(shown, str) else shown
+        self.places += bool(data)
+        found = [form for form in self.spellings if form in data]
+        assert not found, f"{where} shows {found}: {shown[:2000]!r}"
+
+
+def spellings(secret: str) -> Iterator[bytes]:
+    yield secret.encode()
+    yield quote(secret).encode()
+    yield secret.encode().hex().encode()
+    for shift in range(3):
+        # However it lies between other bytes, its middle is encoded in one of three ways.
+        yield base64.b64encode(b"x" * shift + secret.encode())[4:-4]
+
+
+@pytest.fixture
+def search(own: Credentials) -> Search:
+    return Search(own)
+
+
+@pytest.fixture
+def debug_log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    loggers = [logging.getLogger(name) for name in ("spark_eos", "spark_eos.sink", "spark_eos.source", "kafka")]
+    before = [logger.level for logger in loggers]
+    caplog.set_level(logging.DEBUG)
+    for logger in loggers:
+        logger.setLevel(logging.DEBUG)
+    yield caplog
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+
+
+def test_the_search_finds_what_it_looks_for(search: Search) -> None:
+    encoded = base64.b64encode(f"\0alice\0{PASSWORD}".encode())
+    for shown in (f"password is {PASSWORD}", encoded, f"{MISPLACED}!".encode()):
+        with pytest.raises(AssertionError):
+            search.look("here", shown)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sink_source_and_command_keep_them(
+    own: Credentials,
+    search: Search,
+    way: str,
+    debug_log: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    given = WAYS[way](own)
+    with KafkaClient(client_options(given)) as client:
+        world = World(own.kafka.bootstrap_servers, client)
+        options = sink_options({**given, "topic": world.topic, "decisionTopic": world.decisions})
+        settled = check_cluster(client, options)
+        prepared = world.prepare("run1")
+        world.committer("run1").commit([prepared], 0)
+    reading = {**given, "subscribe": world.topic, "startingOffsets": "earliest", "logLag": "true"}
+    reader = StreamReader(reading, source_schema(False))
+    begin = reader.initialOffset()
+    end = reader.latestOffset(begin, reader.getDefaultReadLimit())
+    pieces = reader.partitions(begin, end)
+    rows = [rows.num_rows for piece in pieces for rows in reader.read(piece)]
+    reader.stop()
+    assert rows == [1]
+    for each in (options, settled, settled.client, stream_options(reading), reader, client, prepared):
+        search.look("repr", f"{each!r} {each}")
+    search.look("a commit message", pickle.dumps(prepared))
+    search.look("a planned range", pickle.dumps(pieces))
+    search.look("offsets", f"{begin} {end}")
+    search.look("the decision topic", stored(own.kafka, world.decisions))
+    search.look("the metrics", repr(vars(SINK_METRICS)))
+    config = tmp_path / "client.properties"
+    config.write_text(properties(given))
+    reach = ["--bootstrap-server", given["kafka.bootstrap.servers"], "--command-config", str(config)]
+    for words in (
+        ["decisions", "list", *reach, "--decision-topic", world.decisions],
+        ["transactions", "list", *reach],
+        ["transactions", "describe", *reach, "--transactional-id", "unknown"],
+        ["transactions", "describe-producers", *reach, "--topic", world.topic, "--partition", "0"],
+        ["timeline", world.topic, *reach, "--out", str(tmp_path / "timeline.html")],
+    ):
+        main(words)
+    printed = capsys.readouterr()
+    search.look("what the command prints", printed.out + printed.err)
+    search.look("the timeline", (tmp_path / "timeline.html").read_bytes())
+    search.look("the logs", debug_log.text)
+    assert "kafka.net.connection" in debug_log.text, "requests were not logged, so nothing was looked at"
+    assert search.places >= 12
+
+
+def properties(given: Mapping[str, str]) -> str:
+    """Write options as the Java client's file."""
+    values = {name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in given.items()}
+    return "".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in values.items())
+
+
+def stored(kafka: Secured, topic: str) -> bytes:
+    """Read keys, values and headers of all there is in a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "search",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    [message] = wait_until(
+        lambda: [each for each in [consumer.poll(1)] if each is not None and not each.error()],
+        "a decision",
+        deadline_s=60,
+    )
+    consumer.close()
+    return bytes(message.key()) + bytes(message.value()) + repr(message.headers()).encode()
+
+
+WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
+    "wrong password": lambda own: own.by_password("SCRAM-SHA-512", MISPLACED),
+    "wrong password, plain": lambda own: own.by_password("PLAIN", MISPLACED, protocol="SASL_PLAINTEXT"),
+    "no such mechanism": lambda own: {**own.by_password("PLAIN"), "kafka.sasl.mechanism": "DIGEST"},
+    "module of another mechanism": lambda own: {**own.by_password("PLAIN"), "kafka.sasl.mechanism": "OAUTHBEARER"},
+    "no module": lambda own: (
+        own.by_password("PLAIN") | {"kafka.sasl.jaas.config": f'password="{MISPLACED}" username="alice";'}
+    ),
+    "a password for a module": lambda own: own.by_password("PLAIN") | {"kafka.sasl.jaas.config": MISPLACED},
+    "no user": lambda own: (
+        own.by_password("PLAIN") | {"kafka.sasl.jaas.config": jaas("PLAIN", f'password="{MISPLACED}"')}
+    ),
+    "misspelt option": lambda own: own.by_password("PLAIN") | {"kafka.sasl.passwrod": MISPLACED},
+    "two passwords": lambda own: (
+        own.by_password("PLAIN") | {"kafka.ssl.key.pem": MISPLACED, "kafka.ssl.keystore.key": "other"}
+    ),
+    "unreachable": lambda own: (
+        own.by_password("PLAIN", MISPLACED)
+        | {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "500"}
+    ),
+    "key of another password": lambda own: own.by_certificate_file() | {"kafka.ssl.key.password": MISPLACED},
+    "a key for a file name": lambda own: own.by_certificate_file() | {"kafka.ssl.keystore.location": own.key},
+    "a key for another file name": lambda own: own.by_certificate_file() | {"kafka.ssl.key.location": own.key},
+    "a key for the authority": lambda own: own.by_certificate_text() | {"kafka.ssl.truststore.certificates": own.key},
+    "a key that is none": lambda own: own.by_certificate_text() | {"kafka.ssl.keystore.key": MISPLACED},
+    "url with a password": lambda own: own.by_token_file(f"https://client:{MISPLACED}@issuer/token"),
+    "a token for a url": lambda own: own.by_token_file(own.token),
+    "no token in the file": lambda own: own.by_token_file(Path(own.both_path).as_uri()),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_errors_keep_them(
+    own: Credentials,
+    search: Search,
+    wrong: str,
+    debug_log: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    given = WRONG[wrong](own)
+    with pytest.raises(EosKafkaError) as raised, KafkaClient(client_options(given)) as client:
+        check_cluster(client, sink_options({**given, "topic": "t"}))
+    for error in (raised.value, raised.value.__cause__, raised.value.__context__):
+        search.look("an error", f"{error!r} {error}")
+    search.look("a traceback", "".join(traceback.format_exception(raised.value)))
+    search.look("a pickled error", pickle.dumps(raised.value))
+    config = tmp_path / "client.properties"
+    config.write_text(properties(given))
+    words = ["--bootstrap-server", given["kafka.bootstrap.servers"], "--command-config", str(config)]
+    assert main(["transactions", "list", *words]) != 0
+    printed = capsys.readouterr()
+    search.look("what the command prints", printed.out + printed.err)
+    assert printed.err
+    search.look("the logs", debug_log.text)

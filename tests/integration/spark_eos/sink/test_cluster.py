@@ -1,0 +1,300 @@
+"""Check the sink's dealings with a real broker where the broker is slow, forgetful or behind."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.admin.command import ExitCode, main
+from spark_eos.client import transactions
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.driver import decision_writer
+from spark_eos.sink.driver.retirement import Retirement
+from spark_eos.sink.factory import driver_timeout_ms
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.recovery.settlement import fates_of
+from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, unique
+from tests.support.spark_eos.sink_world import PLACE, World
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def world(kafka_address: str) -> Iterator[World]:
+    with KafkaClient(ClientOptions((kafka_address,))) as client:
+        yield World(kafka_address, client)
+
+
+def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float) -> None:
+    """Let metadata lack the decision topic, as a broker's does that has just started."""
+    ask, left = world.client.metadata, [answers]
+
+    def lagging(topics: Any, **more: Any) -> Any:
+        found = ask(topics, **more)
+        if world.decisions not in found or left[0] <= 0:
+            return found
+        left[0] -= 1
+        unknown = replace(found[world.decisions], error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partitions={})
+        return {**found, world.decisions: unknown}
+
+    look_up = OffsetLookup._describe
+
+    def lagging_look_up(self: OffsetLookup, *asked: Any) -> Any:
+        return [each for each in look_up(self, *asked) if each.name != world.decisions or left[0] <= 0]
+
+    monkeypatch.setattr(world.client, "metadata", lagging)
+    monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
+
+
+def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_batch(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    again = world.prepare("run2")
+    _forget_topic(world, monkeypatch, answers=2)
+    world.committer("run2").commit([again], 0)
+    assert world.visible() == ["row of 0"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda world: world.log().newest(),
+        lambda world: world.cluster.find_records({TopicPartition(world.decisions, 0): None}, lambda *_: True),
+        lambda world: world.cluster.read_records(TopicPartition(world.decisions, 0), 0, 1),
+        lambda world: world.cluster.read_records(TopicPartition(world.topic, 99), 0, 1),
+    ],
+    ids=["pointer", "scan", "record", "record of no partition"],
+)
+def test_a_missing_decision_topic_is_never_an_empty_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, read: Callable[[World], object]
+) -> None:
+    _forget_topic(world, monkeypatch, answers=float("inf"))
+    with pytest.raises(TopicError):
+        read(world)
+
+
+def test_abort_touches_nothing_while_it_cannot_know_what_is_decided(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = world.prepare("run1")
+    world.log().decide(world.decision(prepared), world.log().take_over())
+    with monkeypatch.context() as lagging:
+        _forget_topic(world, lagging, answers=float("inf"))
+        with pytest.raises(TopicError):
+            world.committer("run1").abort([prepared], 0)
+    assert world.state_of(prepared) == "Ongoing"
+    world.committer("run1").abort([prepared], 0)
+    assert world.state_of(prepared) == "Ongoing"
+
+
+def test_a_pointer_into_another_decision_topic_stops_the_query(world: World) -> None:
+    world.log().decide(world.decision(world.prepare("run1")), world.log().take_over())
+    other = make_topic(world.client, 2, cleanup_policy="compact")
+    with pytest.raises(OptionError, match=f"keeps its decisions in '{world.decisions}'"):
+        world.log(other).newest()
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
+    world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
+) -> None:
+    """What was certainly not decided is decided again, with another transaction of the driver."""
+    end, failed = decision_writer.end_txn, []
+
+    def fail(client: KafkaClient, identity: transactions.TransactionIdentity, **more: Any) -> transactions.EndTxnResult:
+        if failed:
+            return end(client, identity, **more)
+        failed.append(identity)
+        if applied:
+            end(client, identity, **more)
+        raise UnreachableError("No coordinator is known")
+
+    prepared = world.prepare("run1")
+    monkeypatch.setattr(decision_writer, "end_txn", fail)
+    world.committer("run1").commit([prepared], 0)
+    newest = world.log().newest()
+    assert newest is not None and newest.run == "run1"
+    assert world.state_of(prepared) == "CompleteCommit"
+    assert world.visible() == ["row of 0"]
+
+
+def test_a_decision_is_aborted_when_its_time_is_over(world: World) -> None:
+    log = world.log()
+    with pytest.raises(TransactionError, match="took .* too long"):
+        log.decide(world.decision(world.prepare("run1")), log.take_over(), decide_by_ms=1)
+    assert world.log().newest() is None
+    driver = f"p.{world.query}.driver"
+    state = wait_until(
+        lambda: {s for s in [describe_transactions(world.client, [driver])[driver].state] if s != "PrepareAbort"},
+        "the abort is complete",
+    )
+    assert state == {"CompleteAbort"}
+
+
+def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: World) -> None:
+    """The committer goes by this code when a query was idle for so long that the driver's id expired."""
+    log = world.log()
+    driver = log.take_over()
+    stranger = replace(driver, identity=driver.identity._replace(producer_id=driver.identity.producer_id + 1_000_000))
+    with pytest.raises(EosKafkaError) as caught:
+        log.decide(world.decision(world.prepare("run1")), stranger)
+    assert caught.value.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
+    world: World, monkeypatch: pytest.MonkeyPatch, commit: bool
+) -> None:
+    foreign = transactions.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
+    producer = TransactionalProducer(world.client)
+    producer.begin(foreign)
+    producer.send(TopicPartition(world.topic, PLACE), encoded(["foreign"]))
+    producer.flush()
+    transaction = world.prepare("run1").transaction
+    with monkeypatch.context() as forgetful:
+        forgetful.setattr(settlement, "described_fate", lambda *_: None)
+        assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
+    settlement.end_all(world.cluster, [transaction], commit=commit)
+    # The id goes on, so that its coordinator cannot tell any more.
+    transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
+    transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
+    fate = Fate.COMMITTED if commit else Fate.LOST
+    wait_until(lambda: fates_of(world.cluster, [transaction])[transaction] is fate, "the marker is found")
+    assert world.visible() == []
+    producer.abort()
+    wait_until(lambda: fates_of(world.cluster, [transaction])[transaction] is fate, "readers see the same")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_open_is_aborted_where_a_part_has_timed_out(kafka_address: str, tv1_address: str, version: int) -> None:
+    """Under the old protocol only the marker tells, behind the open transaction that holds readers back."""
+    with KafkaClient(ClientOptions((kafka_address if version == 2 else tv1_address,))) as client:
+        world = World(client.options.bootstrap_servers[0], client)
+        still_open, lost = world.prepare("run1"), world.prepare("run1", split=1, timeout_ms=1_000)
+        log = world.log()
+        log.decide(world.decision(still_open, lost), log.take_over())
+        wait_until(lambda: world.state_of(lost) == "CompleteAbort", "one transaction times out")
+        assert world.state_of(still_open) == "Ongoing"
+        world.committer("run2").commit([world.prepare("run2"), world.prepare("run2", split=1)], 0)
+        # The driver of run 1 wakes up.
+        assert settlement.commit_all(world.cluster, [still_open.transaction, lost.transaction]) == set()
+        assert world.visible() == ["row of 0"] * 2
+        newest = world.log().newest()
+    assert newest is not None and (newest.attempt, newest.run) == (2, "run2")
+
+
+@pytest.mark.parametrize(("version", "retirement"), [(2, Retirement.MARK), (1, Retirement.FORGET)])
+def test_a_job_that_is_done_says_so_or_leaves_nothing(
+    kafka_address: str, tv1_address: str, version: int, retirement: Retirement
+) -> None:
+    address = kafka_address if version == 2 else tv1_address
+    with KafkaClient(ClientOptions((address,))) as client:
+        world = World(address, client)
+        committer = replace(world.committer("run1"), retirement=retirement)
+        committer.commit([world.prepare("run1")], 0)
+        values = [record.value for _, record in world.cluster.all_records(world.decisions)]
+        assert world.visible() == ["row of 0"]
+        newest = world.log().newest()
+    assert len(values) == 2
+    assert (values[-1] is None) == (retirement is Retirement.FORGET)
+    if retirement is Retirement.MARK:
+        assert newest is not None
+        assert newest.completed_at_ms is not None
+
+
+def test_a_late_task_of_an_older_run_holds_no_reader_back(world: World) -> None:
+    """It begins after the newer run has, and nobody will ever decide it; its timeout is a minute away."""
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    newer, late = world.prepare("run2", 1), world.prepare("run1", 1)
+    world.committer("run2").commit([newer], 1)
+    wait_until(lambda: world.state_of(late) == "CompleteAbort", "the late transaction is aborted")
+    assert world.visible() == ["row of 0", "row of 1"]
+    with pytest.raises(FencedError, match="Run run1 .* may not decide any more"):
+        world.committer("run1").commit([world.prepare("run1", 2)], 2)
+
+
+@pytest.mark.parametrize("key_type", CoordinatorType)
+def test_a_coordinator_that_left_the_cluster_is_forgotten_and_found_again(
+    world: World, key_type: CoordinatorType
+) -> None:
+    prepared = world.prepare("run1")
+    transactional_id = prepared.transaction.transactional_id
+    keys = {CoordinatorType.GROUP: f"p.{world.query}", CoordinatorType.TRANSACTION: transactional_id}
+    world.client.find_coordinator(key_type, keys[key_type])
+    world.client._coordinators._nodes[key_type, keys[key_type]] = 4711
+    world.committer("run1").commit([prepared], 0)
+    assert world.visible() == ["row of 0"]
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "expected_ms"),
+    [
+        (None, 5_000),
+        (2_000, 2_000),
+        (60_000, 5_000),
+        (200_000, 10_000),
+        (900_000, 15_000),
+    ],
+)
+def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
+    timeout_ms: int | None, expected_ms: int
+) -> None:
+    options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=timeout_ms)
+    assert driver_timeout_ms(options) == expected_ms
+
+
+def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = FakeClient("t", 3, [])
+    cluster = KafkaCluster(client, "decisions", decision_writer.DecisionWriter)
+    assert cluster.leaderless_partitions(["t"]) == {"t": []}
+    client.leaders[1] = -1
+    assert cluster.leaderless_partitions(["t"]) == {"t": [1]}
+
+    def unanswered(*_: object, **__: object) -> None:
+        raise UnreachableError("no broker answers")
+
+    monkeypatch.setattr(client, "require_topics", unanswered)
+    assert not cluster.leaderless_partitions(["t"])
+
+
+def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_by_a_command(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a jobId no re-run finds it, so only the command can."""
+    world.query = unique("job")
+    job = replace(world.committer("run1"), may_be_decided=False, retirement=Retirement.FORGET)
+    tasks = [world.prepare("run1", split=split) for split in range(2)]
+
+    def killed(cluster: Any, prepared: Any) -> None:
+        settlement.commit_all(cluster, prepared[:1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_eos.sink.driver.completion.commit_all", killed)
+    with pytest.raises(KeyboardInterrupt):
+        job.commit(tasks, 0)
+    monkeypatch.undo()
+
+    def states() -> list[str]:
+        return [world.state_of(task) for task in tasks]
+
+    # EndTxn is answered before the markers are written.
+    wait_until(lambda: states() == ["CompleteCommit", "Ongoing"], "one transaction is completed, one is open")
+    reach = ["--bootstrap-server", world.address, "--prefix", "p", "--decision-topic", world.decisions]
+    assert main(["decisions", "list", *reach]) == ExitCode.DONE
+    assert world.query in capsys.readouterr().out
+    words = ["complete", "--yes", "--watch-seconds", "0.1", "--query", world.query]
+    assert main(["decisions", *words, *reach]) == ExitCode.DONE
+    wait_until(lambda: states() == ["CompleteCommit"] * 2, "both are completed")
+    assert world.visible() == ["row of 0"] * 2

@@ -1,0 +1,159 @@
+"""Check what a new query reads of a decision topic that many others share, on a broker that counts requests."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.compression import Compression
+from broker_core.types import TopicPartition
+from spark_eos.client import transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.topics import describe_topic_config
+from spark_eos.codec.encode import encode_batches
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
+from spark_eos.sink.driver.decision_topic import Durability, ensure_decision_topic
+from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, decision_partition, former_partition
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.settlement import end_all, settle
+from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
+
+OTHERS = 10_000
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(requests_kept=100_000) as broker:
+        yield broker
+
+
+@pytest.fixture
+def world(kafka: EmbeddedBroker) -> Iterator[World]:
+    with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        made = World(kafka.bootstrap_servers, client)
+        made.decisions = unique("decisions")
+        ensure_decision_topic(client, made.decisions, Durability(1, 1), BrokerCapabilities(), prefix="p")
+        made.cluster = made.cluster_of(made.decisions)
+        yield made
+
+
+def write_others(kafka: EmbeddedBroker, topic: str, count: int) -> None:
+    """Put decisions of others into the logs as they are there: a compressed batch for each, here without markers."""
+    value = b'{"version":3,"transactions":[%s]}' % (b'{"split":0,"timeout_ms":60000},' * 20)
+
+    def write(cluster: Any) -> None:
+        places = [TopicPartition(topic, number) for number in range(DECISION_TOPIC_PARTITIONS)]
+        logs = [cluster.logs.get(place, cluster.now_ms) for place in places]
+        for number in range(count):
+            key = f"other/{number:08}-0000-4000-8000-000000000001".encode()
+            batch = build_batch([NewRecord(key, value, (), cluster.now_ms)], compression=Compression.GZIP)
+            logs[number % len(logs)].append_as_leader(bytearray(batch), now_ms=cluster.now_ms, leader_epoch=0)
+        for place in places:
+            cluster.logs.appended(place)
+
+    kafka._call(write)
+
+
+def leave_open(world: World) -> None:
+    """Leave an open transaction in each partition of the decision topic."""
+    identity = transactions.init_producer_id(world.client, unique("others"), transaction_timeout_ms=60_000)
+    producer = TransactionalProducer(world.client)
+    producer.begin(identity)
+    for number in range(DECISION_TOPIC_PARTITIONS):
+        batches = encode_batches(
+            key=pa.array([b"foreign/x"], pa.binary()),
+            value=pa.array([b"{}"], pa.binary()),
+            headers=None,
+            timestamp_ms=1,
+            max_batch_bytes=1_000,
+        )
+        producer.send(TopicPartition(world.decisions, number), batches)
+    producer.flush()
+
+
+def asked(kafka: EmbeddedBroker, api: str) -> int:
+    return len(kafka.requests(api=api))
+
+
+def test_a_new_query_reads_its_partition_once_whatever_others_have_decided(kafka: EmbeddedBroker, world: World) -> None:
+    write_others(kafka, world.decisions, OTHERS)
+    fetches, looks = asked(kafka, "Fetch"), asked(kafka, "ListOffsets")
+    committer = world.committer("run1")
+    committer.commit([world.prepare("run1")], 0)
+    # The topic's first records, then each of at most two partitions in one go.
+    assert asked(kafka, "Fetch") - fetches <= 4
+    # Beginning and end of the first partition, then of the two, and their end again after the take-over.
+    assert asked(kafka, "ListOffsets") - looks <= 5
+    fetches, looks = asked(kafka, "Fetch"), asked(kafka, "ListOffsets")
+    for micro_batch in range(1, 4):
+        committer.commit([world.prepare("run1", micro_batch)], micro_batch)
+    assert (asked(kafka, "Fetch"), asked(kafka, "ListOffsets")) == (fetches, looks)
+
+
+def test_a_task_asks_once_for_the_pointer_and_for_nothing_else(kafka: EmbeddedBroker, world: World) -> None:
+    write_others(kafka, world.decisions, 8)
+    log = world.log()
+    before = {api: asked(kafka, api) for api in ("OffsetFetch", "Fetch", "ListOffsets", "Metadata")}
+    for micro_batch in (7, 7, 8, 9):
+        assert log.pointed(micro_batch, "") is None
+    after = {api: asked(kafka, api) for api in before}
+    assert after == {**before, "OffsetFetch": before["OffsetFetch"] + 1}
+
+
+def test_open_transactions_of_others_hold_no_new_query_up(world: World) -> None:
+    """Whoever may write to the topic can leave one in every partition, for as long as its timeout lets it."""
+    leave_open(world)
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    assert world.visible() == ["row of 0"]
+    # What was decided behind it is found by its marker.
+    log = world.log()
+    log.scan_again()
+    found = log._newest_by_scan(0)
+    assert found is not None and found.run == "run1"
+
+
+def test_an_aborted_decision_behind_an_open_transaction_is_none(world: World) -> None:
+    leave_open(world)
+    log = world.log()
+    with pytest.raises(Exception, match="too long"):
+        log.decide(world.decision(world.prepare("run1")), log.take_over(), decide_by_ms=1)
+    world.committer("run2").commit([world.prepare("run2")], 0)
+    found = world.log()._newest_by_scan(0)
+    assert found is not None and found.run == "run2"
+
+
+def test_a_topic_that_the_sink_makes_is_compacted_and_says_how_decisions_are_placed(world: World) -> None:
+    config = describe_topic_config(world.client, world.decisions)
+    assert (config["cleanup.policy"], config["segment.bytes"], config["segment.ms"]) == (
+        "compact",
+        "67108864",
+        "21600000",
+    )
+    assert (config["max.compaction.lag.ms"], float(config["min.cleanable.dirty.ratio"] or 0)) == ("86400000", 0.1)
+    log = world.log()
+    assert log._newest_by_scan(0) is None
+    places = {decision_partition(world.query, 8), former_partition("p", world.query, 8)}
+    assert {place.partition for place in log.scan._starts} == places
+
+
+@pytest.mark.parametrize("is_described", [True, False])
+def test_lost_transactions_are_settled_by_a_few_requests(
+    kafka: EmbeddedBroker, world: World, monkeypatch: pytest.MonkeyPatch, is_described: bool
+) -> None:
+    prepared = [world.prepare("run1", split=split) for split in range(30)]
+    decision = world.decision(*prepared)
+    end_all(world.cluster, decision.transactions, commit=False)
+    if not is_described:
+        monkeypatch.setattr(settlement, "described_fate", lambda *_: None)
+    wait_until(lambda: {world.state_of(each) for each in prepared} == {"CompleteAbort"}, "all are aborted")
+    before = {api: asked(kafka, api) for api in ("DescribeTransactions", "Fetch", "ListOffsets")}
+    assert settle(world.cluster, decision).took_no_effect
+    spent = {api: asked(kafka, api) - count for api, count in before.items()}
+    assert spent == {"DescribeTransactions": 1, "Fetch": 1, "ListOffsets": 0}

@@ -1,0 +1,317 @@
+"""Check the sink on brokers that lose their coordinators for a while, and beside one that answers from the past."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from broker_core import EmbeddedBroker, Error
+from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.client.coordinator_cache import CoordinatorType
+from spark_eos.client.group_offsets import fetch_offsets_from
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TransactionIdentity, init_producer_id
+from spark_eos.errors import UnansweredError
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.driver import retry_policy
+from spark_eos.sink.driver.verification import verify
+from spark_eos.sink.messages import Prepared
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.recovery.settlement import Fate, fates_of
+from spark_eos.sink.task.identity_pool import IdentityPool
+from tests.support.spark_eos.client_world import encoded, unique
+from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
+
+STALE, OTHER = 2, 1
+# A transaction that has timed out is looked for often; one partition of each internal topic is coordinated by one.
+SETTINGS = {
+    "transaction.state.log.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+}
+
+
+@pytest.fixture(scope="module", params=[2, 1], ids=["V2", "V1"])
+def kafka(request: pytest.FixtureRequest) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(brokers=3, transaction_version=request.param, config=SETTINGS) as broker:
+        yield broker
+
+
+def open_world(
+    kafka: EmbeddedBroker, stack: list[KafkaClient], query: str | None = None, api_timeout_ms: int = 2_000
+) -> World:
+    options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")))
+    patient = replace(options, api_timeout_ms=2_000, delivery_timeout_ms=3_000, retry_backoff_ms=10)
+    stack.append(KafkaClient(replace(patient, retry_backoff_max_ms=20)))
+    made = World(kafka.bootstrap_servers, stack[-1])
+    # Not before the topics are there: the first requests of a process take their time.
+    stack[-1].options = replace(stack[-1].options, api_timeout_ms=api_timeout_ms)
+    if query is not None:
+        made.query = query
+    return made
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry_policy, "_FIRST_PAUSE_MS", 10)
+    monkeypatch.setattr(retry_policy, "_LONGEST_PAUSE_MS", 20)
+
+
+@pytest.fixture
+def clients() -> Iterator[list[KafkaClient]]:
+    opened: list[KafkaClient] = []
+    yield opened
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def world(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
+    made = open_world(kafka, clients)
+    # Only what a coordinator says is from the past.
+    for topic, count in ((made.topic, 1), (made.decisions, 4)):
+        for number in range(count):
+            kafka.move_leader((topic, number), OTHER)
+    return made
+
+
+@pytest.fixture
+def hasty(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
+    """Wait for no single request as long as an outage lasts."""
+    # The first topics that a cluster makes take longer than that.
+    open_world(kafka, clients, api_timeout_ms=10_000)
+    return open_world(kafka, clients, api_timeout_ms=250)
+
+
+def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> World:
+    """Be another process of the same query, with a client of its own."""
+    other = open_world(kafka, clients, world.query)
+    other.topic, other.decisions = world.topic, world.decisions
+    other.cluster = other.cluster_of(world.decisions)
+    return other
+
+
+# Coordinators that are away.
+
+
+@pytest.mark.parametrize(
+    ("api", "of"),
+    [
+        ("OffsetFetch", "group"),
+        ("InitProducerId", "transactional_id"),
+        ("TxnOffsetCommit", "group"),
+        ("EndTxn", "transactional_id"),
+    ],
+)
+def test_a_coordinator_that_is_away_while_a_decision_is_made_stops_nothing(
+    kafka: EmbeddedBroker, hasty: World, api: str, of: str
+) -> None:
+    """It goes at the driver's first request of a kind, and comes back when the driver has given up more than once."""
+    committer = hasty.committer("run1")
+    committer.commit([hasty.prepare("run1")], 0)
+    following = hasty.prepare("run1", 1)
+    driver = f"p.{hasty.query}.driver"
+    key = {"group": f"p.{hasty.query}"} if of == "group" else {"transactional_id": driver}
+    outages: list[Any] = []
+
+    def begin(_: object) -> None:
+        if not outages:
+            outages.append(kafka.without_coordinator(**key))
+
+    def end(_: object) -> None:
+        for outage in outages:
+            outage.end()
+
+    with kafka.fault(api=api, nth=1, action=begin), kafka.fault(api="FindCoordinator", nth=40, action=end):
+        try:
+            # Another process of the run takes over, so that each of these requests is sent.
+            hasty.committer("run1").commit([following], 1)
+        finally:
+            end(None)
+    assert hasty.visible() == ["row of 0", "row of 1"]
+    assert hasty.state_of(following) == "CompleteCommit"
+    newest = hasty.log().newest()
+    assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
+
+
+def test_a_decision_is_made_again_when_its_transaction_has_timed_out_in_the_outage(
+    kafka: EmbeddedBroker, hasty: World
+) -> None:
+    committer = hasty.committer("run1")
+    committer.log._driver_timeout_ms = 300
+    driver, outages = f"p.{hasty.query}.driver", []
+    with (
+        kafka.fault(
+            api="EndTxn", nth=1, action=lambda _: outages.append(kafka.without_coordinator(transactional_id=driver))
+        ),
+        kafka.fault(api="FindCoordinator", nth=40, action=lambda _: [each.end() for each in outages]),
+    ):
+        prepared = hasty.prepare("run1")
+        committer.commit([prepared], 0)
+    assert outages and hasty.visible() == ["row of 0"]
+
+
+# A broker cut off from its peers.
+
+
+def test_a_pointer_from_a_broker_cut_off_repeats_no_row(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
+) -> None:
+    """Run 1 decides and completes micro-batch 1 and dies before Spark notes it; run 2 reads the old pointer."""
+    group = f"p.{world.query}"
+    kafka.move_coordinator(STALE, group=group)
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    later = beside(kafka, clients, world)
+    later.client.find_coordinator(CoordinatorType.GROUP, group)
+    with kafka.stale_broker(STALE):
+        world.committer("run1").commit([world.prepare("run1", 1)], 1)
+        told = [each.metadata for each in fetch_offsets_from(later.client, STALE, group).values()]
+        assert len(told) == 1 and '"batch":0' in told[0]
+        again = later.prepare("run2", 1)
+        later.committer("run2").commit([again], 1)
+        assert world.visible() == ["row of 0", "row of 1"]
+        wait_until(lambda: later.state_of(again) == "CompleteAbort", "what run 2 wrote is aborted")
+        later.committer("run2").commit([later.prepare("run2", 2)], 2)
+        assert world.visible() == ["row of 0", "row of 1", "row of 2"]
+
+
+def test_a_decision_is_read_from_the_leader_whose_log_reaches_it(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pointer comes from the true coordinator, and metadata names a leader that is cut off."""
+    kafka.move_coordinator(OTHER, group=f"p.{world.query}")
+    for number in range(4):
+        kafka.move_leader((world.decisions, number), STALE)
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    later = beside(kafka, clients, world)
+    later.client.metadata([])
+    with kafka.stale_broker(STALE):
+        world.committer("run1").commit([world.prepare("run1", 1)], 1)
+        anyone, asked = later.client.transport.any_node, []
+
+        def first_the_one_cut_off() -> Any:
+            asked.append(STALE if len(asked) < 6 else anyone())
+            return asked[-1]
+
+        monkeypatch.setattr(later.client.transport, "any_node", first_the_one_cut_off)
+        newest = later.log().newest()
+        assert newest is not None and newest.micro_batch == 1
+        assert len(asked) > 6
+
+
+def test_brokers_that_name_two_coordinators_do_not_agree(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = f"p.{world.query}"
+    kafka.move_coordinator(STALE, group=group)
+    world.client.agree_on_coordinator(CoordinatorType.GROUP, group)
+    assert world.client.find_coordinator(CoordinatorType.GROUP, group) == STALE
+    later = open_world(kafka, clients, api_timeout_ms=500)
+    later.client.metadata([])
+    # What the broker that is cut off says of its peers.
+    monkeypatch.setattr(later.client, "metadata", lambda *_, **__: {})
+    with kafka.stale_broker(STALE):
+        with pytest.raises(UnansweredError, match="do not agree on the coordinator"):
+            later.client.agree_on_coordinator(CoordinatorType.GROUP, group)
+        world.client.agree_on_coordinator(CoordinatorType.GROUP, group)
+        assert world.client.find_coordinator(CoordinatorType.GROUP, group) != STALE
+
+
+def test_only_the_broker_asked_answers_what_the_group_has_committed(kafka: EmbeddedBroker, world: World) -> None:
+    """A pending offset is as if not there, and the one before it is shown."""
+    group = f"p.{world.query}"
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    kafka.move_coordinator(OTHER, group=group)
+    found = fetch_offsets_from(world.client, OTHER, group)
+    assert [place.topic for place in found] == [world.decisions]
+    with pytest.raises(Exception, match=f"Broker {STALE} does not say"):
+        fetch_offsets_from(world.client, STALE, group)
+
+
+def test_an_abort_beside_a_broker_cut_off_ends_nothing_that_was_decided(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
+) -> None:
+    """The process that commits dies after the decision, and the one that aborts asks the former coordinator."""
+    group = f"p.{world.query}"
+    # The broker that is cut off would refuse the offset of an id that it coordinated (49), and `decide` tries once.
+    kafka.move_coordinator(OTHER, transactional_id=f"{group}.driver")
+    kafka.move_coordinator(STALE, group=group)
+    later = beside(kafka, clients, world)
+    assert later.log().newest() is None
+    with kafka.stale_broker(STALE):
+        prepared = world.prepare("run1")
+        world.log().decide(world.decision(prepared), world.log().take_over())
+        later.client._coordinators._nodes[CoordinatorType.GROUP, group] = STALE
+        # It finds out, or gives up.
+        with suppress(UnansweredError):
+            later.committer("run1").abort([prepared], 0)
+        assert world.state_of(prepared) == "Ongoing"
+    later.committer("run1").abort([prepared], 0)
+    assert world.state_of(prepared) == "Ongoing"
+
+
+def task_name(world: World) -> str:
+    return str(TaskId("p", world.query, "run1", "w", 0))
+
+
+def test_a_transaction_coordinator_that_speaks_of_the_past_is_not_believed(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
+) -> None:
+    later = beside(kafka, clients, world)
+    kafka.move_coordinator(STALE, transactional_id=task_name(world))
+    later.cluster.describe_transactions([task_name(world)])
+    with kafka.stale_broker(STALE):
+        transaction = world.prepare("run1").transaction
+        assert task_name(world) not in later.cluster.describe_transactions([task_name(world)])
+        assert verify(later.cluster, world.query, 0, [transaction], lambda: transaction.started_at_ms)[0]
+        later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
+        assert fates_of(later.cluster, [transaction]) == {transaction: Fate.OPEN}
+        later.client._coordinators._nodes[CoordinatorType.TRANSACTION, task_name(world)] = STALE
+        later.committer("run1").commit([Prepared(world.query, "run1", 0, 0, transaction)], 0)
+    assert world.visible() == ["row of 0"]
+
+
+@pytest.mark.parametrize("code", ["CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"])
+def test_a_broker_cut_off_that_asks_for_patience_is_not_asked_for_ever(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], code: str
+) -> None:
+    """What it has begun for the id waits for its peers, and so must whoever asks for the id: preflight, for one."""
+    name = unique("p.preflight")
+    client = open_world(kafka, clients).client
+    kafka.move_coordinator(STALE, transactional_id=name)
+    assert client.find_coordinator(CoordinatorType.TRANSACTION, name) == STALE
+    with (
+        kafka.stale_broker(STALE),
+        kafka.fault(api="InitProducerId", broker=STALE, transactional_id=name, action=Error(code)) as refused,
+    ):
+        init_producer_id(client, name, transaction_timeout_ms=60_000, timeout_ms=10_000)
+        assert refused.hits > 1
+        assert client.find_coordinator(CoordinatorType.TRANSACTION, name) != STALE
+
+
+def test_the_pool_leaves_an_id_alone_whose_coordinator_speaks_of_the_past(
+    kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
+) -> None:
+    pool = IdentityPool(world.cluster, "p", world.query, "run1", unique("w"))
+    taken = pool.take(60_000, 0)
+    kafka.move_coordinator(STALE, transactional_id=taken.transactional_id)
+    # Waits until the state is loaded there.
+    world.cluster.describe_transactions([taken.transactional_id])
+    world.client._coordinators._nodes[CoordinatorType.TRANSACTION, taken.transactional_id] = STALE
+    # Makes topics, which the broker that is cut off would refuse.
+    other = beside(kafka, clients, world)
+    with kafka.stale_broker(STALE):
+        prepare_as(other, taken.transactional_id, taken.identity, taken.transaction_version)
+        assert pool.take(60_000, 0).transactional_id != taken.transactional_id
+        assert kafka.transaction(taken.transactional_id).state == "Ongoing"
+
+
+def prepare_as(world: World, name: str, identity: ProducerIdentity, version: int) -> None:
+    producer = TransactionalProducer(world.client)
+    producer.begin(TransactionIdentity(name, *identity, version))
+    producer.send(TopicPartition(world.topic, 0), encoded(["open"]))
+    producer.flush()

@@ -1,0 +1,517 @@
+"""Check that whatever a cluster lacks is found before any data is sent, with the way out in the text."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from broker_core import EmbeddedBroker
+from broker_core.errors import ErrorCode
+from broker_core.wire import messages
+from broker_core.wire.versions import SERVED
+from spark_eos.client.broker_facts import BrokerFacts, ask_brokers
+from spark_eos.client.error_table import Api, failure
+from spark_eos.client.group_offsets import fetch_offsets
+from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import BrokerAddress
+from spark_eos.client.topics import create_topic, describe_topic_config
+from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.runtime import ProcessState
+from spark_eos.sink.driver import decision_topic, preflight
+from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
+from spark_eos.sink.driver.decision_topic import (
+    Durability,
+    data_durability,
+    ensure_decision_topic,
+    topic_doubts,
+    topic_problem,
+)
+from spark_eos.sink.driver.driver_identity import DriverIdentity
+from spark_eos.sink.driver.preflight import check_cluster
+from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.clocks import AheadClock, runtime_by
+from tests.support.spark_eos.client_world import make_topic, unique
+from tests.support.spark_eos.sink_world import World
+
+ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
+VERIFICATION = "transaction.partition.verification.enable"
+
+
+@pytest.fixture
+def client(kafka_address: str) -> Iterator[KafkaClient]:
+    with KafkaClient(ClientOptions((kafka_address,))) as client:
+        yield client
+
+
+def options_for(client: KafkaClient, **more: str) -> SinkOptions:
+    servers = ",".join(client.options.bootstrap_servers)
+    return sink_options({"kafka.bootstrap.servers": servers, "decisionTopic": unique("decisions"), **more})
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -> list[list[int]]:
+    """Have brokers say this of themselves, in so far as they answer; gives the lists of those that were asked."""
+    asked: list[list[int]] = []
+
+    def answer(_: object, node_ids: Collection[int], *__: object, **___: object) -> dict[int, BrokerFacts]:
+        asked.append(sorted(node_ids))
+        return {node_id: facts[node_id] for node_id in node_ids if node_id in facts}
+
+    monkeypatch.setattr("spark_eos.sink.driver.broker_capabilities.ask_brokers", answer)
+    return asked
+
+
+def facts(**settings: str) -> BrokerFacts:
+    """Be a new broker with settings; `a_b=c` stands for the setting `a.b=c`."""
+    return BrokerFacts(5, {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client: KafkaClient) -> None:
+    wanted = options_for(client, topic=make_topic(client), transactionalIdPrefix=unique("p"))
+    settled = check_cluster(client, wanted)
+    assert settled.transaction_timeout_ms == 900_000
+    assert describe_topic_config(client, wanted.decision_topic)["cleanup.policy"] == "compact"
+    assert client.require_topics([wanted.decision_topic])[wanted.decision_topic].partition_count == 8
+    probe = f"{wanted.prefix}.preflight"
+    [described] = describe_transactions(client, [probe]).values()
+    assert (described.state, described.producer_epoch) == ("Empty", 0)
+    check_cluster(client, wanted, is_first=False)
+    assert describe_transactions(client, [probe])[probe].producer_epoch == 0, "only the first check takes an epoch"
+
+
+def test_brokers_that_are_too_old_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unserved(*_: object, **__: object) -> None:
+        raise UnsupportedError("DescribeTransactionsRequest needs a newer broker")
+
+    monkeypatch.setattr(preflight, "describe_transactions", unserved)
+    with pytest.raises(UnsupportedError, match=r"recovery from a crash needs.*Kafka 3\.6 or newer"):
+        check_cluster(client, options_for(client))
+
+
+def test_missing_rights_on_transactional_ids_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object, name: str, **__: object) -> None:
+        raise failure(Api.INIT_PRODUCER_ID, 53, name)
+
+    monkeypatch.setattr(preflight, "init_producer_id", refused)
+    with pytest.raises(AuthorizationError, match=r"Grant WRITE and DESCRIBE on transactional ids.*transactionalIdPref"):
+        check_cluster(client, options_for(client))
+
+
+def test_missing_rights_on_groups_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: object, name: str, *__: object, **___: object) -> None:
+        raise failure(Api.OFFSET_FETCH, 30, f"group {name!r}")
+
+    monkeypatch.setattr(preflight, "fetch_offsets", refused)
+    with pytest.raises(AuthorizationError, match=r"group 'eos-kafka\.preflight'.*Grant READ and DESCRIBE on the group"):
+        check_cluster(client, options_for(client))
+
+
+def test_a_timeout_above_the_brokers_limit_is_refused(client: KafkaClient) -> None:
+    with pytest.raises(OptionError, match=r"900001 ms, the brokers allow 900000 ms.*raise transaction\.max\.timeout"):
+        check_cluster(client, options_for(client, transactionTimeout="900001"))
+
+
+def test_a_limit_that_may_not_be_read_is_found_by_trying(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = failure(Api.DESCRIBE_CONFIGS, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "broker '1'")
+    pretend(monkeypatch, {1: BrokerFacts(5, {}, refusal)})
+    assert check_cluster(client, options_for(client)).transaction_timeout_ms == 60_000
+    with pytest.raises(BrokerError, match=r"above what the brokers allow.*asked with .* 900001 ms.*transactionTimeout"):
+        check_cluster(client, options_for(client, transactionTimeout="900001"))
+
+
+def test_a_missing_topic_is_named(client: KafkaClient) -> None:
+    with pytest.raises(TopicError, match=r"Topic 'not-there' does not exist.*Create it, or correct its name"):
+        check_cluster(client, options_for(client, topic="not-there"))
+
+
+def test_a_decision_topic_that_forgets_is_refused(client: KafkaClient) -> None:
+    topic = make_topic(client, cleanup_policy="delete")
+    with pytest.raises(TopicError, match=r"cleanup\.policy=delete.*Set it to compact"):
+        check_cluster(client, options_for(client, decisionTopic=topic))
+
+
+def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_: object, name: str, **__: object) -> None:
+        raise failure(Api.CREATE_TOPICS, 29, f"topic '{name}'")
+
+    monkeypatch.setattr("spark_eos.sink.driver.decision_topic.create_topic", refused)
+    with pytest.raises(TopicError, match=r"cannot be created.*cleanup\.policy=compact, 8 partitions and 1 replica"):
+        check_cluster(client, options_for(client))
+
+
+def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
+    topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
+    with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
+        ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities(), prefix="p")
+
+
+@pytest.mark.parametrize(
+    ("config", "replicas", "text"),
+    [
+        ({}, 1, None),
+        ({"cleanup.policy": "compact", "min.insync.replicas": "2"}, 3, None),
+        ({"cleanup.policy": None, "min.insync.replicas": None}, 1, None),
+        ({"cleanup.policy": "compact,delete"}, 3, "decisions can be deleted"),
+        ({"min.insync.replicas": "3"}, 2, "no decision can be written"),
+    ],
+)
+def test_settings_under_which_decisions_are_lost_or_refused(
+    config: dict[str, str | None], replicas: int, text: str | None
+) -> None:
+    problem = topic_problem("d", config, replicas)
+    assert (problem is None) if text is None else text in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("config", "replicas", "data", "texts"),
+    [
+        ({}, 3, Durability(3, 1), []),
+        ({"unclean.leader.election.enable": "false"}, 3, Durability(1, 0), []),
+        ({}, 1, Durability(3, 0), ["has 1 replica(s), the data has 3"]),
+        ({"unclean.leader.election.enable": "true"}, 3, Durability(3, 1), ["decisions can be lost"]),
+        ({"min.insync.replicas": "1"}, 3, Durability(3, 2), ["min.insync.replicas=1, the data has 2", "Set it to 2"]),
+        ({}, 3, Durability(5, 3), ["has 3 replica(s), the data has 5", "has min.insync.replicas=1, the data has 3"]),
+        ({"min.insync.replicas": "2"}, 3, Durability(3, 2), []),
+        # It could not be higher without stopping at the first broker that is away.
+        ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
+    ],
+)
+def test_what_is_less_durable_than_the_data_is_said(
+    config: dict[str, str | None], replicas: int, data: Durability, texts: list[str]
+) -> None:
+    doubts = "; ".join(topic_doubts("d", config, replicas, data))
+    assert all(text in doubts for text in texts)
+    assert bool(doubts) == bool(texts)
+
+
+def test_the_durability_of_the_data_is_that_of_its_topic_or_what_is_usual(client: KafkaClient) -> None:
+    topic = make_topic(client, min_insync_replicas="1")
+    assert data_durability(client, topic) == Durability(1, 1)
+    assert data_durability(client, None) == Durability(1, 0)
+    with EmbeddedBroker(brokers=3) as broker:
+        with KafkaClient(ClientOptions((broker.bootstrap_servers.split(",")[0],))) as three:
+            topic = make_topic(three, min_insync_replicas="2")
+            assert data_durability(three, topic) == Durability(3, 2) == data_durability(three, None)
+
+
+OWN = {"default_replication_factor": "1", "offsets_topic_replication_factor": "3"}
+
+
+@pytest.mark.parametrize(
+    ("said", "replicas", "min_insync"),
+    [
+        (facts(**OWN, min_insync_replicas="1"), 3, "2"),
+        (facts(**OWN), 3, "2"),
+        (facts(**OWN, min_insync_replicas="2"), 3, None),
+        (facts(default_replication_factor="2", offsets_topic_replication_factor="1"), 2, None),
+        (facts(default_replication_factor="1", offsets_topic_replication_factor="1"), 1, None),
+        (facts(), -1, None),
+    ],
+)
+def test_a_new_decision_topic_is_as_replicated_as_the_clusters_own_topics(
+    monkeypatch: pytest.MonkeyPatch, said: BrokerFacts, replicas: int, min_insync: str | None
+) -> None:
+    asked: list[tuple[int, str | None]] = []
+
+    def watched(client: KafkaClient, name: str, **settings: Any) -> bool:
+        asked.append((settings["replication_factor"], settings["config"].get("min.insync.replicas")))
+        return create_topic(client, name, **settings)
+
+    monkeypatch.setattr(decision_topic, "create_topic", watched)
+    pretend(monkeypatch, dict.fromkeys((1, 2, 3), said))
+    with EmbeddedBroker(brokers=3, topics={"data": 1}) as broker:
+        with KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")))) as client:
+            wanted = options_for(client, topic="data")
+            check_cluster(client, wanted)
+            kept = describe_topic_config(client, wanted.decision_topic)["min.insync.replicas"]
+    assert asked == [(replicas, min_insync)]
+    assert kept == (min_insync or "1")
+
+
+def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_cluster_replicates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def watched(*_: object, replication_factor: int, **__: object) -> None:
+        asked.append(replication_factor)
+
+    monkeypatch.setattr(decision_topic, "create_topic", watched)
+    pretend(monkeypatch, {})
+    with EmbeddedBroker(brokers=2) as broker:
+        with KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")))) as client:
+            fetch_offsets(client, "any", None)
+            with pytest.raises(TopicError):
+                check_cluster(client, options_for(client))
+    assert asked == [2]
+
+
+def test_doubts_are_said_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
+    topic = make_topic(client, cleanup_policy="compact")
+    for is_first in (True, False):
+        ensure_decision_topic(client, topic, Durability(3, 2), BrokerCapabilities(), prefix="p", is_first=is_first)
+    assert caplog.text.count("Reassign its partitions") == 1
+
+
+def test_a_job_whose_name_is_in_use_is_warned(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(client.options.bootstrap_servers[0], client)
+    world.prepare("run1")
+    with caplog.at_level(logging.WARNING, "spark_eos.sink"):
+        check_cluster(client, options_for(client, jobId=unique("other"), transactionalIdPrefix="p"))
+        assert "are open already" not in caplog.text
+        check_cluster(client, options_for(client, jobId=world.query, transactionalIdPrefix="p"))
+    assert f"1 transactions of job {world.query} are open already" in caplog.text
+    assert "a jobId of its own" in caplog.text
+
+
+def test_access_lists_are_met_before_any_data_is_sent(broker_kind: str) -> None:
+    with _guarded_broker(broker_kind) as address:
+        admin = AdminClient({"bootstrap.servers": address})
+        for operation, prefix in ((AclOperation.WRITE, "unwritten"), (AclOperation.DESCRIBE, "undescribed")):
+            denied = AclBinding(
+                ResourceType.TRANSACTIONAL_ID,
+                prefix,
+                ResourcePatternType.PREFIXED,
+                "User:*",
+                "*",
+                operation,
+                AclPermissionType.DENY,
+            )
+            for future in admin.create_acls([denied]).values():
+                future.result(60)
+        with KafkaClient(ClientOptions((address,))) as client:
+            check_cluster(client, options_for(client))
+            for prefix in ("unwritten", "undescribed"):
+                with pytest.raises(AuthorizationError, match="Grant WRITE and DESCRIBE on transactional ids"):
+                    check_cluster(client, options_for(client, transactionalIdPrefix=prefix))
+
+
+@contextmanager
+def _guarded_broker(kind: str) -> Iterator[str]:
+    """Run a broker on which ACLs decide, and all is allowed that none forbids."""
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    if kind == "broker_core":
+        with EmbeddedBroker(config=settings) as broker:
+            yield broker.bootstrap_servers
+        return
+    try:
+        with apache_kafka(settings) as apache:
+            yield apache.bootstrap_servers
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+def test_two_runs_of_one_name_fence_each_other_before_anything_is_seen(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(client.options.bootstrap_servers[0], client)
+    first, second = world.committer("run1"), world.committer("run2")
+    one, decide = world.prepare("run1"), first.log.decide
+
+    def just_after_another(*arguments: Any) -> DriverIdentity:
+        second.log.take_over()
+        return decide(*arguments)
+
+    monkeypatch.setattr(first.log, "decide", just_after_another)
+    with pytest.raises(EosKafkaError, match=r"A newer driver runs query.*Run one driver for each checkpoint"):
+        first.commit([one], 0)
+    assert world.visible() == []
+
+
+def test_brokers_say_what_they_serve_and_how_they_are_set_up(client: KafkaClient) -> None:
+    started = time.monotonic()
+    found = ask_brokers(client, [client.brokers()[0].node_id, 4711], ["transaction.max.timeout.ms"], timeout_ms=10_000)
+    assert time.monotonic() - started < 10, "a broker that is not there must not be waited for"
+    [(_, said)] = found.items()
+    assert said.settings == {"transaction.max.timeout.ms": "900000"} and said.trouble is None
+    assert said.add_partitions_version >= 4
+
+
+def test_the_lowest_limit_of_all_brokers_counts(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits = {1: facts(transaction_max_timeout_ms="900000"), 2: facts(transaction_max_timeout_ms="70000")}
+    capabilities = BrokerCapabilities(facts=limits)
+    pretend(monkeypatch, limits)
+    settled = check_cluster(client, options_for(client), capabilities)
+    assert (settled.transaction_timeout_ms, settled.timeout_limit_ms) == (70_000, 70_000)
+
+
+def test_each_broker_is_asked_once_and_one_that_is_away_again_at_every_check(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = pretend(monkeypatch, {1: facts(), 2: facts()})
+    monkeypatch.setattr(client, "brokers", lambda: [BrokerAddress(node_id, "h", 1) for node_id in (1, 2, 3)])
+    capabilities = BrokerCapabilities()
+    for _ in range(3):
+        capabilities.complete(client)
+    assert asked == [[1, 2, 3], [3], [3]]
+    assert capabilities.troubles == ["broker 3 does not answer"]
+
+
+# The versions that a broker of 3.5 serves, and one of 3.6.
+OLD, NEW = 3, 4
+
+
+@pytest.mark.parametrize(
+    ("said", "level", "reason"),
+    [
+        (BrokerFacts(OLD, {}), 0, "serves AddPartitionsToTxn up to version 3, as brokers before"),
+        (BrokerFacts(-1, {}), 0, "serves AddPartitionsToTxn up to version -1"),
+        (BrokerFacts(NEW, {VERIFICATION: "false"}), 1, f"has {VERIFICATION}=false"),
+        (BrokerFacts(NEW, {VERIFICATION: "true"}), 0, None),
+        (BrokerFacts(NEW, {}), 0, None),
+        # From transactions V2 on a leader adds what it does not know, whatever the setting says.
+        (BrokerFacts(5, {VERIFICATION: "false"}), 2, None),
+    ],
+)
+def test_which_brokers_do_not_verify_transactions(said: BrokerFacts, level: int, reason: str | None) -> None:
+    good = BrokerFacts(5, {VERIFICATION: "true"})
+    found = BrokerCapabilities(facts={1: good, 2: said, 3: good}).unverifying(level)
+    assert ([2] if reason else []) == list(found)
+    assert reason is None or reason in found[2]
+
+
+def test_one_old_broker_among_new_ones_is_refused_or_accepted_by_name(
+    client: KafkaClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = {1: facts(), 2: BrokerFacts(OLD, {})}
+    wanted = options_for(client)
+    with pytest.raises(UnsupportedError, match=r"broker 2 serves.*Kafka 3\.6 or newer.*allowHangingTransactions=true"):
+        check_cluster(client, wanted, BrokerCapabilities(facts=brokers))
+    assert wanted.decision_topic not in client.metadata(None), "nothing is made for a query that is refused"
+    accepting = options_for(client, allowHangingTransactions="true")
+    for is_first in (True, False):
+        assert check_cluster(
+            client, accepting, BrokerCapabilities(facts=brokers), is_first=is_first
+        ).allow_hanging_transactions
+    assert caplog.text.count("transactions may hang") == 1
+    # The option has no effect on brokers that verify; where that cannot be known it has.
+    assert not check_cluster(client, accepting).allow_hanging_transactions
+    pretend(monkeypatch, {})
+    assert check_cluster(client, accepting).allow_hanging_transactions
+    assert not check_cluster(client, wanted).allow_hanging_transactions
+
+
+def test_an_old_broker_is_known_by_the_versions_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SERVED, ADD_PARTITIONS, SERVED[ADD_PARTITIONS]._replace(max_version=OLD))
+    with EmbeddedBroker(transaction_version=0) as broker:
+        old = KafkaClient(ClientOptions((broker.bootstrap_servers,)))
+        with old, pytest.raises(UnsupportedError, match="broker 1 serves AddPartitionsToTxn up to version 3"):
+            check_cluster(old, options_for(old))
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_verification_that_is_switched_off_is_refused_below_transactions_v2(level: int) -> None:
+    with EmbeddedBroker(transaction_version=level, config={VERIFICATION: "false"}) as broker:
+        with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
+            if level == 2:
+                check_cluster(client, options_for(client))
+                return
+            with pytest.raises(UnsupportedError, match=rf"broker 1 has {VERIFICATION}=false.*{VERIFICATION}=true"):
+                check_cluster(client, options_for(client))
+
+
+def requests_since(kafka: EmbeddedBroker, before: int) -> Counter[str]:
+    return Counter(each.api for each in kafka.requests()[before:])
+
+
+def until_next_look(clock: AheadClock, process: ProcessState, wanted: SinkOptions) -> None:
+    """Let ten minutes pass in which the query makes writers."""
+    half = preflight._LOOKS_EVERY_SECONDS / 2
+    clock.ahead_seconds += half
+    preflight.preflight(process, wanted)
+    clock.ahead_seconds += half
+
+
+def test_a_running_query_is_checked_once_over_connections_that_are_kept() -> None:
+    clock = AheadClock()
+    process = ProcessState(runtime_by(clock))
+    with EmbeddedBroker(brokers=3, topics={"data": 1}) as kafka:
+        wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
+        settled = preflight.preflight(process, wanted)
+        first = requests_since(kafka, 0)
+        # The probe's id, and that under which the new decision topic is marked.
+        assert first["ListTransactions"] == 3 and first["CreateTopics"] == 1 and first["InitProducerId"] == 2
+        # One for the bootstrap, and one for each broker; each is asked for its versions once more.
+        assert first["ApiVersions"] == 1 + 3 + 3
+        before = len(kafka.requests())
+        for _ in range(5):
+            assert preflight.preflight(process, wanted) == settled
+        assert requests_since(kafka, before) == {}
+        # Other options of the same cluster: another query, over the same connections.
+        other = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": "other"})
+        preflight.preflight(process, other)
+        assert requests_since(kafka, before)["ApiVersions"] == 3
+        before = len(kafka.requests())
+        until_next_look(clock, process, wanted)
+        assert requests_since(kafka, before) == {}
+        assert preflight.preflight(process, wanted) == settled
+        # Which brokers there are; the decision topic, twice, and its settings.
+        asked = requests_since(kafka, before)
+        # And the feature level, as before each transaction that begins so long after the last.
+        assert asked.pop("ApiVersions") == 1
+        assert asked == {"Metadata": 3, "DescribeConfigs": 1}
+
+
+def test_an_outage_at_a_later_look_does_not_stop_the_query(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(preflight, "_LOOK_PATIENCE_MS", 200)
+    clock = AheadClock()
+    process = ProcessState(runtime_by(clock))
+    with EmbeddedBroker() as kafka:
+        wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers})
+        settled = preflight.preflight(process, wanted)
+    until_next_look(clock, process, wanted)
+    with caplog.at_level(logging.INFO, "spark_eos.sink"):
+        for _ in range(3):
+            assert preflight.preflight(process, wanted) == settled
+    assert caplog.text.count("the cluster is not looked at for now") == 1, "each micro-batch waits for the brokers"
+
+
+def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = AheadClock()
+    process = ProcessState(runtime_by(clock))
+    brokers = {1: facts()}
+    pretend(monkeypatch, brokers)
+    with EmbeddedBroker(brokers=2) as kafka:
+        wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers})
+        preflight.preflight(process, wanted)
+        until_next_look(clock, process, wanted)
+        preflight.preflight(process, wanted)
+        until_next_look(clock, process, wanted)
+        brokers[2] = BrokerFacts(OLD, {})
+        with pytest.raises(UnsupportedError, match="broker 2 serves AddPartitionsToTxn up to version 3"):
+            preflight.preflight(process, wanted)
+        del brokers[2]
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        policy = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, wanted.decision_topic, incremental_configs=[policy])
+        process = ProcessState(runtime_by(clock))
+        preflight.preflight(process, wanted)
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(60)
+        until_next_look(clock, process, wanted)
+        with pytest.raises(TopicError, match="cleanup.policy=delete"):
+            preflight.preflight(process, wanted)

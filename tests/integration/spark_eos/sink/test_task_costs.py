@@ -1,0 +1,367 @@
+"""Count what tasks ask of the brokers and what stays in their process: constant for a task, flat over micro-batches."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import EosKafkaError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
+from spark_eos.runtime import REAL, ProcessState, Runtime
+from spark_eos.sink import process_cache
+from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.factory import committer, task_writer
+from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.ports import Ending
+from spark_eos.sink.process_cache import ProcessCache
+from spark_eos.sink.spark_writers import _commit
+from spark_eos.sink.task.identity_pool import IdentityPool
+from spark_eos.sink.task.writer import Place
+from tests.integration.spark_eos.sink.test_costs import table
+from tests.support.clocks import StandingClock
+from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.sink_cluster import MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare
+
+__all__ = ["cluster"]
+S = TransactionState
+QUERY, RUN, PREFIX = "q", "run1", "p"
+PARTITIONS = 4
+
+
+# The identity pool.
+
+
+class Worker:
+    """One worker process, whose driver commits every transaction and may report that."""
+
+    def __init__(self, memory: MemoryCluster) -> None:
+        self.cluster = memory
+        self.pool = IdentityPool(memory, PREFIX, QUERY, RUN, "w")
+
+    def run_tasks(self, micro_batch: int, count: int) -> list[str]:
+        """Take and prepare; gives what was asked of the cluster, but for a fresh id's InitProducerId."""
+        self.taken = []
+        before = len(self.cluster.calls)
+        for _ in range(count):
+            taken = self.pool.take(60_000, micro_batch)
+            assert self.cluster.ids[taken.transactional_id].identity == taken.identity
+            self.cluster.prepare(taken.transactional_id)
+            self.taken.append(taken)
+        return self.cluster.calls[before:]
+
+    def commit(self, micro_batch: int, *, is_reported: bool, lost: int = 0) -> None:
+        """Commit all but the first `lost` ones, which are aborted."""
+        version = self.cluster.version
+        for number, (name, identity, _) in enumerate(self.taken):
+            self.cluster.end_transactions([Ending(name, identity, number >= lost, version)])
+        if is_reported:
+            numbers = sum(1 << int(name.rpartition(".")[2]) for name, *_ in self.taken[lost:])
+            others = WorkerIds(micro_batch, 1 << 70)
+            self.pool.note_committed(CommitReport(RUN, {"w": WorkerIds(micro_batch, numbers), "another": others}))
+
+
+@pytest.mark.parametrize("count", [2, 200])
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("is_reported", [False, True])
+def test_a_worker_asks_at_most_once_in_a_micro_batch_and_its_ids_stay_as_many_as_its_tasks(
+    count: int, version: int, is_reported: bool
+) -> None:
+    worker = Worker(MemoryCluster(version=version))
+    for micro_batch in range(4):
+        calls = worker.run_tasks(micro_batch, count)
+        asked = [call for call in calls if call.startswith("describe")]
+        assert asked == ([] if is_reported or not micro_batch else [f"describe {count}"])
+        initialised = [call for call in calls if call.startswith("init")]
+        assert len(initialised) == (count if version == 1 or not micro_batch else 0)
+        worker.commit(micro_batch, is_reported=is_reported)
+    assert len(worker.pool) == count
+
+
+def test_only_what_the_report_names_is_taken_for_committed() -> None:
+    worker = Worker(MemoryCluster())
+    worker.run_tasks(0, 3)
+    worker.commit(0, is_reported=True, lost=1)
+    assert worker.run_tasks(1, 3) == ["describe 1", "init p.q.run1.w.0"]
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        CommitReport("run0", {"w": WorkerIds(0, 3)}),
+        CommitReport(RUN, {"v": WorkerIds(0, 3)}),
+        CommitReport(RUN, {"w": WorkerIds(1, 3)}),
+        CommitReport(RUN, {}),
+    ],
+    ids=["of another run", "of another worker", "of another micro-batch", "of none"],
+)
+def test_a_report_of_something_else_says_nothing(report: CommitReport) -> None:
+    worker = Worker(MemoryCluster())
+    worker.run_tasks(0, 2)
+    worker.pool.note_committed(report)
+    worker.commit(0, is_reported=False)
+    assert worker.run_tasks(1, 2) == ["describe 2"]
+
+
+def test_a_late_report_says_nothing_of_ids_that_have_been_used_since() -> None:
+    worker = Worker(MemoryCluster())
+    worker.run_tasks(0, 2)
+    worker.commit(0, is_reported=False)
+    worker.run_tasks(1, 1)
+    worker.pool.note_committed(CommitReport(RUN, {"w": WorkerIds(0, 3)}))
+    [open_id] = [name for name, each in worker.cluster.ids.items() if each.state is S.ONGOING]
+    assert worker.run_tasks(2, 2) == ["describe 1", f"init {PREFIX}.{QUERY}.{RUN}.w.2"]
+    assert worker.cluster.ids[open_id].state is S.ONGOING
+
+
+def test_what_is_open_after_its_micro_batch_is_left_alone_and_asked_about_once_in_the_next() -> None:
+    """A foreachBatch function may go on after a commit that failed behind its decision."""
+    worker = Worker(MemoryCluster())
+    worker.run_tasks(0, 2)
+    assert worker.run_tasks(1, 2) == ["describe 2", "init p.q.run1.w.2", "init p.q.run1.w.3"]
+    assert {each.state for each in worker.cluster.ids.values()} == {S.ONGOING}
+
+
+def test_an_id_that_was_not_used_for_minutes_is_asked_about() -> None:
+    """A coordinator forgets ids, and would refuse the epoch that follows the last one."""
+    worker = Worker(MemoryCluster())
+    worker.run_tasks(0, 2)
+    worker.commit(0, is_reported=True)
+    assert worker.run_tasks(1, 1) == []
+    worker.commit(1, is_reported=True)
+    worker.cluster.pass_time(3_600_000)
+    worker.cluster.forgotten.add(worker.taken[0].transactional_id)
+    assert worker.run_tasks(2, 1) == ["describe 2"]
+
+
+def test_a_task_of_an_older_micro_batch_takes_no_id_of_the_present_one() -> None:
+    worker = Worker(MemoryCluster())
+    worker.run_tasks(1, 1)
+    worker.commit(1, is_reported=True)
+    assert worker.run_tasks(0, 1) == ["init p.q.run1.w.1"]
+
+
+def test_no_id_goes_on_with_its_next_epoch_after_an_abort() -> None:
+    """What is described of a decided transaction could else be the abort of the one before it."""
+    worker = Worker(MemoryCluster())
+    worker.run_tasks(0, 1)
+    worker.commit(0, is_reported=False, lost=1)
+    before = worker.cluster.ids["p.q.run1.w.0"].identity
+    worker.run_tasks(1, 1)
+    assert worker.taken[0].identity == ProducerIdentity(before.producer_id, before.producer_epoch + 1)
+
+
+# What the driver reports.
+
+
+@pytest.fixture
+def local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path},/elsewhere")
+    return tmp_path
+
+
+def commit(made: Committer, messages: list[TaskMessage], micro_batch: int) -> None:
+    _commit(made, messages, micro_batch, "/checkpoint")
+
+
+def test_the_driver_reports_what_it_has_committed(cluster: MemoryCluster, local_folder: Path) -> None:
+    made = committer_of(cluster)
+    assert last_report("/checkpoint") is None
+    commit(made, prepare(cluster, 0), 0)
+    assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
+    commit(made, [Empty("q", "run1", 1, 0)], 1)
+    assert last_report("/checkpoint") == CommitReport("run1", {"w0": WorkerIds(0, 1), "w1": WorkerIds(0, 1)})
+    assert last_report("/other") is None and last_report(None) is None
+    [file] = local_folder.iterdir()
+    file.write_text("[1")
+    assert last_report("/checkpoint") is None
+
+
+def test_a_worker_that_had_no_task_for_some_micro_batches_is_still_reported(local_folder: Path) -> None:
+    memory, report, workers = MemoryCluster(), None, []
+    for micro_batch in range(30):
+        names = [f"p.q.{RUN}.{worker}.0" for worker in ("busy", "rare")[: 1 if micro_batch % 25 else 2]]
+        report = report_of(RUN, micro_batch, [memory.prepare(name) for name in names], report)
+        workers.append(sorted((worker, each.micro_batch) for worker, each in report.workers.items()))
+    assert workers[19] == [("busy", 19), ("rare", 0)] and workers[20] == [("busy", 20)]
+    assert workers[29] == [("busy", 29), ("rare", 25)]
+    assert report_of("run2", 30, [], report).workers == {}
+
+
+def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster, local_folder: Path) -> None:
+    messages = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(messages, 0), dead.take_over())
+    # Tasks that did not see the decision have written once more.
+    commit(committer_of(cluster), prepare(cluster, 0), 0)
+    assert last_report("/checkpoint") is None
+
+
+def test_the_driver_reports_no_part_that_was_committed_before(cluster: MemoryCluster, local_folder: Path) -> None:
+    """The tasks that did not see the decision have written all of it; what they repeat is dropped."""
+    first = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(first, 0), dead.take_over())
+    kept_one, lost = [message.transaction for message in first if isinstance(message, Prepared)]
+    identity = cluster.ids[kept_one.transactional_id].identity
+    cluster.end_transactions([Ending(kept_one.transactional_id, identity, True, cluster.version)])
+    cluster.time_out(lost.transactional_id)
+    made, again = committer_of(cluster, policy=OnLostTransaction.REWRITE), prepare(cluster, 0)
+    commit(made, again, 0)
+    dropped, written = [message.transaction for message in again if isinstance(message, Prepared)]
+    assert made.committed == (written,)
+    assert cluster.ids[dropped.transactional_id].state is S.COMPLETE_ABORT
+    assert last_report("/checkpoint") == CommitReport("run1", {"w1": WorkerIds(0, 1)})
+
+
+def test_the_driver_reports_nothing_when_its_commit_fails(
+    cluster: MemoryCluster, local_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = prepare(cluster, 0)
+    monkeypatch.setattr(cluster, "end_transactions", lambda endings: {})
+    with pytest.raises((EosKafkaError, KeyError)):
+        commit(committer_of(cluster), messages, 0)
+    assert last_report("/checkpoint") is None
+
+
+def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
+    memory = MemoryCluster()
+    report = report_of(RUN, 0, [memory.prepare(f"p.q.{RUN}.w{task % 10}.{task // 10}") for task in range(5_000)])
+    leave_report("/checkpoint", report)
+    assert last_report("/checkpoint") == report
+    [file] = local_folder.iterdir()
+    assert file.stat().st_size < 3_000
+
+
+# What a process keeps.
+
+
+def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number() -> None:
+    clock, dropped = StandingClock(), list[str]()
+    values: ProcessCache[int, str] = ProcessCache(clock, 60, dropped.append)
+    for _ in range(2):
+        for key in range(500):
+            assert values.get(key, lambda key=key: f"made {key} at {clock.seconds:.0f}") == f"made {key} at 0"
+        clock.sleep(30)
+    values.get(7, str)
+    clock.sleep(30)
+    assert values.get(7, str) == "made 7 at 0"
+    assert len(dropped) == 499 and len(values) == 1
+
+
+@pytest.fixture
+def kafka() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(topics={"t": PARTITIONS, "decisions": 2}, requests_kept=100_000) as broker:
+        yield broker
+
+
+@pytest.fixture
+def process() -> ProcessState:
+    return ProcessState(REAL)
+
+
+def options_of(kafka: EmbeddedBroker, **more: str) -> SinkOptions:
+    return sink_options(
+        {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "topic": "t",
+            "transactionalIdPrefix": PREFIX,
+            "decisionTopic": "decisions",
+            "transactionTimeout": "60s",
+            **more,
+        }
+    )
+
+
+def run_task(
+    process: ProcessState, options: SinkOptions, place: Place, committed: CommitReport | None = None
+) -> TaskMessage:
+    rows = pa.record_batch(
+        {"value": pa.array([f"row {place.split}"]), "partition": pa.array([place.split % PARTITIONS], pa.int32())}
+    )
+    return task_writer(process, options, place, may_be_decided=True, committed=committed).write(iter([rows]))
+
+
+def run_micro_batch(
+    process: ProcessState, kafka: EmbeddedBroker, options: SinkOptions, query: str, micro_batch: int, count: int
+) -> Counter[str]:
+    """Run a micro-batch in one worker and commit it as Spark's writers do; gives the requests of its tasks."""
+    before = len(kafka.requests())
+    report = last_report(query)
+    messages = [run_task(process, options, Place(query, RUN, micro_batch, split), report) for split in range(count)]
+    asked = Counter(each.api for each in kafka.requests()[before:])
+    _commit(committer(process, options, query, RUN, may_be_decided=True), messages, micro_batch, query)
+    return asked
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_a_task_of_a_steady_micro_batch_asks_nothing_about_its_ids(
+    process: ProcessState, kafka: EmbeddedBroker, local_folder: Path, count: int
+) -> None:
+    options, query = options_of(kafka), unique("query")
+    run_micro_batch(process, kafka, options, query, 0, count)
+    asked = run_micro_batch(process, kafka, options, query, 1, count)
+    # What goes by time is asked now and then, whatever the number of tasks.
+    asked = Counter({api: number for api, number in asked.items() if api not in ("Metadata", "ApiVersions")})
+    assert asked == {api: number * count for api, number in table("A task", count).items()}
+    # The report is lost: all is asked at once, of the one broker.
+    for file in local_folder.iterdir():
+        file.unlink()
+    asked = run_micro_batch(process, kafka, options, query, 2, count)
+    assert (asked["DescribeTransactions"], asked["InitProducerId"]) == (1, 0)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
+    """Collect the clients that are made; none may be closed."""
+    found: list[KafkaClient] = []
+
+    class Counted(KafkaClient):
+        def __init__(self, options: ClientOptions, runtime: Runtime) -> None:
+            super().__init__(options, runtime)
+            found.append(self)
+
+        def close(self) -> None:
+            raise AssertionError("a client is closed")
+
+    monkeypatch.setattr(process_cache, "KafkaClient", Counted)
+    yield found
+    for each in found:
+        KafkaClient.close(each)
+
+
+def test_ids_groups_and_clients_stay_as_many_over_micro_batches_whose_options_change(
+    process: ProcessState, kafka: EmbeddedBroker, local_folder: Path, opened: list[KafkaClient]
+) -> None:
+    """As in a foreachBatch function: its writer is another one for each micro-batch, its query and run are not."""
+    query = unique("query")
+    for micro_batch in range(12):
+        options = options_of(kafka, **{"batch.size": str(100_000 + micro_batch)})
+        run_micro_batch(process, kafka, options, query, micro_batch, 2)
+    assert len(opened) == 1
+    assert len(kafka.requests(api="InitProducerId")) == 3, "two tasks and the driver"
+    assert len(kafka.requests(api="FindCoordinator")) <= 4, "and the group"
+
+
+def test_hundreds_of_queries_in_one_process_keep_their_ids_and_one_client(
+    process: ProcessState, kafka: EmbeddedBroker, opened: list[KafkaClient]
+) -> None:
+    """Each round over more than 64 of them made all ids, clients and decision logs again."""
+    writers, committers = [], []
+    for _ in range(2):
+        for number in range(500):
+            options, place = options_of(kafka, topic=f"topic{number}"), Place(f"query{number}", RUN, 0, 0)
+            writers.append(task_writer(process, options, place, may_be_decided=True))
+            committers.append(committer(process, options, place.query, RUN, may_be_decided=True))
+    for first, second in zip(writers[:500], writers[500:], strict=True):
+        assert first.cluster is second.cluster and first.log is second.log and first.pool is second.pool
+    for earlier, later in zip(committers[:500], committers[500:], strict=True):
+        assert earlier.cluster is later.cluster and earlier.log is later.log and earlier.state is later.state
+    assert len(opened) == 1

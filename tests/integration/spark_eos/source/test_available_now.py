@@ -1,0 +1,90 @@
+"""Check that Trigger.AvailableNow reads what was there at its start, or says why it cannot."""
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.types import TopicPartition
+from spark_eos.errors import EosKafkaError
+from spark_eos.source.available_now import check_micro_batch
+from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_topic, send_plain
+from tests.support.spark_eos.source_query import running
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+ENDS = {T0: 5, T1: 3}
+EARLIEST = {"startingOffsets": "earliest"}
+
+
+@pytest.mark.parametrize(("end", "latest", "words"), [
+    ({T0: 5}, ENDS, r"^\[MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED\].*: t-1"),
+    ({**ENDS, TopicPartition("u", 0): 1}, ENDS, r"MISMATCHED_TOPIC_PARTITIONS.*: u-0"),
+    ({T0: 6, T1: 3}, {T0: 9, T1: 9}, r"^\[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED\].*: t-0"),
+    (ENDS, {T0: 5}, r"^\[LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW\].*: t-1"),
+    (ENDS, {T0: 5, T1: 2}, r"^\[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW"
+                           r"\].*: t-1.*wanted 3, there 2"),
+])  # fmt: skip
+def test_the_four_ways_to_be_wrong(
+    end: dict[TopicPartition, int], latest: dict[TopicPartition, int], words: str
+) -> None:
+    with pytest.raises(EosKafkaError, match=words):
+        check_micro_batch(end, ENDS, latest)
+
+
+@pytest.mark.parametrize("end", [ENDS, {T0: 0, T1: 3}])
+def test_an_end_within_both_is_right(end: dict[TopicPartition, int]) -> None:
+    check_micro_batch(end, ENDS, {T0: 5, T1: 30, TopicPartition("t", 2): 1})
+
+
+def test_what_comes_after_the_start_is_for_the_next_run(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "abcde")
+    with running(kafka_address, subscribe=topic, maxOffsetsPerTrigger="2", **EARLIEST) as query:
+        query.reader.prepareForTriggerAvailableNow()
+        assert query.texts() == ["a", "b"]
+        send_plain(kafka_address, topic, "f")
+        add_partitions(kafka_address, topic, 2)
+        send_plain(kafka_address, topic, "g", partition=1)
+        assert [query.texts(), query.texts(), query.texts()] == [["c", "d"], ["e"], []]
+        query = query.restarted()
+        query.reader.prepareForTriggerAvailableNow()
+        assert query.texts() == ["f", "g"]
+        query.reader.stop()
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_topic_that_is_deleted_under_the_query_ends_it(kafka_address: str, fail_on_data_loss: str) -> None:
+    topics = [create_topic(kafka_address) for _ in range(2)]
+    for topic in topics:
+        send_plain(kafka_address, topic, "abcd")
+    options = {"subscribe": ",".join(topics), "maxOffsetsPerTrigger": "4", "failOnDataLoss": fail_on_data_loss}
+    with running(kafka_address, **options, **EARLIEST) as query:
+        query.reader.prepareForTriggerAvailableNow()
+        assert len(query.trigger()) == 4
+        delete_topic(kafka_address, topics[0])
+        with pytest.raises(EosKafkaError, match=f"LOST_TOPIC_PARTITIONS.*{topics[0]}-0"):
+            query.trigger()
+
+
+def test_a_log_that_becomes_shorter_than_at_the_start_ends_the_query() -> None:
+    with EmbeddedBroker(topics={"t": 1}) as broker:
+        for value in "abcde":
+            send_plain(broker.bootstrap_servers, "t", value)
+        with running(broker.bootstrap_servers, subscribe="t", maxOffsetsPerTrigger="2", **EARLIEST) as query:
+            query.reader.prepareForTriggerAvailableNow()
+            assert query.texts() == ["a", "b"]
+            broker._call(lambda cluster: cluster.logs.get(T0, cluster.now_ms).truncate_to(3, cluster.now_ms))
+            with pytest.raises(EosKafkaError, match="THAN_LATEST_WITH_TRIGGER_AVAILABLENOW.*wanted 4, there 3"):
+                query.trigger()
+
+
+def test_a_micro_batch_from_the_checkpoint_is_not_held_against_the_new_ends(kafka_address: str) -> None:
+    """It was planned before partitions were added; Spark runs it again before it asks for any other end."""
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "ab")
+    with running(kafka_address, subscribe=topic, **EARLIEST) as query:
+        planned = query.end()
+    add_partitions(kafka_address, topic, 2)
+    send_plain(kafka_address, topic, "c", partition=1)
+    with running(kafka_address, subscribe=topic, **EARLIEST) as query:
+        query.reader.prepareForTriggerAvailableNow()
+        assert [row[3] for row in query.run_to(planned)] == ["a", "b"]
+        assert query.texts() == ["c"]

@@ -1,0 +1,66 @@
+"""Check that the transaction in a reader's way is named, with a way to end it."""
+
+from typing import Any
+
+import pytest
+
+from broker_core.types import TopicPartition
+from spark_eos.client.active_producers import open_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.options.source import batch_options
+from spark_eos.source import lso_blocker
+from spark_eos.source.lso_blocker import name_lso_blocker
+from tests.support.spark_eos.source_data import commit, create_topic, send, transactional_producer
+from tests.support.waiting import wait_until
+
+
+def test_the_oldest_open_transaction_is_named(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    commit(transactional_producer(kafka_address), topic, ["a", "b"])
+    first = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-first"})
+    second = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-second"})
+    for producer in (first, second):
+        producer.begin_transaction()
+        send(producer, topic, ["open"])
+    options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
+    with KafkaClient(options.client) as client:
+        told = name_lso_blocker(client, TopicPartition(topic, 0))
+        assert f"It is the transaction of '{topic}-first'" in told
+        assert "Ongoing for" in told
+        assert f"--bootstrap-server {kafka_address} force-terminate --transactional-id={topic}-first`" in told
+        # An abort is answered before its markers are written.
+        first.abort_transaction(30)
+        wait_until(
+            lambda: f"'{topic}-second'" in name_lso_blocker(client, TopicPartition(topic, 0)), "the first has ended"
+        )
+        second.abort_transaction(30)
+        wait_until(lambda: name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile.", "none is open")
+
+
+def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
+    kafka_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = create_topic(kafka_address)
+    producer = transactional_producer(kafka_address)
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    asked = lso_blocker.list_by_broker
+
+    def end_first(client: KafkaClient, **options: Any) -> Any:
+        producer.commit_transaction(30)
+        place = OffsetLookup(client).places([topic])[TopicPartition(topic, 0)]
+        wait_until(lambda: not open_transactions(client, TopicPartition(topic, 0), place.leader_id), "the marker")
+        return asked(client, **options)
+
+    monkeypatch.setattr(lso_blocker, "list_by_broker", end_first)
+    options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
+    with KafkaClient(options.client) as client:
+        assert name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile."
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1"])
+def test_no_answer_is_no_failure(address: str) -> None:
+    options = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
+    with KafkaClient(batch_options(options).client) as client:
+        assert "could not be named" in name_lso_blocker(client, TopicPartition("t", 0))

@@ -1,0 +1,256 @@
+"""Check the bounded fetch and the task's reader against a real broker, without Spark."""
+
+import random
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.errors import DataLossError, TopicError, UnansweredError, UnreachableError
+from spark_eos.options.positions import EARLIEST, LATEST
+from spark_eos.options.source import SourceOptions, batch_options
+from spark_eos.source.planner import Planner
+from spark_eos.source.range_reader import read_range
+from spark_eos.source.schema import arrow_schema
+from spark_eos.source.splits import OffsetRange
+from tests.support.spark_eos.source_data import (
+    abort,
+    commit,
+    create_topic,
+    delete_records,
+    delete_topic,
+    read_committed,
+    send,
+    send_plain,
+    transactional_producer,
+)
+
+
+def options_for(address: str, topic: str, **options: str) -> SourceOptions:
+    return batch_options({"kafka.bootstrap.servers": address, "subscribe": topic} | options)
+
+
+def rows(piece: OffsetRange, options: SourceOptions) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
+    for columns in read_range(piece, options):
+        assert columns.schema == arrow_schema(options.include_headers)
+        found += zip(columns.column("offset").to_pylist(), columns.column("value").to_pylist(), strict=True)
+    return found
+
+
+def plan(address: str, topic: str, **options: str) -> list[OffsetRange]:
+    chosen = options_for(address, topic, **options)
+    with KafkaClient(chosen.client) as client:
+        planner = Planner(OffsetLookup(client), chosen)
+        return planner.plan(planner.starting_offsets(), planner.ending_offsets())
+
+
+@pytest.fixture
+def client(kafka_address: str) -> Iterator[KafkaClient]:
+    with KafkaClient(options_for(kafka_address, "any").client) as opened:
+        yield opened
+
+
+def test_marks_at_both_levels(kafka_address: str, client: KafkaClient) -> None:
+    topic = create_topic(kafka_address, partitions=2)
+    producer = transactional_producer(kafka_address)
+    commit(producer, topic, ["a", "b"])
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    t0, t1 = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    lookup = OffsetLookup(client)
+    assert lookup.offsets({t0: LATEST, t1: LATEST}, IsolationLevel.READ_COMMITTED) == {t0: 3, t1: 0}
+    assert lookup.offsets({t0: LATEST}, IsolationLevel.READ_UNCOMMITTED) == {t0: 4}
+    assert lookup.offsets({t0: EARLIEST}, IsolationLevel.READ_COMMITTED) == {t0: 0}
+    assert lookup.offsets({t1: 5}, IsolationLevel.READ_COMMITTED) == {t1: None}
+    producer.abort_transaction(30)
+
+
+def test_what_is_missing_is_left_out(kafka_address: str, client: KafkaClient) -> None:
+    topic = create_topic(kafka_address)
+    lookup = OffsetLookup(client)
+    assert lookup.places([topic, "not-there"]).keys() == {TopicPartition(topic, 0)}
+    gone = TopicPartition("not-there", 0)
+    assert lookup.offsets({gone: LATEST, TopicPartition(topic, 0): LATEST}, IsolationLevel.READ_COMMITTED) == {
+        TopicPartition(topic, 0): 0
+    }
+    names = {tp.topic for tp in lookup.places_matching(lambda _: True)}
+    assert topic in names
+    assert "__transaction_state" not in names
+    with pytest.raises(TopicError, match="INVALID_TOPIC"):
+        lookup.places(["not a topic"])
+
+
+def test_an_open_transaction_holds_the_plan_back(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    producer = transactional_producer(kafka_address)
+    commit(producer, topic, ["a", "b"])
+    producer.begin_transaction()
+    send(producer, topic, ["later"])
+    send_plain(kafka_address, topic, ["behind"])
+    (piece,) = plan(kafka_address, topic)
+    assert (piece.start, piece.end) == (0, 3)
+    assert rows(piece, options_for(kafka_address, topic)) == [(0, b"a"), (1, b"b")]
+    producer.commit_transaction(30)
+    (piece,) = plan(kafka_address, topic)
+    assert (piece.start, piece.end) == (0, 6)
+    found = rows(piece, options_for(kafka_address, topic))
+    assert found == [(0, b"a"), (1, b"b"), (3, b"later"), (4, b"behind")]
+
+
+def test_small_answers_any_range_same_rows_as_the_judge(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    chance = random.Random(5)
+    producers = [transactional_producer(kafka_address) for _ in range(3)]
+    opened: set[int] = set()
+    for number in range(120):
+        who = chance.randrange(3)
+        if who not in opened:
+            producers[who].begin_transaction()
+            opened.add(who)
+        send(producers[who], topic, [f"{number}-{'x' * chance.randrange(200)}"])
+        if chance.random() < 0.3:
+            finish = producers[who].commit_transaction if chance.random() < 0.5 else producers[who].abort_transaction
+            finish(30)
+            opened.remove(who)
+    for who in opened:
+        producers[who].abort_transaction(30)
+    (piece,) = plan(kafka_address, topic)
+    small = {"kafka.max.partition.fetch.bytes": "700"}
+    for start, end in [(0, piece.end), (1, piece.end - 1), (piece.end // 3, 2 * piece.end // 3), (7, 8)]:
+        part = OffsetRange(topic, 0, start, end, piece.topic_id, piece.leader_id)
+        expected = read_committed(kafka_address, topic, 0, start, end)
+        assert rows(part, options_for(kafka_address, topic)) == expected
+        assert rows(part, options_for(kafka_address, topic, **small)) == expected
+
+
+def test_uncommitted_sees_all_records_and_no_marker(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    producer = transactional_producer(kafka_address)
+    commit(producer, topic, ["a"])
+    abort(producer, topic, ["b"])
+    choice = {"kafka.isolation.level": "read_uncommitted"}
+    (piece,) = plan(kafka_address, topic, **choice)
+    assert rows(piece, options_for(kafka_address, topic, **choice)) == [(0, b"a"), (2, b"b")]
+    assert rows(piece, options_for(kafka_address, topic)) == [(0, b"a")]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_codecs(kafka_address: str, codec: str) -> None:
+    topic = create_topic(kafka_address)
+    values = [f"value {number} " * 10 for number in range(500)]
+    send_plain(kafka_address, topic, values, settings={"compression.type": codec, "linger.ms": 20})
+    (piece,) = plan(kafka_address, topic)
+    assert rows(piece, options_for(kafka_address, topic)) == [
+        (offset, value.encode()) for offset, value in enumerate(values)
+    ]
+    middle = OffsetRange(topic, 0, 123, 321)
+    assert [offset for offset, _ in rows(middle, options_for(kafka_address, topic))] == list(range(123, 321))
+
+
+def test_names_do_where_topic_ids_are_unknown_and_leaders_are_found(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, ["a"])
+    for hint in (-1, 77):
+        piece = OffsetRange(topic, 0, 0, 1, topic_id=None, leader_id=hint)
+        assert rows(piece, options_for(kafka_address, topic)) == [(0, b"a")]
+
+
+def test_a_record_larger_than_the_limit_is_read(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, [b"x" * 500_000, b"y"])
+    piece = OffsetRange(topic, 0, 0, 2)
+    found = rows(piece, options_for(kafka_address, topic, **{"kafka.max.partition.fetch.bytes": "1000"}))
+    assert [len(value or b"") for _, value in found] == [500_000, 1]
+
+
+def test_records_below_the_log_start_are_lost(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, range(10))
+    (piece,) = plan(kafka_address, topic)
+    delete_records(kafka_address, topic, 6)
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*log starts later.*\[6, 10\)"):
+        rows(piece, options_for(kafka_address, topic))
+    lenient = options_for(kafka_address, topic, failOnDataLoss="false")
+    assert [offset for offset, _ in rows(piece, lenient)] == [6, 7, 8, 9]
+    assert rows(OffsetRange(topic, 0, 0, 5), lenient) == []
+
+
+def test_offsets_above_the_log_end_are_lost(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, range(3))
+    beyond = OffsetRange(topic, 0, 8, 12)
+    with pytest.raises(DataLossError, match="the log ends earlier"):
+        rows(beyond, options_for(kafka_address, topic))
+    assert rows(beyond, options_for(kafka_address, topic, failOnDataLoss="false")) == []
+
+
+@pytest.mark.parametrize(("again", "reason"), [(True, "deleted and created again"), (False, "does not exist any more")])
+def test_a_topic_that_is_not_the_planned_one(kafka_address: str, again: bool, reason: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, range(3))
+    (piece,) = plan(kafka_address, topic)
+    delete_topic(kafka_address, topic)
+    if again:
+        create_topic(kafka_address, name=topic)
+        send_plain(kafka_address, topic, range(3))
+    with pytest.raises(DataLossError, match=reason):
+        rows(piece, options_for(kafka_address, topic))
+    assert rows(piece, options_for(kafka_address, topic, failOnDataLoss="false")) == []
+
+
+def test_a_range_that_cannot_be_read_up_to_its_end_gives_up_in_time(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, range(3))
+    options = options_for(kafka_address, topic, **{"kafkaConsumer.pollTimeoutMs": "1500"})
+    with pytest.raises(UnansweredError, match=r"no progress at offset 3 \(planned end 5\).*up to 3 only"):
+        rows(OffsetRange(topic, 0, 0, 5), options)
+
+
+def test_done_is_a_position(kafka_address: str, client: KafkaClient) -> None:
+    topic = create_topic(kafka_address)
+    abort(transactional_producer(kafka_address), topic, range(5))
+    limits = options_for(kafka_address, topic).fetch
+    tp = TopicPartition(topic, 0)
+    fetch = RangeFetch(client, tp, PartitionPlace(), IsolationLevel.READ_COMMITTED, limits)
+    last = list(fetch.chunks(0, 6))[-1]
+    assert last.next_position == 6
+    with pytest.raises(OffsetsGoneError) as caught:
+        list(fetch.chunks(9, 10))
+    assert (caught.value.reason, caught.value.log_start_offset) == (Gone.ABOVE_LOG_END, 0)
+
+
+def test_columns(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    producer = Producer({"bootstrap.servers": kafka_address})
+    headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
+    producer.produce(topic, b"v", b"k", timestamp=1_234_567_890_123, headers=headers)
+    producer.produce(topic, None, None, timestamp=5)
+    assert producer.flush(30) == 0
+    options = options_for(kafka_address, topic, includeHeaders="true")
+    table = pa.Table.from_batches(read_range(OffsetRange(topic, 0, 0, 2), options))
+    assert table.drop_columns(["timestamp"]).to_pylist() == [
+        {"key": b"k", "value": b"v", "topic": topic, "partition": 0, "offset": 0, "timestampType": 0,
+         "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]},
+        {"key": None, "value": None, "topic": topic, "partition": 0, "offset": 1, "timestampType": 0, "headers": None},
+    ]  # fmt: skip
+    assert table.column("timestamp").cast(pa.int64()).to_pylist() == [1_234_567_890_123_000, 5_000]
+
+
+def test_time_of_the_broker(kafka_address: str) -> None:
+    topic = create_topic(kafka_address, config={"message.timestamp.type": "LogAppendTime"})
+    send_plain(kafka_address, topic, ["v"], timestamp=5)
+    table = pa.Table.from_batches(read_range(OffsetRange(topic, 0, 0, 1), options_for(kafka_address, topic)))
+    assert table.column("timestampType").to_pylist() == [1]
+    assert table.column("timestamp").cast(pa.int64()).to_pylist()[0] > 1_600_000_000_000_000
+
+
+def test_nobody_answers_within_the_timeout() -> None:
+    options = options_for("127.0.0.1:1", "t", **{"kafka.default.api.timeout.ms": "1500"})
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"), KafkaClient(options.client) as client:
+        Planner(OffsetLookup(client), options).starting_offsets()

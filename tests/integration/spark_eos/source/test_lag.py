@@ -1,0 +1,124 @@
+"""Check that a last stable offset that stands still becomes visible."""
+
+import logging
+
+import pytest
+
+from broker_core.types import TopicPartition
+from spark_eos.source.lag import LagWatch, logger, show_lag
+from spark_eos.source.lso_stalls import LsoStall
+from tests.support.spark_eos.source_data import create_topic, send, send_plain, transactional_producer
+from tests.support.spark_eos.source_query import running
+from tests.support.waiting import wait_until
+
+T0 = TopicPartition("t", 0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_both_lags_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="spark_eos.source.lag"):
+        LagWatch(1_000, str, Clock()).observe({T0: 5}, {T0: 5}, {T0: 25})
+    assert "t-0: read up to 5, lag 0 to the last stable offset, 20 to the high watermark" in caplog.text
+
+
+def test_a_standing_end_is_handed_over_until_it_moves() -> None:
+    clock = Clock()
+    handed: list[LsoStall] = []
+    watch = LagWatch(60_000, handed.extend, clock)
+
+    def after(seconds: float, stable: int, high_watermark: int) -> list[LsoStall]:
+        clock.now += seconds
+        handed.clear()
+        watch.observe({T0: stable}, {T0: stable}, {T0: high_watermark})
+        return list(handed)
+
+    assert after(0, 5, 25) == []
+    assert after(59, 5, 26) == []
+    assert after(1, 5, 27) == [LsoStall(T0, 5, 60, 22)]
+    assert after(100, 5, 27) == [LsoStall(T0, 5, 160, 22)]
+    assert after(1, 9, 27) == []
+    assert after(60, 9, 27) == [LsoStall(T0, 9, 60, 18)]
+
+
+def test_an_idle_topic_is_no_standing_end() -> None:
+    clock = Clock()
+    handed: list[LsoStall] = []
+    watch = LagWatch(60_000, handed.extend, clock)
+    for _ in range(3):
+        watch.observe({T0: 5}, {T0: 5}, {T0: 5})
+        clock.now += 100
+    watch.observe({T0: 5}, {T0: 5}, {T0: 6})
+    assert handed == []
+
+
+def test_looking_is_due_now_and_then() -> None:
+    clock = Clock()
+    watch = LagWatch(60_000, str, clock)
+    assert watch.is_due()
+    assert not watch.is_due()
+    clock.now += 10
+    assert watch.is_due()
+
+
+def test_every_micro_batch_tells_the_lag_of_every_partition(
+    kafka_address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka_address, 2)
+    producer = transactional_producer(kafka_address)
+    send_plain(kafka_address, topic, "abcd")
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    told = f"{topic}-0: read up to %d, lag %d to the last stable offset, %d to the high watermark"
+    with running(kafka_address, **options) as query, caplog.at_level(logging.INFO, logger="spark_eos.source.lag"):
+        for behind in (4, 2):
+            caplog.clear()
+            assert len(query.trigger()) == 2
+            assert told % (4 - behind, behind, behind + 1) in caplog.messages
+            assert told.replace("-0:", "-1:") % (0, 0, 0) in caplog.messages
+        caplog.clear()
+        assert query.trigger() == [] == caplog.messages, "an idle query is asked many times a second"
+    producer.abort_transaction(30)
+
+
+def test_the_warning_names_the_transaction_and_the_way_out(
+    kafka_address: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = create_topic(kafka_address)
+    producer = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-stuck"})
+    producer.begin_transaction()
+    send(producer, topic, ["open"])
+    with running(kafka_address, subscribe=topic, startingOffsets="earliest", lagWarningAfter="1ms") as query:
+        query.trigger()
+        wait_until(lambda: query.trigger() or "an open transaction" in caplog.text, "the warning")
+    (warning,) = [each for each in caplog.messages if "an open transaction" in each]
+    for part in (f"{topic}-0: an open transaction holds the last stable offset at 0", "1 offsets wait behind",
+                 f"the transaction of '{topic}-stuck' (producer id ", "Ongoing for ", "timeout ",
+                 f" force-terminate --transactional-id={topic}-stuck` ends it"):  # fmt: skip
+        assert part in warning
+    producer.abort_transaction(30)
+
+
+def test_where_nobody_has_set_up_logging_lag_is_shown_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(logger, "handlers", [])
+    before = logger.level
+    try:
+        LagWatch(1_000, str, Clock()).observe({T0: 5}, {T0: 5}, {T0: 25})
+        show_lag()
+        show_lag()
+        LagWatch(1_000, str, Clock()).observe({T0: 5}, {T0: 6}, {T0: 25})
+    finally:
+        logger.setLevel(before)
+    shown = capsys.readouterr().err
+    assert shown.count("t-0: read up to 5, lag 1 to the last stable offset, 20 to the high watermark") == 1
+    assert "lag 0" not in shown

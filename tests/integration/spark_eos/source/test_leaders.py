@@ -1,0 +1,404 @@
+"""Change leaders under a reader, with logs that agree and logs that were cut (KIP-320)."""
+
+import logging
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.leader_epoch_check import LogPoint
+from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.errors import BrokerError, DataLossError, UnansweredError
+from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
+from spark_eos.runtime import REAL
+from spark_eos.source.data_loss import DataLossPolicy
+from spark_eos.source.planner import Planner
+from spark_eos.source.range_reader import read_range
+from spark_eos.source.rewritten_logs import RewrittenLogs
+from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import StreamReader
+from spark_eos.source.splits import OffsetRange
+from tests.support.spark_eos.source_data import add_partitions, create_topic, delete_topic, send_plain
+
+TP = TopicPartition("t", 0)
+LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
+
+
+# Scripted leaders.
+
+
+def batch(first: int, count: int = 1, epoch: int = 4) -> bytes:
+    return build_batch([NewRecord(None, b"v", (), 0)] * count, base_offset=first, partition_leader_epoch=epoch)
+
+
+def answer(data: bytes = b"", error: ErrorCode = ErrorCode.NONE) -> Any:
+    partition = SimpleNamespace(
+        records=data, error_code=error, high_watermark=20, last_stable_offset=20, aborted_transactions=[]
+    )
+    return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[partition])])
+
+
+FENCED, UNKNOWN = (answer(error=ErrorCode(code)) for code in (74, 75))
+
+
+class ScriptedCluster:
+    """Answer fetches, questions about epochs and metadata from scripts; the last metadata stays."""
+
+    def __init__(self, *fetches: Any, metadata: list[tuple[int, int]], ends: list[Any] | None = None) -> None:
+        self.fetches, self.leaders, self.ends = list(fetches), list(metadata), list(ends or [])
+        self.fetched: list[tuple[int, int, int]] = []
+        self.asked: list[tuple[int, int, int]] = []
+        self.tries_left = 6
+        self.runtime = REAL
+        self.transport = SimpleNamespace(
+            wait=lambda pending, deadline: None,
+            poll=lambda timeout_ms: None,
+            cluster=SimpleNamespace(update_metadata=lambda _: None),
+        )
+
+    def start(self, node_id: int, request: Any, _deadline: float, **_: Any) -> Any:
+        partition = request.topics[0].partitions[0]
+        self.fetched.append((node_id, partition.current_leader_epoch, partition.fetch_offset))
+        return self.fetches.pop(0) if self.fetches else answer()
+
+    def outcome(self, pending: Any, _request: Any, _node_id: int) -> Any:
+        return pending
+
+    def send(self, node_id: int, request: Any, **_: Any) -> Any:
+        partition = request.topics[0].partitions[0]
+        self.asked.append((node_id, partition.current_leader_epoch, partition.leader_epoch))
+        end = self.ends.pop(0)
+        if end is None:
+            raise UnansweredError("the connection was lost")
+        code, offset = end if isinstance(end, tuple) else (0, end)
+        partition = SimpleNamespace(error_code=code, leader_epoch=-1 if offset < 0 else 4, end_offset=offset)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
+
+    def send_all(self, requests: Any, **_: Any) -> list[Any]:
+        """Answer ListOffsets: the log is [0, 20)."""
+        partition = requests[0][1].topics[0].partitions[0]
+        found = SimpleNamespace(
+            partition_index=0, error_code=0, offset=0 if partition.timestamp == -2 else 20, leader_epoch=5
+        )
+        return [SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[found])])]
+
+    def deadline(self, timeout_ms: float | None = None) -> float:
+        return timeout_ms or 0.0
+
+    def ask_any_broker(self, make: Callable[[], Any], **_: Any) -> FilteredMetadata:
+        assert isinstance(make(), FilteredMetadataRequest)
+        leader, epoch = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
+        return FilteredMetadata(None, [TopicLeaders("t", None, False, 0, [PartitionLeader(0, leader, epoch)])])
+
+    def back_off(self, _attempt: int, _deadline: float) -> bool:
+        self.tries_left -= 1
+        return self.tries_left >= 0
+
+
+def read(cluster: Any, planned: LogPoint, place: PartitionPlace | None = None) -> list[FetchedChunk]:
+    place = place or PartitionPlace(None, 1, 4)
+    return list(RangeFetch(cluster, TP, place, IsolationLevel.READ_COMMITTED, LIMITS, planned).chunks(0, 4))
+
+
+PLANNED, UNPLANNED = LogPoint(4, 4), LogPoint()
+
+
+@pytest.mark.parametrize("refusal", [FENCED, UNKNOWN, answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+def test_a_fetch_names_the_leader_epoch_and_a_refusal_finds_the_leader_of_now(refusal: Any) -> None:
+    cluster = ScriptedCluster(refusal, answer(batch(0, 4)), metadata=[(2, 5)], ends=[4])
+    assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [4]
+    assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
+    assert cluster.asked == [(2, 5, 4)], "where, in the log of the leader of epoch 5, did epoch 4 end"
+
+
+def test_nothing_is_asked_while_the_planned_leader_leads() -> None:
+    cluster = ScriptedCluster(answer(batch(0, 2)), answer(batch(2, 2)), metadata=[(1, 4)])
+    assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [2, 4]
+    assert cluster.asked == []
+
+
+def test_a_leader_newer_than_the_planned_end_is_asked_before_it_is_read_from() -> None:
+    cluster = ScriptedCluster(answer(batch(0, 4)), metadata=[(2, 6)], ends=[5])
+    read(cluster, PLANNED, PartitionPlace(None, 2, 6))
+    assert (cluster.asked, cluster.fetched) == ([(2, 6, 4)], [(2, 6, 0)])
+
+
+@pytest.mark.parametrize("end", [3, 0, -1])
+def test_a_log_that_was_cut_below_the_planned_end_is_told(end: int) -> None:
+    cluster = ScriptedCluster(FENCED, metadata=[(2, 5)], ends=[end])
+    with pytest.raises(OffsetsGoneError) as caught:
+        read(cluster, PLANNED)
+    assert caught.value.reason is Gone.LOG_TRUNCATED
+    assert (caught.value.cut_at, caught.value.log_start_offset, caught.value.end_offset) == (max(end, 0), 0, 20)
+    assert cluster.fetched == [(1, 4, 0)], "nothing is read from the new log"
+
+
+@pytest.mark.parametrize(("end", "is_cut"), [(2, False), (1, True)])
+def test_without_an_epoch_in_the_plan_the_last_batch_says_what_is_known(end: int, is_cut: bool) -> None:
+    cluster = ScriptedCluster(
+        answer(batch(0, 2, epoch=3)), FENCED, answer(batch(2, 2, epoch=5)), metadata=[(2, 5)], ends=[end]
+    )
+    if is_cut:
+        with pytest.raises(OffsetsGoneError, match="LOG_TRUNCATED"):
+            read(cluster, UNPLANNED)
+    else:
+        assert [chunk.next_position for chunk in read(cluster, UNPLANNED)] == [2, 4]
+    assert cluster.asked == [(2, 5, 3)]
+
+
+def test_a_batch_older_than_the_leader_that_gave_it_is_no_doubt() -> None:
+    cluster = ScriptedCluster(answer(batch(0, 2, epoch=0)), answer(batch(2, 2, epoch=1)), metadata=[(1, 4)])
+    assert len(read(cluster, UNPLANNED)) == 2
+    assert cluster.asked == []
+
+
+def test_metadata_from_before_the_known_leader_is_waited_out() -> None:
+    cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(1, 3), (1, 3), (2, 5)], ends=[4])
+    read(cluster, PLANNED)
+    assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
+
+
+@pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), None])
+def test_a_question_that_is_not_answered_is_asked_again_of_the_leader_of_now(trouble: Any) -> None:
+    cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(2, 5), (3, 6)], ends=[trouble, 4])
+    read(cluster, PLANNED)
+    assert cluster.asked == [(2, 5, 4), (3, 6, 4)]
+    assert cluster.fetched == [(1, 4, 0), (3, 6, 0)]
+
+
+def test_a_question_that_is_refused_for_good_is_told() -> None:
+    with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION when asking where leader epoch 4 ended"):
+        read(ScriptedCluster(FENCED, metadata=[(2, 5)], ends=[(35, -1)]), PLANNED)
+
+
+# The driver, between micro-batches.
+
+
+class EpochTable:
+    def __init__(self, ends: dict[TopicPartition, int | None]) -> None:
+        self.ends = ends
+        self.asked: dict[TopicPartition, int] = {}
+
+    def epoch_ends(self, leader_epochs: Any) -> dict[TopicPartition, int | None]:
+        self.asked |= leader_epochs
+        return {tp: self.ends[tp] for tp in leader_epochs if tp in self.ends}
+
+
+def watch(table: EpochTable, *looks: tuple[int, int, int, int]) -> None:
+    """Look at partition TP several times: read up to, topic id, leader epoch, end."""
+    rewritten = RewrittenLogs(table, DataLossPolicy(fail=True))
+    for read_up_to, topic_id, epoch, end in looks:
+        place = PartitionPlace(UUID(int=topic_id), 1, epoch)
+        rewritten.check({TP: read_up_to}, {TP: place}, {TP: LogPoint(epoch, end)})
+
+
+@pytest.mark.parametrize("end", [9, 10, 30])
+def test_between_micro_batches_a_new_leader_is_asked_about_the_old_one(end: int) -> None:
+    table = EpochTable({TP: end})
+    looks = [(0, 1, 4, 10), (10, 1, 5, 30)]
+    if end < 10:
+        with pytest.raises(DataLossError, match=r"LOG_TRUNCATED.*t-0 was read up to 10, but leader epoch 4 ends at 9"):
+            watch(table, *looks)
+    else:
+        watch(table, *looks)
+    assert table.asked == {TP: 4}
+
+
+def test_a_leader_that_knows_nothing_of_the_old_one_has_lost_its_records() -> None:
+    with pytest.raises(DataLossError, match="epoch 4 has left no trace"):
+        watch(EpochTable({TP: None}), (0, 1, 4, 10), (10, 1, 5, 30))
+
+
+@pytest.mark.parametrize("looks", [
+    [(10, 1, 5, 30)],  # as after a restart: a checkpoint holds no epochs
+    [(0, 1, 5, 10), (10, 1, 5, 30)],
+    [(0, 1, -1, 10), (10, 1, 5, 30)],
+    [(0, 1, 5, 10), (10, 1, 4, 10)],
+    [(0, 1, 5, 0), (0, 2, 7, 30)],  # a new topic, of which nothing was read
+    [(0, 1, 5, 10), (10, 2, 7, 3)],  # shorter than what was read: the plan tells
+], ids=str)  # fmt: skip
+def test_nothing_is_asked_where_nothing_is_known_or_nothing_has_changed(looks: Any) -> None:
+    table = EpochTable({})
+    watch(table, *looks)
+    assert table.asked == {}
+
+
+def test_a_topic_created_anew_that_has_grown_past_what_was_read_is_told() -> None:
+    with pytest.raises(DataLossError, match=r"TOPIC_RECREATED.*offsets 0 to 9 of t-0 now hold records that are not"):
+        watch(EpochTable({}), (0, 1, 4, 10), (10, 2, 0, 10))
+
+
+# A cluster whose leaders move.
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(brokers=3) as broker:
+        yield broker
+
+
+def options_for(broker: EmbeddedBroker, topic: str, **options: str) -> SourceOptions:
+    small = {"kafka.max.partition.fetch.bytes": "200", "kafka.fetch.max.wait.ms": "20"}
+    base = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
+    return batch_options(base | small | options)
+
+
+def fill(broker: EmbeddedBroker, topic: str, values: range) -> None:
+    """Write each value in a batch of its own, so that small fetches bring a few at a time."""
+    for value in values:
+        send_plain(broker.bootstrap_servers, topic, [value])
+
+
+def plan(options: SourceOptions) -> OffsetRange:
+    with KafkaClient(options.client) as client:
+        planner = Planner(OffsetLookup(client), options)
+        [piece] = planner.plan(planner.starting_offsets(), planner.ending_offsets())
+        return piece
+
+
+def move(broker: EmbeddedBroker, topic: str) -> None:
+    broker.move_leader((topic, 0), broker.leader((topic, 0)) % 3 + 1)
+
+
+def cut(broker: EmbeddedBroker, topic: str, offset: int) -> None:
+    """Elect a leader that has the log up to `offset` only."""
+    tp = TopicPartition(topic, 0)
+    broker._call(lambda cluster: cluster.logs.get(tp, cluster.now_ms).truncate_to(offset, cluster.now_ms))
+    move(broker, topic)
+
+
+def values(batches: Any) -> list[int]:
+    return [int(value) for columns in batches for value in columns.column("value").to_pylist()]
+
+
+def test_a_leader_that_moves_inside_a_read_loses_and_repeats_nothing(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(12))
+    options = options_for(cluster, topic)
+    piece = plan(options)
+    assert (piece.leader_epoch, piece.end_epoch) == (0, 0)
+    found: list[int] = []
+    for columns in read_range(piece, options):
+        found += values([columns])
+        move(cluster, topic)
+    assert found == list(range(12))
+    assert plan(options).end_epoch > 2
+
+
+def test_the_end_of_an_epoch_that_wrote_nothing_is_known(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(2))
+    move(cluster, topic)
+    piece = plan(options := options_for(cluster, topic))
+    assert piece.end_epoch == 1
+    move(cluster, topic)
+    move(cluster, topic)
+    assert values(read_range(piece, options)) == [0, 1]
+
+
+@pytest.mark.parametrize("regrown", [0, 4, 20])
+@pytest.mark.parametrize("when", ["before", "inside"])
+def test_a_log_cut_below_the_planned_end_is_no_other_log_to_the_reader(
+    cluster: EmbeddedBroker, caplog: pytest.LogCaptureFixture, when: str, regrown: int
+) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(12))
+    options = options_for(cluster, topic)
+    lenient = options_for(cluster, topic, failOnDataLoss="false")
+    piece = plan(options)
+
+    def cut_and_grow() -> None:
+        cut(cluster, topic, 8)
+        fill(cluster, topic, range(100, 100 + regrown))
+
+    if when == "before":
+        cut_and_grow()
+        readings = [read_range(piece, options), read_range(piece, lenient)]
+        first: list[list[int]] = [[], []]
+    else:
+        readings = [read_range(piece, options), read_range(piece, lenient)]
+        first = [values([next(reading)]) for reading in readings]
+        cut_and_grow()
+    with pytest.raises(DataLossError, match=r"COULD_NOT_READ_OFFSET_RANGE.*planned from offset 8 on is gone.*cut the"):
+        values(readings[0])
+    with caplog.at_level(logging.WARNING):
+        found = first[1] + values(readings[1])
+    assert "planned from offset 8 on is gone" in caplog.text
+    assert found == list(range(8)) + list(range(100, 100 + min(regrown, 4)))
+
+
+def test_a_running_query_notices_a_log_that_was_cut_below_what_it_read(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(6))
+    reader = StreamReader(
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
+    limit = reader.getDefaultReadLimit()
+    position = reader.initialOffset()
+    assert position == {topic: {"0": 6}}
+    assert reader.latestOffset(position, limit) == position
+    move(cluster, topic)
+    assert reader.latestOffset(position, limit) == position, "a move alone is no loss"
+    cut(cluster, topic, 4)
+    fill(cluster, topic, range(100, 110))
+    words = rf"LOG_TRUNCATED.*{topic}-0 was read up to 6, but .* ends at 4 .* from there to offset 5 is not read"
+    with pytest.raises(DataLossError, match=words) as caught:
+        reader.latestOffset(position, limit)
+    reader.stop()
+    assert_restart_goes_on(cluster, topic, position, {topic: {"0": 14}}, str(caught.value))
+
+
+def assert_restart_goes_on(
+    broker: EmbeddedBroker, topic: str, position: dict[str, Any], end: dict[str, Any], said: str
+) -> None:
+    """Start the query again and see that it does what the error has said: a checkpoint holds offsets only."""
+    assert "goes on at the offsets of its checkpoint in the log as it is now" in said
+    assert "the records named above are never read" in said
+    assert "new checkpoint and startingOffsets" in said
+    again = StreamReader(
+        {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
+    assert again.latestOffset(position, again.getDefaultReadLimit()) == end
+    [piece] = [each.piece for each in again.partitions(position, end) if each.piece.start < each.piece.end]
+    assert (piece.start, piece.end) == (position[topic]["0"], end[topic]["0"])
+    again.stop()
+
+
+def test_a_running_query_notices_a_topic_that_was_created_anew(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    add_partitions(cluster.bootstrap_servers, topic, 2)
+    fill(cluster, topic, range(3))
+    reader = StreamReader(
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
+    limit, position = reader.getDefaultReadLimit(), {topic: {"0": 3, "1": 0}}
+    assert reader.latestOffset(position, limit) == position
+    delete_topic(cluster.bootstrap_servers, topic)
+    create_topic(cluster.bootstrap_servers, 2, name=topic)
+    fill(cluster, topic, range(5))
+    with pytest.raises(DataLossError, match=rf"TOPIC_RECREATED.*offsets 0 to 2 of {topic}-0 now hold") as caught:
+        reader.latestOffset(position, limit)
+    reader.stop()
+    assert_restart_goes_on(cluster, topic, position, {topic: {"0": 5, "1": 0}}, str(caught.value))
+
+
+def test_a_restart_on_a_topic_that_was_created_anew_and_is_shorter_stops(cluster: EmbeddedBroker) -> None:
+    topic = create_topic(cluster.bootstrap_servers)
+    fill(cluster, topic, range(2))
+    again = StreamReader(
+        {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": topic}, source_schema(False)
+    )
+    position = {topic: {"0": 3}}
+    end = again.latestOffset(position, again.getDefaultReadLimit())
+    with pytest.raises(DataLossError, match=rf"PARTITION_OFFSET_CHANGED.*{topic}-0's offset was changed from 3 to 2"):
+        again.partitions(position, end)
+    again.stop()

@@ -1,0 +1,149 @@
+"""Check that what holds many partitions is named once, at a cost that does not grow with them, beside the planning."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+
+from broker_core import EmbeddedBroker, Hold
+from broker_core.types import TopicPartition
+from spark_eos.options.client import ClientOptions
+from spark_eos.source.lso_stalls import LsoStall, LsoStallWarnings
+from tests.support.spark_eos.source_data import DEADLINE_SECONDS, transactional_producer
+from tests.support.spark_eos.source_query import running
+from tests.support.waiting import wait_until
+
+BROKERS, PARTITIONS, PINNED = 3, 300, 250
+OURS = "lag-of-ours"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+def stands(*partitions: int, seconds: float = 60) -> list[LsoStall]:
+    return [LsoStall(TopicPartition("t", each), 0, seconds, 1 + each) for each in partitions]
+
+
+def requests(kafka: EmbeddedBroker) -> Counter[str]:
+    return Counter(each.api for each in kafka.requests(client_id=OURS) if each.api != "ApiVersions")
+
+
+def pin(producer: Producer, *partitions: int) -> None:
+    producer.begin_transaction()
+    for partition in partitions:
+        producer.produce("t", b"open", partition=partition)
+    assert producer.flush(DEADLINE_SECONDS) == 0
+
+
+@contextmanager
+def pinned_cluster() -> Iterator[tuple[EmbeddedBroker, ClientOptions]]:
+    with EmbeddedBroker(brokers=BROKERS, topics={"t": PARTITIONS}, requests_kept=20_000) as kafka:
+        yield kafka, ClientOptions(tuple(kafka.bootstrap_servers.split(",")), client_id=OURS)
+
+
+def named(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each for each in caplog.messages if "holds the last stable offset at" in each]
+
+
+def test_one_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pinned_cluster() as (kafka, options):
+        producer = transactional_producer(kafka.bootstrap_servers, **{"transactional.id": "wide"})
+        pin(producer, *range(PINNED))
+        warnings = LsoStallWarnings(options, at_once, Clock())
+        warnings.report(stands(*range(PINNED)))
+        assert requests(kafka) == {
+            # Two of no topic, for the brokers: to connect, and to ask all of them.
+            "Metadata": 3, "DescribeProducers": 1, "ListTransactions": BROKERS, "FindCoordinator": 1,
+            "DescribeTransactions": 1,
+        }  # fmt: skip
+        producer.abort_transaction(DEADLINE_SECONDS)
+    (warning,) = named(caplog)
+    assert warning.startswith(f"t-{PINNED - 1}: an open transaction holds the last stable offset at 0 for 60 s now; ")
+    assert "the transaction of 'wide' (producer id " in warning
+    assert f"It is also open in {PINNED - 1} more that stand still, t-{PINNED - 2}, t-{PINNED - 3}" in warning
+
+
+def test_what_was_named_is_not_looked_up_again_for_minutes(caplog: pytest.LogCaptureFixture) -> None:
+    with pinned_cluster() as (kafka, options):
+        producer = transactional_producer(kafka.bootstrap_servers)
+        pin(producer, 0, 1, 2)
+        clock = Clock()
+        warnings = LsoStallWarnings(options, at_once, clock)
+        warnings.report(stands(0, 1, 2))
+        asked = requests(kafka)
+        for _ in range(50):
+            clock.now += 10
+            warnings.report(stands(0, 1, 2))
+        assert requests(kafka) == asked
+        clock.now += 100
+        warnings.report(stands(0, 1, 2))
+        assert requests(kafka)["ListTransactions"] == 2 * BROKERS
+        moved = [each._replace(last_stable_offset=7) for each in stands(0)]
+        clock.now += 60
+        warnings.report(moved)
+        assert len(named(caplog)) == 3, "one that stands at another place is another standstill"
+        producer.abort_transaction(DEADLINE_SECONDS)
+
+
+def test_one_search_names_a_few_transactions_and_the_next_one_others(caplog: pytest.LogCaptureFixture) -> None:
+    with pinned_cluster() as (kafka, options):
+        producers = [
+            transactional_producer(kafka.bootstrap_servers, **{"transactional.id": f"p{each}"}) for each in range(7)
+        ]
+        for partition, producer in enumerate(producers):
+            pin(producer, partition)
+        clock = Clock()
+        warnings = LsoStallWarnings(options, at_once, clock)
+        warnings.report(stands(*range(7)))
+        assert requests(kafka)["ListTransactions"] == 5 * BROKERS
+        assert [f"'p{each}'" in "".join(named(caplog)) for each in range(7)] == [False] * 2 + [True] * 5
+        assert "of 2 more partitions, t-1, t-0; they are named in a while" in caplog.text
+        clock.now += 59
+        warnings.report(stands(*range(7)))
+        assert requests(kafka)["ListTransactions"] == 5 * BROKERS
+        clock.now += 1
+        warnings.report(stands(*range(7)))
+        assert requests(kafka)["ListTransactions"] == 7 * BROKERS
+        assert all(f"'p{each}'" in "".join(named(caplog)) for each in range(7))
+        for producer in producers:
+            producer.abort_transaction(DEADLINE_SECONDS)
+
+
+def test_one_search_runs_at_a_time() -> None:
+    begun: list[Callable[[], None]] = []
+    warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), begun.append, Clock())
+    warnings.report(stands(0))
+    warnings.report(stands(0, 1))
+    assert len(begun) == 1
+
+
+def test_no_answer_is_no_failure_and_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), at_once, clock)
+    warnings.report(stands(0))
+    assert "t-0: an open transaction holds" in caplog.text
+    assert "It could not be named: " in caplog.text
+
+
+def test_planning_asks_nobody_who_holds_the_partitions(caplog: pytest.LogCaptureFixture) -> None:
+    with pinned_cluster() as (kafka, _):
+        producer = transactional_producer(kafka.bootstrap_servers)
+        pin(producer, *range(PINNED))
+        options = {"subscribe": "t", "startingOffsets": "earliest", "lagWarningAfter": "1ms", "kafka.client.id": OURS}
+        with kafka.fault(api="ListTransactions", action=Hold(threading.Event())) as held:
+            with running(kafka.bootstrap_servers, **options) as query:
+                wait_until(lambda: query.trigger() or held.hits, "a search")
+                assert query.trigger() == [], "an answer that does not come keeps nothing from being planned"
+        producer.abort_transaction(DEADLINE_SECONDS)

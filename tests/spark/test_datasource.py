@@ -1,0 +1,74 @@
+"""Check that Spark finds `eos-kafka` by itself, wherever the packages are, and what the wiring promises."""
+
+import doctest
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+
+import pyspark_eos_kafka
+import spark_eos.datasource
+from spark_eos import EosKafkaDataSource
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+
+__all__ = ["failpoints_file", "spark"]
+
+REPOSITORY = Path(__file__).parents[2]
+
+_ASK_FOR_SCHEMAS = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+for reader in (spark.read, spark.readStream):
+    frame = reader.format("eos-kafka").option("subscribe", "t").option("kafka.bootstrap.servers", "h:1").load()
+    print("found", frame.columns)
+"""
+
+
+def test_the_module_spark_looks_for() -> None:
+    assert pyspark_eos_kafka.DefaultSource is EosKafkaDataSource
+    assert issubclass(EosKafkaDataSource, DataSource)
+    assert EosKafkaDataSource.name() == "eos-kafka"
+
+
+def test_discovery_imports_nothing_heavy() -> None:
+    """Every Spark session runs the module, whether it reads Kafka or not."""
+    code = "import sys, pyspark_eos_kafka; print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"
+    plain = subprocess.run(
+        [sys.executable, "-c", f"import sys, pyspark.sql.datasource; before = set(sys.modules); {code}"],
+        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    baseline = subprocess.run(
+        [sys.executable, "-c", "import sys, pyspark.sql.datasource; "
+         "print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert plain.stdout == baseline.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("where", ["in the working directory", "on the python path"])
+def test_spark_finds_the_format_without_registration(where: str, tmp_path: Path) -> None:
+    """On the path is what `pip install .` leads to; in the working directory is how the examples run."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    folder = REPOSITORY
+    if where == "on the python path":
+        environment["PYTHONPATH"] = str(REPOSITORY)
+        folder = tmp_path
+    answer = subprocess.run(
+        [sys.executable, "-c", _ASK_FOR_SCHEMAS],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr[-3000:]
+    columns = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    assert answer.stdout.splitlines() == [f"found {columns}"] * 2
+
+
+@pytest.mark.spark
+def test_the_examples_of_the_manual_run(spark: SparkSession) -> None:
+    result = doctest.testmod(spark_eos.datasource, extraglobs={"spark": spark})
+    assert result.failed == 0 and result.attempted > 10

@@ -1,0 +1,66 @@
+"""Every example runs and ends with its proof; those with Spark share one Spark."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.spark_eos.spark_session import worker_environment
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py")) if path.stem != "__init__"}
+WITH_SPARK = [name for name, path in EXAMPLES.items() if "pyspark" in path.read_text()]
+MOST_LINES = 75
+DEADLINE_S = 250
+
+
+def run(*arguments, environment=None):
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, **(environment or {})},
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    return done.stdout.splitlines()
+
+
+def test_there_is_an_example_for_each_thing_promised():
+    assert set(EXAMPLES) == {
+        "exactly_once_stream",
+        "idempotent_batch",
+        "foreach_batch",
+        "isolation_levels",
+        "hanging_transaction",
+        "fault_injection",
+        "virtual_time",
+    }
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short_and_says_how_it_is_run(name):
+    text = EXAMPLES[name].read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    assert f"python -m examples.{name}`" in text
+
+
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in WITH_SPARK])
+def test_an_example_ends_with_its_proof(name):
+    assert run("-m", f"examples.{name}")[-1].startswith("PROVEN: ")
+
+
+@pytest.mark.spark
+def test_the_examples_with_spark_end_with_their_proofs(tmp_path):
+    code = "".join(f"import examples.{name} as each; each.main(); print('done: {name}')\n" for name in WITH_SPARK)
+    lines = run(
+        "-c",
+        code,
+        environment=worker_environment()
+        | {"SPARK_CONF_DIR": str(ROOT / "conf"), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path)},
+    )
+    for name in WITH_SPARK:
+        assert lines[lines.index(f"done: {name}") - 1].startswith("PROVEN: ")

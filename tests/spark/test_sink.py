@@ -1,0 +1,261 @@
+"""Run Spark against a broker, break it at every step, and count what an independent reader sees."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import SparkSession
+
+from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+from tests.support.waiting import wait_until
+
+__all__ = ["failpoints_file", "spark"]
+pytestmark = pytest.mark.spark
+FILES = 3
+LINES = 50
+PROCESS_DEADLINE_S = 240
+
+
+@pytest.fixture
+def topic(kafka_address: str) -> Topic:
+    return make_topic(kafka_address)
+
+
+@pytest.fixture
+def prefix() -> str:
+    return f"test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def arm(failpoints_file: Path, tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Arm one rule that acts once among all processes of the session."""
+
+    def arm_once(rule: str) -> None:
+        point, action = rule.split("=", 1)
+        failpoints_file.write_text(f"{point}=once:{tmp_path / uuid.uuid4().hex}|{action}")
+
+    yield arm_once
+    failpoints_file.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def input_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "input"
+    folder.mkdir()
+    for number in range(FILES):
+        lines = "".join(f"file{number}-line{line}\n" for line in range(LINES))
+        (folder / f"{number}.txt").write_text(lines)
+        os.utime(folder / f"{number}.txt", (number, number))
+    return folder
+
+
+EXPECTED = sorted(f"file{number}-line{line}" for number in range(FILES) for line in range(LINES))
+
+
+def _run(spark: SparkSession, folder: Path, checkpoint: Path, options: Mapping[str, str]) -> None:
+    query = start(lines_of(spark, str(folder)), str(checkpoint), options)
+    assert query.awaitTermination(PROCESS_DEADLINE_S), "the query did not end"
+
+
+def test_batch_writes_keep_every_column_and_nulls(spark: SparkSession, topic: Topic) -> None:
+    frame = spark.sql("""
+        SELECT 'k' AS key, CAST(NULL AS string) AS value, 2 AS partition, 'ignored' AS other,
+               array(named_struct('key', 'h', 'value', X'00FF'),
+                     named_struct('key', 'h', 'value', CAST(NULL AS binary))) AS headers,
+               timestamp_millis(1234567890123) AS timestamp
+        UNION ALL SELECT NULL, 'v', 1, 'x', NULL, timestamp_millis(5)""")
+    frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
+    found = {(m.partition(), m.key(), m.value(), m.timestamp()[1], str(m.headers())) for m in topic.messages()}
+    assert found == {
+        (2, b"k", None, 1234567890123, str([("h", b"\x00\xff"), ("h", None)])),
+        (1, None, b"v", 5, "None"),
+    }
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_batch_writes_in_every_codec(spark: SparkSession, topic: Topic, codec: str) -> None:
+    frame = spark.range(500).selectExpr("CAST(id AS string) AS value")
+    options = topic.options(**{"kafka.compression.type": codec, "batch.size": "2000"})
+    frame.write.format("eos-kafka").mode("append").options(**options).save()
+    assert topic.values() == sorted(str(number) for number in range(500))
+
+
+def test_rows_go_where_librdkafka_puts_them(spark: SparkSession, topic: Topic) -> None:
+    from confluent_kafka import Producer
+
+    keys = [f"key-{number}" for number in range(200)]
+    producer = Producer({"bootstrap.servers": topic.address, "partitioner": "murmur2_random"})
+    for key in keys:
+        producer.produce(topic.name, b"theirs", key=key)
+    producer.flush(60)
+    frame = spark.createDataFrame([(key, "ours") for key in keys], "key string, value string")
+    frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
+    places: dict[bytes | None, set[int | None]] = {}
+    for message in topic.messages():
+        places.setdefault(message.key(), set()).add(message.partition())
+    assert len(places) == 200 and all(len(found) == 1 for found in places.values())
+
+
+def test_the_topic_column_spreads_rows_over_topics(spark: SparkSession, kafka_address: str) -> None:
+    one, two = make_topic(kafka_address, 1), make_topic(kafka_address, 2)
+    frame = spark.createDataFrame([(one.name, "1"), (two.name, "2"), (one.name, "3")], "topic string, value string")
+    frame.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", kafka_address).save()
+    assert (one.values(), two.values()) == (["1", "3"], ["2"])
+
+
+def test_a_null_topic_fails_the_job_and_nothing_is_seen(spark: SparkSession, topic: Topic) -> None:
+    frame = spark.createDataFrame([(topic.name, "1"), (None, "2")], "topic string, value string")
+    with pytest.raises(Exception, match="null topic present in the data"):
+        frame.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", topic.address).save()
+    assert topic.values() == []
+    assert topic.is_stable()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"topik": "x"}, "Did you mean 'topic'"),
+        ({"kafka.transactional.id": "x"}, "transactionalIdPrefix"),
+        ({"kafka.value.serializer": "x"}, "not supported"),
+        ({"transactionTimeout": "99h"}, "the brokers allow"),
+        ({"topic": "no-such-topic-anywhere"}, "does not exist"),
+        ({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1500"}, "127.0.0.1:1"),
+    ],
+)
+def test_wrong_options_are_refused_before_any_data_is_sent(
+    spark: SparkSession, topic: Topic, options: dict[str, str], text: str
+) -> None:
+    frame = spark.createDataFrame([("v",)], "value string")
+    with pytest.raises(Exception, match=text):
+        frame.write.format("eos-kafka").mode("append").options(**(topic.options() | options)).save()
+    assert topic.values() == []
+
+
+def test_overwrite_is_refused_in_sparks_words(spark: SparkSession, topic: Topic) -> None:
+    frame = spark.createDataFrame([("v",)], "value string")
+    with pytest.raises(Exception, match="Save mode Overwrite not allowed for Kafka"):
+        frame.write.format("eos-kafka").mode("overwrite").options(**topic.options()).save()
+
+
+def test_update_mode_is_refused_by_spark_for_every_sink_in_python(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    """Spark's JVM asks a class of its own; when this fails, what the README says of output modes is out of date."""
+    writer = lines_of(spark, str(input_folder)).writeStream.format("eos-kafka").outputMode("update")
+    query = writer.options(**topic.options(), checkpointLocation=str(tmp_path / "c")).trigger(availableNow=True).start()
+    with pytest.raises(StreamingQueryException, match="eos-kafka does not support Update mode"):
+        query.awaitTermination(PROCESS_DEADLINE_S)
+    assert topic.values() == []
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ntz", "bigint"])
+def test_a_timestamp_that_is_none_is_refused_before_the_job_starts(
+    spark: SparkSession, topic: Topic, kind: str
+) -> None:
+    value = {"timestamp_ntz": "timestamp_ntz'2024-01-01 00:00:00'", "bigint": "1234567890123L"}[kind]
+    frame = spark.range(1).selectExpr("'v' AS value", f"{value} AS timestamp", "raise_error('a task ran') AS other")
+    with pytest.raises(Exception, match=f"timestamp attribute unsupported type {kind}"):
+        frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
+
+
+def test_a_job_that_outlasts_its_transactions_fails_before_its_work_is_done(
+    spark: SparkSession, topic: Topic, prefix: str
+) -> None:
+    slow = "reflect('java.lang.Thread', 'sleep', 1000L)"
+    frame = spark.range(0, 40, 1, 40).selectExpr(f"coalesce({slow}, CAST(id AS string)) AS value")
+    options = topic.options(transactionTimeout="2s", transactionalIdPrefix=prefix)
+    with pytest.raises(PySparkException, match=r"has taken longer than its transactions may.*is 900000 ms"):
+        frame.write.format("eos-kafka").mode("append").options(**options).save()
+    assert topic.values() == []
+
+
+def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSession, topic: Topic, prefix: str) -> None:
+    frame = spark.range(100).selectExpr("CAST(id AS string) AS value")
+    for _ in range(2):
+        options = topic.options(jobId="nightly/2024.06", transactionalIdPrefix=prefix)
+        frame.write.format("eos-kafka").mode("append").options(**options).save()
+    assert topic.values() == sorted(str(number) for number in range(100))
+    assert open_transactions(topic.address, prefix) == []
+
+
+# Every step is broken in every way in tests/crash; here it is an error, which makes Spark call `abort`.
+@pytest.mark.parametrize("point", ["driver.before_decide", "driver.after_decide"])
+def test_a_commit_that_fails_is_repaired_by_a_restart(
+    spark: SparkSession,
+    topic: Topic,
+    input_folder: Path,
+    tmp_path: Path,
+    prefix: str,
+    arm: Callable[[str], None],
+    point: str,
+) -> None:
+    options = topic.options(transactionalIdPrefix=prefix)
+    arm(f"{point}=raise@1")
+    with pytest.raises(StreamingQueryException):
+        _run(spark, input_folder, tmp_path / "checkpoint", options)
+    _run(spark, input_folder, tmp_path / "checkpoint", options)
+    assert topic.values() == EXPECTED
+    assert open_transactions(topic.address, prefix) == []
+    assert topic.is_stable()
+
+
+@pytest.mark.parametrize("point", ["driver.mid_complete", "task.prepared"])
+def test_transactions_v1_keep_the_promise_too(
+    spark: SparkSession,
+    tv1_address: str,
+    input_folder: Path,
+    tmp_path: Path,
+    prefix: str,
+    arm: Callable[[str], None],
+    point: str,
+) -> None:
+    topic = make_topic(tv1_address)
+    options = topic.options(transactionalIdPrefix=prefix)
+    arm(f"{point}=kill@1")
+    if point.startswith("driver"):
+        with pytest.raises(StreamingQueryException):
+            _run(spark, input_folder, tmp_path / "checkpoint", options)
+    _run(spark, input_folder, tmp_path / "checkpoint", options)
+    assert topic.values() == EXPECTED
+    assert open_transactions(topic.address, prefix) == []
+    assert topic.is_stable()
+
+
+@pytest.mark.parametrize("policy", ["fail", "rewrite"])
+def test_a_decided_batch_that_timed_out_as_a_whole_is_written_again(
+    spark: SparkSession,
+    topic: Topic,
+    input_folder: Path,
+    tmp_path: Path,
+    prefix: str,
+    arm: Callable[[str], None],
+    policy: str,
+) -> None:
+    options = topic.options(transactionalIdPrefix=prefix, transactionTimeout="8s", onLostTransaction=policy)
+    arm("driver.after_decide=raise@1")
+    with pytest.raises(StreamingQueryException):
+        _run(spark, input_folder, tmp_path / "checkpoint", options)
+    wait_until(lambda: not open_transactions(topic.address, prefix), "the transactions time out", deadline_s=60)
+    _run(spark, input_folder, tmp_path / "checkpoint", options)
+    assert topic.values() == EXPECTED
+
+
+def test_a_decided_batch_that_timed_out_in_part_stops_the_query_or_is_mended(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, prefix: str, arm: Callable[[str], None]
+) -> None:
+    options = topic.options(transactionalIdPrefix=prefix, transactionTimeout="8s")
+    arm("driver.mid_complete=raise@1")
+    with pytest.raises(StreamingQueryException):
+        _run(spark, input_folder, tmp_path / "checkpoint", options)
+    wait_until(lambda: not open_transactions(topic.address, prefix), "the transaction times out", deadline_s=60)
+    seen = topic.values()
+    with pytest.raises(StreamingQueryException, match=r"1 of its 2 transactions.*onLostTransaction=rewrite"):
+        _run(spark, input_folder, tmp_path / "checkpoint", options)
+    assert topic.values() == seen
+    _run(spark, input_folder, tmp_path / "checkpoint", options | {"onLostTransaction": "rewrite"})
+    assert topic.values() == EXPECTED

@@ -1,0 +1,234 @@
+"""Use names and checkpoints as people do, in Spark: each recipe of the documents, and each of their warnings."""
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_eos.client.inspection import list_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.naming import parse_task_id
+from tests.spark.test_sink import EXPECTED, arm, input_folder, prefix, topic
+from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_topic import Topic, make_topic
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+
+__all__ = ["arm", "failpoints_file", "input_folder", "prefix", "spark", "topic"]
+pytestmark = pytest.mark.spark
+DEADLINE_S = 240
+Function = Callable[[DataFrame, int], None]
+
+
+def write(frame: DataFrame, topic: Topic, **more: str) -> None:
+    frame.write.format("eos-kafka").mode("append").options(**topic.options(**more)).save()
+
+
+def run_function(spark: SparkSession, function: Function, folder: Path, checkpoint: Path) -> None:
+    query = (
+        lines_of(spark, str(folder))
+        .writeStream.foreachBatch(function)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(DEADLINE_S), "the query did not end"
+
+
+def run_stream(
+    spark: SparkSession, folder: Path, checkpoint: Path, topic: Topic, change: str = "value", **more: str
+) -> None:
+    frame = lines_of(spark, str(folder)).selectExpr("key", f"{change} AS value")
+    assert start(frame, str(checkpoint), topic.options(**more)).awaitTermination(DEADLINE_S), "the query did not end"
+
+
+# foreachBatch
+
+
+def test_foreach_batch_needs_no_name_and_writes_once_over_a_failure(
+    spark: SparkSession, topic: Topic, kafka_address: str, input_folder: Path, tmp_path: Path
+) -> None:
+    audit, fails = make_topic(kafka_address), [True]
+
+    def both(frame: DataFrame, batch_id: int) -> None:
+        write(frame, topic)
+        if batch_id == 1 and fails and fails.pop():
+            raise RuntimeError("between the two writes")
+        write(frame, audit)
+
+    with pytest.raises(StreamingQueryException, match="between the two writes"):
+        run_function(spark, both, input_folder, tmp_path / "checkpoint")
+    run_function(spark, both, input_folder, tmp_path / "checkpoint")
+    assert (topic.values(), audit.values()) == (EXPECTED, EXPECTED)
+
+
+def test_a_new_checkpoint_writes_everything_once_more(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    for checkpoint in ("first", "second"):
+        run_function(spark, lambda frame, _: write(frame, topic), input_folder, tmp_path / checkpoint)
+    assert topic.values() == sorted(EXPECTED * 2)
+
+
+def test_foreach_batch_uses_the_ids_and_the_decision_of_a_stream(
+    spark: SparkSession, topic: Topic, prefix: str, input_folder: Path, tmp_path: Path
+) -> None:
+    for number in range(3, 8):
+        (input_folder / f"{number}.txt").write_text(f"{number}\n")
+    options = {"transactionalIdPrefix": prefix}
+    run_function(spark, lambda frame, _: write(frame, topic, **options), input_folder, tmp_path / "checkpoint")
+    with KafkaClient(ClientOptions((topic.address,))) as client:
+        names = [each.transactional_id for each in list_transactions(client)]
+    drivers = [name for name in names if name.startswith(prefix) and name.endswith(".driver")]
+    tasks = [name for name in names if (task := parse_task_id(name)) is not None and task.prefix == prefix]
+    assert len(drivers) == 1
+    assert len(tasks) <= 4, f"eight micro-batches of two tasks: {tasks}"
+
+
+def test_two_writes_to_one_topic_have_names_or_are_refused(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    def twice(frame: DataFrame, _: int) -> None:
+        for _ in range(2):
+            write(frame, topic)
+
+    def named(frame: DataFrame, _: int) -> None:
+        write(frame, topic, writeName="plain")
+        write(frame.selectExpr("key", "upper(value) AS value"), topic, writeName="shouted")
+
+    with pytest.raises(StreamingQueryException, match=r"already written under the name .*writeName"):
+        run_function(spark, twice, input_folder, tmp_path / "twice")
+    one_file = topic.values()
+    assert len(one_file) == len(EXPECTED) / 3
+    run_function(spark, named, input_folder, tmp_path / "named")
+    assert topic.values() == sorted([*one_file, *EXPECTED, *(line.upper() for line in EXPECTED)])
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"jobId": "orders"}, "'jobId' is for batch jobs.*known by Spark's query id"),
+    ],
+)
+def test_a_job_id_in_foreach_batch_is_refused(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, more: dict[str, str], text: str
+) -> None:
+    with pytest.raises(StreamingQueryException, match=text):
+        run_function(spark, lambda frame, _: write(frame, topic, **more), input_folder, tmp_path / "checkpoint")
+    assert topic.values() == []
+
+
+def test_a_job_group_set_in_foreach_batch_is_refused(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    def in_group(frame: DataFrame, _: int) -> None:
+        spark.sparkContext.setJobGroup("mine", "of this function")
+        write(frame, topic)
+
+    with pytest.raises(StreamingQueryException, match="job group of this task is 'mine'"):
+        run_function(spark, in_group, input_folder, tmp_path / "checkpoint")
+    assert topic.values() == []
+
+
+def test_a_write_name_outside_of_foreach_batch_is_refused(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PySparkException, match="'writeName' is for writes in foreachBatch.*jobId"):
+        write(spark.range(1).selectExpr("'v' AS value"), topic, writeName="x")
+    with pytest.raises(PySparkException, match="'writeName' is for batch writes in foreachBatch"):
+        run_stream(spark, input_folder, tmp_path / "checkpoint", topic, writeName="x")
+    assert topic.values() == []
+
+
+# Batch jobs
+
+
+def test_a_daily_job_needs_a_job_id_for_each_day(spark: SparkSession, topic: Topic, prefix: str) -> None:
+    days = {day: spark.range(10).selectExpr(f"concat('{day}-', id) AS value") for day in ("monday", "tuesday")}
+    write(days["monday"], topic, jobId="report", transactionalIdPrefix=prefix)
+    with pytest.raises(
+        PySparkException,
+        match=r"jobId=report was written before.* 10 rows were written, now there are "
+        r"10 others.*the topic and the date in it",
+    ):
+        write(days["tuesday"], topic, jobId="report", transactionalIdPrefix=prefix)
+    assert len(topic.values()) == 10
+    for day, rows in [*days.items(), ("tuesday", days["tuesday"].repartition(3))]:
+        write(rows, topic, jobId=f"report-{day}", transactionalIdPrefix=prefix)
+    assert len(topic.values()) == 30, "the second job of a day wrote nothing, whatever its tasks"
+
+
+def test_a_job_that_depends_on_chance_may_discard_its_second_rows(
+    spark: SparkSession, topic: Topic, prefix: str
+) -> None:
+    for _ in range(2):
+        rows = spark.range(10).selectExpr("uuid() AS value")
+        write(rows, topic, jobId="draw", transactionalIdPrefix=prefix, discardDifferingRows="true")
+    assert len(topic.values()) == 10
+
+
+# Checkpoints
+
+
+@pytest.fixture
+def died(spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, arm: Callable[[str], None]) -> Path:
+    """Give the checkpoint of a query that died after its second micro-batch was decided, before Spark noted it."""
+    arm("driver.after_complete=raise@1")
+    with pytest.raises(StreamingQueryException):
+        run_stream(spark, input_folder, tmp_path / "checkpoint", topic)
+    return tmp_path / "checkpoint"
+
+
+def copy_of(checkpoint: Path) -> Path:
+    return Path(shutil.copytree(checkpoint, checkpoint.with_name("copy")))
+
+
+def test_a_copied_checkpoint_with_another_topic_is_refused_until_it_is_a_query_of_its_own(
+    spark: SparkSession, topic: Topic, kafka_address: str, input_folder: Path, died: Path
+) -> None:
+    staging, copy = make_topic(kafka_address), copy_of(died)
+    with pytest.raises(StreamingQueryException, match=rf"to topic '{topic.name}'; now .*'metadata'"):
+        run_stream(spark, input_folder, copy, staging)
+    (copy / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    (copy / ".metadata.crc").unlink(missing_ok=True)
+    run_stream(spark, input_folder, copy, staging)
+    run_stream(spark, input_folder, died, topic)
+    assert (topic.values(), len(staging.values())) == (EXPECTED, len(EXPECTED) * 2 / 3)
+
+
+def test_a_copied_checkpoint_with_other_rows_is_refused_and_does_not_stop_the_first(
+    spark: SparkSession, topic: Topic, input_folder: Path, died: Path
+) -> None:
+    copy = copy_of(died)
+    with pytest.raises(StreamingQueryException, match=r"was written before, by run .* with other rows.*'metadata'"):
+        run_stream(spark, input_folder, copy, topic, change="upper(value)")
+    run_stream(spark, input_folder, died, topic)
+    assert topic.values() == EXPECTED
+
+
+def test_a_copied_checkpoint_with_the_same_rows_goes_on_in_place_of_the_first(
+    spark: SparkSession, topic: Topic, input_folder: Path, died: Path
+) -> None:
+    run_stream(spark, input_folder, copy_of(died), topic)
+    assert topic.values() == EXPECTED
+
+
+def test_a_changed_prefix_finds_what_was_decided_under_the_old_one(
+    spark: SparkSession, topic: Topic, input_folder: Path, died: Path, prefix: str
+) -> None:
+    run_stream(spark, input_folder, died, topic, transactionalIdPrefix=prefix)
+    assert topic.values() == EXPECTED
+
+
+def test_a_changed_decision_topic_is_refused_and_nothing_is_written_twice(
+    spark: SparkSession, topic: Topic, input_folder: Path, died: Path
+) -> None:
+    with pytest.raises(StreamingQueryException, match="Set decisionTopic=eos-kafka-decisions"):
+        run_stream(spark, input_folder, died, topic, decisionTopic=f"other-{topic.name}")
+    run_stream(spark, input_folder, died, topic)
+    assert topic.values() == EXPECTED

@@ -1,0 +1,248 @@
+"""Stop queries and kill workers in the middle of a micro-batch: readers go on within seconds, and no row is lost."""
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+from tests.support.waiting import wait_until
+
+__all__ = ["failpoints_file", "spark"]
+pytestmark = pytest.mark.spark
+READERS_WAIT_S = 5
+END_S = 240
+MICRO_BATCHES = 2
+# Several times the buffer of a task, so that a task in mid-write has its transaction open.
+LINES = 2_000
+PADDING = "x" * 150
+EXPECTED = sorted(f"{number}-{line}-{PADDING}" for number in range(MICRO_BATCHES) for line in range(LINES))
+
+
+@dataclass(frozen=True)
+class Hold:
+    """One process that is held at a point."""
+
+    rule: str
+    path: Path
+
+    def wait(self) -> int:
+        """Wait until it is held, and name it."""
+        wait_until(self.path.exists, f"a process is held by {self.rule}", deadline_s=END_S)
+        return int(self.path.read_text())
+
+    def release(self) -> None:
+        """Let it go on."""
+        self.path.unlink(missing_ok=True)
+
+
+@dataclass
+class Job:
+    """A query that copies two files to a topic, one in each micro-batch, in two tasks."""
+
+    spark: SparkSession
+    topic: Topic
+    folder: Path
+    rules: Path
+    prefix: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Give the sink's options."""
+        return self.topic.options(
+            **{"transactionalIdPrefix": self.prefix, "buffer.memory": "65536", "batch.size": "2000"}
+        )
+
+    def start(self, column: str = "value") -> StreamingQuery:
+        """Start the query; `column` is what it writes as value."""
+        lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder / "input"))
+        rows = lines.repartition(2, "value").selectExpr("value AS key", f"{column} AS value")
+        writer = rows.writeStream.format("eos-kafka").options(**self.options)
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
+
+    def register_bad_row(self) -> Path:
+        """Make the function `raise_late`: it raises at a row of the first file once the path that is given exists."""
+        ready = self.folder / "ready"
+
+        @udf("string")
+        def raise_late(value: str) -> str:
+            if value.startswith("0-7-"):
+                while not ready.exists():
+                    time.sleep(0.05)
+                raise ValueError("a bad row")
+            return value
+
+        self.spark.udf.register("raise_late", raise_late)
+        return ready
+
+    def hold(self, point: str, micro_batch: int = 0) -> Hold:
+        """Make a rule that holds one process; `arm` it."""
+        path, mark = (self.folder / f"{kind}-{uuid.uuid4().hex}" for kind in ("held", "mark"))
+        return Hold(f"{point}=once:{mark}|hold:{path}@{micro_batch}", path)
+
+    def arm(self, *holds: Hold) -> None:
+        """Replace all rules of the session."""
+        self.rules.write_text(";".join(hold.rule for hold in holds))
+
+    def open(self) -> list[str]:
+        """List the open transactions of the query."""
+        return open_transactions(self.topic.address, f"{self.prefix}.")
+
+    def check_readers_go_on(self) -> None:
+        """Check that nothing holds readers back for longer than they may wait."""
+        started = time.monotonic()
+        wait_until(lambda: not self.open() and self.topic.is_stable(), "readers go on", deadline_s=READERS_WAIT_S)
+        print(f"readers waited {time.monotonic() - started:.2f} s")
+
+    def check_a_restart_writes_each_row_once(self) -> None:
+        """Run the query to its end and count what readers see."""
+        self.rules.unlink(missing_ok=True)
+        assert self.start().awaitTermination(END_S)
+        assert self.topic.values() == EXPECTED
+        assert self.open() == []
+
+
+@pytest.fixture
+def job(spark: SparkSession, kafka_address: str, failpoints_file: Path, tmp_path: Path) -> Iterator[Job]:
+    (tmp_path / "input").mkdir()
+    for number in range(MICRO_BATCHES):
+        path = tmp_path / "input" / f"{number}.txt"
+        path.write_text("".join(f"{number}-{line}-{PADDING}\n" for line in range(LINES)))
+        os.utime(path, (number, number))
+    made = Job(spark, make_topic(kafka_address), tmp_path, failpoints_file, f"test-{uuid.uuid4().hex[:8]}")
+    yield made
+    failpoints_file.unlink(missing_ok=True)
+    for held in tmp_path.glob("held-*"):
+        held.unlink()
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.mark.parametrize(("point", "micro_batch"), [("task.before_flush", 0), ("task.flushed", 1)])
+def test_stop_leaves_nothing_open(job: Job, point: str, micro_batch: int) -> None:
+    held = [job.hold(point, micro_batch), job.hold(point, micro_batch)]
+    job.arm(*held)
+    query = job.start()
+    for each in held:
+        each.wait()
+    assert len(job.open()) == 2
+    query.stop()
+    job.check_readers_go_on()
+    job.check_a_restart_writes_each_row_once()
+
+
+def test_what_tasks_write_after_the_stop_is_ended_too(job: Job) -> None:
+    """Spark kills a task's worker seconds after its order; until then the task goes on and finishes."""
+    held = [job.hold("task.before_identity"), job.hold("task.before_identity")]
+    job.arm(*held)
+    query = job.start()
+    for each in held:
+        each.wait()
+    query.stop()
+    for each in held:
+        each.release()
+    wait_until(lambda: not job.topic.is_stable() or _has_records(job.topic), "a task writes after the stop")
+    job.check_readers_go_on()
+    job.check_a_restart_writes_each_row_once()
+
+
+def _has_records(topic: Topic) -> bool:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": topic.address, "group.id": "none"})
+    try:
+        places = [TopicPartition(topic.name, number) for number in range(topic.partition_count)]
+        return any(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("other", ["prepared", "writes"])
+def test_a_udf_that_raises_leaves_nothing_open(job: Job, other: str) -> None:
+    """In the first micro-batch: one task meets a bad row, the other one has finished or is in mid-write."""
+    held = job.hold("task.before_flush")
+    if other == "writes":
+        job.arm(held)
+    ready = job.register_bad_row()
+    query = job.start("raise_late(value)")
+    if other == "writes":
+        held.wait()
+    wait_until(job.open, "a task writes")
+    ready.touch()
+    with pytest.raises(StreamingQueryException, match="a bad row"):
+        query.awaitTermination(END_S)
+    job.check_readers_go_on()
+    job.check_a_restart_writes_each_row_once()
+
+
+def test_a_failed_batch_job_leaves_nothing_open(job: Job) -> None:
+    held = job.hold("task.before_flush")
+    job.arm(held)
+    ready = job.register_bad_row()
+    lines = job.spark.read.text(str(job.folder / "input")).repartition(2, "value")
+    rows = lines.selectExpr("raise_late(value) AS value")
+
+    def save() -> None:
+        # Spark looks for Python data sources in the active session only, and a new thread has none.
+        job.spark._jvm.SparkSession.setActiveSession(job.spark._jsparkSession)  # type: ignore[union-attr]
+        rows.write.format("eos-kafka").mode("append").options(**job.options).save()
+
+    with ThreadPoolExecutor(1) as thread:
+        saved = thread.submit(save)
+        held.wait()
+        assert job.open()
+        ready.touch()
+        with pytest.raises(Exception, match="a bad row"):
+            saved.result(END_S)
+    job.check_readers_go_on()
+    assert job.topic.values() == []
+
+
+@pytest.mark.parametrize("point", ["driver.before_decide", "driver.mid_decide"])
+def test_a_commit_that_is_killed_leaves_nothing_open(job: Job, point: str) -> None:
+    held = job.hold(point)
+    job.arm(held)
+    query = job.start()
+    process_id = held.wait()
+    assert len(job.open()) >= 2
+    os.kill(process_id, signal.SIGKILL)
+    job.check_readers_go_on()
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(END_S)
+    job.check_a_restart_writes_each_row_once()
+
+
+def test_what_a_killed_worker_leaves_unprepared_is_ended_and_what_is_prepared_is_not(job: Job) -> None:
+    victim, prepared, again = job.hold("task.before_flush"), job.hold("task.prepared"), job.hold("task.before_identity")
+    job.arm(victim, prepared)
+    query = job.start()
+    victim_id, prepared_id = victim.wait(), prepared.wait()
+    before = job.open()
+    assert len(before) == 2
+    # The second attempt waits, so that no driver sweeps.
+    job.arm(again)
+    os.kill(victim_id, signal.SIGKILL)
+    victim.release()
+    started = time.monotonic()
+    wait_until(lambda: len(job.open()) == 1, "the dead worker's transaction ends", deadline_s=READERS_WAIT_S)
+    print(f"it was open for {time.monotonic() - started:.2f} s")
+    [left] = job.open()
+    # The other one's task ends well, and its worker is killed too: Spark has its message.
+    prepared.release()
+    again.wait()
+    os.kill(prepared_id, signal.SIGKILL)
+    again.release()
+    assert query.awaitTermination(END_S)
+    assert job.topic.values() == EXPECTED
+    assert left in before

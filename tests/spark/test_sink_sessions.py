@@ -1,0 +1,42 @@
+"""Run several queries in one Spark session: its Python workers serve them all in turn."""
+
+import os
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_topic import make_topic
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+
+__all__ = ["failpoints_file", "spark"]
+pytestmark = pytest.mark.spark
+QUERIES, FILES, LINES = 6, 8, 20
+DEADLINE_S = 240
+EMPTY_FILE = 3
+
+
+def expected(number: int) -> list[str]:
+    return sorted(
+        f"query{number}-file{file}-line{line}" for file in range(FILES) if file != EMPTY_FILE for line in range(LINES)
+    )
+
+
+def test_queries_that_share_a_session_do_not_stop_one_another(
+    spark: SparkSession, kafka_address: str, tmp_path: Path
+) -> None:
+    topics = [make_topic(kafka_address) for _ in range(QUERIES)]
+    running = []
+    for number, topic in enumerate(topics):
+        folder = tmp_path / f"input{number}"
+        folder.mkdir()
+        for file in range(FILES):
+            lines = [f"query{number}-file{file}-line{line}\n" for line in range(0 if file == EMPTY_FILE else LINES)]
+            (folder / f"{file}.txt").write_text("".join(lines))
+            os.utime(folder / f"{file}.txt", (file, file))
+        rows = lines_of(spark, str(folder))
+        running.append(start(rows, str(tmp_path / f"checkpoint{number}"), topic.options()))
+    for query in running:
+        assert query.awaitTermination(DEADLINE_S), "the query did not end"
+    assert [sorted(topic.values()) for topic in topics] == [expected(number) for number in range(QUERIES)]

@@ -1,0 +1,340 @@
+"""Check who ends what a task or a driver leaves open, and that nothing decided or newer is ended with it."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.client import transactions
+from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import TransactionError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions, sink_options
+from spark_eos.runtime import process_state
+from spark_eos.sink import abort_sweep
+from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
+from spark_eos.sink.factory import committer, task_writer
+from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
+from spark_eos.sink.messages import Prepared
+from spark_eos.sink.task.identity_pool import TaskIdentity
+from spark_eos.sink.task.transaction import TaskTransaction
+from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
+from spark_eos.sink.task.writer import Place
+from tests.support.clocks import AheadClock, runtime_by
+from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
+from tests.support.spark_eos.spark_session import ROOT
+from tests.support.waiting import wait_until
+
+# The call that a detached process makes in these tests, picklable by name.
+TOUCH = Path.touch
+
+
+@pytest.fixture(params=[2, 1], ids=["V2", "V1"])
+def address(request: pytest.FixtureRequest, kafka_address: str, tv1_address: str) -> str:
+    return kafka_address if request.param == 2 else tv1_address
+
+
+@pytest.fixture
+def client(address: str) -> Iterator[KafkaClient]:
+    with KafkaClient(ClientOptions((address,))) as made:
+        yield made
+
+
+def ended(detached: DetachedProcess) -> None:
+    detached._process.wait(60)
+
+
+# The process that outlives a worker.
+
+DYING = """
+import os, pickle, signal, sys
+from pathlib import Path
+from functools import partial
+from spark_eos.sink.detached_process import DetachedProcess
+made = DetachedProcess()
+for path in sys.argv[1:]:
+    made.hand_over(partial(Path.touch, Path(path)) if path else None)
+os.kill(0, signal.SIGHUP)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def die(*calls: str) -> None:
+    process = subprocess.run([sys.executable, "-c", DYING, *calls], cwd=ROOT, start_new_session=True, timeout=60)
+    assert process.returncode < 0
+
+
+def test_the_last_call_is_made_when_a_process_is_killed(tmp_path: Path) -> None:
+    first, last = tmp_path / "first", tmp_path / "last"
+    die(str(first), "", str(last))
+    wait_until(last.exists, "the call is made")
+    assert not first.exists()
+
+
+def test_a_call_that_was_taken_back_is_not_made(tmp_path: Path) -> None:
+    detached, path = DetachedProcess(), tmp_path / "path"
+    assert detached.hand_over(partial(TOUCH, path))
+    assert detached.hand_over(None)
+    detached.close()
+    ended(detached)
+    assert not path.exists()
+
+
+def test_a_call_that_was_cut_short_is_not_made(tmp_path: Path) -> None:
+    detached, path = DetachedProcess(), tmp_path / "path"
+    assert detached.hand_over(partial(TOUCH, path))
+    os.write(detached._pipe.fileno(), pickle.dumps(partial(TOUCH, path))[:20])
+    detached.close()
+    ended(detached)
+    assert not path.exists()
+
+
+def test_a_stopped_watcher_stops_no_worker_and_no_prepared_transaction_is_left_to_it() -> None:
+    watchdog = Watchdog()
+    detached = watchdog._process
+    assert detached is not None
+    os.kill(detached.process_id, signal.SIGSTOP)
+    try:
+        for _ in range(100_000):
+            if not detached.hand_over(None):
+                break
+        with pytest.raises(TransactionError, match="could still abort it"):
+            watchdog.release()
+        watchdog.begin(ClientOptions(("127.0.0.1:1",)), transactions.TransactionIdentity("t", 1, 0, 2))
+        watchdog.release()
+    finally:
+        os.kill(detached.process_id, signal.SIGCONT)
+    ended(detached)
+
+
+# Transactions of tasks.
+
+
+class Task:
+    """One task's watched transaction, in which a record is sent."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self.client, self.topic, self.name = client, make_topic(client), unique("id")
+        self.watchdog = Watchdog()
+        inner = TaskTransaction(client, sink_options({"kafka.bootstrap.servers": client.options.bootstrap_servers[0]}))
+        self.transaction = WatchedTransaction(inner, client.options, self.watchdog)
+        self.identity = self.begin()
+
+    def begin(self) -> transactions.TransactionIdentity:
+        made = transactions.init_producer_id(self.client, self.name, transaction_timeout_ms=60_000)
+        identity = ProducerIdentity(made.producer_id, made.producer_epoch)
+        self.transaction.begin(TaskIdentity(self.name, identity, made.transaction_version))
+        return made
+
+    def send(self) -> None:
+        """Send a record that reaches the broker, without preparing."""
+        self.transaction.send(TopicPartition(self.topic, 0), encoded(["row"]))
+        self.transaction.transaction.flush()
+
+    def prepare(self) -> None:
+        self.transaction.send(TopicPartition(self.topic, 0), encoded(["row"]))
+        self.transaction.flush()
+
+    def end_worker(self) -> None:
+        assert self.watchdog._process is not None
+        self.watchdog._process.close()
+        ended(self.watchdog._process)
+
+    @property
+    def state(self) -> str:
+        return describe_transactions(self.client, [self.name])[self.name].state
+
+
+def test_a_transaction_in_mid_write_ends_with_its_worker(client: KafkaClient) -> None:
+    task = Task(client)
+    task.send()
+    assert task.state == "Ongoing"
+    assert task.watchdog._process is not None
+    task.watchdog._process.close()
+    wait_until(lambda: task.state == "CompleteAbort", "it is aborted", deadline_s=5)
+
+
+def test_a_prepared_transaction_outlives_its_worker(client: KafkaClient) -> None:
+    task = Task(client)
+    task.prepare()
+    task.end_worker()
+    assert task.state == "Ongoing"
+    assert transactions.end_txn(client, task.identity, commit=True).error_code == 0
+    assert read_values(client.options.bootstrap_servers[0], task.topic) == [["row"]]
+
+
+def test_a_transaction_that_its_task_has_aborted_is_not_looked_at_again(client: KafkaClient) -> None:
+    task = Task(client)
+    task.send()
+    task.transaction.abort()
+    task.end_worker()
+    wait_until(lambda: task.state == "CompleteAbort", "it is aborted")
+
+
+def test_another_transaction_of_the_same_id_is_left_alone(client: KafkaClient) -> None:
+    task = Task(client)
+    before = task.identity
+    task.begin()
+    task.send()
+    end_unprepared(client.options, before, pauses=(0.0,))
+    assert task.state == "Ongoing"
+    task.transaction.abort()
+
+
+def test_a_request_that_arrives_after_the_abort_is_ended_too(client: KafkaClient) -> None:
+    task, looks = Task(client), []
+
+    class Clock(AheadClock):
+        def sleep(self, seconds: float) -> None:
+            looks.append(seconds)
+            if len(looks) == 2:
+                task.send()
+
+    end_unprepared(client.options, task.identity, (0.0, 0.2), runtime_by(Clock()))
+    wait_until(lambda: task.state == "CompleteAbort", "it is aborted")
+
+
+# Launches.
+
+
+@pytest.fixture
+def local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "blockmgr"
+    folder.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{folder},/elsewhere")
+    return folder
+
+
+@pytest.mark.usefixtures("local_folder")
+def test_a_launch_lasts_until_it_is_ended() -> None:
+    incarnation, other = current_incarnation("/checkpoint"), current_incarnation("/other")
+    assert incarnation is not None and incarnation == current_incarnation("/checkpoint") != other
+    assert end_incarnation("/checkpoint") == incarnation
+    assert end_incarnation("/checkpoint") is None
+    assert current_incarnation("/checkpoint") not in (incarnation, None)
+    assert current_incarnation("/other") == other
+
+
+def test_another_driver_has_launches_of_its_own(local_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    incarnation, another = current_incarnation("/checkpoint"), local_folder.parent / "blockmgr-2"
+    another.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(another))
+    assert current_incarnation("/checkpoint") != incarnation
+
+
+def test_without_checkpoint_or_folder_there_is_no_incarnation(
+    local_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert checkpoint_of({"topic": "t"}) is None
+    assert checkpoint_of({"checkpointLocation": "/checkpoint"}) == "/checkpoint"
+    assert current_incarnation(None) is None and end_incarnation(None) is None
+    local_folder.rmdir()
+    assert current_incarnation("/checkpoint") is None and end_incarnation("/checkpoint") is None
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    assert current_incarnation("/checkpoint") is None
+
+
+class Query:
+    """Tasks and drivers of one query, each run with an incarnation."""
+
+    def __init__(self, client: KafkaClient, address: str) -> None:
+        self.client, self.address, self.topic = client, address, make_topic(client)
+        self.prefix, self.name = unique("prefix"), str(uuid.uuid4())
+        self.options: SinkOptions = sink_options(
+            {
+                "kafka.bootstrap.servers": address,
+                "topic": self.topic,
+                "transactionalIdPrefix": self.prefix,
+                "decisionTopic": make_topic(client, cleanup_policy="compact"),
+                "transactionTimeout": "60s",
+            }
+        )
+
+    def prepare(self, run: str, incarnation: str | None, micro_batch: int = 0) -> Prepared:
+        place = Place(self.name, run, micro_batch, 0)
+        writer = task_writer(process_state(), self.options, place, may_be_decided=True, incarnation=incarnation)
+        message = writer.write(iter([pa.record_batch({"value": pa.array([f"row {micro_batch}"])})]))
+        assert isinstance(message, Prepared)
+        return message
+
+    def commit(self, message: Prepared) -> None:
+        committer(process_state(), self.options, self.name, message.run, may_be_decided=True).commit(
+            [message], message.micro_batch
+        )
+
+    def state_of(self, message: Prepared) -> str:
+        name = message.transaction.transactional_id
+        return describe_transactions(self.client, [name])[name].state
+
+    def visible(self) -> list[str]:
+        return read_values(self.address, self.topic)[0]
+
+
+@pytest.fixture
+def query(client: KafkaClient, address: str) -> Query:
+    return Query(client, address)
+
+
+def test_an_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> None:
+    old_incarnation, new_incarnation_ = new_incarnation(), new_incarnation()
+    old, newer = query.prepare("run1", old_incarnation), query.prepare("run2", new_incarnation_)
+    sweep_incarnation(process_state(), query.options, old_incarnation, 0)
+    wait_until(lambda: query.state_of(old) == "CompleteAbort", "the old run's is aborted")
+    assert query.state_of(newer) == "Ongoing"
+    query.commit(newer)
+    late = query.prepare("run1", old_incarnation, 1)
+    sweep_incarnation(process_state(), query.options, old_incarnation, 1)
+    wait_until(lambda: query.state_of(late) == "CompleteAbort", "the old run's is aborted")
+    query.commit(query.prepare("run2", new_incarnation_, 1))
+    assert query.visible() == ["row 0", "row 1"]
+
+
+def test_what_is_decided_is_not_swept(query: Query) -> None:
+    incarnation = new_incarnation()
+    decided = query.prepare("run1", incarnation)
+    log = committer(process_state(), query.options, query.name, "run1", may_be_decided=True).log
+    log.decide(Decision(query.prefix, query.name, "run1", 0, 1, 1, 0, (decided.transaction,)), log.take_over())
+    sweep_incarnation(process_state(), query.options, incarnation, 0)
+    assert query.state_of(decided) == "Ongoing"
+    # The next run completes it.
+    place = Place(query.name, "run2", 0, 0)
+    task_writer(process_state(), query.options, place, may_be_decided=True).write(
+        iter([pa.record_batch({"value": pa.array(["x"])})])
+    )
+    assert query.visible() == ["row 0"]
+
+
+def test_transactions_without_a_launch_are_left_alone(query: Query) -> None:
+    other = query.prepare("run1", None)
+    sweep_incarnation(process_state(), query.options, new_incarnation(), 0)
+    assert query.state_of(other) == "Ongoing"
+    query.commit(other)
+
+
+def test_what_is_prepared_after_the_abort_is_swept_by_another_process(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abort_sweep, "SWEEPS_AFTER_SECONDS", (0.2,) * 20)
+    incarnation = new_incarnation()
+    keep_sweeping(query.options, incarnation, 0)
+    late = query.prepare("run1", incarnation)
+    wait_until(lambda: query.state_of(late) == "CompleteAbort", "it is aborted")
+
+
+def test_nothing_is_watched_where_brokers_do_not_verify() -> None:
+    options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "allowHangingTransactions": "true"})
+    with KafkaClient(options.client) as client:
+        plain = TaskTransaction(client, options)
+        assert watched(process_state(), plain, options) is plain

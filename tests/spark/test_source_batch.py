@@ -1,0 +1,194 @@
+"""Read topics with `spark.read` in a real local Spark."""
+
+import datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
+
+from tests.support.spark_eos.source_data import (
+    abort,
+    commit,
+    create_topic,
+    delete_records,
+    send,
+    send_plain,
+    transactional_producer,
+)
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+
+__all__ = ["failpoints_file", "spark"]
+pytestmark = pytest.mark.spark
+
+
+def load(spark: SparkSession, address: str, **options: str) -> DataFrame:
+    reader = spark.read.format("eos-kafka").option("kafka.bootstrap.servers", address)
+    return reader.options(**options).load()
+
+
+def values(frame: DataFrame) -> list[Any]:
+    rows = frame.selectExpr("partition", "offset", "cast(value as string) as text").collect()
+    return [row.text for row in sorted(rows, key=lambda row: (row.partition, row.offset))]
+
+
+def test_schema_is_sparks(spark: SparkSession, kafka_address: str) -> None:
+    plain = load(spark, kafka_address, subscribe="any")
+    assert plain.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+    )
+    headers = load(spark, kafka_address, subscribe="any", includeHeaders="true").schema["headers"]
+    assert headers.dataType.simpleString() == "array<struct<key:string,value:binary>>"
+    assert all(field.nullable for field in plain.schema)
+
+
+def test_a_schema_of_the_users_is_refused(spark: SparkSession, kafka_address: str) -> None:
+    own = StructType([StructField("line", StringType())])
+    reader = spark.read.format("eos-kafka").schema(own).option("kafka.bootstrap.servers", kafka_address)
+    with pytest.raises(PySparkException, match="Kafka source has a fixed schema and cannot be set with a custom one"):
+        reader.option("subscribe", "any").load().collect()
+
+
+def test_all_columns(spark: SparkSession, kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    producer = Producer({"bootstrap.servers": kafka_address})
+    headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None)]
+    producer.produce(topic, b"v", b"k", timestamp=1_600_000_000_123, headers=headers)
+    producer.produce(topic, None, b"k2", timestamp=1_600_000_000_124)
+    producer.produce(topic, b"v3", None, timestamp=1_600_000_000_125)
+    assert producer.flush(30) == 0
+    rows = load(spark, kafka_address, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
+    assert [(bytes(row.key) if row.key else None, bytes(row.value) if row.value else None) for row in rows] == [
+        (b"k", b"v"), (b"k2", None), (None, b"v3"),
+    ]  # fmt: skip
+    first = rows[0]
+    assert (first.topic, first.partition, first.offset, first.timestampType) == (topic, 0, 0, 0)
+    moment = datetime.datetime.fromtimestamp(1_600_000_000.123, tz=datetime.UTC)
+    assert load(spark, kafka_address, subscribe=topic).filter("offset = 0").selectExpr(
+        "unix_millis(timestamp) as ms"
+    ).collect()[0].ms == int(moment.timestamp() * 1000)
+    assert [(header.key, header.value) for header in first.headers] == [("a", bytearray(b"1")), ("a", None)]
+    assert rows[1].headers is None
+
+
+def test_four_corner_cases_of_read_committed(spark: SparkSession, kafka_address: str) -> None:
+    """All invisible; the first offset invisible; the last invisible; a gap in the middle."""
+    topic = create_topic(kafka_address)
+    producer = transactional_producer(kafka_address)
+    abort(producer, topic, ["x0", "x1", "x2"])  # 0..2, marker 3
+    commit(producer, topic, ["a", "b"])  # 4..5, marker 6
+    abort(producer, topic, ["y"])  # 7, marker 8
+    commit(producer, topic, ["c"])  # 9, marker 10
+
+    def between(start: int, end: int) -> list[Any]:
+        frame = load(
+            spark, kafka_address, subscribe=topic,
+            startingOffsets=f'{{"{topic}":{{"0":{start}}}}}', endingOffsets=f'{{"{topic}":{{"0":{end}}}}}',
+        )  # fmt: skip
+        return values(frame)
+
+    assert between(0, 3) == []
+    assert between(2, 6) == ["a", "b"]
+    assert between(4, 8) == ["a", "b"]
+    assert between(5, 10) == ["b", "c"]
+    assert values(load(spark, kafka_address, subscribe=topic)) == ["a", "b", "c"]
+    uncommitted = load(spark, kafka_address, subscribe=topic, **{"kafka.isolation.level": "read_uncommitted"})
+    assert values(uncommitted) == ["x0", "x1", "x2", "a", "b", "y", "c"]
+
+
+def test_an_open_transaction_holds_back_what_follows(spark: SparkSession, kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    producer = transactional_producer(kafka_address)
+    commit(producer, topic, ["a"])
+    producer.begin_transaction()
+    send(producer, topic, ["b"])
+    send_plain(kafka_address, topic, ["c"])
+    assert values(load(spark, kafka_address, subscribe=topic)) == ["a"]
+    producer.commit_transaction(30)
+    assert values(load(spark, kafka_address, subscribe=topic)) == ["a", "b", "c"]
+
+
+def test_the_three_ways_to_subscribe(spark: SparkSession, kafka_address: str) -> None:
+    topic = create_topic(kafka_address, partitions=2)
+    for partition in range(2):
+        send_plain(kafka_address, topic, [f"p{partition}"], partition=partition)
+    assert values(load(spark, kafka_address, subscribe=topic)) == ["p0", "p1"]
+    assert values(load(spark, kafka_address, assign=f'{{"{topic}":[1]}}')) == ["p1"]
+    assert values(load(spark, kafka_address, subscribePattern=f"{topic[:-1]}.")) == ["p0", "p1"]
+    assert values(load(spark, kafka_address, subscribePattern="matches-nothing")) == []
+
+
+def test_starting_and_ending_by_offset_and_time(spark: SparkSession, kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    for number in range(5):
+        send_plain(kafka_address, topic, [number], timestamp=1_000 + number)
+    at_ends = load(spark, kafka_address, subscribe=topic, startingOffsets=f'{{"{topic}":{{"0":-2}}}}',
+                   endingOffsets=f'{{"{topic}":{{"0":-1}}}}')  # fmt: skip
+    assert values(at_ends) == ["0", "1", "2", "3", "4"]
+    timed = load(spark, kafka_address, subscribe=topic, startingTimestamp="1001", endingTimestamp="1003")
+    assert values(timed) == ["1", "2"]
+    mixed = load(spark, kafka_address, subscribe=topic, endingOffsets=f'{{"{topic}":{{"0":4}}}}',
+                 startingOffsetsByTimestamp=f'{{"{topic}":{{"0":1002}}}}')  # fmt: skip
+    assert values(mixed) == ["2", "3"]
+    late = load(spark, kafka_address, subscribe=topic, startingTimestamp="9999")
+    with pytest.raises(PySparkException, match=f"No offset matched from request of topic-partition {topic}-0"):
+        late.collect()
+
+
+def test_ends_are_looked_up_at_the_first_run(spark: SparkSession, kafka_address: str) -> None:
+    """Spark's Python API asks a DataFrame's source for partitions once; its own Kafka source is asked at every run."""
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, ["a"])
+    frame = load(spark, kafka_address, subscribe=topic)
+    send_plain(kafka_address, topic, ["b"])
+    assert frame.count() == 2
+    send_plain(kafka_address, topic, ["c"])
+    assert frame.union(frame).count() == 4
+    assert load(spark, kafka_address, subscribe=topic).count() == 3
+
+
+def test_more_tasks_than_partitions(spark: SparkSession, kafka_address: str) -> None:
+    topic = create_topic(kafka_address, partitions=3)
+    for partition in range(3):
+        send_plain(kafka_address, topic, range(20), partition=partition)
+    frame = load(spark, kafka_address, subscribe=topic, minPartitions="6")
+    assert frame.rdd.getNumPartitions() >= 6
+    assert frame.count() == 60
+    small = load(spark, kafka_address, subscribe=topic, maxRecordsPerPartition="7")
+    assert small.rdd.getNumPartitions() == 9
+    assert small.distinct().count() == 60
+
+
+def test_lost_records_fail_the_query_unless_told_otherwise(spark: SparkSession, kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, range(5))
+    delete_records(kafka_address, topic, 3)
+    given = {"subscribe": topic, "startingOffsets": f'{{"{topic}":{{"0":1}}}}'}
+    with pytest.raises(PySparkException, match=r"KAFKA_DATA_LOSS\.START_OFFSET_RESET"):
+        load(spark, kafka_address, **given).collect()
+    assert values(load(spark, kafka_address, failOnDataLoss="false", **given)) == ["3", "4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "One of the following options must be specified for Kafka source"),
+        ({"subscribe": "t", "assign": '{"t":[0]}'}, "Only one of the following options"),
+        ({"subscribe": "t", "startingOffsets": "latest"}, "starting offset can't be latest for batch queries"),
+        ({"subscribe": "t", "endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries"),
+        ({"subscribe": "t", "minPartitions": "0"}, "minPartitions must be positive"),
+        ({"subscribe": "t", "kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not supported"),
+        ({"subscribe": "no-such-topic"}, "Unknown topic or partition: no-such-topic"),
+    ],
+)
+def test_bad_input_is_named(spark: SparkSession, kafka_address: str, options: dict[str, str], words: str) -> None:
+    with pytest.raises(PySparkException, match=words):
+        load(spark, kafka_address, **options).collect()
+
+
+def test_no_server_is_told_within_the_timeout(spark: SparkSession) -> None:
+    options = {"subscribe": "t", "kafka.default.api.timeout.ms": "2000"}
+    with pytest.raises(PySparkException, match=r"No Kafka broker could be reached.*127\.0\.0\.1:1"):
+        load(spark, "127.0.0.1:1", **options).collect()

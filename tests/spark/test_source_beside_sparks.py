@@ -1,0 +1,201 @@
+"""The source beside Spark's own `format("kafka")`: the same rows, micro-batches and refusals for the same options.
+
+The two differ in one default: ours reads committed records only, so Spark's own is asked to do so as well.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from confluent_kafka import Producer
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.spark_eos.source_data import (
+    DEADLINE_SECONDS,
+    abort,
+    add_partitions,
+    commit,
+    create_topic,
+    send,
+    send_plain,
+    transactional_producer,
+)
+from tests.support.spark_eos.spark_session import failpoints_file, spark
+
+__all__ = ["failpoints_file", "spark"]
+pytestmark = pytest.mark.spark
+
+OURS, SPARKS = "eos-kafka", "kafka"
+NOON_MS = 1_600_000_000_000
+ALL = '{{"{a}":{{"0":-2,"1":-2}},"{b}":{{"0":-2}}}}'
+
+
+@pytest.fixture(autouse=True)
+def _sparks_own(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--apache"):
+        pytest.skip("Spark's own Kafka source comes by Maven, so this is compared by `make conformance` only.")
+    if not request.getfixturevalue("spark").conf.get("spark.jars", ""):
+        pytest.skip("Spark's own Kafka source cannot be had: Maven is missing, or cannot reach its repository.")
+
+
+@pytest.fixture(scope="module")
+def written(kafka_address: str) -> Iterator[dict[str, str]]:
+    """Give two topics with all that a reader may meet: nulls, headers, codecs, invisible records, an open end."""
+    prefix = f"beside-{uuid.uuid4().hex[:8]}"
+    a = create_topic(kafka_address, 2, name=f"{prefix}-a")
+    b = create_topic(kafka_address, 1, {"message.timestamp.type": "LogAppendTime"}, name=f"{prefix}-b")
+    times = iter(range(NOON_MS, NOON_MS + 10**6, 1_000))
+    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
+        producer = Producer({"bootstrap.servers": kafka_address, "compression.type": codec, "linger.ms": 50})
+        for key, value in ((b"k", b"v"), (None, b"v" * 300), (b"k", None), (None, None), (b"", b"")):
+            for topic, partition in ((a, 0), (a, 1), (b, 0)):
+                producer.produce(
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    timestamp=next(times),
+                    headers=[("h", codec.encode()), ("h", None), ("", b"")],
+                )
+                producer.produce(topic, value, key, partition, timestamp=next(times))
+        assert producer.flush(DEADLINE_SECONDS) == 0
+    ended = transactional_producer(kafka_address)
+    still_open = transactional_producer(kafka_address, **{"transaction.timeout.ms": 900_000})
+    abort(ended, a, ["aborted", "aborted too"], timestamp=next(times))
+    commit(ended, a, ["committed"], timestamp=next(times))
+    abort(ended, b, ["aborted"], timestamp=next(times))
+    still_open.begin_transaction()
+    send(still_open, a, ["open"], partition=1, timestamp=next(times))
+    send_plain(kafka_address, a, ["behind the open one"], partition=1, timestamp=next(times))
+    yield {"a": a, "b": b, "prefix": prefix, "address": kafka_address}
+    still_open.abort_transaction(DEADLINE_SECONDS)
+
+
+def filled(options: Mapping[str, str], written: Mapping[str, str]) -> dict[str, str]:
+    return {name: value.format(**written) for name, value in options.items()}
+
+
+def load(spark: SparkSession, kind: str, address: str, options: Mapping[str, str]) -> DataFrame:
+    reader = spark.read.format(kind).option("kafka.bootstrap.servers", address)
+    return reader.option("kafka.isolation.level", "read_committed").options(**options).load()
+
+
+@pytest.mark.parametrize("options", [
+    {"subscribe": "{a},{b}"},
+    {"subscribe": "{a},{b}", "includeHeaders": "true"},
+    {"subscribe": "{a},{b}", "kafka.isolation.level": "read_uncommitted", "includeHeaders": "true"},
+    {"subscribePattern": "{prefix}-[ab]"},
+    {"assign": '{{"{a}":[1],"{b}":[0]}}'},
+    {"subscribe": "{a},{b}", "startingOffsets": '{{"{a}":{{"0":3,"1":-2}},"{b}":{{"0":7}}}}'},
+    {"subscribe": "{a},{b}", "startingOffsets": ALL,
+     "endingOffsets": '{{"{a}":{{"0":20,"1":-1}},"{b}":{{"0":7}}}}'},
+    {"subscribe": "{a}", "startingTimestamp": f"{NOON_MS + 60_000}"},
+    {"subscribe": "{a}", "startingTimestamp": f"{NOON_MS + 60_500}", "endingTimestamp": f"{NOON_MS + 100_000}"},
+    {"subscribe": "{a}", "startingOffsetsByTimestamp": f'{{{{"{{a}}":{{{{"0":{NOON_MS + 9_000},"1":0}}}}}}}}',
+     "endingOffsetsByTimestamp": f'{{{{"{{a}}":{{{{"0":{NOON_MS * 2},"1":{NOON_MS + 70_000}}}}}}}}}'},
+    {"subscribe": "{a}", "startingTimestamp": f"{NOON_MS * 2}", "startingOffsetsByTimestampStrategy": "latest"},
+    {"subscribe": "{a},{b}", "minPartitions": "7"},
+    {"subscribe": "{a},{b}", "maxRecordsPerPartition": "4"},
+], ids=lambda options: " ".join(f"{name}={value}" for name, value in options.items()))  # fmt: skip
+def test_the_same_rows(spark: SparkSession, written: dict[str, str], options: dict[str, str]) -> None:
+    frames = [load(spark, kind, written["address"], filled(options, written)) for kind in (OURS, SPARKS)]
+    assert_df_equality(*frames, ignore_row_order=True)
+    if "minPartitions" in options:
+        assert frames[0].rdd.getNumPartitions() == frames[1].rdd.getNumPartitions()
+
+
+def refusal(spark: SparkSession, kind: str, address: str, options: Mapping[str, str]) -> str:
+    with pytest.raises((PySparkException, Py4JError)) as caught:
+        load(spark, kind, address, options).collect()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    ({}, "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign"),
+    ({"subscribe": "{a}", "subscribePattern": "x.*"}, "Only one of the following options can be specified"),
+    ({"subscribe": "{prefix}-missing"}, "unknown"),
+    ({"subscribe": "{a}", "startingOffsets": "soon"},
+     'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got soon'),
+    ({"subscribe": "{a}", "startingOffsets": "latest"}, "starting offset can't be latest for batch queries on Kafka"),
+    ({"subscribe": "{b}", "startingOffsets": '{{"{b}":{{"0":-1}}}}'},
+     "startingOffsets for {b}-0 can't be latest for batch queries on Kafka"),
+    ({"subscribe": "{b}", "endingOffsets": '{{"{b}":{{"0":-2}}}}'},
+     "ending offset for {b}-0 can't be earliest for batch queries on Kafka"),
+    ({"subscribe": "{a}", "startingOffsets": '{{"{a}":{{"0":0}}}}'}, "{a}-1"),
+    ({"subscribe": "{a}", "startingOffsetsByTimestamp": '{{"{a}":{{"0":0}}}}'}, "{a}-1"),
+    ({"subscribe": "{a}", "startingTimestamp": f"{NOON_MS * 2}"}, "No offset matched from request"),
+    ({"subscribe": "{a}", "startingTimestamp": "noon"}, "Expected a single long value, got noon"),
+    ({"subscribe": "{a}", "minPartitions": "0"}, "minPartitions must be positive"),
+    ({"subscribe": "{a}", "maxRecordsPerPartition": "0"}, "maxRecordsPerPartition must be positive"),
+    ({"subscribe": "{a}", "kafka.auto.offset.reset": "latest"}, "Kafka option 'auto.offset.reset' is not supported"),
+    ({"subscribe": "{a}", "kafka.value.deserializer": "x"}, "Kafka option 'value.deserializer' is not supported"),
+    ({"subscribe": " "}, "No topics to subscribe"),
+    ({"subscribePattern": ""}, "Pattern to subscribe is empty"),
+])  # fmt: skip
+def test_the_same_refusals(spark: SparkSession, written: dict[str, str], options: dict[str, str], words: str) -> None:
+    for kind in (OURS, SPARKS):
+        said = refusal(spark, kind, written["address"], filled(options, written))
+        assert words.format(**written).lower() in said.lower(), kind
+
+
+# Streams: the same micro-batches, and one checkpoint for both.
+
+
+def micro_batches(
+    spark: SparkSession, kind: str, address: str, checkpoint: Path, options: Mapping[str, str]
+) -> list[list[tuple[Any, ...]]]:
+    """Run until what is there is read, and give the rows of each micro-batch."""
+    seen: list[list[tuple[Any, ...]]] = []
+
+    def keep(frame: DataFrame, batch_id: int) -> None:
+        columns = ("topic", "partition", "offset", "cast(value as string)")
+        seen.append(sorted(map(tuple, frame.selectExpr(*columns).collect()), key=repr))
+
+    source = spark.readStream.format(kind).option("kafka.bootstrap.servers", address)
+    source = source.option("kafka.isolation.level", "read_committed").options(**options)
+    writer = source.load().writeStream.foreachBatch(keep).option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(120), "the query did not end"
+    return seen
+
+
+@pytest.mark.parametrize("limits", [
+    {}, {"maxOffsetsPerTrigger": "13"}, {"maxOffsetsPerTrigger": "2"},
+    {"maxOffsetsPerTrigger": "40", "minPartitions": "5"},
+], ids=str)  # fmt: skip
+def test_the_same_micro_batches(
+    spark: SparkSession, written: dict[str, str], tmp_path: Path, limits: dict[str, str]
+) -> None:
+    if limits.get("maxOffsetsPerTrigger") == "2":
+        options = {"assign": '{{"{a}":[0,1],"{b}":[0]}}',
+                   "startingOffsets": '{{"{a}":{{"0":40,"1":47}},"{b}":{{"0":40}}}}'}  # fmt: skip
+    else:
+        options = {"subscribe": "{a},{b}", "startingOffsets": "earliest"}
+    ours, sparks = (
+        micro_batches(spark, kind, written["address"], tmp_path / kind, filled(options, written) | limits)
+        for kind in (OURS, SPARKS)
+    )
+    assert ours == sparks
+    assert sum(map(len, ours)) > 10
+
+
+@pytest.mark.parametrize(("first", "second"), [(SPARKS, OURS), (OURS, SPARKS)])
+def test_one_checkpoint_serves_both(
+    spark: SparkSession, kafka_address: str, tmp_path: Path, first: str, second: str
+) -> None:
+    """A query that ran on one format goes on with the other where it stopped, new partitions included."""
+    topic = create_topic(kafka_address, 2)
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    send_plain(kafka_address, topic, ["a", "b"])
+    assert micro_batches(spark, first, kafka_address, tmp_path, options) == [[(topic, 0, 0, "a"), (topic, 0, 1, "b")]]
+    send_plain(kafka_address, topic, ["c"])
+    add_partitions(kafka_address, topic, 3)
+    send_plain(kafka_address, topic, ["d"], partition=2)
+    assert micro_batches(spark, second, kafka_address, tmp_path, options) == [[(topic, 0, 2, "c"), (topic, 2, 0, "d")]]
+    send_plain(kafka_address, topic, ["e"], partition=1)
+    assert micro_batches(spark, first, kafka_address, tmp_path, options) == [[(topic, 1, 0, "e")]]

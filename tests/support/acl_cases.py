@@ -1,0 +1,764 @@
+"""Say for each API what a client is answered with none of the rights it needs, with the first, with the first two...
+
+Each case asks one thing of the broker, again and again, with one right more each time; the answers are Apache Kafka's.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.wire import messages as m
+from tests.support.guarded_kafka import EVERY_ACL, Stage
+from tests.support.raw_session import NOBODY, record_batch
+from tests.support.waiting import wait_until
+
+READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE = (
+    Operation.READ,
+    Operation.WRITE,
+    Operation.CREATE,
+    Operation.DELETE,
+    Operation.ALTER,
+    Operation.DESCRIBE,
+)
+CLUSTER_ACTION, IDEMPOTENT_WRITE = Operation.CLUSTER_ACTION, Operation.IDEMPOTENT_WRITE
+DESCRIBE_CONFIGS, ALTER_CONFIGS = Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS
+_TYPES = {
+    "topic": ResourceType.TOPIC,
+    "other": ResourceType.TOPIC,
+    "missing": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.CLUSTER,
+}
+
+Ask = Callable[[Stage], Any]
+
+
+class Case(NamedTuple):
+    """Hold a question, the rights granted one after the other, and the answer before each and after the last."""
+
+    name: str
+    ask: Ask
+    rights: tuple[tuple[Operation, str], ...]
+    answers: tuple[Any, ...]
+
+
+CASES: list[Case] = []
+
+
+def type_of(place: str) -> ResourceType:
+    """Return what kind of resource a name of the stage is."""
+    return _TYPES[place]
+
+
+def case(*rights: tuple[Operation, str], answers: tuple[Any, ...], what: str = "") -> Callable[[Ask], Ask]:
+    """List a case; `rights` name an operation and the attribute of the stage it is about."""
+    assert len(answers) == len(rights) + 1, "one answer for each number of rights"
+
+    def listed(ask: Ask) -> Ask:
+        CASES.append(Case(what or ask.__name__, ask, rights, answers))
+        return ask
+
+    return listed
+
+
+# Rules G.1, row by row
+
+
+@case((DESCRIBE, "id"), answers=(53, 0))
+def find_transaction_coordinator(stage: Stage) -> int:
+    answer = stage.client.send(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[stage.id]), 4)
+    return int(answer.coordinators[0].error_code)
+
+
+@case((DESCRIBE, "group"), answers=(30, 0))
+def find_group_coordinator(stage: Stage) -> int:
+    return int(stage.client.send(m.FindCoordinatorRequest(key_type=0, key=stage.group), 3).error_code)
+
+
+@case((WRITE, "id"), answers=(53, 0))
+def init_producer_id(stage: Stage) -> int:
+    return stage.session.init()[0]
+
+
+@case((IDEMPOTENT_WRITE, "cluster"), answers=(31, 0), what="init_producer_id_without_an_id_by_the_cluster")
+@case((READ, "topic"), (WRITE, "topic"), answers=(31, 31, 0), what="init_producer_id_without_an_id_by_a_topic")
+def _init_without_id(stage: Stage) -> int:
+    answer = stage.client.send(
+        m.InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        ),
+        5,
+    )
+    return int(answer.error_code)
+
+
+def _identity(stage: Stage) -> Any:
+    if "identity" not in stage.notes:
+        stage.notes["identity"] = stage.root_session.init_until_done()
+    return stage.notes["identity"]
+
+
+@case((WRITE, "id"), (WRITE, "topic"), (WRITE, "other"), answers=({53}, {29}, {29, 55}, {0}))
+def add_partitions(stage: Stage) -> set[int]:
+    request = m.AddPartitionsToTxnRequest
+    identity = _identity(stage)
+    answer = stage.client.send(
+        request(
+            v3_and_below_transactional_id=stage.id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[
+                request.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (stage.topic, stage.other)
+            ],
+        ),
+        3,
+    )
+    return {
+        part.partition_error_code
+        for topic in answer.results_by_topic_v3_and_below
+        for part in topic.results_by_partition
+    }
+
+
+@case((WRITE, "id"), (WRITE, "topic"), answers=([53, 53, 53], [29, 29, 29], [55, 29, 29]))
+def add_partitions_of_internal_and_missing_topics(stage: Stage) -> list[int]:
+    request = m.AddPartitionsToTxnRequest
+    identity = _identity(stage)
+    names = [stage.topic, "__consumer_offsets", stage.missing]
+    answer = stage.client.send(
+        request(
+            v3_and_below_transactional_id=stage.id,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[request.AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in names],
+        ),
+        3,
+    )
+    codes = {
+        topic.name: topic.results_by_partition[0].partition_error_code for topic in answer.results_by_topic_v3_and_below
+    }
+    return [codes[name] for name in names]
+
+
+@case((CLUSTER_ACTION, "cluster"), answers=((31, []), (0, [0])))
+def add_partitions_as_a_broker(stage: Stage) -> tuple[int, list[int]]:
+    request = m.AddPartitionsToTxnRequest
+    identity = _identity(stage)
+    answer = stage.client.send(
+        request(
+            transactions=[
+                request.AddPartitionsToTxnTransaction(
+                    transactional_id=stage.id,
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    verify_only=False,
+                    topics=[request.AddPartitionsToTxnTopic(name=stage.topic, partitions=[0])],
+                )
+            ]
+        ),
+        5,
+    )
+    return answer.error_code, [
+        part.partition_error_code
+        for each in answer.results_by_transaction
+        for topic in each.topic_results
+        for part in topic.results_by_partition
+    ]
+
+
+@case((WRITE, "id"), (READ, "group"), answers=(53, 30, 0))
+def add_offsets(stage: Stage) -> int:
+    return stage.session.add_offsets(_identity(stage), stage.group)
+
+
+@case((WRITE, "id"), (READ, "group"), (READ, "topic"), answers=(53, 30, 29, 0))
+def commit_offsets_in_a_transaction(stage: Stage) -> int:
+    return stage.session.commit_in_transaction(_identity(stage), stage.group, stage.topic, 1, version=5)
+
+
+@case((DESCRIBE, "id"), (WRITE, "id"), answers=(53, 53, 0))
+def end_a_transaction(stage: Stage) -> int:
+    # An abort of nothing answers with a new identity, with which it goes on.
+    code, identity = stage.session.end_until_done(_identity(stage), commit=False, version=5)
+    if code == 0:
+        stage.notes["identity"] = identity
+    return code
+
+
+@case((ALTER, "cluster"), answers=(31, 0), what="write_markers_as_an_administrator")
+@case((CLUSTER_ACTION, "cluster"), answers=(31, 0), what="write_markers_as_a_broker")
+def _write_markers(stage: Stage) -> int:
+    return stage.session.write_marker(stage.topic, _identity(stage), commit=False, coordinator_epoch=0)
+
+
+@case((WRITE, "id"), (WRITE, "topic"), answers=(53, 29, 0))
+def produce_in_a_transaction(stage: Stage) -> int:
+    batch = record_batch([b"v"], _identity(stage), 0)
+    return stage.session.produce(stage.topic, batch, version=12)[0]
+
+
+@case((DESCRIBE, "topic"), (WRITE, "topic"), answers=(29, 29, 0))
+def produce(stage: Stage) -> int:
+    return stage.session.produce(stage.topic, record_batch([b"v"], NOBODY, -1, transactional=False), version=9)[0]
+
+
+@case((WRITE, "missing"), answers=(29, 3))
+def produce_to_a_missing_topic(stage: Stage) -> int:
+    return stage.session.produce(stage.missing, record_batch([b"v"], NOBODY, -1, transactional=False), version=9)[0]
+
+
+@case((DESCRIBE, "topic"), (READ, "topic"), answers=(29, 29, 0))
+def fetch(stage: Stage) -> int:
+    return int(stage.session.fetch(stage.topic, 0, isolation=1).error_code)
+
+
+@case((READ, "missing"), answers=(29, 3))
+def fetch_from_a_missing_topic(stage: Stage) -> int:
+    return int(stage.session.fetch(stage.missing, 0, isolation=1).error_code)
+
+
+@case((DESCRIBE, "topic"), answers=(29, 0))
+def list_offsets(stage: Stage) -> int:
+    return _list_offsets(stage, stage.topic)
+
+
+@case((DESCRIBE, "missing"), answers=(29, 3))
+def list_offsets_of_a_missing_topic(stage: Stage) -> int:
+    return _list_offsets(stage, stage.missing)
+
+
+def _list_offsets(stage: Stage, name: str) -> int:
+    form = m.ListOffsetsRequest.ListOffsetsTopic
+    answer = stage.client.send(
+        m.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=1,
+            topics=[form(name=name, partitions=[form.ListOffsetsPartition(partition_index=0, timestamp=-1)])],
+        ),
+        7,
+    )
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+@case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, []), (0, [29]), (0, [0])))
+def fetch_offsets(stage: Stage) -> tuple[int, list[int]]:
+    return _fetch_offsets(stage, [stage.topic])
+
+
+@case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, []), (0, []), (0, [0])))
+def fetch_all_offsets(stage: Stage) -> tuple[int, list[int]]:
+    stage.root_session.commit_plainly(stage.group, stage.topic, 1)
+    return _fetch_offsets(stage, None)
+
+
+def _fetch_offsets(stage: Stage, names: list[str] | None) -> tuple[int, list[int]]:
+    form = m.OffsetFetchRequest.OffsetFetchRequestGroup
+    topics = (
+        None if names is None else [form.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names]
+    )
+    answer = stage.client.send(m.OffsetFetchRequest(groups=[form(group_id=stage.group, topics=topics)]), 8)
+    [group] = answer.groups
+    return group.error_code, [part.error_code for topic in group.topics for part in topic.partitions]
+
+
+@case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, 0), (0, 1), (0, 1)), what="fetch_offsets_in_version_7")
+def _fetch_offsets_long_ago(stage: Stage) -> tuple[int, int]:
+    form = m.OffsetFetchRequest.OffsetFetchRequestTopic
+    answer = stage.client.send(
+        m.OffsetFetchRequest(group_id=stage.group, topics=[form(name=stage.topic, partition_indexes=[0])]), 7
+    )
+    return answer.error_code, len(answer.topics)
+
+
+@case((DESCRIBE, "topic"), (READ, "topic"), answers=(29, 29, 0))
+def describe_producers(stage: Stage) -> int:
+    return int(stage.session.producers(stage.topic).error_code)
+
+
+@case((DESCRIBE, "id"), (DESCRIBE, "topic"), answers=((53, []), (0, []), (0, [True])))
+def describe_transactions(stage: Stage) -> tuple[int, list[bool]]:
+    _open_transaction(stage)
+    found = stage.session.describe()
+    return found.error_code, [topic.topic == stage.topic for topic in found.topics]
+
+
+@case((DESCRIBE, "id"), answers=(False, True))
+def list_transactions(stage: Stage) -> bool:
+    _open_transaction(stage)
+    return stage.id in stage.session.list()
+
+
+def _open_transaction(stage: Stage) -> None:
+    if "open" not in stage.notes:
+        stage.root_session.add_until_done(_identity(stage), stage.topic)
+        stage.notes["open"] = True
+
+
+# Metadata, topics, settings
+
+
+def _metadata(stage: Stage, names: list[str] | None, version: int = 9, **options: Any) -> dict[str, Any]:
+    form = m.MetadataRequest.MetadataRequestTopic
+    answer = stage.client.send(
+        m.MetadataRequest(
+            topics=None if names is None else [form(name=name) for name in names],
+            **{"allow_auto_topic_creation": False} | options,
+        ),
+        version,
+    )
+    return {topic.name: topic for topic in answer.topics}
+
+
+@case((DESCRIBE, "topic"), answers=(29, 0))
+def metadata_of_a_topic(stage: Stage) -> int:
+    return int(_metadata(stage, [stage.topic])[stage.topic].error_code)
+
+
+@case((DESCRIBE, "missing"), answers=(29, 3))
+def metadata_of_a_missing_topic(stage: Stage) -> int:
+    return int(_metadata(stage, [stage.missing])[stage.missing].error_code)
+
+
+@case((DESCRIBE, "missing"), (CREATE, "missing"), answers=(29, 29, 0), what="metadata_makes_a_topic_by_its_own_right")
+@case((DESCRIBE, "missing"), (CREATE, "cluster"), answers=(29, 29, 0), what="metadata_makes_a_topic_by_the_clusters")
+def _metadata_with_creation(stage: Stage) -> int:
+    return int(_metadata(stage, [stage.missing], allow_auto_topic_creation=True)[stage.missing].error_code)
+
+
+@case((DESCRIBE, "topic"), answers=(False, True))
+def metadata_of_all_topics(stage: Stage) -> bool:
+    return stage.topic in _metadata(stage, None)
+
+
+@case((DESCRIBE, "topic"), answers=((29, False), (0, True)))
+def metadata_by_id(stage: Stage) -> tuple[int, bool]:
+    form = m.MetadataRequest.MetadataRequestTopic
+    [topic] = stage.client.send(m.MetadataRequest(topics=[form(name=None, topic_id=_topic_id(stage))]), 12).topics
+    return topic.error_code, topic.name == stage.topic
+
+
+def _topic_id(stage: Stage) -> Any:
+    form = m.MetadataRequest.MetadataRequestTopic
+    return stage.root.send(m.MetadataRequest(topics=[form(name=stage.topic)]), 12).topics[0].topic_id
+
+
+@case(
+    (ALTER_CONFIGS, "topic"),
+    (READ, "topic"),
+    (DELETE, "topic"),
+    answers=((29, None), (29, None), (0, {3, 8, 10, 11}), (0, {3, 6, 8, 10, 11})),
+)
+def operations_on_a_topic(stage: Stage) -> tuple[int, set[int] | None]:
+    topic = _metadata(stage, [stage.topic], include_topic_authorized_operations=True)[stage.topic]
+    operations = topic.authorized_operations
+    return topic.error_code, None if operations is None else set(operations)
+
+
+@case((DESCRIBE, "missing"), answers=((29, None), (3, {8})))
+def operations_on_a_missing_topic(stage: Stage) -> tuple[int, set[int] | None]:
+    topic = _metadata(stage, [stage.missing], include_topic_authorized_operations=True)[stage.missing]
+    operations = topic.authorized_operations
+    return topic.error_code, None if operations is None else set(operations)
+
+
+@case(
+    (CREATE, "cluster"),
+    (ALTER, "cluster"),
+    (IDEMPOTENT_WRITE, "cluster"),
+    answers=(set(), set(), {5, 7, 8}, {5, 7, 8, 12}),
+)
+def operations_on_the_cluster(stage: Stage) -> set[int]:
+    answer = stage.client.send(m.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+    return set(answer.authorized_operations)
+
+
+@case((CREATE, "cluster"), (DESCRIBE, "cluster"), answers=(set(), set(), {5, 8}))
+def operations_on_the_cluster_by_metadata(stage: Stage) -> set[int]:
+    answer = stage.client.send(m.MetadataRequest(topics=[], include_cluster_authorized_operations=True), 10)
+    return set(answer.authorized_operations)
+
+
+@case(
+    (CREATE, "missing"),
+    (DESCRIBE_CONFIGS, "missing"),
+    answers=((29, 0, -1, False), (0, 29, -1, False), (0, 0, 2, True)),
+    what="create_topics_by_the_topics_right",
+)
+@case(
+    (CREATE, "cluster"),
+    (DESCRIBE_CONFIGS, "missing"),
+    answers=((29, 0, -1, False), (0, 29, -1, False), (0, 0, 2, True)),
+    what="create_topics_by_the_clusters_right",
+)
+def _create_topics(stage: Stage) -> tuple[int, int, int, bool]:
+    [topic] = stage.client.send(
+        m.CreateTopicsRequest(
+            timeout_ms=30_000,
+            validate_only=True,
+            topics=[
+                m.CreateTopicsRequest.CreatableTopic(
+                    name=stage.missing, num_partitions=2, replication_factor=1, assignments=[], configs=[]
+                )
+            ],
+        ),
+        7,
+    ).topics
+    return topic.error_code, topic.topic_config_error_code, topic.num_partitions, bool(topic.configs)
+
+
+def _delete_topic(stage: Stage, **topic: Any) -> tuple[int, str | None]:
+    form = m.DeleteTopicsRequest.DeleteTopicState
+    [result] = stage.client.send(m.DeleteTopicsRequest(timeout_ms=30_000, topics=[form(**topic)]), 6).responses
+    return result.error_code, result.name
+
+
+@case((DESCRIBE, "topic"), (DELETE, "topic"), answers=(29, 29, 0), what="delete_a_topic_by_the_topics_right")
+@case((DELETE, "cluster"), answers=(29, 0), what="delete_a_topic_by_the_clusters_right")
+def _delete_topic_by_name(stage: Stage) -> int:
+    return _delete_topic(stage, name=stage.topic, topic_id=m.NULL_UUID)[0]
+
+
+@case((DESCRIBE, "missing"), answers=(29, 3))
+def delete_a_missing_topic(stage: Stage) -> int:
+    return _delete_topic(stage, name=stage.missing, topic_id=m.NULL_UUID)[0]
+
+
+@case((DESCRIBE, "topic"), (DELETE, "topic"), answers=((29, False), (29, True), (0, True)))
+def delete_a_topic_by_id(stage: Stage) -> tuple[int, bool]:
+    if "topic_id" not in stage.notes:
+        stage.notes["topic_id"] = _topic_id(stage)
+    code, name = _delete_topic(stage, name=None, topic_id=stage.notes["topic_id"])
+    return code, name == stage.topic
+
+
+@case((DESCRIBE, "topic"), (ALTER, "topic"), answers=(29, 29, 0))
+def create_partitions(stage: Stage) -> int:
+    answer = stage.client.send(
+        m.CreatePartitionsRequest(
+            timeout_ms=30_000,
+            validate_only=True,
+            topics=[m.CreatePartitionsRequest.CreatePartitionsTopic(name=stage.topic, count=3, assignments=None)],
+        ),
+        3,
+    )
+    return int(answer.results[0].error_code)
+
+
+@case((DESCRIBE, "topic"), (DELETE, "topic"), answers=(29, 29, 0))
+def delete_records(stage: Stage) -> int:
+    form = m.DeleteRecordsRequest.DeleteRecordsTopic
+    answer = stage.client.send(
+        m.DeleteRecordsRequest(
+            timeout_ms=30_000,
+            topics=[form(name=stage.topic, partitions=[form.DeleteRecordsPartition(partition_index=0, offset=0)])],
+        ),
+        2,
+    )
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+def _describe_configs(stage: Stage, kind: int, name: str) -> int:
+    form = m.DescribeConfigsRequest.DescribeConfigsResource
+    answer = stage.client.send(
+        m.DescribeConfigsRequest(resources=[form(resource_type=kind, resource_name=name, configuration_keys=None)]), 4
+    )
+    return int(answer.results[0].error_code)
+
+
+@case((DESCRIBE, "topic"), (DESCRIBE_CONFIGS, "topic"), answers=(29, 29, 0), what="describe_a_topics_settings")
+@case((ALTER_CONFIGS, "topic"), answers=(29, 0), what="describe_a_topics_settings_who_may_alter_them")
+def _describe_topic_configs(stage: Stage) -> int:
+    return _describe_configs(stage, 2, stage.topic)
+
+
+@case((DESCRIBE_CONFIGS, "cluster"), answers=(31, 0))
+def describe_a_brokers_settings(stage: Stage) -> int:
+    return _describe_configs(stage, 4, "1")
+
+
+@case((DESCRIBE_CONFIGS, "topic"), (ALTER_CONFIGS, "topic"), answers=(29, 29, 0))
+def alter_a_topics_settings(stage: Stage) -> int:
+    form = m.IncrementalAlterConfigsRequest.AlterConfigsResource
+    answer = stage.client.send(
+        m.IncrementalAlterConfigsRequest(
+            validate_only=True,
+            resources=[
+                form(
+                    resource_type=2,
+                    resource_name=stage.topic,
+                    configs=[form.AlterableConfig(name="retention.ms", config_operation=0, value="77000")],
+                )
+            ],
+        ),
+        1,
+    )
+    return int(answer.responses[0].error_code)
+
+
+@case(answers=(31,))
+def alter_a_brokers_settings(stage: Stage) -> int:
+    form = m.IncrementalAlterConfigsRequest.AlterConfigsResource
+    answer = stage.client.send(
+        m.IncrementalAlterConfigsRequest(
+            validate_only=True, resources=[form(resource_type=4, resource_name="1", configs=[])]
+        ),
+        1,
+    )
+    return int(answer.responses[0].error_code)
+
+
+@case((DESCRIBE, "topic"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_reader")
+@case((CLUSTER_ACTION, "cluster"), answers=(29, 0), what="end_of_a_leader_epoch_for_a_broker")
+def _offset_for_leader_epoch(stage: Stage) -> int:
+    form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    answer = stage.client.send(
+        m.OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                form(
+                    topic=stage.topic,
+                    partitions=[form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)],
+                )
+            ],
+        ),
+        4,
+    )
+    return int(answer.topics[0].partitions[0].error_code)
+
+
+# Groups
+
+
+@case((DESCRIBE, "group"), (READ, "group"), answers=(30, 30, 79))
+def join_a_group(stage: Stage) -> int:
+    return int(
+        stage.client.send(
+            m.JoinGroupRequest(
+                group_id=stage.group,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id="",
+                group_instance_id=None,
+                protocol_type="consumer",
+                protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+            ),
+            5,
+        ).error_code
+    )
+
+
+@case((READ, "group"), answers=(30, 25), what="sync_a_group")
+def _sync(stage: Stage) -> int:
+    return int(
+        stage.client.send(
+            m.SyncGroupRequest(
+                group_id=stage.group,
+                generation_id=1,
+                member_id="nobody",
+                group_instance_id=None,
+                protocol_type="consumer",
+                protocol_name="range",
+                assignments=[],
+            ),
+            5,
+        ).error_code
+    )
+
+
+@case((READ, "group"), answers=(23, 23), what="sync_a_group_and_forget_the_protocol")
+def _sync_badly(stage: Stage) -> int:
+    return int(
+        stage.client.send(
+            m.SyncGroupRequest(
+                group_id=stage.group,
+                generation_id=1,
+                member_id="nobody",
+                group_instance_id=None,
+                protocol_type=None,
+                protocol_name=None,
+                assignments=[],
+            ),
+            5,
+        ).error_code
+    )
+
+
+@case((READ, "group"), answers=(30, 25), what="heartbeat_in_a_group")
+def _heartbeat(stage: Stage) -> int:
+    return int(
+        stage.client.send(
+            m.HeartbeatRequest(group_id=stage.group, generation_id=1, member_id="nobody", group_instance_id=None), 4
+        ).error_code
+    )
+
+
+@case((READ, "group"), answers=((30, []), (0, [25])), what="leave_a_group")
+def _leave(stage: Stage) -> tuple[int, list[int]]:
+    answer = stage.client.send(
+        m.LeaveGroupRequest(
+            group_id=stage.group,
+            members=[m.LeaveGroupRequest.MemberIdentity(member_id="nobody", group_instance_id=None)],
+        ),
+        4,
+    )
+    return answer.error_code, [member.error_code for member in answer.members]
+
+
+@case((READ, "group"), (READ, "topic"), answers=(30, 29, 0))
+def commit_offsets(stage: Stage) -> int:
+    return stage.session.commit_plainly(stage.group, stage.topic, 1)
+
+
+@case((READ, "group"), (READ, "missing"), answers=(30, 29, 3))
+def commit_offsets_of_a_missing_topic(stage: Stage) -> int:
+    return stage.session.commit_plainly(stage.group, stage.missing, 1)
+
+
+@case((DELETE, "group"), (READ, "topic"), answers=((30, []), (0, [29]), (0, [0])))
+def delete_offsets(stage: Stage) -> tuple[int, list[int]]:
+    stage.root_session.commit_plainly(stage.group, stage.topic, 1)
+    form = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
+    answer = stage.client.send(
+        m.OffsetDeleteRequest(
+            group_id=stage.group,
+            topics=[form(name=stage.topic, partitions=[form.OffsetDeleteRequestPartition(partition_index=0)])],
+        ),
+        0,
+    )
+    return answer.error_code, [part.error_code for topic in answer.topics for part in topic.partitions]
+
+
+@case((READ, "group"), (DELETE, "group"), answers=(30, 30, 69))
+def delete_a_group(stage: Stage) -> int:
+    return int(stage.client.send(m.DeleteGroupsRequest(groups_names=[stage.group]), 2).results[0].error_code)
+
+
+@case((DESCRIBE, "group"), answers=((30, None), (0, {8})), what="describe_a_group")
+@case(
+    (READ, "group"), (DELETE, "group"), answers=((30, None), (0, {3, 8}), (0, {3, 6, 8})), what="operations_on_a_group"
+)
+def _describe_group(stage: Stage) -> tuple[int, set[int] | None]:
+    stage.root_session.commit_plainly(stage.group, stage.topic, 1)
+    [group] = stage.client.send(
+        m.DescribeGroupsRequest(groups=[stage.group], include_authorized_operations=True), 5
+    ).groups
+    operations = group.authorized_operations
+    return group.error_code, None if operations is None else set(operations)
+
+
+@case((DESCRIBE, "group"), answers=(False, True), what="list_groups_by_the_groups_right")
+@case((DESCRIBE, "cluster"), answers=(False, True), what="list_groups_by_the_clusters_right")
+def _list_groups(stage: Stage) -> bool:
+    stage.root_session.commit_plainly(stage.group, stage.topic, 1)
+    return stage.group in {group.group_id for group in stage.client.send(m.ListGroupsRequest(), 0).groups}
+
+
+@case((READ, "group"), (DESCRIBE, "topic"), answers=(30, 29, 0))
+def join_a_consumer_group(stage: Stage) -> int:
+    return int(_join_consumer_group(stage.client, stage).error_code)
+
+
+def _join_consumer_group(client: Any, stage: Stage) -> Any:
+    return client.send(
+        m.ConsumerGroupHeartbeatRequest(
+            group_id=stage.group,
+            member_id="member",
+            member_epoch=0,
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout_ms=60_000,
+            subscribed_topic_names=[stage.topic],
+            subscribed_topic_regex=None,
+            server_assignor=None,
+            topic_partitions=[],
+        ),
+        1,
+    )
+
+
+@case((DESCRIBE, "group"), (DESCRIBE, "topic"), answers=((30, None), (29, None), (0, 1 << 8)))
+def describe_a_consumer_group(stage: Stage) -> tuple[int, int | None]:
+    if "joined" not in stage.notes:
+
+        def has_partitions() -> bool:
+            assignment = _join_consumer_group(stage.root, stage).assignment
+            return assignment is not None and bool(assignment.topic_partitions)
+
+        wait_until(has_partitions, "an assignment")
+        stage.notes["joined"] = True
+    [group] = stage.client.send(
+        m.ConsumerGroupDescribeRequest(group_ids=[stage.group], include_authorized_operations=True), 1
+    ).groups
+    operations = group.authorized_operations
+    return group.error_code, None if operations == -(2**31) else operations
+
+
+# The cluster
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 95))
+def update_features(stage: Stage) -> int:
+    form = m.UpdateFeaturesRequest.FeatureUpdateKey
+    return int(
+        stage.client.send(
+            m.UpdateFeaturesRequest(
+                timeout_ms=30_000,
+                validate_only=True,
+                feature_updates=[form(feature="no.such.feature", max_version_level=1, upgrade_type=1)],
+            ),
+            1,
+        ).error_code
+    )
+
+
+@case((DESCRIBE, "cluster"), answers=(31, 0))
+def describe_acls(stage: Stage) -> int:
+    return int(stage.client.send(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code)
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [0]))
+def create_acls(stage: Stage) -> list[int]:
+    form = m.CreateAclsRequest.AclCreation
+    answer = stage.client.send(
+        m.CreateAclsRequest(
+            creations=[
+                form(
+                    resource_type=2,
+                    resource_name=stage.missing,
+                    resource_pattern_type=3,
+                    principal="User:nobody",
+                    host="*",
+                    operation=3,
+                    permission_type=3,
+                )
+            ]
+        ),
+        3,
+    )
+    return [result.error_code for result in answer.results]
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [0]))
+def delete_acls(stage: Stage) -> list[int]:
+    form = m.DeleteAclsRequest.DeleteAclsFilter
+    answer = stage.client.send(
+        m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {"resource_name_filter": stage.missing})]), 3
+    )
+    return [result.error_code for result in answer.filter_results]
+
+
+@case((DESCRIBE, "cluster"), answers=(31, 0))
+def describe_scram_users(stage: Stage) -> int:
+    # Kafka answers nothing at all to an unauthorized client that asks for every user.
+    form = m.DescribeUserScramCredentialsRequest.UserName
+    return int(stage.client.send(m.DescribeUserScramCredentialsRequest(users=[form(name="nobody")]), 0).error_code)
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 91))
+def alter_scram_users(stage: Stage) -> int:
+    request = m.AlterUserScramCredentialsRequest
+    answer = stage.client.send(
+        request(deletions=[request.ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]), 0
+    )
+    return int(answer.results[0].error_code)

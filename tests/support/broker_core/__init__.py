@@ -1,0 +1,1 @@
+"""Clusters, coordinators and logs that tests drive without sockets or clocks."""

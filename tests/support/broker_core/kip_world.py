@@ -1,0 +1,120 @@
+"""Ask a cluster without sockets, one request at a time, at a time the test chooses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from broker_core.broker.cluster import Cluster
+from broker_core.errors import ErrorCode
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, TopicPartition
+from tests.support.direct import DirectClient, direct_cluster
+from tests.support.protocols import REPAIRER, state_record, worn_out
+from tests.support.raw_session import Identity, RawSession, record_batch
+
+NONE = ErrorCode.NONE
+TOPIC, OTHER = "topic", "other"
+PARTITIONS = 2
+START_MS = 1_000_000
+# One partition each, so that a test can move a coordinator without asking where it is.
+SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+STATE_PARTITION = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
+OFFSETS_PARTITION = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
+
+
+def batch(
+    identity: Identity, sequence: int, values: tuple[bytes, ...] = (b"x",), *, transactional: bool = True
+) -> bytes:
+    """Build one batch of the time at which every cluster here begins."""
+    return record_batch(values, identity, sequence, transactional=transactional, timestamp_ms=START_MS)
+
+
+class Connection:
+    """Be one client's connection to one broker."""
+
+    def __init__(self, cluster: Cluster, broker_id: int = 1) -> None:
+        self.direct = DirectClient(cluster, broker_id)
+
+    def send(self, request: Any, version: int) -> Any:
+        """Send a request and return its answer, which must be there at once."""
+        return self.direct.ask(request, version)
+
+
+class Session(RawSession):
+    """Hold one transactional id and take every first answer for an answer."""
+
+    @staticmethod
+    def _retry(call: Any, codes: Any) -> Any:
+        return call()
+
+    def write(
+        self,
+        identity: Identity,
+        topic: str = TOPIC,
+        *,
+        sequence: int = 0,
+        version: int = 12,
+        values: tuple[bytes, ...] = (b"x",),
+        partition: int = 0,
+    ) -> int:
+        """Send one transactional batch, added before where its version asks for that, and return its base offset."""
+        if version < 12:
+            assert self.add(identity, topic, partition) == {NONE}
+        error, offset = self.produce(topic, batch(identity, sequence, values), version=version, partition=partition)
+        assert error == NONE, ErrorCode(error).name
+        return offset
+
+    def state(self) -> str:
+        """Return the state of the transaction."""
+        return str(self.describe().transaction_state)
+
+    def stable(self, topic: str = TOPIC, partition: int = 0) -> int:
+        """Return the last stable offset."""
+        return int(self.fetch(topic, 0, isolation=1, partition=partition).last_stable_offset)
+
+
+class World:
+    """Hold a cluster with two topics and its coordinators, and who talks to it."""
+
+    def __init__(self, *, storage: Any = None, brokers: int = 1, settings: Mapping[str, str] | None = None) -> None:
+        self.cluster = direct_cluster(
+            storage, brokers=brokers, settings=SETTINGS | dict(settings or {}), now_ms=START_MS
+        )
+        for name in (TOPIC, OTHER):
+            if name not in self.cluster.metadata.topics:
+                self.cluster.controller.create_topic(name, PARTITIONS, leaders=[1] * PARTITIONS)
+        for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+            self.cluster.controller.ensure_topic(name)
+
+    def session(self, transactional_id: str | None = "id", broker_id: int = 1) -> Session:
+        """Return a new connection of its own with a transactional id."""
+        return Session(Connection(self.cluster, broker_id), transactional_id)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Let time go by."""
+        self.cluster.advance(self.cluster.now_ms + duration_ms)
+
+    def reload(self, topic_partition: TopicPartition = STATE_PARTITION, broker_id: int = 1) -> None:
+        """Elect the leader anew, as a failover does: a coordinator loads its state again."""
+        self.cluster.controller.move_leader(topic_partition, broker_id)
+        self.cluster.settle(self.cluster.now_ms)
+
+    def hold_markers(self) -> None:
+        """Write none from now on, so that a transaction stays prepared."""
+        for broker in self.cluster.brokers.values():
+            vars(broker.transactions)["take_markers"] = list
+
+    def release_markers(self) -> None:
+        """Have a new coordinator find what is prepared, and write the markers."""
+        for broker in self.cluster.brokers.values():
+            del vars(broker.transactions)["take_markers"]
+        self.reload()
+
+
+def wear_out(world: World, session: Session) -> Identity:
+    """Bring the id to its last epoch, by the record its transactions would have left."""
+    producer_id = session.init()[1].producer_id
+    record = state_record(session.transactional_id, worn_out(producer_id, START_MS), START_MS)
+    repairer = Connection(world.cluster)
+    repairer.direct.client_id = REPAIRER
+    assert Session(repairer, None).produce(TRANSACTION_STATE_TOPIC, record, version=9)[0] == NONE
+    world.reload()
+    return Identity(producer_id, LAST_CLIENT_EPOCH)

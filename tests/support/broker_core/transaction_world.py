@@ -1,0 +1,143 @@
+"""Drive transaction coordinators over one journal in memory, with a clock that only moves when told."""
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.producer_ids import ProducerIds
+from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
+from broker_core.coordinator.transactions.messages import InitProducerId, MarkerOrder, ProducerIdResult
+from broker_core.coordinator.transactions.records import TransactionImage, decode_value, encode_key, encode_value
+from broker_core.coordinator.transactions.states import IDLE
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from tests.support.broker_core.memory_journal import MemoryJournal
+
+T0 = TopicPartition("t", 0)
+T1 = TopicPartition("t", 1)
+ID = "my-txn"
+
+
+class World:
+    """Hold one leading coordinator, its journal and all that it asks of its broker."""
+
+    def __init__(self, level: int = 2, partition_count: int = 4, **settings: object) -> None:
+        self.journal = MemoryJournal()
+        self.level = level
+        self.partition_count = partition_count
+        self.config = BrokerConfig(**settings)  # type: ignore[arg-type]
+        self.now_ms = 1_700_000_000_000
+        self.gone: set[TopicPartition] = set()
+        self.first_block = 4000
+        self.blocks_fail = False
+        self.producer_ids = ProducerIds(self._block)
+        self.coordinator = self.instance()
+        self.lead()
+
+    def _block(self) -> tuple[int, int]:
+        if self.blocks_fail:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER, "ordered by the test")
+        self.first_block += 1000
+        return self.first_block - 1000, 1000
+
+    def instance(self) -> TransactionCoordinator:
+        """Make one more coordinator over the same journal; it leads nothing yet."""
+        return TransactionCoordinator(
+            config=self.config,
+            journal=self.journal,
+            next_producer_id=lambda: self.producer_ids.next(),
+            transaction_version=lambda: self.level,
+            partition_count=self.partition_count,
+            partition_exists=lambda one: one not in self.gone,
+        )
+
+    def lead(self) -> None:
+        """Make the coordinator the leader of every partition, at new epochs."""
+        for partition in range(self.partition_count):
+            self.coordinator.become_leader(partition, self.journal.lead(partition), self.now_ms)
+
+    def fail_over(self) -> TransactionCoordinator:
+        """Replace the coordinator by a new one that knows what the journal says; return the old one."""
+        old, self.coordinator = self.coordinator, self.instance()
+        self.lead()
+        return old
+
+    def init(
+        self, transactional_id: str | None = ID, producer_id: int = -1, producer_epoch: int = -1
+    ) -> ProducerIdResult:
+        """Ask for an identity, believing to hold the given one."""
+        request = InitProducerId(transactional_id, 60_000, producer_id, producer_epoch)
+        return self.coordinator.init_producer_id(request, self.now_ms)
+
+    def identity(self, transactional_id: str = ID) -> ProducerIdentity:
+        """Ask for an identity and expect to get it."""
+        error, *identity = self.init(transactional_id)
+        assert error is ErrorCode.NONE
+        return ProducerIdentity(*identity)
+
+    def add(self, identity: ProducerIdentity, *partitions: TopicPartition, version: int | None = None) -> ErrorCode:
+        """Add partitions as a client of the given transaction version, by default the cluster's."""
+        used = version if version is not None else 2 if self.level >= 2 else 0
+        return self.coordinator.add_partitions(
+            ID, *identity, partitions or (T0,), client_transaction_version=used, now_ms=self.now_ms
+        )
+
+    def end(self, identity: ProducerIdentity, *, commit: bool = True, version: int | None = None) -> ProducerIdResult:
+        """End the transaction as a client of the given transaction version, by default the cluster's."""
+        return self.coordinator.end_transaction(
+            ID,
+            *identity,
+            commit=commit,
+            client_transaction_version=self.level if version is None else version,
+            now_ms=self.now_ms,
+        )
+
+    def answer(self, order: MarkerOrder, error: ErrorCode = ErrorCode.NONE) -> None:
+        """Answer all partitions of an order alike."""
+        self.coordinator.marker_answered(order, dict.fromkeys(order.partitions, error), self.now_ms)
+
+    def run_markers(self) -> list[MarkerOrder]:
+        """Write every marker that is ready; return the orders."""
+        orders = self.coordinator.take_markers()
+        for order in orders:
+            self.answer(order)
+        return orders
+
+    def advance(self, by_ms: int) -> None:
+        """Let time pass."""
+        self.now_ms += by_ms
+        self.coordinator.advance(self.now_ms)
+
+    def image(self, transactional_id: str = ID) -> TransactionImage:
+        """Return what is stored of an id."""
+        return self.coordinator.images()[transactional_id]
+
+    def state(self) -> str:
+        """Return the state of the id as clients see it."""
+        return self.image().state.label
+
+    def history(self, transactional_id: str = ID) -> list[TransactionImage | None]:
+        """Return what was recorded of an id, in order; None for a tombstone."""
+        entries = self.journal.partitions.get(self.coordinator.partition_for(transactional_id), [])
+        key_end = transactional_id.encode()
+        return [
+            None if entry.value is None else decode_value(entry.value)
+            for entry in entries
+            if entry.key is not None and entry.key[4:] == key_end
+        ]
+
+    def at(self, state: TransactionState, producer_epoch: int, client_transaction_version: int = 0) -> ProducerIdentity:
+        """Have the id stand in a state at an epoch of producer id 9."""
+        partitions = frozenset() if state in IDLE else frozenset({T0})
+        start_ms = -1 if state is TransactionState.EMPTY else self.now_ms
+        return self.put(
+            TransactionImage(
+                9, producer_epoch, 60_000, state, partitions, self.now_ms, start_ms, 9, -1, client_transaction_version
+            )
+        )
+
+    def put(self, image: TransactionImage, transactional_id: str = ID) -> ProducerIdentity:
+        """Have the id stand at `image`, as if an earlier coordinator had left it so."""
+        partition = self.coordinator.partition_for(transactional_id)
+        record = JournalRecord(encode_key(transactional_id), encode_value(image, 1))
+        self.journal.append(partition, self.journal.epochs[partition], [record], self.now_ms)
+        self.lead()
+        return image.identity

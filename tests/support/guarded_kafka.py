@@ -1,0 +1,184 @@
+"""Run each broker with an authorizer, and clients that are who they say they are."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kafka.protocol.admin import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from broker_core import EmbeddedBroker
+from broker_core.config import STANDARD_AUTHORIZER
+from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
+from tests.support.apache_kafka import apache_kafka, free_ports
+from tests.support.clients import make_topic, unique
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
+from tests.support.waiting import wait_until
+
+PASSWORD = "secret"
+USERS = tuple(f"user{number}" for number in range(400))
+_SETTINGS = {
+    "transaction.state.log.num.partitions": "5",
+    "offsets.topic.num.partitions": "5",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    # Whoever comes by the listener without names: the administrator of the tests, and Apache Kafka's own controller.
+    "super.users": "User:ANONYMOUS",
+}
+EVERY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": None,
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+_fresh_user = itertools.count()
+
+
+@dataclass(frozen=True)
+class GuardedKafka:
+    """Hold where a broker with an authorizer listens: for its administrator, and for everybody else."""
+
+    bootstrap_servers: str
+    sasl_address: str
+    name: str
+
+
+@contextmanager
+def guarded_kafka(kind: str, folder: Path) -> Iterator[GuardedKafka]:
+    """Run a broker of this kind until the block ends."""
+    if kind == "broker_core":
+        listeners = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
+        with EmbeddedBroker(listeners=listeners, users=dict.fromkeys(USERS, PASSWORD), config=_SETTINGS) as embedded:
+            yield GuardedKafka(embedded.bootstrap("PLAINTEXT"), embedded.bootstrap("SASL"), kind)
+        return
+    plain, controller, sasl = free_ports(3)
+    (folder / "ports").write_text(f"{plain} {controller}", encoding="utf-8")
+    at = "127.0.0.1"
+    users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
+    settings = _SETTINGS | {
+        "listeners": f"PLAINTEXT://{at}:{plain},CONTROLLER://{at}:{controller},SASL://{at}:{sasl}",
+        "advertised.listeners": f"PLAINTEXT://{at}:{plain},SASL://{at}:{sasl}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        ),
+    }
+    with apache_kafka(settings, folder) as apache:
+        yield GuardedKafka(apache.bootstrap_servers, f"{at}:{sasl}", kind)
+
+
+def log_in(kafka: GuardedKafka, user: str) -> RawClient:
+    """Return a connection that belongs to a user."""
+    client = RawClient(kafka.sasl_address)
+    assert client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
+    answer = client.send(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{PASSWORD}".encode()), 2)
+    assert answer.error_code == 0, answer
+    return client
+
+
+def create_acls(client: RawClient, *creations: Mapping[str, Any]) -> list[int]:
+    """Send one CreateAcls and return the error codes."""
+    form = CreateAclsRequest.AclCreation
+    answer = client.send(CreateAclsRequest(creations=[form(**creation) for creation in creations]), 3)
+    return [result.error_code for result in answer.results]
+
+
+def list_acls(client: RawClient, **chosen: Any) -> set[tuple[Any, ...]]:
+    """Send one DescribeAcls for what these fields choose and return type, pattern, name and the entry of each ACL."""
+    answer = client.send(DescribeAclsRequest(**EVERY_ACL | chosen), 3)
+    assert answer.error_code == 0, answer
+    return {
+        (
+            found.resource_type,
+            found.pattern_type,
+            found.resource_name,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        )
+        for found in answer.resources
+        for acl in found.acls
+    }
+
+
+def delete_acls(client: RawClient, *filters: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Send one DeleteAcls; return error code and number of ACLs for each filter."""
+    form = DeleteAclsRequest.DeleteAclsFilter
+    answer = client.send(DeleteAclsRequest(filters=[form(**EVERY_ACL | each) for each in filters]), 3)
+    return [(result.error_code, len(result.matching_acls)) for result in answer.filter_results]
+
+
+class Stage:
+    """Hold all that one test touches: a user of its own, its names, and the administrator's view."""
+
+    def __init__(self, kafka: GuardedKafka) -> None:
+        self.kafka = kafka
+        self.user = USERS[next(_fresh_user)]
+        self.root = RawClient(kafka.bootstrap_servers)
+        self.client = log_in(kafka, self.user)
+        self.group, self.id, self.missing = unique("group"), unique("id"), unique("missing")
+        self.cluster = CLUSTER_NAME
+        # What an `ask` has found out and needs again when it is called once more.
+        self.notes: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
+        self.root.close()
+
+    @cached_property
+    def topic(self) -> str:
+        """Make a topic."""
+        return make_topic(self.kafka)
+
+    @cached_property
+    def other(self) -> str:
+        """Make another topic."""
+        return make_topic(self.kafka)
+
+    @cached_property
+    def session(self) -> RawSession:
+        """Return the user's way to single transactional requests."""
+        return RawSession(self.client, self.id)
+
+    @cached_property
+    def root_session(self) -> RawSession:
+        """Return the administrator's way, for the same transactional id."""
+        return RawSession(self.root, self.id)
+
+    def grant(
+        self,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        pattern: PatternType = PatternType.LITERAL,
+        permission: Permission = Permission.ALLOW,
+        host: str = "*",
+        who: str | None = None,
+    ) -> None:
+        """Create an ACL and wait until the broker knows it."""
+        principal = who or f"User:{self.user}"
+        assert create_acls(
+            self.root,
+            {
+                "resource_type": resource_type,
+                "resource_name": name,
+                "resource_pattern_type": pattern,
+                "principal": principal,
+                "host": host,
+                "operation": operation,
+                "permission_type": permission,
+            },
+        ) == [0]
+        wanted = (resource_type, pattern, name, principal, host, operation, permission)
+        wait_until(lambda: wanted in list_acls(self.root, principal_filter=principal), f"{wanted} is known")

@@ -1,0 +1,153 @@
+"""Come in to a secured broker by each mechanism, with the options that users write."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+
+from spark_eos.client.credentials import token_provider
+from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import REAL
+from tests.support.secured import USERS, Secured
+
+USER = "alice"
+PASSWORD = USERS[USER]
+KEY_PASSWORD = "open-the-key"
+_MODULES = {
+    "PLAIN": "plain.PlainLoginModule",
+    "SCRAM-SHA-256": "scram.ScramLoginModule",
+    "SCRAM-SHA-512": "scram.ScramLoginModule",
+    "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule",
+}
+
+
+def jaas(mechanism: str, options: str) -> str:
+    """Write a login module's line as users copy it from Kafka's documentation."""
+    return f"org.apache.kafka.common.security.{_MODULES[mechanism]} required {options};"
+
+
+def token(subject: str = USER) -> str:
+    """Make a token that Kafka's test brokers believe."""
+    maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject), REAL.clock)
+    assert maker is not None
+    return str(maker.token())
+
+
+class Credentials:
+    """Keep a client's secrets in a folder, and say with which options they are used."""
+
+    def __init__(self, kafka: Secured, folder: Path) -> None:
+        self.kafka, self.folder = kafka, folder
+        leaf = kafka.authority.issue_cert(f"{USER}.example", common_name=USER)
+        loaded = serialization.load_pem_private_key(leaf.private_key_pem.bytes(), None)
+        locked = loaded.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(KEY_PASSWORD.encode()),
+        )
+        self.key, self.locked_key = leaf.private_key_pem.bytes().decode(), locked.decode()
+        self.certificate = "".join(each.bytes().decode() for each in leaf.cert_chain_pems)
+        self.token = token()
+        self.authority = self._file("ca.pem", kafka.authority.cert_pem.bytes().decode())
+        self.both_path = self._file("client.pem", self.certificate + self.locked_key)
+        self.token_path = self._file("token", self.token + "\n")
+
+    def _file(self, name: str, text: str) -> str:
+        path = self.folder / name
+        path.write_text(text)
+        return str(path)
+
+    def options(self, listener: str, protocol: str, more: Mapping[str, str]) -> dict[str, str]:
+        """Give options for one listener; `more` is without the prefix."""
+        settings = {
+            "bootstrap.servers": self.kafka.addresses[listener],
+            "security.protocol": protocol,
+            "default.api.timeout.ms": "20000",
+            **more,
+        }
+        if protocol.endswith("SSL"):
+            settings = {"ssl.truststore.location": self.authority} | settings
+        return {f"kafka.{name}": value for name, value in settings.items()}
+
+    def by_password(self, mechanism: str, password: str = PASSWORD, *, protocol: str = "SASL_SSL") -> dict[str, str]:
+        """Come in with a user's name and password."""
+        words = f'username="{USER}" password="{password}"'
+        return self.options(
+            "SECURE" if protocol == "SASL_SSL" else "SASL",
+            protocol,
+            {
+                "sasl.mechanism": mechanism,
+                "sasl.jaas.config": jaas(mechanism, words),
+            },
+        )
+
+    def by_token_file(self, url: str | None = None) -> dict[str, str]:
+        """Come in with the token that a file holds, by the Java client's settings."""
+        return self.options(
+            "SECURE",
+            "SASL_SSL",
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.login.callback.handler.class": (
+                    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+                ),
+                "sasl.oauthbearer.token.endpoint.url": url or Path(self.token_path).as_uri(),
+                "sasl.jaas.config": jaas("OAUTHBEARER", ""),
+            },
+        )
+
+    def by_unsigned_token(self) -> dict[str, str]:
+        """Come in as Java clients do with a test broker."""
+        return self.options(
+            "SASL",
+            "SASL_PLAINTEXT",
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.jaas.config": jaas("OAUTHBEARER", f'unsecuredLoginStringClaim_sub="{USER}"'),
+            },
+        )
+
+    def by_certificate_file(self) -> dict[str, str]:
+        """Come in with a certificate and a locked key, both in one file."""
+        return self.options(
+            "TLS",
+            "SSL",
+            {
+                "ssl.keystore.location": self.both_path,
+                "ssl.keystore.type": "PEM",
+                "ssl.key.password": KEY_PASSWORD,
+            },
+        )
+
+    def by_certificate_text(self) -> dict[str, str]:
+        """Come in with a certificate and a key that stand in the options themselves."""
+        return self.options(
+            "TLS",
+            "SSL",
+            {
+                "ssl.truststore.certificates": self.kafka.authority.cert_pem.bytes().decode(),
+                "ssl.keystore.certificate.chain": self.certificate,
+                "ssl.keystore.key": self.key,
+            },
+        )
+
+
+WAYS: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
+    **{
+        f"{mechanism} over {protocol}": lambda own, mechanism=mechanism, protocol=protocol: own.by_password(
+            mechanism, protocol=protocol
+        )
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+        for protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+    },
+    "token file": Credentials.by_token_file,
+    "unsigned token": Credentials.by_unsigned_token,
+    "certificate file": Credentials.by_certificate_file,
+    "certificate text": Credentials.by_certificate_text,
+}
+
+
+def stranger() -> trustme.CA:
+    """Make an authority that the broker does not know."""
+    return trustme.CA()

@@ -1,0 +1,59 @@
+"""Act as the tasks of micro-batches whose commits are tested against a cluster in memory."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker_core.types import TransactionState
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.naming import TaskId
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+
+
+@pytest.fixture(params=[1, 2], ids=["V1", "V2"])
+def cluster(request: pytest.FixtureRequest) -> MemoryCluster:
+    return MemoryCluster(version=request.param)
+
+
+def committer_of(
+    cluster: MemoryCluster,
+    run: str = "run1",
+    prefix: str = "p",
+    policy: OnLostTransaction = OnLostTransaction.FAIL,
+    topic: str = DECISIONS,
+) -> Committer:
+    return Committer(cluster, DecisionLog(cluster, prefix, "q", topic), prefix, "q", run, policy)
+
+
+def task_id(run: str = "run1", worker: str = "w0", number: int = 0, prefix: str = "p") -> str:
+    return str(TaskId(prefix, "q", run, worker, number))
+
+
+def prepare(
+    cluster: MemoryCluster, micro_batch: int, run: str = "run1", splits: Sequence[int] = (0, 1)
+) -> list[TaskMessage]:
+    messages: list[TaskMessage] = []
+    for split in splits:
+        name = task_id(run, f"w{split}")
+        cluster.init_producer_id(name, 60_000)
+        messages.append(Prepared("q", run, micro_batch, split, cluster.prepare(name, split)))
+    return messages
+
+
+def repeated(run: str = "run2", micro_batch: int = 0, splits: Sequence[int] = (0, 1)) -> list[TaskMessage]:
+    """Act as the tasks of a re-run that find the micro-batch decided, and read the rows of `prepare` again."""
+    rows = (TopicRows("t", 1, None),)
+    return [AlreadyCommitted("q", run, micro_batch, split, rows) for split in splits]
+
+
+def states(cluster: MemoryCluster) -> set[TransactionState]:
+    return {each.state for name, each in cluster.ids.items() if not name.endswith(".driver")}
+
+
+def decision_of(messages: list[TaskMessage], micro_batch: int = 0) -> Decision:
+    found = tuple(m.transaction for m in messages if isinstance(m, Prepared))
+    return Decision("p", "q", messages[0].run, micro_batch, 1, len(messages), 0, found)

@@ -1,0 +1,78 @@
+"""Give tests one local Spark session whose Python workers see this repository, and failpoints they can arm."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_eos.failpoints import ENVIRONMENT_NAME
+from tests.support.apache_kafka import Unavailable
+from tests.support.spark_home import lean_spark_home
+from tests.support.spark_kafka import spark_kafka_settings
+
+ROOT = Path(__file__).parents[3]
+# What makes Spark's worker daemons import once what every worker needs.
+PRELOAD = ROOT / "tests" / "support" / "preload"
+# Two threads as the machine has, and three attempts for a task: a killed worker must not end its job.
+MASTER = "local[2,3]"
+
+
+def worker_environment() -> dict[str, str]:
+    """Give the variables that make Spark's Python workers run this interpreter on this repository."""
+    paths = [str(PRELOAD), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    python = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_HOME": os.environ.get("SPARK_HOME") or lean_spark_home(),
+    }
+    return python | {"PYTHONPATH": os.pathsep.join(paths)}
+
+
+def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a small session."""
+    builder = SparkSession.builder.master(MASTER).appName(name).config("spark.ui.enabled", "false")
+    settings = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+        # Short lives on few cores: compile less, collect with one thread.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for key, value in (settings | dict(more_settings or {})).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@pytest.fixture(scope="session")
+def failpoints_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give the file from which the session's workers read their failpoints at every visit.
+
+    It has one name in a test run: modules that import this share the session, and so its environment.
+    """
+    return tmp_path_factory.getbasetemp() / "failpoints"
+
+
+@pytest.fixture(scope="session")
+def spark(failpoints_file: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """Give the session; workers inherit the environment as it is when the JVM starts.
+
+    With --apache it knows Spark's own `format("kafka")` too, where that can be had.
+    """
+    try:
+        sparks_own = spark_kafka_settings() if request.config.getoption("--apache") else {}
+    except Unavailable:
+        sparks_own = {}
+    before = dict(os.environ)
+    os.environ.update(worker_environment() | {ENVIRONMENT_NAME: f"@{failpoints_file}"})
+    session = build_session("tests", {**sparks_own, "spark.local.dir": str(failpoints_file.parent / "spark")})
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(before)

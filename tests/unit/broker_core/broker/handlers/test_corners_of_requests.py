@@ -1,0 +1,361 @@
+"""Corners of single requests that the rules name, asked of a cluster without sockets."""
+
+from typing import Any
+
+import pytest
+
+from broker_core.coordinator.groups.consumer.group import ConsumerGroup
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+
+E = ErrorCode
+TOPIC, GROUP = "topic", "group"
+P0 = TopicPartition(TOPIC, 0)
+OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
+ONE_EACH = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+READ_COMMITTED = 1
+
+
+def connected(**settings: str) -> DirectClient:
+    """Return a client of a cluster with one topic and its internal topics."""
+    cluster = direct_cluster(settings=ONE_EACH | {key.replace("_", "."): value for key, value in settings.items()})
+    cluster.controller.create_topic(TOPIC, 1)
+    for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+        cluster.controller.ensure_topic(name)
+    return DirectClient(cluster)
+
+
+@pytest.fixture
+def client() -> DirectClient:
+    return connected()
+
+
+def identity_of(client: DirectClient, transactional_id: str | None = "id") -> ProducerIdentity:
+    answer = client.ask(
+        m.InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        ),
+        4,
+    )
+    assert answer.error_code == E.NONE
+    return ProducerIdentity(answer.producer_id, answer.producer_epoch)
+
+
+def produce_request(batch: bytes, *, acks: int = -1, transactional_id: str | None = "id") -> Any:
+    form = m.ProduceRequest.TopicProduceData
+    return m.ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[form(name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=batch)])],
+    )
+
+
+def produced(client: DirectClient, batch: bytes, version: int = 12, **fields: Any) -> ErrorCode:
+    answer = client.ask(produce_request(batch, **fields), version)
+    return ErrorCode(answer.responses[0].partition_responses[0].error_code)
+
+
+def batch_of(identity: ProducerIdentity, *, is_transactional: bool = True) -> bytes:
+    return build_batch(
+        [NewRecord(b"k", b"v", (), 1_000_000)],
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=0,
+        is_transactional=is_transactional,
+    )
+
+
+def committed_in_transaction(
+    client: DirectClient, identity: ProducerIdentity, version: int, partitions: tuple[int, ...] = (0,)
+) -> list[ErrorCode]:
+    topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    answer = client.ask(
+        m.TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id=GROUP,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                topic(
+                    name=TOPIC,
+                    partitions=[
+                        topic.TxnOffsetCommitRequestPartition(
+                            partition_index=index, committed_offset=5, committed_leader_epoch=-1, committed_metadata=""
+                        )
+                        for index in partitions
+                    ],
+                )
+            ],
+        ),
+        version,
+    )
+    return [ErrorCode(part.error_code) for part in answer.topics[0].partitions]
+
+
+def marked(client: DirectClient, topic_partition: TopicPartition, identity: ProducerIdentity) -> ErrorCode:
+    marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+    answer = client.ask(
+        m.WriteTxnMarkersRequest(
+            markers=[
+                marker(
+                    producer_id=identity.producer_id,
+                    producer_epoch=identity.producer_epoch,
+                    transaction_result=False,
+                    coordinator_epoch=0,
+                    topics=[
+                        marker.WritableTxnMarkerTopic(
+                            name=topic_partition.topic, partition_indexes=[topic_partition.partition]
+                        )
+                    ],
+                )
+            ]
+        ),
+        1,
+    )
+    return ErrorCode(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+def listed(
+    client: DirectClient, timestamp: int, version: int, *, leader_epoch: int = -1, times: int = 1
+) -> list[tuple[int, int]]:
+    form = m.ListOffsetsRequest.ListOffsetsTopic
+    part = form.ListOffsetsPartition(partition_index=0, current_leader_epoch=leader_epoch, timestamp=timestamp)
+    answer = client.ask(
+        m.ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[form(name=TOPIC, partitions=[part] * times)]),
+        version,
+    )
+    return [(found.error_code, found.offset) for found in answer.topics[0].partitions]
+
+
+def fetched(
+    client: DirectClient, *, leader_epoch: int = -1, max_bytes: int = 2**20, partition_bytes: int = 2**20
+) -> Any:
+    form = m.FetchRequest.FetchTopic
+    answer = client.ask(
+        m.FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=max_bytes,
+            isolation_level=READ_COMMITTED,
+            session_id=0,
+            session_epoch=-1,
+            forgotten_topics_data=[],
+            rack_id="",
+            topics=[
+                form(
+                    topic=TOPIC,
+                    partitions=[
+                        form.FetchPartition(
+                            partition=0,
+                            current_leader_epoch=leader_epoch,
+                            fetch_offset=0,
+                            log_start_offset=-1,
+                            partition_max_bytes=partition_bytes,
+                        )
+                    ],
+                )
+            ],
+        ),
+        11,
+    )
+    return answer.responses[0].partitions[0]
+
+
+# Coordinators
+
+
+# Rule A.4/3.
+@pytest.mark.parametrize(("key_type", "topic"), [(0, CONSUMER_OFFSETS_TOPIC), (1, TRANSACTION_STATE_TOPIC)])
+def test_a_coordinator_is_found_although_its_topic_did_not_exist(key_type: int, topic: str) -> None:
+    cluster = direct_cluster()
+    assert topic not in cluster.metadata.topics
+    answer = DirectClient(cluster).ask(m.FindCoordinatorRequest(key="any", key_type=key_type), 3)
+    assert (answer.error_code, answer.node_id) == (E.NONE, 1)
+    assert topic in cluster.metadata.topics
+
+
+# Rule A.6 request/7.
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_batched_add_without_transactions_is_answered(client: DirectClient, version: int) -> None:
+    answer = client.ask(m.AddPartitionsToTxnRequest(transactions=[]), version)
+    assert (answer.error_code, answer.results_by_transaction) == (E.NONE, [])
+
+
+# Produce
+
+
+# Rule C.1 more/2.
+@pytest.mark.parametrize("acks", [1, -1])
+def test_transactional_data_may_come_with_less_than_all_acks(client: DirectClient, acks: int) -> None:
+    assert produced(client, batch_of(identity_of(client)), acks=acks) is E.NONE
+    assert fetched(client).last_stable_offset == 0
+
+
+# Rule C.1 more/3.
+def test_a_plain_batch_beside_a_transactional_id_opens_no_transaction(client: DirectClient) -> None:
+    assert produced(client, batch_of(identity_of(client), is_transactional=False)) is E.NONE
+    assert fetched(client).last_stable_offset == 1
+    [described] = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
+    assert described.transaction_state == "Empty"
+
+
+# Rule C.1 more/8.
+def test_a_partition_named_twice_gets_both_batches(client: DirectClient) -> None:
+    request = produce_request(batch_of(ProducerIdentity(-1, -1), is_transactional=False), transactional_id=None)
+    request.topic_data[0].partition_data *= 2
+    answer = client.ask(request, 12)
+    parts = answer.responses[0].partition_responses
+    assert [(part.error_code, part.base_offset) for part in parts] == [(E.NONE, 0), (E.NONE, 1)]
+
+
+# Rule C.3 answer/5.
+def test_an_added_partition_is_durable_before_its_batch_is_appended(
+    client: DirectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = produce_request(batch_of(identity_of(client)))
+    log = client.cluster.logs.get(P0, client.cluster.now_ms)
+    state = client.cluster.logs.get(TopicPartition(TRANSACTION_STATE_TOPIC, 0), client.cluster.now_ms)
+    with monkeypatch.context() as unsettled:
+        unsettled.setattr(client.cluster, "settle", lambda now_ms: None)
+        client.post(request, 12)
+        assert (state.unsynced, log.log_end_offset) == (True, 0)
+    client.cluster.settle(client.cluster.now_ms)
+    assert client.take().responses[0].partition_responses[0].error_code == E.NONE
+    assert (state.unsynced, log.log_end_offset) == (False, 1)
+
+
+# Rule C.4/2.
+def test_a_duplicate_of_what_was_never_promised_is_durable_when_it_is_acknowledged() -> None:
+    storage = MemoryStorage()
+    cluster = direct_cluster(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    client = DirectClient(cluster)
+    batch = batch_of(ProducerIdentity(7, 0), is_transactional=False)
+    # As by a request whose answer, and the sync before it, never came about.
+    cluster.logs.get(P0, cluster.now_ms).append_as_leader(batch, now_ms=cluster.now_ms, leader_epoch=0)
+    assert produced(client, batch, transactional_id=None) is E.NONE
+    storage.crash()
+    assert fetched(DirectClient(direct_cluster(storage))).high_watermark == 1
+
+
+# Rule C.3 mode/4.
+def test_partitions_are_added_although_nothing_is_verified() -> None:
+    client = connected(transaction_partition_verification_enable="false")
+    assert produced(client, batch_of(identity_of(client))) is E.NONE
+    [described] = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
+    assert [(topic.topic, topic.partitions) for topic in described.topics] == [(TOPIC, [0])]
+
+
+# Offsets
+
+
+# Rules B.3/7 and E.1/19.
+def test_offsets_of_a_transaction_are_records_of_its_producer_and_a_marker_ends_them(client: DirectClient) -> None:
+    identity = identity_of(client)
+    assert committed_in_transaction(client, identity, 5) == [E.NONE]
+    assert marked(client, OFFSETS, identity) is E.NONE
+    log = client.cluster.logs.get(OFFSETS, client.cluster.now_ms)
+    headers = [header for _, header, _ in log.read_journal()]
+    assert [(header.is_transactional, header.is_control) for header in headers] == [(True, False), (True, True)]
+    assert {(header.producer_id, header.producer_epoch) for header in headers} == {identity}
+
+
+# Rule E.1/4.
+def test_offsets_of_a_missing_partition_fail_alone(client: DirectClient) -> None:
+    codes = committed_in_transaction(client, identity_of(client), 5, partitions=(0, 7))
+    assert codes == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+# Rules C.5 codes/1 and E.1/21.
+def test_offsets_of_an_epoch_that_their_partition_knows_to_be_over_are_refused() -> None:
+    client = connected(transaction_partition_verification_enable="false")
+    identity = identity_of(client)
+    assert marked(client, OFFSETS, ProducerIdentity(identity.producer_id, identity.producer_epoch + 1)) is E.NONE
+    assert committed_in_transaction(client, identity, 3) == [E.INVALID_PRODUCER_EPOCH]
+
+
+# Rule C.5 codes/4.
+@pytest.mark.parametrize("version", [3, 4, 5])
+def test_offsets_of_a_zombie_are_refused_by_the_word_of_its_coordinator(client: DirectClient, version: int) -> None:
+    zombie = identity_of(client)
+    assert identity_of(client) == (zombie.producer_id, zombie.producer_epoch + 1)
+    assert committed_in_transaction(client, zombie, version) == [E.INVALID_PRODUCER_EPOCH]
+
+
+# Rule E.4/6.
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        (0, E.COORDINATOR_NOT_AVAILABLE),
+        (1, E.COORDINATOR_NOT_AVAILABLE),
+        (2, E.COORDINATOR_LOAD_IN_PROGRESS),
+        (5, E.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+def test_old_clients_take_a_loading_group_coordinator_for_a_missing_one(
+    client: DirectClient, version: int, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = identity_of(client)
+    groups = client.cluster.brokers[1].groups
+    monkeypatch.setattr(groups, "check_transactional_commit", lambda _: E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert committed_in_transaction(client, identity, version) == [code]
+
+
+# Rule E.3/5.
+def test_a_member_epoch_without_a_member_id_fetches_nothing() -> None:
+    group = ConsumerGroup(GROUP)
+    assert group.fetch_error(None, 3) is E.UNKNOWN_MEMBER_ID
+    assert group.fetch_error(None, -1) is E.NONE
+
+
+# Fetch and ListOffsets
+
+
+# Rules D.1 more/5 and D.3 errors/6.
+def test_readers_name_the_leader_epoch_of_now_or_none() -> None:
+    client = connected()
+    client.cluster.controller.move_leader(P0, 1)
+    client.cluster.settle(client.cluster.now_ms)
+    now = client.cluster.metadata.leadership(P0).leader_epoch
+    assert now > 0
+    expected = {-1: E.NONE, now: E.NONE, now - 1: E.FENCED_LEADER_EPOCH, now + 1: E.UNKNOWN_LEADER_EPOCH}
+    assert {epoch: fetched(client, leader_epoch=epoch).error_code for epoch in expected} == expected
+    assert {epoch: listed(client, -1, 4, leader_epoch=epoch)[0][0] for epoch in expected} == expected
+
+
+# Rule D.1 more/6.
+@pytest.mark.parametrize("limits", [{"max_bytes": -5}, {"partition_bytes": -5}])
+def test_a_negative_limit_counts_as_none_at_all(client: DirectClient, limits: dict[str, int]) -> None:
+    for _ in range(2):
+        assert produced(client, batch_of(identity_of(client, None), is_transactional=False)) is E.NONE
+    found, nothing = fetched(client, **limits), fetched(client, **dict.fromkeys(limits, 0))
+    assert (found.records, found.high_watermark) == (nothing.records, 2)
+
+
+# Rules D.3/3, D.3/5, D.3/6 and D.3/7.
+def test_the_ends_of_a_log_without_tiers(client: DirectClient) -> None:
+    for _ in range(3):
+        assert produced(client, batch_of(identity_of(client, None), is_transactional=False)) is E.NONE
+    client.cluster.logs.get(P0, client.cluster.now_ms).delete_records_before(2)
+    assert [listed(client, timestamp, 11) for timestamp in (-2, -4, -5, -6)] == [
+        [(E.NONE, 2)],
+        [(E.NONE, 2)],
+        [(E.NONE, -1)],
+        [(E.NONE, -1)],
+    ]
+    for timestamp, before in ((-5, 8), (-6, 10)):
+        assert listed(client, timestamp, before) == [(E.UNSUPPORTED_VERSION, -1)]
+
+
+# Rule D.3 errors/2.
+def test_a_partition_asked_for_twice_is_refused(client: DirectClient) -> None:
+    assert listed(client, -1, 4, times=2) == [(E.INVALID_REQUEST, -1)] * 2

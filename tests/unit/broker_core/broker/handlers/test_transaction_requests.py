@@ -1,0 +1,364 @@
+"""Requests about transactions in a cluster of several brokers: who answers, with what, and what a crash leaves.
+
+What one broker answers is asked of Apache Kafka too, in `tests/conformance`; here is what needs two or a crash.
+"""
+
+from typing import Any
+
+import pytest
+
+from broker_core.broker.marker_writer import append_marker
+from broker_core.errors import ErrorCode
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    ProducerIdentity,
+    TopicPartition,
+    coordinator_partition,
+    java_string_hash,
+)
+from broker_core.wire import messages as m
+from tests.support.broker_core.moves_world import CLASSIC, PARTITIONS, V2, MovesWorld, holding_markers
+from tests.support.direct import DirectClient, direct_cluster
+
+E = ErrorCode
+P0, P1 = PARTITIONS
+
+
+@pytest.fixture
+def world() -> MovesWorld:
+    world = MovesWorld()
+    assert world.init() is E.NONE
+    return world
+
+
+def other_than(world: MovesWorld, broker: int) -> DirectClient:
+    return world.clients[3 - broker]
+
+
+# Hashing (rules B.2)
+
+
+# Rules B.2/1, B.2/2 and B.2/3.
+@pytest.mark.parametrize(
+    ("text", "hashed", "of_50"),
+    [
+        ("", 0, 0),
+        ("a", 97, 47),
+        ("my-txn", -1061187895, 45),
+        ("transfer-1", -1727369521, 21),
+        ("group-1", 293427299, 49),
+        ("\N{GRINNING FACE}", 1772899, 49),
+        ("polygenelubricants", -2147483648, 0),
+    ],
+)
+def test_ids_and_groups_live_where_javas_hash_puts_them(text: str, hashed: int, of_50: int) -> None:
+    assert java_string_hash(text) == hashed
+    assert coordinator_partition(text, 50) == of_50
+
+
+# Rules A.4/5 and B.2/4.
+def test_the_coordinator_that_is_found_is_the_one_that_answers(world: MovesWorld) -> None:
+    for key_type, partition in ((1, world.state_partition), (0, world.offsets_partition)):
+        key = "id" if key_type else "group"
+        for _ in range(3):
+            found = world.clients[1].ask(m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
+            [coordinator] = found.coordinators
+            assert (coordinator.error_code, coordinator.node_id) == (E.NONE, world.leader(partition))
+            assert coordinator.port == world.cluster.controller.addresses[coordinator.node_id].port
+            world.move(partition)
+
+
+# Rule B.1/9.
+def test_the_state_topic_is_made_as_kafka_makes_it() -> None:
+    cluster = direct_cluster()
+    topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    assert len(topic.partitions) == 50
+    form = m.DescribeConfigsRequest.DescribeConfigsResource
+    [described] = (
+        DirectClient(cluster)
+        .ask(
+            m.DescribeConfigsRequest(
+                resources=[form(resource_type=2, resource_name=TRANSACTION_STATE_TOPIC, configuration_keys=None)]
+            ),
+            4,
+        )
+        .results
+    )
+    settings = {entry.name: entry.value for entry in described.configs}
+    assert {
+        key: settings[key]
+        for key in ("cleanup.policy", "compression.type", "segment.bytes", "unclean.leader.election.enable")
+    } == {
+        "cleanup.policy": "compact",
+        "compression.type": "uncompressed",
+        "segment.bytes": str(100 * 1024 * 1024),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+# Who answers
+
+
+def test_only_the_coordinator_answers_and_all_others_say_so(world: MovesWorld) -> None:
+    wrong = other_than(world, world.coordinator)
+    broker = 3 - world.coordinator
+    assert world.init(broker) is E.NOT_COORDINATOR
+    assert world.add(P0, broker) is E.NOT_COORDINATOR
+    assert world.end(commit=True, broker=broker) == (E.NOT_COORDINATOR, ProducerIdentity(-1, -1))
+    assert world.state(broker) == "NOT_COORDINATOR"
+    assert (
+        wrong.ask(
+            m.AddOffsetsToTxnRequest(
+                transactional_id="id", producer_id=world.identity.producer_id, producer_epoch=0, group_id="group"
+            ),
+            3,
+        ).error_code
+        == E.NOT_COORDINATOR
+    )
+    form = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+    for verify_only in (True, False):
+        answer = wrong.ask(
+            m.AddPartitionsToTxnRequest(
+                transactions=[
+                    form(
+                        transactional_id="id",
+                        producer_id=world.identity.producer_id,
+                        producer_epoch=0,
+                        verify_only=verify_only,
+                        topics=[form.AddPartitionsToTxnTopic(name="t", partitions=[0])],
+                    )
+                ]
+            ),
+            5,
+        )
+        [result] = answer.results_by_transaction[0].topic_results[0].results_by_partition
+        assert result.partition_error_code == E.NOT_COORDINATOR
+
+
+def test_each_broker_lists_the_ids_that_it_coordinates(world: MovesWorld) -> None:
+    def listed(client: DirectClient) -> list[str]:
+        answer = client.ask(m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
+        assert answer.error_code == E.NONE
+        return [state.transactional_id for state in answer.transaction_states]
+
+    for _ in range(3):
+        assert listed(world.clients[world.coordinator]) == ["id"]
+        assert listed(other_than(world, world.coordinator)) == []
+        world.move(world.state_partition)
+
+
+# Rule F.3/6.
+@pytest.mark.parametrize(
+    ("version", "fields", "kept"),
+    [
+        (0, {}, True),
+        (1, {}, True),
+        (1, {"duration_filter": 10_000}, False),
+        (2, {"duration_filter": 4_000}, True),
+        (2, {"transactional_id_pattern": "i.*"}, True),
+        (2, {"transactional_id_pattern": "x.*"}, False),
+    ],
+)
+def test_a_version_of_list_transactions_knows_its_own_filters(
+    world: MovesWorld, version: int, fields: dict[str, Any], kept: bool
+) -> None:
+    world.write()
+    world.cluster.advance(world.cluster.now_ms + 5_000)
+    answer = world.ask_coordinator(
+        m.ListTransactionsRequest(state_filters=[], producer_id_filters=[], **fields), version
+    )
+    assert [state.transactional_id for state in answer.transaction_states] == (["id"] if kept else [])
+
+
+# Rule F.1/5.
+def test_every_broker_describes_the_producers_of_a_partition(world: MovesWorld) -> None:
+    world.write(P0)
+    request = m.DescribeProducersRequest
+    for client in world.clients.values():
+        answer = client.ask(request(topics=[request.TopicRequest(name="t", partition_indexes=[0])]), 0)
+        [partition] = answer.topics[0].partitions
+        assert partition.error_code == E.NONE
+        assert [(one.producer_id, one.current_txn_start_offset) for one in partition.active_producers] == [
+            (world.identity.producer_id, 0)
+        ]
+
+
+# Rules A.13 receiver/4, A.13 receiver/5 and C.6/1.
+def test_a_marker_is_refused_by_a_broker_that_does_not_lead_its_partition(world: MovesWorld) -> None:
+    assert world.commit_offset(3) is E.NONE
+    world.write(P0)
+    # A broker that hosts the partition without leading it says so; the group coordinator's errors become that too.
+    for topic_partition in (P0, world.offsets_partition):
+        client = other_than(world, world.leader(topic_partition))
+        marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+        answer = client.ask(
+            m.WriteTxnMarkersRequest(
+                markers=[
+                    marker(
+                        producer_id=world.identity.producer_id,
+                        producer_epoch=5,
+                        transaction_result=True,
+                        coordinator_epoch=9,
+                        topics=[
+                            marker.WritableTxnMarkerTopic(
+                                name=topic_partition.topic, partition_indexes=[topic_partition.partition]
+                            )
+                        ],
+                    )
+                ]
+            ),
+            1,
+        )
+        [code] = answer.markers[0].topics[0].partitions
+        assert code.error_code == E.NOT_LEADER_OR_FOLLOWER
+    assert world.outcome(P0) == (False, 0)
+    assert world.committed()[0] is E.UNSTABLE_OFFSET_COMMIT
+
+
+# Deleted topics, coordinator epochs, expiry
+
+
+@pytest.mark.parametrize("protocol", [CLASSIC, V2])
+def test_a_topic_deleted_while_its_marker_is_retried_is_dropped_and_the_rest_completes(
+    protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = MovesWorld(protocol=protocol)
+    assert world.init() is E.NONE
+    world.cluster.controller.create_topic("gone", 1)
+    gone = TopicPartition("gone", 0)
+    if protocol == CLASSIC:
+        assert world.add(gone) is E.NONE
+    assert world.produce(gone)[0] is E.NONE
+    world.write(P0)
+    with monkeypatch.context() as patch:
+        holding_markers(patch)
+        assert world.end(commit=True)[0] is E.NONE
+    world.cluster.controller.delete_topic("gone")
+    world.move(world.state_partition)
+    assert world.state() == "CompleteCommit"
+    assert world.outcome(P0) == (True, 0)
+
+
+def test_the_coordinator_epoch_of_markers_never_goes_down_over_restarts() -> None:
+    storage, epochs = MemoryStorage(), []
+    for _ in range(3):
+        cluster = direct_cluster(storage)
+        cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+        epochs.append(cluster.metadata.leadership(TopicPartition(TRANSACTION_STATE_TOPIC, 0)).leader_epoch)
+        storage.crash()
+    assert epochs == sorted(set(epochs))
+
+
+def test_a_marker_of_an_older_coordinator_is_refused_in_both_kinds_of_partition(world: MovesWorld) -> None:
+    assert world.commit_offset(3) is E.NONE
+    world.write(P0)
+    for _ in range(3):
+        world.move(world.state_partition)
+    assert world.end(commit=True)[0] is E.NONE
+    for topic_partition in (P0, world.offsets_partition):
+        leader = world.cluster.brokers[world.leader(topic_partition)]
+        late = append_marker(
+            leader,
+            topic_partition,
+            ProducerIdentity(world.identity.producer_id, 7),
+            commit=False,
+            coordinator_epoch=1,
+            transaction_version=0,
+            now_ms=world.cluster.now_ms,
+        )
+        assert late is E.TRANSACTION_COORDINATOR_FENCED
+
+
+def test_tombstones_fit_the_batches_that_the_state_topic_allows_at_the_moment() -> None:
+    cluster = direct_cluster(
+        settings={
+            "transactional.id.expiration.ms": "1000",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.remove.expired.transaction.cleanup.interval.ms": "5000",
+        }
+    )
+    client = DirectClient(cluster)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    for number in range(30):
+        assert (
+            client.ask(
+                m.InitProducerIdRequest(
+                    transactional_id=f"id-{number}", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1
+                ),
+                4,
+            ).error_code
+            == E.NONE
+        )
+    form = m.IncrementalAlterConfigsRequest.AlterConfigsResource
+    altered = client.ask(
+        m.IncrementalAlterConfigsRequest(
+            validate_only=False,
+            resources=[
+                form(
+                    resource_type=2,
+                    resource_name=TRANSACTION_STATE_TOPIC,
+                    configs=[form.AlterableConfig(name="max.message.bytes", config_operation=0, value="300")],
+                )
+            ],
+        ),
+        1,
+    )
+    assert altered.responses[0].error_code == E.NONE
+    cluster.advance(cluster.now_ms + 10_000)
+    assert cluster.brokers[1].transactions.images() == {}
+
+
+# Producer ids (rules A.14)
+
+
+# Rules A.14/1 and A.14/2.
+def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> None:
+    storage, given = MemoryStorage(), []
+    for _ in range(4):
+        cluster = direct_cluster(storage, brokers=2, settings={"log.flush.before.ack": "false"})
+        for broker in cluster.brokers:
+            for _ in range(3):
+                given.append(
+                    DirectClient(cluster, broker)
+                    .ask(
+                        m.InitProducerIdRequest(
+                            transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
+                        ),
+                        4,
+                    )
+                    .producer_id
+                )
+        storage.crash()
+    assert len(set(given)) == len(given) == 24
+
+
+# Rule A.7/4.
+def test_offsets_may_be_added_before_any_group_was_ever_there() -> None:
+    cluster = direct_cluster()
+    client = DirectClient(cluster)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    found = client.ask(
+        m.InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1),
+        4,
+    )
+    assert CONSUMER_OFFSETS_TOPIC not in cluster.metadata.topics
+    for version in range(5):
+        assert (
+            client.ask(
+                m.AddOffsetsToTxnRequest(
+                    transactional_id="id", producer_id=found.producer_id, producer_epoch=0, group_id="new"
+                ),
+                version,
+            ).error_code
+            == E.NONE
+        )
+    assert (
+        client.ask(
+            m.EndTxnRequest(transactional_id="id", producer_id=found.producer_id, producer_epoch=0, committed=True), 4
+        ).error_code
+        == E.NONE
+    )
+    [state] = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
+    assert state.transaction_state == "CompleteCommit"

@@ -1,0 +1,529 @@
+"""Every number of the metrics says what it claims to, at the very moment and offset where it changes."""
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.broker.marker_writer import MarkerWriter
+from broker_core.broker.meters import RECENT, Timing
+from broker_core.broker.monitoring.metrics import Durations, take_metrics
+from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
+from broker_core.wire import messages as m
+from broker_core.wire.error_responses import error_codes
+from broker_core.wire.versions import SERVED
+from tests.integration.broker_core.test_embedded import produce as produce_with_librdkafka
+from tests.support.broker_core.sasl_world import SaslClient, plain, secured_cluster
+from tests.support.broker_core.transaction_world import T0, T1, World
+from tests.support.direct import DirectClient, direct_cluster
+from tests.unit.broker_core.broker.test_cluster import (
+    TOPIC,
+    end_transaction,
+    fetch,
+    init_producer,
+    produce,
+    produced,
+    records,
+)
+from tests.unit.broker_core.broker.test_hostile_requests import waiting_produce
+
+SETTINGS = {"transaction.state.log.num.partitions": "3"}
+# All records of these tests bear this time.
+WRITTEN_MS = 1_000
+LATE_AFTER_MS = 900_000 + 300_000
+
+
+class Watch:
+    """Be a stopwatch that a test sets; `step_ms` passes with each look."""
+
+    def __init__(self) -> None:
+        self.now_ms = 500.0
+        self.step_ms = 0.0
+
+    def __call__(self) -> float:
+        self.now_ms += self.step_ms
+        return self.now_ms
+
+
+@pytest.fixture
+def storage():
+    return MemoryStorage()
+
+
+@pytest.fixture
+def cluster(storage):
+    cluster = direct_cluster(storage, settings=SETTINGS)
+    cluster.controller.create_topic(TOPIC, 2)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    return cluster
+
+
+@pytest.fixture
+def client(cluster):
+    return DirectClient(cluster)
+
+
+@pytest.fixture
+def watch(cluster):
+    watch = cluster.meters.stopwatch = Watch()
+    return watch
+
+
+def metrics(cluster):
+    return take_metrics(cluster, cluster.now_ms)
+
+
+def begin(client, *, version=12, partitions=(0,)):
+    """Produce in a transaction and return who did."""
+    identity = init_producer(client)
+    for partition in partitions:
+        assert (
+            produced(
+                client, in_transaction(identity), transactional_id="id", version=version, partition=partition
+            ).error_code
+            == 0
+        )
+    return identity
+
+
+def in_transaction(identity):
+    return records(
+        2,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+
+
+# Requests
+
+
+def test_requests_are_counted_by_api_and_version(cluster, client):
+    for version in (8, 9, 9):
+        produced(client, records(1), version=version)
+    produced(client, records(1))
+    client.post(*produce(client, records(1), acks=0))
+    assert metrics(cluster).requests("Produce").by_version == {8: 1, 9: 4}
+    assert metrics(cluster).requests("Produce").count == 5
+    assert metrics(cluster).requests("Fetch").count == 0
+
+
+def test_errors_are_counted_by_their_code_and_success_is_none(cluster, client):
+    produced(client, records(1))
+    assert metrics(cluster).requests("Produce").errors == {}
+    for partition in (7, 8):
+        assert produced(client, records(1), partition=partition).error_code == 3
+    identity = init_producer(client)
+    assert end_transaction(client, ProducerIdentity(identity.producer_id, 5), commit=True).error_code == 90
+    told = metrics(cluster)
+    assert told.requests("Produce").errors == {"UNKNOWN_TOPIC_OR_PARTITION": 2}
+    assert told.requests("EndTxn").errors == {"PRODUCER_FENCED": 1}
+
+
+def test_a_request_takes_until_its_answer_leaves(cluster, client, watch):
+    client.post(*fetch(0, max_wait_ms=1_000))
+    assert client.take() is None
+    assert metrics(cluster).requests("Fetch").count == 0, "it waits still"
+    watch.now_ms += 30.25
+    produced(DirectClient(cluster), records(1))
+    assert client.take() is not None
+    latency = metrics(cluster).requests("Fetch").latency_ms
+    assert (latency.count, latency.total_ms, latency.max_ms, latency.recent_ms) == (1, 30.25, 30.25, (30.25,))
+
+
+def test_a_client_that_is_not_let_in_is_counted_when_it_is_told():
+    cluster = secured_cluster()
+    client = SaslClient(cluster)
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
+    assert metrics(cluster).requests("SaslAuthenticate").count == 0
+    client.pass_time(100)
+    told = metrics(cluster).requests("SaslAuthenticate")
+    assert (told.count, told.errors) == (1, {"SASL_AUTHENTICATION_FAILED": 1})
+
+
+def test_a_client_that_has_gone_is_not_answered_and_not_counted(cluster, client):
+    client.post(*fetch(0, max_wait_ms=1_000))
+    client._connection.lost()
+    cluster.advance(cluster.now_ms + 2_000)
+    assert metrics(cluster).requests("Fetch").count == 0
+
+
+def test_an_answer_is_counted_before_it_leaves(cluster, client, monkeypatch):
+    seen = []
+    monkeypatch.setattr(client, "send", lambda data: seen.append(metrics(cluster).requests("Produce").count))
+    client.post(*produce(client, records(1)))
+    assert seen == [1]
+
+
+def test_quantiles_are_those_of_the_latest():
+    timing = Timing()
+    for value in (9_999, *range(RECENT)):
+        timing.add(float(value))
+    durations = Durations(timing.count, timing.total_ms, timing.max_ms, tuple(sorted(timing.recent_ms)))
+    assert (durations.count, durations.max_ms) == (RECENT + 1, 9_999)
+    assert [durations.quantile(share) for share in (0, 0.5, 0.99, 1)] == [0, 511, 1013, 1023]
+    assert durations.mean_ms == (9_999 + sum(range(RECENT))) / (RECENT + 1)
+    assert (Durations().quantile(0.5), Durations().mean_ms) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("response", "version", "codes"),
+    [
+        (m.FindCoordinatorResponse(error_code=15), 3, [15]),
+        (m.FindCoordinatorResponse(coordinators=[m.FindCoordinatorResponse.Coordinator(error_code=16)]), 4, [16]),
+        # What a version has no field for is not told, so it is not counted.
+        (m.FindCoordinatorResponse(error_code=15), 4, []),
+        (m.EndTxnResponse(error_code=-1), 5, [-1]),
+    ],
+)
+def test_codes_are_found_where_the_version_has_them(response, version, codes):
+    assert list(error_codes(response, version)) == codes
+
+
+@pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
+def test_every_answer_that_can_tell_an_error_is_looked_into(api):
+    for version in range(api.min_version, api.max_version + 1):
+        response = filled(api.response, version)
+        written = str(response.to_dict()).count("error_code': 3")
+        assert len(list(error_codes(response, version))) == written
+        assert written > 0, version
+
+
+def filled(form, version):
+    """Make a message with one item in each array and code 3 in each error field of the version."""
+    values = {}
+    for field in form._struct._fields:
+        if not field.for_version_q(version):
+            continue
+        name = field.name
+        if field.is_struct_array() or field.is_struct():
+            inner = filled(inner_form(form, field), version)
+            values[name] = [inner] if field.is_struct_array() else inner
+        elif name.endswith("error_code"):
+            values[name] = 3
+    return form(**values)
+
+
+def inner_form(form, field):
+    return getattr(form, field.type_str.removeprefix("[]"))
+
+
+# Partitions
+
+
+def test_the_last_stable_offset_lags_as_far_as_an_open_transaction_holds_it_back(cluster, client):
+    produced(client, records(3))
+    identity = begin(client)
+    told = metrics(cluster)
+    assert (told.last_stable_offset((TOPIC, 0)), told.last_stable_offset_lag((TOPIC, 0))) == (3, 2)
+    assert told.partitions[TopicPartition(TOPIC, 0)].log_end_offset == 5
+    end_transaction(client, identity, commit=True)
+    told = metrics(cluster)
+    assert (told.last_stable_offset((TOPIC, 0)), told.last_stable_offset_lag((TOPIC, 0))) == (6, 0)
+
+
+# Rules C.7/5 and H.1/5.
+def test_the_lag_is_behind_the_high_watermark_not_the_log_end(cluster):
+    log = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
+    log.append_as_leader(records(3), now_ms=cluster.now_ms, leader_epoch=0)
+    log.append_as_leader(records(2), now_ms=cluster.now_ms, leader_epoch=0, advance=False)
+    told = metrics(cluster).partitions[TopicPartition(TOPIC, 0)]
+    assert (told.high_watermark, told.log_end_offset, told.last_stable_offset_lag) == (3, 5, 0)
+
+
+def test_every_partition_is_told_of_and_none_is_made_for_that(cluster, storage):
+    assert metrics(cluster).last_stable_offset_lag((TOPIC, 1)) == 0
+    assert not storage.exists(f"{TOPIC}-1")
+    with pytest.raises(KeyError):
+        metrics(cluster).last_stable_offset_lag((TOPIC, 2))
+
+
+def test_a_partition_nobody_has_asked_for_since_the_start_is_told_of(client, storage, cluster):
+    begin(client)
+    cluster.close(cluster.now_ms)
+    again = direct_cluster(storage, settings=SETTINGS)
+    assert metrics(again).last_stable_offset_lag((TOPIC, 0)) == 2
+
+
+def test_a_partition_that_cannot_be_read_is_left_out_and_hides_no_other(cluster, client, storage, monkeypatch):
+    begin(client, partitions=(0, 1))
+    cluster.close(cluster.now_ms)
+    again = direct_cluster(storage, settings=SETTINGS)
+    get = again.logs.get
+
+    def damaged(topic_partition, now_ms):
+        if topic_partition == (TOPIC, 0):
+            raise DamageError("rotten")
+        return get(topic_partition, now_ms)
+
+    monkeypatch.setattr(again.logs, "get", damaged)
+    told = metrics(again)
+    assert told.last_stable_offset_lag((TOPIC, 1)) == 2
+    assert TopicPartition(TOPIC, 0) not in told.partitions
+
+
+# Rules C.7/4 and H.1/1.
+def test_a_transaction_is_late_five_minutes_after_the_longest_timeout(cluster, client):
+    identity = begin(client, partitions=(0, 1))
+    late_ms = WRITTEN_MS + LATE_AFTER_MS
+    assert take_metrics(cluster, late_ms).partitions_with_late_transactions == 0
+    assert take_metrics(cluster, late_ms + 1).partitions_with_late_transactions == 2
+    end_transaction(client, identity, commit=False)
+    assert take_metrics(cluster, late_ms + 1).partitions_with_late_transactions == 0
+
+
+# Rule C.7/4.
+@pytest.mark.parametrize(("timestamp_ms", "late"), [(0, 0), (1, 1)])
+def test_a_transaction_whose_records_bear_no_time_is_never_late(cluster, client, timestamp_ms, late):
+    identity = init_producer(client)
+    batch = build_batch(
+        [NewRecord(b"k", b"v", (), timestamp_ms)],
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    assert produced(client, batch, transactional_id="id", version=12).error_code == 0
+    assert take_metrics(cluster, 10**15).partitions_with_late_transactions == late
+
+
+# Producers and transactional ids
+
+
+# Rule H.1/2.
+def test_producer_ids_are_counted_once_and_for_each_partition(cluster, client):
+    assert (metrics(cluster).producer_ids, metrics(cluster).producer_id_count) == (frozenset(), 0)
+    identity = begin(client, partitions=(0, 1))
+    produced(client, records(1, producer_id=77, producer_epoch=0, base_sequence=0))
+    assert metrics(cluster).producer_ids == {identity.producer_id, 77}
+    assert metrics(cluster).producer_id_count == 3
+    end_transaction(client, identity, commit=True)
+    cluster.advance(cluster.now_ms + 2 * 86_400_000)
+    assert metrics(cluster).producer_ids == set(), "they expire"
+
+
+def test_transactional_ids_are_counted_by_state_until_they_expire(cluster, client):
+    init_producer(client, "other")
+    identity = begin(client)
+    assert metrics(cluster).transactional_ids == {"Empty": 1, "Ongoing": 1}
+    end_transaction(client, identity, commit=True)
+    assert metrics(cluster).transactional_ids == {"Empty": 1, "CompleteCommit": 1}
+    assert metrics(cluster).active_transactional_ids == 2
+    cluster.advance(cluster.now_ms + 8 * 86_400_000)
+    assert metrics(cluster).active_transactional_ids == 0
+
+
+# Verification
+
+
+# Rule H.1/4.
+def test_a_refused_verification_is_a_failure(cluster, client):
+    identity = init_producer(client)
+    for failures, version in enumerate((10, 11), 1):
+        assert produced(client, in_transaction(identity), transactional_id="id", version=version).error_code != 0
+        assert metrics(cluster).verification_failures == failures
+        assert metrics(cluster).verification_time_ms.count == failures
+
+
+# Rule H.1/4.
+def test_each_partition_that_is_refused_is_a_failure_of_its_own(cluster, client):
+    identity = init_producer(client)
+    form = m.ProduceRequest.TopicProduceData
+    client.ask(
+        m.ProduceRequest(
+            transactional_id="id",
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                form(
+                    name=TOPIC,
+                    partition_data=[
+                        form.PartitionProduceData(index=partition, records=in_transaction(identity))
+                        for partition in (0, 1)
+                    ],
+                )
+            ],
+        ),
+        11,
+    )
+    assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (1, 2)
+
+
+def test_an_add_takes_until_what_the_coordinator_recorded_is_durable(cluster, client, watch, monkeypatch):
+    identity = init_producer(client)
+    sync = cluster.logs.sync
+
+    def slow_sync():
+        if cluster.logs._promised:
+            watch.now_ms += 7
+        sync()
+
+    monkeypatch.setattr(cluster.logs, "sync", slow_sync)
+    assert produced(client, in_transaction(identity), transactional_id="id", version=12).error_code == 0
+    told = metrics(cluster)
+    assert (told.verification_time_ms.recent_ms, told.verification_failures) == ((7,), 0)
+    # The transaction is open there: nobody is asked again.
+    produced(
+        client,
+        records(
+            1,
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            base_sequence=2,
+            is_transactional=True,
+        ),
+        transactional_id="id",
+        version=12,
+    )
+    assert metrics(cluster).verification_time_ms.count == 1
+
+
+# Rule H.1/3.
+def test_each_question_to_a_coordinator_that_is_busy_is_timed(cluster, client, monkeypatch):
+    waiting_produce(client, monkeypatch)
+    told = metrics(cluster)
+    # The first transaction was added, the second has been told to wait.
+    assert (told.verification_time_ms.count, told.verification_failures) == (2, 1)
+
+
+def test_offsets_in_a_transaction_are_verified_too(cluster, client):
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    identity = init_producer(client)
+    form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    answer = client.ask(
+        m.TxnOffsetCommitRequest(
+            transactional_id="id",
+            group_id="g",
+            producer_id=identity.producer_id,
+            producer_epoch=identity.producer_epoch,
+            generation_id=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                form(
+                    name=TOPIC,
+                    partitions=[
+                        form.TxnOffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        ),
+        4,
+    )
+    assert answer.topics[0].partitions[0].error_code != 0
+    assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (1, 1)
+
+
+# Coordinators
+
+
+# Rule H.1/6.
+def test_loads_are_timed_for_each_coordinator(client, storage, cluster, watch):
+    watch.step_ms = 2.0
+    cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 1)
+    watch.step_ms = 4.0
+    cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 1), 1)
+    told = metrics(cluster).transaction_load_time_ms
+    # Three at the creation of the topic, when the watch stood still.
+    assert (told.count, told.max_ms, told.mean_ms) == (5, 4.0, 6.0 / 5)
+    assert metrics(cluster).group_load_time_ms.count == 0
+
+
+# Rule H.1/7.
+def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(cluster, client, monkeypatch):
+    identity = begin(client, partitions=(0, 1))
+    deleting = DirectClient(cluster)
+
+    def deliver_too_late(*order):
+        monkeypatch.undo()
+        cluster.controller.delete_topic(TOPIC)
+        MarkerWriter.deliver(*order)
+
+    monkeypatch.setattr(MarkerWriter, "deliver", deliver_too_late)
+    assert metrics(cluster).unknown_destination_queue_size == 0
+    end_transaction(deleting, identity, commit=True)
+    assert metrics(cluster).unknown_destination_queue_size == 2
+    cluster.advance(cluster.now_ms + 50)
+    assert metrics(cluster).unknown_destination_queue_size == 0
+    assert metrics(cluster).transactional_ids == {"CompleteCommit": 1}
+
+
+def test_a_marker_that_waits_for_a_partition_that_is_there_has_a_destination(cluster, client, monkeypatch):
+    identity = begin(client)
+    monkeypatch.setattr(
+        "broker_core.broker.marker_writer.append_marker", lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS
+    )
+    end_transaction(client, identity, commit=True)
+    assert metrics(cluster).unknown_destination_queue_size == 0
+    assert [each.markers for each in backlogs(cluster)] == [(TopicPartition(TOPIC, 0),)]
+
+
+def backlogs(cluster):
+    return [broker.transactions.marker_backlog() for broker in cluster.brokers.values()]
+
+
+# Rule H.1/8.
+def test_a_completion_that_cannot_be_recorded_yet_is_counted():
+    world = World()
+    world.add(identity := world.identity(), T0, T1)
+    world.end(identity)
+    world.journal.refuse_next = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    world.run_markers()
+    assert world.coordinator.marker_backlog() == ((), 1)
+    world.advance(50)
+    assert world.coordinator.marker_backlog() == ((), 0)
+    assert world.state() == "CompleteCommit"
+
+
+def test_what_has_been_given_up_waits_for_nothing():
+    world = World()
+    world.add(identity := world.identity(), T0, T1)
+    world.end(identity)
+    (order,) = world.coordinator.take_markers()
+    answers = {T0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, T1: ErrorCode.INVALID_PRODUCER_EPOCH}
+    world.coordinator.marker_answered(order, answers, world.now_ms)
+    assert world.coordinator.marker_backlog() == ((), 0)
+
+
+def test_the_size_of_that_queue_is_told(cluster, client, monkeypatch):
+    identity = begin(client)
+    writer = cluster.brokers[1].transactions._completion._writer
+    write = type(writer).write
+
+    def refused(self, entry, verdict, now_ms, **options):
+        if verdict.next_state.name.startswith("COMPLETE"):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "ordered by the test")
+        return write(self, entry, verdict, now_ms, **options)
+
+    monkeypatch.setattr(type(writer), "write", refused)
+    end_transaction(client, identity, commit=True)
+    assert metrics(cluster).log_append_retry_queue_size == 1
+    monkeypatch.undo()
+    cluster.advance(cluster.now_ms + 50)
+    assert metrics(cluster).log_append_retry_queue_size == 0
+
+
+# In a test process
+
+
+def test_an_embedded_broker_tells_its_metrics():
+    with EmbeddedBroker(topics={"t": 1}) as kafka:
+        produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"1", b"2"])
+        told = kafka.metrics
+        assert told.last_stable_offset(("t", 0)) == 2
+        assert told.last_stable_offset_lag(("t", 0)) == 0
+        assert told.producer_ids == frozenset()
+        requests = told.requests("Produce")
+        assert requests.count >= 1
+        assert requests.errors == {}
+        assert 0 < requests.latency_ms.quantile(0.99) <= requests.latency_ms.max_ms
+        produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"3"])
+        assert told.last_stable_offset(("t", 0)) == 2, "a picture of one moment"
+        assert kafka.metrics.last_stable_offset(("t", 0)) == 3
+    with pytest.raises(RuntimeError, match="not running"):
+        _ = kafka.metrics

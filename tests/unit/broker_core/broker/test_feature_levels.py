@@ -1,0 +1,164 @@
+"""The feature level changes under running transactions, and clients of both generations share a broker (rules A.15).
+
+The broker believes the versions of a client's requests whatever the level; the level decides what clients are told,
+which version the state records have, and how the broker aborts on its own account.
+"""
+
+from itertools import permutations
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity
+from tests.support.broker_core.moves_world import CLASSIC, PARTITIONS, V2, MovesWorld, holding_markers
+
+E = ErrorCode
+changes = pytest.mark.parametrize(("level", "later"), list(permutations((0, 1, 2), 2)))
+protocols = pytest.mark.parametrize("protocol", [CLASSIC, V2])
+ends = pytest.mark.parametrize("commit", [True, False])
+
+
+def begun(protocol: int, level: int) -> MovesWorld:
+    world = MovesWorld(protocol=protocol, level=level)
+    assert world.init() is E.NONE
+    world.write()
+    return world
+
+
+def ends_well(world: MovesWorld, *, commit: bool, aborted: int) -> None:
+    """End the open transaction, wherever its coordinator is now, and run one more by the other generation."""
+    before = world.identity
+    error, following = world.end(commit=commit)
+    assert error is E.NONE
+    bumped = ProducerIdentity(before.producer_id, before.producer_epoch + 1)
+    assert following == (bumped if world.protocol == V2 else ProducerIdentity(-1, -1))
+    world.go_on_as(following)
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, aborted)] * 2
+    world.protocol = CLASSIC if world.protocol == V2 else V2
+    world.write()
+    assert world.end(commit=True)[0] is E.NONE
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, aborted)] * 2
+
+
+@protocols
+@changes
+@ends
+def test_a_transaction_open_when_the_level_changes_ends_as_its_client_ends_it(
+    protocol: int, level: int, later: int, commit: bool
+) -> None:
+    world = begun(protocol, level)
+    world.set_level(later)
+    world.write()
+    # A new coordinator has to read what was written at both levels.
+    world.move(world.state_partition)
+    ends_well(world, commit=commit, aborted=0 if commit else 1)
+
+
+@protocols
+@changes
+@ends
+def test_a_transaction_prepared_when_the_level_changes_completes_as_it_was_prepared(
+    protocol: int, level: int, later: int, commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = begun(protocol, level)
+    before = world.identity
+    with monkeypatch.context() as patch:
+        held = holding_markers(patch)
+        error, following = world.end(commit=commit)
+        world.set_level(later)
+        world.move(world.state_partition)
+    assert error is E.NONE
+    version, bump = (2, 1) if protocol == V2 else (0, 0)
+    assert [(order.producer_epoch, order.transaction_version) for order in held] == [
+        (before.producer_epoch + bump, version)
+    ] * 2
+    world.move(world.state_partition)
+    assert world.state() == ("CompleteCommit" if commit else "CompleteAbort")
+    assert world.end(commit=commit) == (E.NONE, following)
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
+    world.go_on_as(following)
+    world.write()
+    ends_well(world, commit=True, aborted=0 if commit else 1)
+
+
+# Rules A.15/4 and A.15/8.
+@protocols
+@changes
+def test_the_level_of_the_moment_decides_how_a_timeout_aborts(protocol: int, level: int, later: int) -> None:
+    world = begun(protocol, level)
+    world.set_level(later)
+    world.cluster.advance(world.cluster.now_ms + 70_000)
+    assert world.state() == "CompleteAbort"
+    image = world.cluster.brokers[world.coordinator].transactions.images()[world.transactional_id]
+    assert image.producer_epoch == world.identity.producer_epoch + 1
+    assert image.client_transaction_version == (2 if later == 2 else 0)
+    assert [marker.producer_epoch for one in PARTITIONS for marker in world.markers(one)] == [1, 1]
+    assert world.produce(PARTITIONS[0])[0] is E.INVALID_PRODUCER_EPOCH
+    survives = later == 2 and protocol == V2
+    assert world.end(commit=False)[0] is (E.NONE if survives else E.PRODUCER_FENCED)
+    assert world.end(commit=True)[0] is (E.INVALID_TXN_STATE if survives else E.PRODUCER_FENCED)
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_an_overflow_under_way_outlives_a_downgrade(later: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = MovesWorld()
+    assert world.init() is E.NONE
+    world.rewrite(producer_epoch=32766)
+    world.write()
+    with monkeypatch.context() as patch:
+        holding_markers(patch)
+        error, following = world.end(commit=True)
+        assert (error, following.producer_epoch) == (E.NONE, 0)
+        world.set_level(later)
+        world.move(world.state_partition)
+    world.move(world.state_partition)
+    assert world.end(commit=True) == (E.NONE, following)
+    world.go_on_as(following)
+    world.write()
+    ends_well(world, commit=True, aborted=0)
+
+
+def test_the_state_records_have_the_version_of_their_level() -> None:
+    world = MovesWorld(protocol=CLASSIC, level=0)
+    assert world.init() is E.NONE
+    for level in (1, 2, 0):
+        world.set_level(level)
+        assert world.init() is E.NONE
+    log = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
+    assert [record.value[1] for _, _, record in log.read_journal() if record.value] == [0, 1, 1, 0]
+
+
+def test_clients_of_both_generations_interleave_on_one_broker_and_one_partition() -> None:
+    old = MovesWorld(protocol=CLASSIC, brokers=1, transactional_id="old")
+    new = MovesWorld(protocol=V2, beside=old, transactional_id="new")
+    assert old.init() is new.init() is E.NONE
+    aborted = 0
+    for number in range(6):
+        old.write()
+        new.write()
+        assert old.fetched(PARTITIONS[0], 1).last_stable_offset < old.fetched(PARTITIONS[0], 0).high_watermark
+        first, second = (old, new) if number % 2 else (new, old)
+        for world, commit in ((first, number % 3 > 0), (second, number % 3 < 2)):
+            error, following = world.end(commit=commit)
+            assert error is E.NONE
+            world.go_on_as(following)
+            aborted += not commit
+        assert [old.outcome(one) for one in PARTITIONS] == [(True, aborted)] * 2
+    assert (old.identity.producer_epoch, new.identity.producer_epoch) == (0, 6)
+
+
+@protocols
+def test_a_producer_of_the_other_generation_fences_the_one_before(protocol: int) -> None:
+    zombie = MovesWorld(protocol=protocol, brokers=1)
+    assert zombie.init() is E.NONE
+    zombie.write()
+    heir = MovesWorld(protocol=CLASSIC if protocol == V2 else V2, beside=zombie)
+    assert heir.init() is E.CONCURRENT_TRANSACTIONS
+    assert heir.init() is E.NONE
+    assert zombie.produce(PARTITIONS[0])[0] is E.INVALID_PRODUCER_EPOCH
+    assert zombie.add(PARTITIONS[0]) is E.PRODUCER_FENCED
+    for commit in (True, False):
+        assert zombie.end(commit=commit)[0] is E.PRODUCER_FENCED
+    heir.write()
+    assert heir.end(commit=True)[0] is E.NONE
+    assert [heir.outcome(one) for one in PARTITIONS] == [(True, 1)] * 2

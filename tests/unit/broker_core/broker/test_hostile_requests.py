@@ -1,0 +1,414 @@
+"""Requests no well-behaved client sends: each has its verdict, and none takes anything with it."""
+
+import struct
+
+import crc32c
+import pytest
+
+from broker_core.broker.marker_writer import MarkerWriter
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+from tests.unit.broker_core.broker.test_cluster import (
+    TOPIC,
+    described_state,
+    end_transaction,
+    fetch,
+    fetched,
+    init_producer,
+    produce,
+    produced,
+    records,
+)
+
+
+@pytest.fixture
+def client():
+    cluster = direct_cluster()
+    cluster.controller.create_topic(TOPIC, 1)
+    return DirectClient(cluster)
+
+
+def transactional(identity, sequence=0):
+    return records(
+        1,
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+
+
+def create_topics(client, *topics):
+    answer = client.ask(m.CreateTopicsRequest(topics=list(topics), timeout_ms=1000), 7)
+    return [topic.error_code for topic in answer.topics]
+
+
+def topic(name, partitions=1, factor=1, assignments=(), configs=()):
+    form = m.CreateTopicsRequest.CreatableTopic
+    return form(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=factor,
+        assignments=[form.CreatableReplicaAssignment(partition_index=i, broker_ids=b) for i, b in assignments],
+        configs=[form.CreatableTopicConfig(name=k, value=v) for k, v in configs],
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code"),
+    [
+        (topic(CLUSTER_METADATA_TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (topic(CONSUMER_OFFSETS_TOPIC, 3), ErrorCode.INVALID_REQUEST),
+        (topic("a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (topic("x", 0), ErrorCode.INVALID_PARTITIONS),
+        (topic("x", 2**31 - 1), ErrorCode.POLICY_VIOLATION),
+        (topic("x", 1, 5), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("x", -1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+        (topic("x", -1, -1, [(0, [1]), (0, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", -1, -1, [(5, [1])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", -1, -1, [(0, [99])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", -1, -1, [(0, [])]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (topic("x", 2, 1, [(0, [1])]), ErrorCode.INVALID_REQUEST),
+        (topic("x", configs=[("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
+        (topic("x", configs=[("no.such", "1")]), ErrorCode.INVALID_CONFIG),
+    ],
+)
+def test_topics_that_cannot_be_created(client, wanted, code):
+    client.cluster.controller.create_topic("a.b", 1)
+    before = set(client.cluster.metadata.topics)
+    assert create_topics(client, wanted) == [code]
+    assert set(client.cluster.metadata.topics) == before
+
+
+def test_an_assignment_says_who_leads():
+    client = DirectClient(direct_cluster(brokers=2))
+    assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2])])) == [0]
+    assert [p.leader for p in client.cluster.metadata.topic("x").partitions] == [2, 2]
+
+
+def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
+    storage = MemoryStorage()
+    first = direct_cluster(storage, settings={"transaction.state.log.num.partitions": "5"})
+    first.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    assert [init_producer(DirectClient(first), f"id-{n}").error_code for n in range(20)] == [0] * 20
+    first.close(first.now_ms)
+    again = direct_cluster(storage, settings={"transaction.state.log.num.partitions": "7"})
+    assert [init_producer(DirectClient(again), f"id-{n}").error_code for n in range(20)] == [0] * 20
+
+
+# Rule C.1/8.
+def test_a_partition_named_twice_is_verified_twice(client):
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    batch = transactional(init_producer(client))
+    form = m.ProduceRequest.TopicProduceData
+    answer = client.ask(
+        m.ProduceRequest(
+            transactional_id="id",
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[form(name=TOPIC, partition_data=[form.PartitionProduceData(index=0, records=batch)] * 2)],
+        ),
+        11,
+    )
+    codes = [p.error_code for p in answer.responses[0].partition_responses]
+    assert codes == [ErrorCode.TRANSACTION_ABORTABLE] * 2
+    assert fetched(client, 0, isolation=1).high_watermark == 0
+
+
+def waiting_produce(client, monkeypatch):
+    """Let a produce of the next transaction wait for the end of the one before; return its client."""
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    first = init_producer(client)
+    assert produced(client, transactional(first), transactional_id="id", version=12).error_code == 0
+    with monkeypatch.context() as held:
+        held.setattr(MarkerWriter, "deliver", lambda *_: None)
+        second = end_transaction(client, first, commit=True)
+        waiting = DirectClient(client.cluster)
+        waiting.post(*produce(waiting, transactional(second), transactional_id="id", version=12))
+        assert waiting.take() is None
+    return waiting
+
+
+def test_a_produce_that_waits_for_the_coordinator_gives_up_after_a_while(client, monkeypatch):
+    waiting = waiting_produce(client, monkeypatch)
+    for _ in range(10):
+        client.cluster.advance(client.cluster.now_ms + 20)
+    code = waiting.take().responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_a_produce_that_waited_does_not_write_to_a_deleted_topic(client, monkeypatch):
+    waiting = waiting_produce(client, monkeypatch)
+    client.cluster.controller.delete_topic(TOPIC)
+    client.cluster.controller.create_topic("other", 1)
+    client.cluster.advance(client.cluster.now_ms + 20)
+    code = waiting.take().responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monkeypatch):
+    """From version 13 on a request names the topic by its id; another topic of that name is not meant."""
+    client.cluster.controller.create_topic("other", 1)
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    first = init_producer(client)
+    ids = [client.cluster.metadata.topic(name).topic_id for name in (TOPIC, "other")]
+    form = m.ProduceRequest.TopicProduceData
+    request = m.ProduceRequest(
+        transactional_id="id",
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[
+            form(topic_id=each, partition_data=[form.PartitionProduceData(index=0, records=batch)])
+            for each, batch in zip(ids, (transactional(first), records(1)), strict=True)
+        ],
+    )
+    waiting = DirectClient(client.cluster)
+    with monkeypatch.context() as held:
+        # The coordinator has said yes, and nothing is appended before that is durable.
+        held.setattr(client.cluster, "settle", lambda now_ms: None)
+        waiting.post(request, 13)
+        client.cluster.controller.delete_topic("other")
+        client.cluster.controller.create_topic("other", 1)
+    client.cluster.settle(client.cluster.now_ms)
+    answer = {each.topic_id: each.partition_responses[0].error_code for each in waiting.take().responses}
+    assert answer == {ids[0]: 0, ids[1]: ErrorCode.UNKNOWN_TOPIC_ID}
+    log = client.cluster.logs.get(TopicPartition("other", 0), client.cluster.now_ms)
+    assert log.log_end_offset == 0
+
+
+# Rule C.1/29.
+def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
+    storage = MemoryStorage()
+    cluster = direct_cluster(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    client = DirectClient(cluster)
+    batch = records(1, producer_id=5, producer_epoch=0, base_sequence=0)
+    assert [produced(client, batch, acks=acks).error_code for acks in (1, -1)] == [0, 0]
+    storage.crash()
+    assert fetched(DirectClient(direct_cluster(storage)), 0).high_watermark == 1
+
+
+def test_leftovers_of_a_deleted_topic_do_not_come_back(client, monkeypatch):
+    client.cluster.controller.create_topic("u", 2)
+    form = m.ProduceRequest.TopicProduceData
+    client.ask(
+        m.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[form(name="u", partition_data=[form.PartitionProduceData(index=1, records=records(3))])],
+        ),
+        9,
+    )
+    with monkeypatch.context() as crash:
+        crash.setattr(client.cluster.logs._storage, "delete", lambda _path: None)
+        client.cluster.controller.delete_topic("u")
+    client.cluster.controller.create_topic("u", 1)
+    client.cluster.controller.add_partitions("u", 2)
+    assert client.cluster.logs.get(TopicPartition("u", 1), client.cluster.now_ms).log_end_offset == 0
+
+
+def test_a_moved_leader_wakes_who_waits_at_the_old_one():
+    cluster = direct_cluster(brokers=2)
+    cluster.controller.create_topic(TOPIC, 1)
+    reader = DirectClient(cluster, 1)
+    reader.post(*fetch(0, max_wait_ms=60_000))
+    cluster.controller.move_leader(TopicPartition(TOPIC, 0), 2)
+    cluster.settle(cluster.now_ms)
+    assert reader.take().responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_deleted_topic_wakes_who_waits_for_it(client):
+    client.post(*fetch(0, max_wait_ms=60_000))
+    client.cluster.controller.delete_topic(TOPIC)
+    client.cluster.settle(client.cluster.now_ms)
+    assert client.take().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_fetch_that_may_take_less_than_it_waits_for_gets_what_it_may_take(client):
+    produced(client, records(100))
+    request, version = fetch(0, max_wait_ms=60_000, min_bytes=2**30)
+    request.max_bytes = 100
+    client.post(request, version)
+    assert client.take() is not None
+
+
+def test_a_lost_client_leaves_nothing_waiting(client):
+    for _ in range(10):
+        gone = DirectClient(client.cluster)
+        gone.post(*fetch(0, max_wait_ms=2**31 - 1))
+        gone._connection.lost()
+    assert client.cluster.purgatory.next_deadline_ms() is None
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_unknown_partitions_do_not_get_into_a_transaction(client, version):
+    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    identity = init_producer(client)
+    add = m.AddPartitionsToTxnRequest
+    topics = [add.AddPartitionsToTxnTopic(name="nope", partitions=[7])]
+    if version < 4:
+        answer = client.ask(
+            add(
+                v3_and_below_transactional_id="id",
+                v3_and_below_producer_id=identity.producer_id,
+                v3_and_below_producer_epoch=identity.producer_epoch,
+                v3_and_below_topics=topics,
+            ),
+            version,
+        )
+        results = answer.results_by_topic_v3_and_below
+    else:
+        answer = client.ask(
+            add(
+                transactions=[
+                    add.AddPartitionsToTxnTransaction(
+                        transactional_id="id",
+                        producer_id=identity.producer_id,
+                        producer_epoch=identity.producer_epoch,
+                        verify_only=False,
+                        topics=topics,
+                    )
+                ]
+            ),
+            version,
+        )
+        results = answer.results_by_transaction[0].topic_results
+    assert results[0].results_by_partition[0].partition_error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert described_state(client) == "Empty"
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", None])
+def test_an_unknown_topic_is_told_before_bad_records(client, data):
+    form = m.ProduceRequest.TopicProduceData
+    answer = client.ask(
+        m.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[form(name="nope", partition_data=[form.PartitionProduceData(index=0, records=data)])],
+        ),
+        9,
+    )
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert produced(client, data).error_code == ErrorCode.INVALID_RECORD
+
+
+# Rule C.1/9.
+@pytest.mark.parametrize("acks", [-2, 2, 7])
+def test_acks_that_mean_nothing(client, acks):
+    assert produced(client, records(1), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
+
+
+def test_a_codec_that_does_not_exist(client):
+    batch = bytearray(records(1))
+    batch[22] |= 0x07
+    batch[17:21] = crc32c.crc32c(batch[21:]).to_bytes(4, "big")
+    assert produced(client, bytes(batch)).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+# Rule D.1 more/4.
+def test_an_isolation_level_that_does_not_exist(client):
+    request, version = fetch(0, isolation=7)
+    assert client.ask(request, version).error_code == ErrorCode.INVALID_REQUEST
+
+
+# Rule C.1/5.
+def test_two_batches_for_one_partition_are_refused_whole(client):
+    assert produced(client, records(1) + records(1)).error_code == ErrorCode.INVALID_RECORD
+    assert fetched(client, 0).high_watermark == 0
+
+
+def test_a_null_where_the_schema_has_none_costs_the_connection(client, caplog):
+    body = struct.pack(">hhi", 12, 0, 1) + b"\xff\xff" + b"\xff\xff" + struct.pack(">i", 1) + b"\x00\x01m"
+    client._connection.receive(struct.pack(">i", len(body)) + body, client.cluster.now_ms)
+    assert client.closed
+    assert [r for r in caplog.records if r.exc_info] == []
+    assert any("group_id is null" in r.message for r in caplog.records)
+
+
+@pytest.mark.parametrize("ids", [[None], ["id", None]])
+def test_a_null_among_several_costs_the_connection(client, caplog, ids):
+    request = m.DescribeTransactionsRequest(transactional_ids=["xx" if each is None else each for each in ids])
+    request.API_VERSION = 0
+    request.with_header(1, "x")
+    data = bytearray(request.encode(header=True, framed=True))
+    at = data.index(b"\3xx")
+    data[at : at + 3] = b"\0"
+    data[:4] = struct.pack(">i", len(data) - 4)
+    client._connection.receive(bytes(data), client.cluster.now_ms)
+    assert client.closed
+    assert any("transactional_ids is null" in r.message for r in caplog.records)
+
+
+def test_a_client_with_the_longest_of_names_can_be_a_member(client):
+    client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    client.client_id = "é" * (32_767 // 2)
+    form = m.JoinGroupRequest.JoinGroupRequestProtocol
+    answer = client.ask(
+        m.JoinGroupRequest(
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            member_id="",
+            group_instance_id=None,
+            protocol_type="consumer",
+            protocols=[form(name="range", metadata=b"")],
+        ),
+        9,
+    )
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert answer.member_id.startswith("éé")
+    assert len(answer.member_id.encode()) <= 32_767
+
+
+def test_a_name_that_is_as_long_as_may_be_is_repeated_in_part(client):
+    wanted = topic("\0" * 32_767)
+    answer = client.ask(m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 4)
+    assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "characters)" in answer.topics[0].error_message
+
+
+def test_what_came_whole_before_the_damage_is_handled(client):
+    request, version = produce(client, records(2))
+    request.API_VERSION = version
+    request.with_header(1, "x")
+    data = bytes(request.encode(header=True, framed=True)) + struct.pack(">i", -5)
+    client._connection.receive(data, client.cluster.now_ms)
+    client.cluster.settle(client.cluster.now_ms)
+    assert len(client.sent) == 1
+    assert client.closed
+    assert fetched(DirectClient(client.cluster), 0).high_watermark == 2
+
+
+# Rule C.1/10.
+def test_nobody_writes_to_internal_topics(client):
+    client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    form = m.ProduceRequest.TopicProduceData
+    answer = client.ask(
+        m.ProduceRequest(
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                form(
+                    name=CONSUMER_OFFSETS_TOPIC, partition_data=[form.PartitionProduceData(index=0, records=records(1))]
+                )
+            ],
+        ),
+        9,
+    )
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_control_batches_from_clients_are_refused(client):
+    batch = build_batch(
+        [NewRecord(b"\0\0\0\1", b"\0\0\0\0\0\0", (), 0)], producer_id=1, producer_epoch=0, is_control=True
+    )
+    assert produced(client, batch).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_the_cluster_has_no_way_to_make_its_own_topic(client):
+    with pytest.raises(KafkaError):
+        client.cluster.controller.ensure_topic(CLUSTER_METADATA_TOPIC)

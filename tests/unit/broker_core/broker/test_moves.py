@@ -1,0 +1,253 @@
+"""A coordinator may move at any moment of a transaction, and the transaction still has its one outcome.
+
+Rules A.12 (load, failover, coordinator epochs), A.10 and A.11; all brokers here share the logs, so what moves is who
+may decide, not what is known.
+"""
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition
+from broker_core.wire import messages as m
+from tests.support.broker_core.moves_world import (
+    END,
+    PARTITIONS,
+    V2,
+    MovesWorld,
+    complete,
+    ends,
+    finish_one_more,
+    holding_markers,
+    open_world,
+    prepared,
+    protocols,
+)
+
+E = ErrorCode
+P0, P1 = PARTITIONS
+
+
+@protocols
+def test_moved_while_empty_the_id_begins_at_the_new_coordinator(protocol: int) -> None:
+    world = open_world(protocol)
+    old, new = world.move(world.state_partition)
+    assert world.state(old) == "NOT_COORDINATOR"
+    assert world.state(new) == "Empty"
+    assert world.add(P0, old) is E.NOT_COORDINATOR
+    finish_one_more(world)
+
+
+@protocols
+@ends
+def test_moved_while_ongoing_the_transaction_stays_open_and_ends_at_the_new_coordinator(
+    protocol: int, commit: bool
+) -> None:
+    world = open_world(protocol)
+    world.write(P0)
+    old, _ = world.move(world.state_partition)
+    assert world.state() == "Ongoing"
+    assert world.end(commit=commit, broker=old)[0] is E.NOT_COORDINATOR
+    world.write(P1)
+    error, following = world.end(commit=commit)
+    assert error is E.NONE
+    assert world.state() == complete(commit)
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
+    world.go_on_as(following)
+    finish_one_more(world, aborted_before=0 if commit else 1)
+
+
+@protocols
+def test_moved_while_ongoing_the_timeout_counts_from_the_start_of_the_transaction(protocol: int) -> None:
+    world = open_world(protocol)
+    world.write(P0)
+    world.cluster.advance(world.cluster.now_ms + 40_000)
+    world.write(P1)
+    world.move(world.state_partition)
+    world.cluster.advance(world.cluster.now_ms + 31_000)
+    assert world.state() == "CompleteAbort"
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 1)] * 2
+
+
+@protocols
+@ends
+@pytest.mark.parametrize("written", [(), (P0,)], ids=["no marker written", "one of two markers written"])
+def test_moved_while_prepared_the_new_coordinator_writes_the_markers_under_its_own_epoch(
+    protocol: int, commit: bool, written: tuple[TopicPartition, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(protocol)
+    world.write()
+    with monkeypatch.context() as patch:
+        holding_markers(patch, let_through=written)
+        error, following = world.end(commit=commit)
+    assert error is E.NONE
+    assert world.state() == prepared(commit)
+    assert [len(world.markers(one)) for one in PARTITIONS] == [len(written), 0]
+    before = world.cluster.metadata.leadership(world.state_partition).leader_epoch
+    old, _ = world.move(world.state_partition)
+    assert world.state(old) == "NOT_COORDINATOR"
+    assert world.state() == complete(commit)
+    # The marker that was there is written once more, as by Kafka: the new coordinator cannot know of it.
+    assert [len(world.markers(one)) for one in PARTITIONS] == [1 + len(written), 1]
+    assert [world.coordinator_epochs(one) for one in PARTITIONS] == [[before + 1]] * 2
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
+    # The client's answer may have been lost in the move: its retry is told the outcome, and not fenced.
+    assert world.end(commit=commit) == (E.NONE, following)
+    assert world.end(commit=not commit)[0] is E.INVALID_TXN_STATE
+    world.go_on_as(following)
+    finish_one_more(world, aborted_before=0 if commit else 1)
+
+
+@protocols
+@ends
+def test_moved_between_a_decision_and_its_answer_both_hold(
+    protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(protocol)
+    world.write()
+    client = world.clients[world.coordinator]
+    with monkeypatch.context() as patch:
+        # The request is handled, and nothing is synced, answered or sent to a partition yet.
+        patch.setattr(world.cluster, "settle", lambda now_ms: None)
+        client.post(
+            m.EndTxnRequest(
+                transactional_id="id",
+                producer_id=world.identity.producer_id,
+                producer_epoch=world.identity.producer_epoch,
+                committed=commit,
+            ),
+            END[protocol],
+        )
+        assert client.take() is None
+    world.move(world.state_partition)
+    answer = client.take()
+    assert answer is not None
+    assert answer.error_code == E.NONE
+    assert world.state() == complete(commit)
+    assert [len(world.markers(one)) for one in PARTITIONS] == [1, 1]
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
+
+
+@protocols
+@ends
+def test_moved_again_and_again_while_prepared_the_outcome_stays(
+    protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(protocol, brokers=3)
+    world.write()
+    with monkeypatch.context() as patch:
+        held = holding_markers(patch)
+        world.end(commit=commit)
+        for _ in range(4):
+            world.move(world.state_partition)
+            assert world.state() == prepared(commit)
+    assert [order.coordinator_epoch for order in held] == list(range(5))
+    assert {(order.producer_id, order.producer_epoch, order.commit) for order in held} == {held[0][2:5]}
+    world.move(world.state_partition)
+    assert world.state() == complete(commit)
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
+
+
+@protocols
+@ends
+def test_moved_when_complete_the_retry_is_known_and_the_next_transaction_begins(protocol: int, commit: bool) -> None:
+    world = open_world(protocol)
+    world.write()
+    error, following = world.end(commit=commit)
+    assert error is E.NONE
+    world.move(world.state_partition)
+    assert world.state() == complete(commit)
+    assert world.end(commit=commit) == (E.NONE, following)
+    assert [len(world.markers(one)) for one in PARTITIONS] == [1, 1]
+    world.go_on_as(following)
+    finish_one_more(world, aborted_before=0 if commit else 1)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_moved_while_fencing_the_new_coordinator_fences_with_one_bump(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(level, level=level)
+    world.write()
+    first = world.identity
+    # The fence is decided where its record is refused any more: that is the moment PREPARE_EPOCH_FENCE exists in.
+    old, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
+    assert world.init(old) is E.NOT_COORDINATOR
+    assert world.state(new) == "Ongoing"
+    assert world.init(new) is E.CONCURRENT_TRANSACTIONS
+    assert world.state() == "CompleteAbort"
+    assert world.end(commit=True)[0] in (E.PRODUCER_FENCED, E.INVALID_TXN_STATE)
+    assert world.init() is E.NONE
+    assert world.identity == ProducerIdentity(first.producer_id, first.producer_epoch + 2)
+    finish_one_more(world, aborted_before=1)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_moved_between_a_fence_and_its_markers_the_client_is_let_in_afterwards(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(level, level=level)
+    world.write()
+    first = world.identity
+    with monkeypatch.context() as patch:
+        holding_markers(patch)
+        assert world.init() is E.CONCURRENT_TRANSACTIONS
+        assert world.state() == "PrepareAbort"
+    world.move(world.state_partition)
+    assert world.state() == "CompleteAbort"
+    assert world.init() is E.NONE
+    assert world.identity == ProducerIdentity(first.producer_id, first.producer_epoch + 2)
+    finish_one_more(world, aborted_before=1)
+
+
+EXPIRY = {
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "5000",
+}
+
+
+def test_moved_before_an_expired_id_is_removed_the_old_coordinator_removes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = MovesWorld(settings=EXPIRY)
+    assert world.init() is E.NONE
+    world.cluster.advance(world.cluster.now_ms + 4_999)
+    old, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
+    # The new coordinator had something to do with the id just now, and the old one does not know of it.
+    assert world.init() is E.NONE
+    world.cluster.brokers[old].transactions.advance(world.cluster.now_ms + 1)
+    assert world.state(new) == "Empty"
+    world.move(world.state_partition)
+    assert world.state() == "Empty", "the tombstone of a zombie is in the log"
+    finish_one_more(world)
+
+
+def test_moved_after_an_expired_id_was_removed_it_is_unknown_and_may_begin_anew() -> None:
+    world = MovesWorld(settings=EXPIRY)
+    assert world.init() is E.NONE
+    first = world.identity
+    world.cluster.advance(world.cluster.now_ms + 5_000)
+    world.move(world.state_partition)
+    assert world.state() == "TRANSACTIONAL_ID_NOT_FOUND"
+    assert world.add(P0) is E.INVALID_PRODUCER_ID_MAPPING
+    assert world.init() is E.NONE
+    assert world.identity.producer_id != first.producer_id
+    finish_one_more(world)
+
+
+def test_moved_at_the_last_epoch_the_answered_producer_id_is_the_one_that_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = open_world(V2)
+    world.rewrite(producer_epoch=32766)
+    world.write()
+    with monkeypatch.context() as patch:
+        holding_markers(patch)
+        error, following = world.end(commit=True)
+    assert (error, following.producer_epoch) == (E.NONE, 0)
+    assert following.producer_id != world.identity.producer_id
+    world.move(world.state_partition)
+    assert world.end(commit=True) == (E.NONE, following)
+    world.move(world.state_partition)
+    assert world.end(commit=True) == (E.NONE, following)
+    world.go_on_as(following)
+    finish_one_more(world)

@@ -1,0 +1,118 @@
+"""Partitions and group coordinators may move inside a transaction; what cannot be moved stays where it is."""
+
+import pytest
+
+from broker_core.errors import ErrorCode, KafkaError
+from tests.support.broker_core.moves_world import (
+    PARTITIONS,
+    V2,
+    complete,
+    ends,
+    finish_one_more,
+    holding_markers,
+    open_world,
+    protocols,
+)
+
+E = ErrorCode
+P0, P1 = PARTITIONS
+
+
+@protocols
+@ends
+def test_a_partition_leader_moved_inside_a_transaction_goes_on_with_its_producer(protocol: int, commit: bool) -> None:
+    world = open_world(protocol)
+    world.write()
+    old, new = world.move(P0)
+    assert world.produce(P0, old)[0] is E.NOT_LEADER_OR_FOLLOWER
+    assert world.produce(P0, new) == (E.NONE, 1)
+    assert world.produce(P0, new, sequence=0) == (E.NONE, 0), "a repeated batch has its first offset"
+    assert world.produce(P0, new, sequence=7)[0] is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert world.end(commit=commit)[0] is E.NONE
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
+    assert len(world.markers(P0)) == 1
+
+
+@protocols
+@ends
+def test_a_marker_follows_the_partition_to_its_new_leader(
+    protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(protocol)
+    world.write()
+    with monkeypatch.context() as patch:
+        held = holding_markers(patch)
+        world.end(commit=commit)
+        _old, _ = world.move(P0)
+    # The old leader refuses what was on its way to it, and the coordinator looks the leader up again.
+    sender = world.cluster.brokers[world.coordinator].transactions
+    sender.marker_answered(held[0], dict.fromkeys(held[0].partitions, E.NOT_LEADER_OR_FOLLOWER), world.cluster.now_ms)
+    world.cluster.advance(world.cluster.now_ms + 100)
+    assert world.state() == complete(commit)
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
+
+
+@protocols
+@ends
+def test_a_group_coordinator_moved_inside_a_transaction_keeps_its_pending_offsets(protocol: int, commit: bool) -> None:
+    world = open_world(protocol)
+    assert world.commit_offset(7) is E.NONE
+    world.move(world.offsets_partition)
+    assert world.committed()[0] is E.UNSTABLE_OFFSET_COMMIT
+    assert world.end(commit=commit)[0] is E.NONE
+    assert world.committed() == (E.NONE, 7 if commit else -1)
+    world.move(world.offsets_partition)
+    assert world.committed() == (E.NONE, 7 if commit else -1)
+
+
+@protocols
+def test_everything_may_move_between_any_two_steps(protocol: int) -> None:
+    world = open_world(protocol, brokers=3)
+    movable = (world.state_partition, world.offsets_partition, P0, P1)
+
+    def move_all() -> None:
+        for topic_partition in movable:
+            world.move(topic_partition)
+
+    for number in range(5):
+        commit = number % 2 == 0
+        move_all()
+        world.write(P0)
+        move_all()
+        assert world.commit_offset(number) is E.NONE
+        move_all()
+        world.write(P1)
+        move_all()
+        error, following = world.end(commit=commit)
+        assert error is E.NONE
+        move_all()
+        assert world.state() == complete(commit)
+        world.go_on_as(following)
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 2)] * 2
+    assert world.committed() == (E.NONE, 4)
+
+
+# What cannot be moved
+
+
+@pytest.mark.parametrize("broker", [0, 3, -1])
+def test_a_broker_that_does_not_exist_is_given_nothing(broker: int) -> None:
+    world = open_world(V2)
+    leaders = [world.leader(P0), world.coordinator]
+    for topic_partition in (P0, world.state_partition):
+        with pytest.raises(KafkaError, match="there is no broker"):
+            world.cluster.controller.move_leader(topic_partition, broker)
+    assert [world.leader(P0), world.coordinator] == leaders
+    finish_one_more(world)
+
+
+def test_a_move_to_the_broker_that_leads_begins_a_new_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = open_world(V2)
+    world.write()
+    with monkeypatch.context() as patch:
+        holding_markers(patch)
+        world.end(commit=True)
+    world.cluster.controller.move_leader(world.state_partition, world.coordinator)
+    world.cluster.settle(world.cluster.now_ms)
+    assert world.state() == "CompleteCommit"
+    assert [world.coordinator_epochs(one) for one in PARTITIONS] == [[1], [1]]

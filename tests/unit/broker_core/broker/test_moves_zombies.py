@@ -1,0 +1,103 @@
+"""A coordinator that does not know that it leads no more is refused by epoch: at its journal and in its markers."""
+
+import pytest
+
+from broker_core.broker.marker_writer import append_marker
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity
+from tests.support.broker_core.moves_world import PARTITIONS, V2, holding_markers, open_world, protocols
+
+E = ErrorCode
+P0, P1 = PARTITIONS
+
+
+@protocols
+def test_a_zombie_coordinator_can_record_nothing(protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = open_world(protocol)
+    world.write(P0)
+    zombie, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
+    journal = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
+    end_offset = journal.log_end_offset
+    assert world.state(zombie) == "Ongoing", "it believes to lead"
+    assert world.add(P1, zombie) is E.NOT_COORDINATOR
+    assert world.end(commit=False, broker=zombie)[0] is E.NOT_COORDINATOR
+    assert world.init(zombie) is E.NOT_COORDINATOR
+    world.cluster.brokers[zombie].transactions.advance(world.cluster.now_ms + 100_000)
+    assert world.cluster.brokers[zombie].transactions.take_markers() == []
+    assert journal.log_end_offset == end_offset
+    assert world.end(commit=True, broker=new)[0] is E.NONE
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0)] * 2
+
+
+@protocols
+def test_the_markers_of_a_zombie_coordinator_are_refused_once_the_new_one_has_written_its_own(
+    protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(protocol)
+    world.write()
+    assert world.commit_offset(7) is E.NONE
+    with monkeypatch.context() as patch:
+        held = holding_markers(patch)
+        assert world.end(commit=True)[0] is E.NONE
+        zombie, _ = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
+    late = held[0]
+    world.move(world.state_partition)
+    world.move(world.state_partition)
+    before = [len(world.markers(one)) for one in PARTITIONS]
+    for topic_partition in late.partitions:
+        leader = world.cluster.brokers[world.leader(topic_partition)]
+        for commit in (True, False):
+            code = append_marker(
+                leader,
+                topic_partition,
+                ProducerIdentity(late.producer_id, late.producer_epoch),
+                commit=commit,
+                coordinator_epoch=late.coordinator_epoch,
+                transaction_version=late.transaction_version,
+                now_ms=world.cluster.now_ms,
+            )
+            assert code is E.TRANSACTION_COORDINATOR_FENCED, topic_partition
+    assert {topic_partition.topic for topic_partition in late.partitions} == {"t", "__consumer_offsets"}
+    assert [len(world.markers(one)) for one in PARTITIONS] == before
+    assert world.committed() == (E.NONE, 7)
+    # Told so, the zombie gives up.
+    coordinator = world.cluster.brokers[zombie].transactions
+    coordinator.marker_answered(
+        late, dict.fromkeys(late.partitions, E.TRANSACTION_COORDINATOR_FENCED), world.cluster.now_ms
+    )
+    coordinator.advance(world.cluster.now_ms + 1_000)
+    assert coordinator.take_markers() == []
+    assert world.state() == "CompleteCommit"
+
+
+@protocols
+def test_a_zombie_coordinator_cannot_complete_what_its_markers_ended(
+    protocol: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = open_world(protocol)
+    world.write()
+    with monkeypatch.context() as patch:
+        held = holding_markers(patch)
+        world.end(commit=True)
+        zombie, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
+        assert world.state(new) == "PrepareCommit"
+        journal = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
+        end_offset = journal.log_end_offset
+        world.cluster.brokers[zombie].transactions.marker_answered(
+            held[0], dict.fromkeys(held[0].partitions, E.NONE), world.cluster.now_ms
+        )
+        assert journal.log_end_offset == end_offset
+        assert world.state(new) == "PrepareCommit"
+    world.move(world.state_partition)
+    assert world.state() == "CompleteCommit"
+
+
+def test_a_late_election_does_not_take_the_partition_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = open_world(V2)
+    world.write()
+    old, new = world.move(world.state_partition)
+    # An election of the term before reaches the old coordinator after its resignation.
+    number = world.state_partition.partition
+    world.cluster.brokers[old].transactions.become_leader(number, 0, world.cluster.now_ms)
+    assert world.end(commit=True, broker=old)[0] is E.NOT_COORDINATOR
+    assert world.end(commit=True, broker=new)[0] is E.NONE

@@ -1,0 +1,278 @@
+"""What is found when a cluster opens its storage again costs the ids it concerns at most; no history is forgotten."""
+
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
+from broker_core.coordinator.transactions.states import PERSISTED
+from broker_core.errors import ErrorCode, InvalidBatch
+from broker_core.log.partition_log import PartitionLog
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    FENCING_EPOCH,
+    LAST_CLIENT_EPOCH,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+    TransactionState,
+    coordinator_partition,
+)
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+from tests.unit.broker_core.broker.test_cluster import TOPIC, init_producer, produced, records
+
+PARTITIONS = 5
+SETTINGS = {"transaction.state.log.num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": str(PARTITIONS)}
+REPAIRER = "__admin_client"
+
+
+def name_in(partition):
+    return next(name for name in map(str, range(10_000)) if coordinator_partition(name, PARTITIONS) == partition)
+
+
+def opened(storage):
+    cluster = direct_cluster(storage, settings=SETTINGS)
+    for name in (CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC):
+        cluster.controller.ensure_topic(name)
+    return cluster
+
+
+def write_garbage(cluster, topic, partition, key, value):
+    client = DirectClient(cluster)
+    client.client_id = REPAIRER
+    form = m.ProduceRequest.TopicProduceData
+    answer = client.ask(
+        m.ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                form(
+                    name=topic,
+                    partition_data=[
+                        form.PartitionProduceData(
+                            index=partition, records=build_batch([NewRecord(key, value, (), 1000)])
+                        )
+                    ],
+                )
+            ],
+        ),
+        9,
+    )
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+def committed(client, group):
+    form = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    answer = client.ask(
+        m.OffsetCommitRequest(
+            group_id=group,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                form(
+                    name=TOPIC,
+                    partitions=[
+                        form.OffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        ),
+        8,
+    )
+    return answer.topics[0].partitions[0].error_code
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    key=st.binary(max_size=30)
+    | st.sampled_from([b"\0\1", b"\0\2", b"\0\0\0\1x", b"\0\3\0\1g", b"\0\5\0\1g\0\1m", b"\0\10\0\1g\0\1m"]),
+    value=st.none() | st.binary(max_size=60),
+    topic=st.sampled_from([CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC]),
+)
+def test_garbage_in_one_partition_of_an_internal_topic_stops_no_other(key, value, topic):
+    storage = MemoryStorage()
+    cluster = opened(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    write_garbage(cluster, topic, 1, key, value)
+    cluster.close(cluster.now_ms)
+    client = DirectClient(opened(storage))
+    assert [committed(client, name_in(partition)) for partition in (0, 2, 3, 4)] == [ErrorCode.NONE] * 4
+    assert committed(client, name_in(1)) in (ErrorCode.NONE, ErrorCode.NOT_COORDINATOR)
+    assert [init_producer(client, name_in(partition)).error_code for partition in range(PARTITIONS)] == [
+        ErrorCode.NONE
+    ] * PARTITIONS
+
+
+numbers = st.sampled_from([-(2**31), -7, -1, 0, 1, 5, 1000, 1_000_000, 2**31 - 1])
+epochs = st.sampled_from([-(2**15), -1, 0, 1, LAST_CLIENT_EPOCH, FENCING_EPOCH])
+places = st.builds(
+    TopicPartition, st.sampled_from([TOPIC, "gone", CONSUMER_OFFSETS_TOPIC]), st.sampled_from([-1, 0, 3])
+)
+
+
+# Rule A.12/12.
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
+    """Readable nonsense: without care the next step from it, at load or by a timeout, would be an illegal one."""
+    state = data.draw(st.sampled_from(sorted(PERSISTED)))
+    partitions = frozenset() if state is TransactionState.EMPTY else data.draw(st.frozensets(places, max_size=2))
+    image = TransactionImage(
+        data.draw(numbers),
+        data.draw(epochs),
+        data.draw(numbers),
+        state,
+        partitions,
+        *(data.draw(numbers) for _ in range(4)),
+        client_transaction_version=data.draw(st.integers(-1, 3)),
+    )
+    storage = MemoryStorage()
+    cluster = opened(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    write_garbage(cluster, TRANSACTION_STATE_TOPIC, 1, encode_key(name_in(1)), encode_value(image, 2))
+    cluster.close(cluster.now_ms)
+    cluster = opened(storage)
+    for _ in range(3):
+        cluster.advance(cluster.now_ms + 20_000)
+    assert init_producer(DirectClient(cluster), name_in(3)).error_code == ErrorCode.NONE
+    DirectClient(cluster).post(
+        m.InitProducerIdRequest(
+            transactional_id=name_in(1), transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
+        ),
+        4,
+    )
+    assert init_producer(DirectClient(cluster), name_in(4)).error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("topic", [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
+def test_a_log_that_cannot_be_read_keeps_its_own_ids_waiting(monkeypatch, caplog, topic):
+    storage = MemoryStorage()
+    cluster = opened(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    client = DirectClient(cluster)
+    for partition in range(PARTITIONS):
+        assert committed(client, name_in(partition)) == init_producer(client, name_in(partition)).error_code == 0
+    cluster.close(cluster.now_ms)
+    read = PartitionLog.read_journal
+
+    def damaged(log):
+        if log.topic_partition == TopicPartition(topic, 1):
+            raise InvalidBatch("magic 7 at byte 0")
+        return read(log)
+
+    monkeypatch.setattr(PartitionLog, "read_journal", damaged)
+    client = DirectClient(opened(storage))
+    answers = [
+        committed(client, name_in(partition))
+        if topic == CONSUMER_OFFSETS_TOPIC
+        else init_producer(client, name_in(partition)).error_code
+        for partition in range(PARTITIONS)
+    ]
+    assert answers == [ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *[ErrorCode.NONE] * 3]
+    [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"{topic}-1 cannot be read: magic 7 at byte 0. Nobody coordinates the" in line
+    assert f"Look at the folder {topic}-1 with" in line
+    assert ("groups then begin without" in line) is (topic == CONSUMER_OFFSETS_TOPIC)
+    assert ("ids are then unknown" in line) is (topic == TRANSACTION_STATE_TOPIC)
+
+
+def epoch_end(client, leader_epoch):
+    form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    answer = client.ask(
+        m.OffsetForLeaderEpochRequest(
+            replica_id=-1,
+            topics=[
+                form(
+                    topic=TOPIC,
+                    partitions=[
+                        form.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=leader_epoch)
+                    ],
+                )
+            ],
+        ),
+        4,
+    )
+    found = answer.topics[0].partitions[0]
+    return found.leader_epoch, found.end_offset
+
+
+def fetched_with(client, offset, last_epoch):
+    form = m.FetchRequest.FetchTopic
+    answer = client.ask(
+        m.FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=2**20,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            forgotten_topics_data=[],
+            rack_id="",
+            topics=[
+                form(
+                    topic=TOPIC,
+                    partitions=[
+                        form.FetchPartition(
+                            partition=0,
+                            current_leader_epoch=-1,
+                            fetch_offset=offset,
+                            last_fetched_epoch=last_epoch,
+                            log_start_offset=-1,
+                            partition_max_bytes=2**20,
+                        )
+                    ],
+                )
+            ],
+        ),
+        12,
+    )
+    found = answer.responses[0].partitions[0]
+    parts = found.diverging_epoch
+    return found.error_code, parts and (parts.epoch, parts.end_offset)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_epoch(restarts):
+    storage = MemoryStorage()
+    cluster = direct_cluster(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    assert produced(DirectClient(cluster), records(3)).error_code == 0
+    partition = TopicPartition(TOPIC, 0)
+    for _ in range(2):
+        if restarts:
+            cluster.close(cluster.now_ms)
+            cluster = direct_cluster(storage)
+        else:
+            cluster.controller.move_leader(partition, 1)
+    client = DirectClient(cluster)
+    assert [epoch_end(client, epoch) for epoch in range(4)] == [(0, 3), (0, 3), (2, 3), (-1, -1)]
+    assert fetched_with(client, 3, 2) == (ErrorCode.NONE, None)
+    assert fetched_with(client, 3, 1) == (ErrorCode.NONE, (0, 3))
+    assert fetched_with(client, 3, 0) == (ErrorCode.NONE, None)
+    assert fetched_with(client, 3, 3) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
+    assert produced(client, records(1)).error_code == 0
+    assert [epoch_end(client, epoch) for epoch in range(3)] == [(0, 3), (0, 3), (2, 4)]
+
+
+def test_a_leader_that_wrote_nothing_is_no_finding_of_recovery():
+    storage = MemoryStorage()
+    cluster = direct_cluster(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    partition = TopicPartition(TOPIC, 0)
+    cluster.controller.move_leader(partition, 1)
+    assert produced(DirectClient(cluster), records(3)).error_code == 0
+    cluster.controller.move_leader(partition, 1)
+    cluster.close(cluster.now_ms)
+    assert b"\n2 3\n" in dict(storage.files())[f"{TOPIC}-0/leader-epoch-checkpoint"]
+    log = direct_cluster(storage).logs.get(partition, 1_000_000)
+    assert log.findings == []
+    assert log.latest_leader_epoch == 3

@@ -1,0 +1,320 @@
+"""A broker that is cut off from the others answers from the past, and can bring nothing about."""
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.broker.endpoints import Address
+from broker_core.broker.stale_broker import cut_off, rejoin
+from broker_core.errors import ErrorCode
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
+from tests.support.broker_core.moves_world import (
+    GROUP,
+    PARTITIONS,
+    V2,
+    MovesWorld,
+    finish_one_more,
+    holding_markers,
+    open_world,
+    protocols,
+    waiting_fetch,
+)
+from tests.support.raw_client import RawClient
+
+E = ErrorCode
+P0, P1 = PARTITIONS
+STALE, OTHER = 2, 1
+
+
+def stale_world(protocol: int, **options: int) -> MovesWorld:
+    """Make a world in which one broker leads and coordinates everything, and the id has its first identity."""
+    world = open_world(protocol, **options)
+    for topic_partition in (P0, P1, world.state_partition, world.offsets_partition):
+        world.cluster.controller.move_leader(topic_partition, STALE)
+    world.cluster.settle(world.cluster.now_ms)
+    return world
+
+
+def part(world: MovesWorld) -> None:
+    addresses: dict[int, Address] = dict(world.cluster.controller.addresses)
+    cut_off(world.cluster, STALE, {"PLAINTEXT": addresses}, MemoryStorage())
+    world.cluster.settle(world.cluster.now_ms)
+
+
+def join(world: MovesWorld) -> None:
+    rejoin(world.cluster, STALE)
+    world.cluster.settle(world.cluster.now_ms)
+
+
+# Looks
+
+
+def test_it_claims_the_roles_it_had_while_the_others_name_another_broker() -> None:
+    world = stale_world(V2)
+    epoch = world.cluster.metadata.leadership(P0).leader_epoch
+    part(world)
+    assert world.found_coordinators(STALE) == [(E.NONE, STALE)] * 2
+    assert world.found_coordinators(OTHER) == [(E.NONE, OTHER)] * 2
+    assert world.described_leader(P0, STALE) == (E.NONE, STALE, epoch)
+    assert world.described_leader(P0, OTHER) == (E.NONE, OTHER, epoch + 1)
+    listed = {
+        broker: {each.node_id for each in client.ask(m.MetadataRequest(topics=[]), 9).brokers}
+        for broker, client in world.clients.items()
+    }
+    assert listed == {STALE: {STALE, OTHER}, OTHER: {OTHER}}
+
+
+def test_it_answers_the_old_offsets_of_a_group() -> None:
+    world = stale_world(V2)
+    assert world.commit_offset(3) is E.NONE
+    assert world.end(commit=True)[0] is E.NONE
+    part(world)
+    assert world.init() is E.NONE
+    assert world.commit_offset(4) is E.NONE
+    assert world.end(commit=True)[0] is E.NONE
+    assert world.committed(OTHER) == (E.NONE, 4)
+    assert world.committed(STALE) == (E.NONE, 3)
+    join(world)
+    assert world.committed() == (E.NONE, 4)
+    assert world.leader(world.offsets_partition) == STALE
+
+
+def test_it_describes_a_transaction_of_before() -> None:
+    world = stale_world(V2)
+    world.write(P0)
+    error, following = world.end(commit=True)
+    assert error is E.NONE
+    world.go_on_as(following)
+    part(world)
+    world.write(P0)
+    assert (world.state(OTHER), world.state(STALE)) == ("Ongoing", "CompleteCommit")
+    listed = {
+        broker: [
+            each.transaction_state
+            for each in client.ask(
+                m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0
+            ).transaction_states
+        ]
+        for broker, client in world.clients.items()
+    }
+    assert listed == {STALE: ["CompleteCommit"], OTHER: ["Ongoing"]}
+    join(world)
+    assert world.state() == "Ongoing"
+    world.write(P1)
+    assert world.end(commit=True)[0] is E.NONE
+
+
+@protocols
+def test_its_log_ends_where_it_ended(protocol: int) -> None:
+    world = stale_world(protocol)
+    world.write(P0)
+    part(world)
+    assert world.produce(P0, OTHER) == (E.NONE, 1)
+    assert world.end(commit=True)[0] is E.NONE
+    assert [world.described_end(P0, broker) for broker in (STALE, OTHER)] == [(E.NONE, 0), (E.NONE, 3)]
+    assert [world.described_end(P0, broker, 0) for broker in (STALE, OTHER)] == [(E.NONE, 1), (E.NONE, 3)]
+    then, now = (world.fetched(P0, 1, broker) for broker in (STALE, OTHER))
+    assert (then.last_stable_offset, then.high_watermark, then.error_code) == (0, 1, E.NONE)
+    assert (now.last_stable_offset, now.high_watermark, now.error_code) == (3, 3, E.NONE)
+    assert not then.records
+    assert bytes(now.records).startswith(bytes(world.fetched(P0, 0, STALE).records))
+    assert (world.described_open(P0, STALE), world.described_open(P0, OTHER)) == ([0], [])
+    join(world)
+    assert world.fetched(P0, 1, STALE).high_watermark == 3
+
+
+def test_what_was_prepared_stays_so_where_no_marker_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = stale_world(V2)
+    world.write()
+    with monkeypatch.context() as patch:
+        holding_markers(patch)
+        assert world.end(commit=True)[0] is E.NONE
+    part(world)
+    world.cluster.advance(world.cluster.now_ms + 1_000)
+    assert (world.state(STALE), world.state(OTHER)) == ("PrepareCommit", "CompleteCommit")
+    assert world.outcome(P0)[0]
+
+
+def test_a_fetch_that_waits_learns_nothing_new() -> None:
+    world = stale_world(V2)
+    client = world.clients[STALE]
+    client.post(waiting_fetch(P0), 11)
+    part(world)
+    world.write(P0)
+    assert world.end(commit=True)[0] is E.NONE
+    assert client.take() is None
+    world.cluster.advance(world.cluster.now_ms + 60_000)
+    [answer] = client.take().responses[0].partitions
+    assert (answer.error_code, answer.high_watermark) == (E.NONE, 0)
+
+
+# Writes
+
+
+@protocols
+def test_nothing_that_needs_a_replica_comes_about(protocol: int) -> None:
+    world = stale_world(protocol)
+    world.write(P0)
+    assert world.commit_offset(3) is E.NONE
+    part(world)
+    end = world.described_end(P0, OTHER, 0)
+    assert world.produce(P0, STALE)[0] is E.REQUEST_TIMED_OUT
+    # To the old protocol its coordinator, which is the same broker, can say that the partition was not added.
+    assert world.produce(P1, STALE)[0] is (E.NOT_ENOUGH_REPLICAS if protocol == V2 else E.TRANSACTION_ABORTABLE)
+    assert world.add(P1, STALE) is E.COORDINATOR_NOT_AVAILABLE
+    assert world.end(commit=True, broker=STALE)[0] is E.COORDINATOR_NOT_AVAILABLE
+    identity = world.identity
+    assert world.init(STALE) is E.COORDINATOR_NOT_AVAILABLE
+    assert (world.state(STALE), world.state(OTHER), world.identity) == ("Ongoing", "Ongoing", identity)
+    assert world.described_end(P0, OTHER, 0) == end
+    commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    answer = world.clients[STALE].ask(
+        m.OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            group_instance_id=None,
+            topics=[
+                commit(
+                    name=P0.topic,
+                    partitions=[
+                        commit.OffsetCommitRequestPartition(
+                            partition_index=1, committed_offset=9, committed_leader_epoch=-1, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        ),
+        7,
+    )
+    assert answer.topics[0].partitions[0].error_code == E.COORDINATOR_NOT_AVAILABLE
+    join(world)
+    assert world.end(commit=True)[0] is E.NONE
+    assert [world.outcome(one) for one in PARTITIONS] == [(True, 0)] * 2
+    assert world.committed() == (E.NONE, 3)
+
+
+def test_offsets_in_a_transaction_are_refused() -> None:
+    world = stale_world(V2)
+    part(world)
+    assert world.commit_offset(3, STALE) is E.COORDINATOR_NOT_AVAILABLE
+    assert world.committed(OTHER) == (E.NONE, -1)
+
+
+def test_a_leader_that_cannot_ask_another_brokers_coordinator_says_so() -> None:
+    world = open_world(V2)
+    world.cluster.controller.move_leader(world.state_partition, OTHER)
+    for topic_partition in (P0, world.offsets_partition):
+        world.cluster.controller.move_leader(topic_partition, STALE)
+    part(world)
+    assert world.produce(P0, STALE)[0] is E.NOT_ENOUGH_REPLICAS
+    assert world.commit_offset(3, STALE) is E.COORDINATOR_LOAD_IN_PROGRESS
+    assert world.state(STALE) == "NOT_COORDINATOR"
+
+
+def test_what_it_was_never_told_of_it_does_not_know() -> None:
+    world = stale_world(V2)
+    part(world)
+    world.cluster.controller.create_topic("new", 1)
+    assert world.described_leader(TopicPartition("new", 0), OTHER)[0] is E.NONE
+    form = m.CreateTopicsRequest.CreatableTopic
+    answer = world.clients[STALE].ask(
+        m.CreateTopicsRequest(
+            topics=[form(name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[])],
+            timeout_ms=1,
+        ),
+        5,
+    )
+    assert answer.topics[0].error_code == E.REQUEST_TIMED_OUT
+    assert "newer" not in world.cluster.metadata.topics
+    level = m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version", max_version_level=1, upgrade_type=2)
+    refused = world.clients[STALE].ask(m.UpdateFeaturesRequest(validate_only=False, feature_updates=[level]), 2)
+    assert refused.error_code == E.REQUEST_TIMED_OUT
+    assert world.cluster.metadata.transaction_version == V2
+
+
+def test_a_reader_that_knows_a_newer_leader_epoch_is_told_that_it_does() -> None:
+    world = stale_world(V2)
+    part(world)
+    _, leader, epoch = world.described_leader(P0, OTHER)
+    assert leader == OTHER
+    request = waiting_fetch(P0)
+    request.topics[0].partitions[0].current_leader_epoch = epoch
+    [answer] = world.clients[STALE].ask(request, 11).responses[0].partitions
+    assert answer.error_code == E.UNKNOWN_LEADER_EPOCH
+
+
+@protocols
+def test_a_whole_transaction_goes_on_elsewhere_and_on_when_it_is_back(protocol: int) -> None:
+    world = stale_world(protocol)
+    part(world)
+    finish_one_more(world)
+    join(world)
+    finish_one_more(world)
+    assert world.coordinator == STALE
+
+
+# In a test's hands
+
+
+def ask(kafka: EmbeddedBroker, broker: int) -> RawClient:
+    return RawClient(kafka.bootstrap_servers.split(",")[broker - 1])
+
+
+def coordinator_of_group(client: RawClient) -> int:
+    answer = client.send(m.FindCoordinatorRequest(key="g"), 3)
+    assert answer.error_code == 0, answer
+    return int(answer.node_id)
+
+
+def test_connections_stay_and_new_ones_find_it_stale_too() -> None:
+    with EmbeddedBroker(brokers=3, topics={"in": 3}) as kafka, ask(kafka, 2) as old:
+        kafka.move_coordinator(2, group="g")
+        assert coordinator_of_group(old) == 2
+        with kafka.stale_broker(2) as outage:
+            with ask(kafka, 2) as new, ask(kafka, 1) as current:
+                assert coordinator_of_group(old) == coordinator_of_group(new) == 2
+                assert coordinator_of_group(current) == kafka.coordinator(group="g") != 2
+            assert kafka.broker(2).is_running
+            outage.end()
+            assert coordinator_of_group(old) == kafka.coordinator(group="g") == 2
+        kafka.assert_quiescent()
+
+
+def test_logs_in_a_folder_can_be_remembered_too(tmp_path: object) -> None:
+    with EmbeddedBroker(brokers=2, topics={"in": 2}, data_dir=str(tmp_path)) as kafka, ask(kafka, 2) as client:
+        kafka.move_coordinator(2, group="g")
+        with kafka.stale_broker(2):
+            assert (coordinator_of_group(client), kafka.coordinator(group="g")) == (2, 1)
+        assert kafka.coordinator(group="g") == 2
+
+
+def test_stopped_crashed_or_restarted_it_is_stale_no_more() -> None:
+    with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
+        for how in ("stop", "crash"):
+            with kafka.stale_broker(2):
+                getattr(kafka.broker(2), how)()
+                assert not kafka.broker(2).is_running
+                kafka.broker(2).start()
+                assert kafka.leader(("in", 1)) == 2
+        kafka.move_coordinator(2, group="g")
+        for crashes in (True, False):
+            with kafka.stale_broker(2):
+                if crashes:
+                    kafka.crash()
+                kafka.restart()
+                with ask(kafka, 2) as client:
+                    assert coordinator_of_group(client) == kafka.coordinator(group="g")
+                kafka.move_coordinator(2, group="g")
+
+
+def test_a_broker_without_others_cannot_be_cut_off_from_them() -> None:
+    with EmbeddedBroker(brokers=2) as kafka:
+        with pytest.raises(ValueError, match="broker 3 cannot be cut off .* 1, 2"):
+            kafka.stale_broker(3)
+        with kafka.stale_broker(2), pytest.raises(ValueError, match="the brokers that run are 1"):
+            kafka.stale_broker(1)
+        kafka.broker(1).stop()
+        with pytest.raises(ValueError, match="the brokers that run are 2"):
+            kafka.stale_broker(2)

@@ -1,0 +1,378 @@
+"""Members come and go: who is refused, who leads, what is chosen, when it is done."""
+
+import pytest
+
+from broker_core.coordinator.groups.classic.requests import (
+    JoinedMember,
+    JoinGroup,
+    JoinResult,
+    LeaveResult,
+    LeavingMember,
+    LeftMember,
+    SyncResult,
+)
+from broker_core.coordinator.groups.classic.states import GroupState
+from broker_core.errors import ErrorCode
+from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld, subscription
+
+RANGE = ("range", subscription("t"))
+STICKY = ("sticky", b"s")
+
+
+def state(world: GroupWorld) -> GroupState:
+    return world.group().state
+
+
+def test_the_first_member_leads_a_group_of_its_own():
+    world = GroupWorld()
+    joined = world.join().now
+    assert (joined.error, joined.member_id, joined.leader, joined.generation_id) == (NONE, "c-1", "c-1", 1)
+    assert (joined.protocol_type, joined.protocol_name, joined.skip_assignment) == ("consumer", "range", False)
+    assert joined.members == (JoinedMember("c-1", None, RANGE[1]),)
+    assert state(world) is GroupState.COMPLETING_REBALANCE
+    assert world.heartbeat("c-1", 1) is NONE
+    assert world.sync("c-1", 1, assignments={"c-1": b"all"}).now == SyncResult(NONE, "consumer", "range", b"all")
+    assert state(world) is GroupState.STABLE
+
+
+def test_a_second_member_makes_the_first_join_again():
+    world = GroupWorld()
+    (first,) = world.stable("a")
+    answer = world.join(client_id="b")
+    assert answer.waits
+    assert state(world) is GroupState.PREPARING_REBALANCE
+    assert world.heartbeat(first, 1) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.sync(first, 1).now == SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)
+    rejoined, joined = world.join(first).now, answer.now
+    assert rejoined.generation_id == joined.generation_id == 2
+    assert [member.member_id for member in rejoined.members] == [first, joined.member_id]
+    assert joined.members == ()
+    assert joined.leader == first
+
+
+def test_a_follower_may_sync_before_the_leader():
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    world.join(leader)
+    world.join(follower)
+    early = world.sync(follower, 3)
+    assert early.waits
+    late = world.sync(leader, 3, assignments={leader: b"A", follower: b"B"})
+    assert (late.now.assignment, early.now.assignment) == (b"A", b"B")
+    assert world.sync(follower, 3).now.assignment == b"B"
+
+
+def test_a_member_the_leader_forgot_gets_nothing_and_a_stranger_is_not_recorded():
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    world.join(leader)
+    world.join(follower)
+    world.sync(leader, 3, assignments={leader: b"A", "stranger": b"X"})
+    assert world.sync(follower, 3).now == SyncResult(NONE, "consumer", "range", b"")
+    assert [member.member_id for member in world.shard().recorded[GROUP].members] == [leader, follower]
+
+
+def test_a_new_client_is_told_its_id_first():
+    world = GroupWorld()
+    told = world.join(requires_known_member_id=True).now
+    assert (told.error, told.member_id, told.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1", -1)
+    assert world.group().members == {}
+    assert world.sync("c-1", 0).now.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.join("c-1", requires_known_member_id=True).now.error is NONE
+
+
+def test_a_rebalance_waits_for_a_client_that_was_told_its_id():
+    world = GroupWorld()
+    (first,) = world.stable("a")
+    told = world.join(requires_known_member_id=True).now
+    assert state(world) is GroupState.STABLE
+    again = world.join(first)
+    assert again.waits
+    assert world.join(told.member_id).now.generation_id == again.now.generation_id == 2
+
+
+def test_a_client_that_never_comes_back_is_forgotten_after_its_session():
+    world = GroupWorld()
+    (first,) = world.stable("a")
+    world.join(requires_known_member_id=True)
+    again = world.join(first)
+    world.pass_ms(SESSION_MS - 1)
+    assert again.waits
+    world.pass_ms(1)
+    assert again.now.generation_id == 2
+    assert world.group().pending_joins == set()
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"session_timeout_ms": 5_999}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"session_timeout_ms": 1_800_001}, ErrorCode.INVALID_SESSION_TIMEOUT),
+        ({"group_id": ""}, ErrorCode.INVALID_GROUP_ID),
+        ({"member_id": "stranger"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"protocol_type": ""}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": ()}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"session_timeout_ms": 6_000}, NONE),
+        ({"session_timeout_ms": 1_800_000}, NONE),
+    ],
+)
+def test_a_join_to_an_empty_group_is_judged(fields: dict[str, object], error: ErrorCode):
+    answer = GroupWorld().join(**fields)
+    assert answer.now.error is error
+    if error is not NONE:
+        assert (answer.now.member_id, answer.now.generation_id) == (fields.get("member_id", ""), -1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"protocol_type": "connect"},
+        {"protocols": (STICKY,)},
+        {"protocols": ()},
+    ],
+)
+def test_a_joiner_has_to_fit_to_the_members(fields: dict[str, object]):
+    world = GroupWorld()
+    world.stable("a")
+    assert world.join(**fields).now.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert state(world) is GroupState.STABLE
+
+
+def test_a_stranger_with_an_id_is_refused_in_a_group_that_exists():
+    world = GroupWorld()
+    world.stable("a")
+    assert world.join("stranger").now.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_protocol_most_members_prefer_is_chosen_among_the_common_ones():
+    world = GroupWorld(group_initial_rebalance_delay_ms=10)
+    votes = [(("only-mine", b""), STICKY, RANGE), (RANGE, STICKY), (STICKY, RANGE)]
+    answers = [world.join(protocols=protocols) for protocols in votes]
+    world.pass_ms(20)
+    assert {answer.now.protocol_name for answer in answers} == {"sticky"}
+    assert [member.metadata for member in answers[0].now.members] == [b"s"] * 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "leads", "rebalances"),
+    [
+        (False, False, False),
+        (True, False, True),
+        (False, True, True),
+        (True, True, True),
+    ],
+)
+def test_a_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool):
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    protocols = (RANGE, STICKY) if changed else (RANGE,)
+    answer = world.join(leader if leads else follower, protocols=protocols)
+    assert answer.waits is rebalances
+    if not rebalances:
+        assert (answer.now.error, answer.now.generation_id, answer.now.members) == (NONE, 2, ())
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_join_between_join_and_sync(changed: bool):
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    world.join(leader)
+    world.join(follower)
+    waiting = world.sync(follower, 3)
+    answer = world.join(leader, protocols=(RANGE, STICKY) if changed else (RANGE,))
+    assert answer.waits is changed
+    if changed:
+        assert waiting.now.error is ErrorCode.REBALANCE_IN_PROGRESS
+    else:
+        assert answer.now.generation_id == 3
+        assert len(answer.now.members) == 2
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "claims", "error"),
+    [
+        ("c-1", 0, {}, ErrorCode.ILLEGAL_GENERATION),
+        ("c-1", 2, {}, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 1, {}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("c-1", 1, {"group_instance_id": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("c-1", 1, {"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("c-1", 1, {"protocol_name": "sticky"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ("c-1", 1, {"protocol_type": "consumer", "protocol_name": "range"}, NONE),
+    ],
+)
+def test_a_sync_is_judged(member: str, generation: int, claims: dict[str, str], error: ErrorCode):
+    world = GroupWorld()
+    world.join()
+    assert world.sync(member, generation, **claims).now.error is error
+
+
+def test_requests_to_a_group_nobody_knows():
+    world = GroupWorld()
+    assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat("c-1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.leave(LeavingMember("c-1")) == LeaveResult(
+        NONE, (LeftMember("c-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
+    )
+    world.commit()
+    assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.heartbeat("c-1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    ("member", "generation", "error"),
+    [
+        ("c-1", 1, NONE),
+        ("c-1", 0, ErrorCode.ILLEGAL_GENERATION),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_a_heartbeat_is_judged(member: str, generation: int, error: ErrorCode):
+    world = GroupWorld()
+    world.join()
+    assert world.heartbeat(member, generation) is error
+
+
+def test_everything_is_refused_by_a_dead_group():
+    world = GroupWorld()
+    (member,) = world.stable("a")
+    world.group().state = GroupState.DEAD
+    dead = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.join().now.error is dead
+    assert world.join(member).now.error is dead
+    assert world.sync(member, 1).now.error is dead
+    assert world.heartbeat(member, 1) is dead
+    assert world.leave(LeavingMember(member)) == LeaveResult(dead)
+    assert world.commit() is dead
+    assert world.txn_commit() is dead
+    assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_leaving_rebalances_the_others_and_an_empty_group_is_recorded():
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    assert world.leave(LeavingMember(leader)).members == (LeftMember(leader, None, NONE),)
+    assert world.heartbeat(follower, 2) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.join(follower).now.leader == follower
+    world.leave(LeavingMember(follower))
+    assert state(world) is GroupState.EMPTY
+    recorded = world.shard().recorded[GROUP]
+    assert (recorded.generation_id, recorded.protocol_type, recorded.members) == (4, "consumer", ())
+
+
+def test_a_batch_of_leavers_makes_one_rebalance():
+    world = GroupWorld()
+    members = world.stable("a", "b", "c")
+    result = world.leave(LeavingMember(members[0]), LeavingMember("x"), LeavingMember(members[1]))
+    assert [left.error for left in result.members] == [NONE, ErrorCode.UNKNOWN_MEMBER_ID, NONE]
+    assert world.join(members[2]).now.generation_id == world.group().generation_id == 3
+
+
+def test_leaving_completes_a_rebalance_that_waited_for_the_leaver():
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    answer = world.join(leader)
+    assert answer.waits
+    world.leave(LeavingMember(follower))
+    assert [member.member_id for member in answer.now.members] == [leader]
+
+
+def test_who_leaves_with_a_request_parked_is_answered():
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    join = world.join(leader)
+    world.leave(LeavingMember(leader))
+    assert (join.now.error, join.now.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    world.join(follower)
+    joined = world.join()
+    world.join(follower)
+    sync = world.sync(joined.now.member_id, joined.now.generation_id)
+    world.leave(LeavingMember(joined.now.member_id))
+    assert sync.now.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_pending_client_may_leave_without_disturbing_anybody():
+    world = GroupWorld()
+    world.stable("a")
+    told = world.join(requires_known_member_id=True).now
+    assert world.leave(LeavingMember(told.member_id)).members[0].error is NONE
+    assert (state(world), world.group().pending_joins) == (GroupState.STABLE, set())
+    told = world.join(requires_known_member_id=True).now
+    assert world.leave(LeavingMember(told.member_id, "i")).members[0].error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_has_a_greatest_size():
+    world = GroupWorld(group_max_size=2)
+    leader, follower = world.stable("a", "b")
+    refused = world.join().now
+    assert (refused.error, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert state(world) is GroupState.STABLE
+    world.join(leader)
+    third = world.join()
+    assert third.waits
+    # The slot counts those that wait: the old follower finds none left and is put out.
+    assert world.join(follower).now.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert third.now.error is NONE
+    assert set(world.group().members) == {leader, third.now.member_id}
+
+
+def test_a_repeated_join_or_sync_takes_the_place_of_the_parked_one():
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    first = world.join(leader)
+    second = world.join(leader)
+    assert first.now.error is ErrorCode.REBALANCE_IN_PROGRESS
+    world.join(follower)
+    assert second.now.error is NONE
+    one, two = world.sync(follower, 3), world.sync(follower, 3)
+    assert one.now.error is ErrorCode.REBALANCE_IN_PROGRESS
+    world.sync(leader, 3, assignments={follower: b"B"})
+    assert two.now.assignment == b"B"
+
+
+def test_the_first_rebalance_waits_for_more_members_but_not_forever():
+    world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
+    answers = [world.join(rebalance_timeout_ms=7_000)]
+    world.pass_ms(2_999)
+    assert answers[0].waits
+    answers.append(world.join(rebalance_timeout_ms=7_000))
+    world.pass_ms(3_000)
+    answers.append(world.join(rebalance_timeout_ms=7_000))
+    assert all(answer.waits for answer in answers)
+    world.pass_ms(1_001)
+    assert [answer.now.generation_id for answer in answers] == [1, 1, 1]
+
+
+def test_the_first_rebalance_waits_once_when_nobody_else_comes():
+    world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
+    answer = world.join()
+    world.pass_ms(3_000)
+    assert answer.now.generation_id == 1
+
+
+def test_an_assignment_that_cannot_be_recorded_starts_over():
+    world = GroupWorld()
+    leader, follower = world.stable("a", "b")
+    world.join(leader)
+    world.join(follower)
+    waiting = world.sync(follower, 3)
+    world.journal.refuse_next.append(ErrorCode.KAFKA_STORAGE_ERROR)
+    answer = world.sync(leader, 3, assignments={leader: b"A"})
+    assert answer.now.error is waiting.now.error is ErrorCode.NOT_COORDINATOR
+    assert state(world) is GroupState.PREPARING_REBALANCE
+    assert world.shard().recorded[GROUP].generation_id == 2
+
+
+def test_a_reply_may_ask_the_next_thing_at_once():
+    world = GroupWorld()
+    answers = []
+
+    def on_join(result: JoinResult) -> None:
+        answers.append(world.sync(result.member_id, result.generation_id, assignments={result.member_id: b"A"}))
+
+    world.coordinator.join_group(
+        JoinGroup(GROUP, "", "c", "/h", "consumer", (RANGE,), SESSION_MS, REBALANCE_MS, requires_known_member_id=False),
+        world.now_ms,
+        on_join,
+    )
+    assert answers[0].now.assignment == b"A"
+    assert state(world) is GroupState.STABLE

@@ -1,0 +1,347 @@
+"""Consumer groups (KIP-848) in time: sessions, revocations, refused records, new leaders, changing topics."""
+
+import pytest
+
+from broker_core.coordinator.groups.classic.requests import LeavingMember
+from broker_core.coordinator.groups.consumer.states import MemberState
+from broker_core.coordinator.timers import TimerKey, TimerKind
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from tests.support.broker_core.consumer_group_world import (
+    LEAVE,
+    LEAVE_FOR_A_WHILE,
+    REVOCATION_MS,
+    SESSION_MS,
+    ConsumerWorld,
+)
+from tests.support.broker_core.group_world import GROUP, NONE, T0, U0
+
+ALL = {("t", number) for number in range(4)}
+
+
+@pytest.fixture
+def world() -> ConsumerWorld:
+    return ConsumerWorld()
+
+
+def test_a_member_lives_for_a_session_after_each_heartbeat(world: ConsumerWorld):
+    epoch = world.enter("a").member_epoch
+    world.pass_ms(SESSION_MS - 1)
+    assert world.beat("a", epoch).error is NONE
+    world.pass_ms(SESSION_MS - 1)
+    assert world.beat("a", epoch).error is NONE
+    world.pass_ms(SESSION_MS)
+    assert world.beat("a", epoch).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.consumers.state.value == "Empty"
+
+
+def test_heartbeats_that_change_nothing_write_nothing(world: ConsumerWorld):
+    epoch = world.enter("a").member_epoch
+    written = len(world.journal.partitions[0])
+    for _ in range(3):
+        world.beat("a", epoch)
+    assert len(world.journal.partitions[0]) == written
+
+
+def test_a_member_has_its_rebalance_timeout_to_give_partitions_back(world: ConsumerWorld):
+    epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
+    waiting = world.enter("b").member_epoch
+    assert world.named(world.beat("a", epoch, owned=ALL)) == {("t", 0), ("t", 1)}
+    world.pass_ms(999)
+    assert world.beat("a", epoch, owned=ALL).error is NONE
+    world.pass_ms(1)
+    assert world.beat("a", epoch, owned=ALL).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.named(world.beat("b", waiting)) == ALL
+
+
+def test_who_gave_its_partitions_back_in_time_stays(world: ConsumerWorld):
+    epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
+    world.enter("b")
+    world.beat("a", epoch, owned=ALL)
+    assert world.beat("a", epoch, owned={("t", 0), ("t", 1)}).member_epoch == epoch + 1
+    world.pass_ms(2000)
+    assert world.beat("a", epoch + 1).error is NONE
+
+
+def test_a_new_leader_goes_on_where_the_old_one_was(world: ConsumerWorld):
+    epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
+    world.enter("b", "t", "u", regex="u.*", instance_id="one", rack_id="r", server_assignor="range")
+    world.beat("a", epoch, owned=ALL)
+    before = world.consumers
+    world.fail_over()
+    after = world.consumers
+    for fact in ("epoch", "target_epoch", "members", "targets", "regexes", "holders", "static_members"):
+        assert getattr(after, fact) == getattr(before, fact), fact
+    assert after.members["a"].current.state is MemberState.UNREVOKED
+    # The clock of the revocation starts anew with the leader, and so do the sessions.
+    world.pass_ms(1000)
+    assert "a" not in world.consumers.members
+    world.pass_ms(SESSION_MS)
+    assert not world.consumers.members
+
+
+def test_an_old_leader_is_refused_by_the_journal(world: ConsumerWorld):
+    epoch = world.enter("a").member_epoch
+    old = world.fail_over()
+    world.coordinator = old
+    assert world.beat("a", epoch, topics=("u",)).error is ErrorCode.NOT_COORDINATOR
+    assert world.enter("b").error is ErrorCode.NOT_COORDINATOR
+    assert world.beat("a", LEAVE).error is ErrorCode.NOT_COORDINATOR
+    assert world.consumers.members.keys() == {"a"}
+
+
+@pytest.mark.parametrize("refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
+def test_what_could_not_be_recorded_has_not_happened(world: ConsumerWorld, refusal: ErrorCode):
+    epoch = world.enter("a").member_epoch
+    before = world.consumers.copy()
+    for attempt in (
+        lambda: world.enter("b"),
+        lambda: world.beat("a", epoch, topics=("u",)),
+        lambda: world.beat("a", LEAVE),
+    ):
+        world.journal.refuse_next = [refusal]
+        assert attempt().error is not NONE
+        assert vars(world.consumers) | {"seen_topics_version": 0} == vars(before) | {"seen_topics_version": 0}
+    assert world.named(world.enter("b")) == set()
+
+
+def test_a_session_that_ends_while_nothing_can_be_recorded_ends_later(world: ConsumerWorld):
+    world.enter("a")
+    world.journal.refuse_next = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    world.pass_ms(SESSION_MS)
+    assert world.consumers.members.keys() == {"a"}
+    world.pass_ms(SESSION_MS)
+    assert not world.consumers.members
+
+
+def test_resigning_stops_the_clocks(world: ConsumerWorld):
+    world.enter("a")
+    world.coordinator.resign(0)
+    world.pass_ms(10 * SESSION_MS)
+    assert world.beat("a", 1).error is ErrorCode.NOT_COORDINATOR
+    assert world.coordinator.describe_consumer_group(GROUP).error is ErrorCode.NOT_COORDINATOR
+
+
+def test_the_size_of_a_group_is_limited():
+    world = ConsumerWorld(group_consumer_max_size=2)
+    epoch = world.enter("a", instance_id="one").member_epoch
+    world.enter("b")
+    assert world.enter("c").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert world.enter("b").error is NONE
+    world.beat("a", LEAVE_FOR_A_WHILE, instance_id="one")
+    assert world.enter("a2", instance_id="one").error is NONE
+    assert world.consumers.epoch.epoch == epoch + 1
+
+
+def test_an_assignment_is_kept_for_its_interval():
+    world = ConsumerWorld(group_consumer_assignment_interval_ms=1000)
+    epoch = world.enter("a").member_epoch
+    world.enter("b")
+    assert world.consumers.state.value == "Assigning"
+    assert world.beat("a", epoch, owned=ALL).assigned is None
+    world.pass_ms(1000)
+    assert world.named(world.beat("a", epoch, owned=ALL)) == {("t", 0), ("t", 1)}
+
+
+def test_members_follow_topics_that_grow_vanish_and_come_anew(world: ConsumerWorld):
+    epoch = world.enter("a", "t", "later").member_epoch
+    world.topics.make("unrelated", 1)
+    assert world.beat("a", epoch).member_epoch == epoch
+    world.topics.grow("t", 5)
+    assert world.named(world.beat("a", epoch, owned=ALL)) == ALL | {("t", 4)}
+    world.topics.make("later", 1)
+    grown = world.beat("a", epoch + 1)
+    assert world.named(grown) == ALL | {("t", 4), ("later", 0)}
+    world.topics.delete("t")
+    assert world.named(world.beat("a", epoch + 2)) == {("later", 0)}
+    assert world.beat("a", epoch + 2, owned={("later", 0)}).member_epoch == epoch + 3
+    world.topics.make("t", 1)
+    assert world.named(world.beat("a", epoch + 3)) == {("later", 0), ("t", 0)}
+
+
+def test_expressions_follow_the_topics_there_are(world: ConsumerWorld):
+    epoch = world.enter("a", regex="new-.*").member_epoch
+    world.topics.make("new-1", 1)
+    assert world.named(world.beat("a", epoch)) == ALL | {("new-1", 0)}
+    world.topics.make("renew-1", 1)
+    assert world.beat("a", epoch + 1).assigned is None
+    world.topics.delete("new-1")
+    assert world.named(world.beat("a", epoch + 1)) == ALL
+    assert world.consumers.regexes.keys() == {"new-.*"}
+    world.beat("a", epoch + 1, regex="")
+    assert not world.consumers.regexes
+
+
+def test_a_changed_metadata_of_a_member_is_recorded_without_a_new_epoch(world: ConsumerWorld):
+    epoch = world.enter("a").member_epoch
+    assert world.beat("a", epoch, rack_id="r", client_id="other").member_epoch == epoch
+    world.fail_over()
+    subscription = world.consumers.members["a"].subscription
+    assert (subscription.rack_id, subscription.client_id) == ("r", "other")
+
+
+def test_a_static_member_that_stays_away_loses_its_place(world: ConsumerWorld):
+    world.enter("a", instance_id="one")
+    world.beat("a", LEAVE_FOR_A_WHILE, instance_id="one")
+    world.pass_ms(SESSION_MS)
+    assert not world.consumers.members
+    assert world.named(world.enter("b", instance_id="one")) == ALL
+
+
+def test_a_static_member_that_leaves_while_it_gives_back_frees_what_it_gave(world: ConsumerWorld):
+    epoch = world.enter("a", instance_id="one").member_epoch
+    waiting = world.enter("b").member_epoch
+    world.beat("a", epoch, instance_id="one", owned=ALL)
+    world.beat("a", LEAVE_FOR_A_WHILE, instance_id="one")
+    assert world.named(world.beat("b", waiting)) == {("t", 2), ("t", 3)}
+    world.pass_ms(REVOCATION_MS - SESSION_MS)
+    assert world.named(world.enter("a2", instance_id="one")) == {("t", 0), ("t", 1)}
+
+
+def test_the_classic_leave_knows_members_and_instances(world: ConsumerWorld):
+    world.enter("a", instance_id="one")
+    world.enter("b")
+    leavers = (
+        LeavingMember("stranger"),
+        LeavingMember("b", "no-such"),
+        LeavingMember("b", "one"),
+        LeavingMember("", "one"),
+        LeavingMember("b"),
+    )
+    assert [left.error for left in world.leave(*leavers).members] == [
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        NONE,
+        NONE,
+    ]
+    assert not world.consumers.members
+
+
+def test_a_classic_group_that_is_empty_becomes_a_consumer_group_for_good(world: ConsumerWorld):
+    member = world.join().now.member_id
+    world.sync(member, 1, assignments={member: b"x"})
+    world.commit(7, T0, generation_id=1, member_id=member)
+    assert world.enter("a").error is ErrorCode.GROUP_ID_NOT_FOUND
+    world.leave(LeavingMember(member))
+    epoch = world.enter("a").member_epoch
+    world.fail_over()
+    assert world.fetch(T0) == 7
+    assert GROUP not in world.shard().groups
+    assert GROUP not in world.shard().recorded
+    assert world.beat("a", epoch).error is NONE
+
+
+def test_a_consumer_group_that_is_empty_becomes_a_classic_group_for_good(world: ConsumerWorld):
+    world.commit(7, T0)
+    world.enter("a", regex="u")
+    assert world.join().now.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    world.beat("a", LEAVE)
+    member = world.join().now.member_id
+    world.sync(member, 1, assignments={member: b"x"})
+    world.fail_over()
+    assert not world.shard().consumer_groups
+    assert world.fetch(T0) == 7
+    assert world.heartbeat(member, 1) is NONE
+
+
+def test_a_group_that_cannot_be_turned_classic_stays(world: ConsumerWorld):
+    world.enter("a")
+    world.beat("a", LEAVE)
+    world.journal.refuse_next = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert world.join().now.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert world.consumers.state.value == "Empty"
+
+
+def test_a_deleted_group_leaves_nothing_behind(world: ConsumerWorld):
+    epoch = world.enter("a", regex="u").member_epoch
+    world.commit(7, T0, generation_id=epoch, member_id="a", knows_member_epochs=True)
+    assert world.coordinator.delete_groups([GROUP], world.now_ms) == {GROUP: ErrorCode.NON_EMPTY_GROUP}
+    world.beat("a", LEAVE)
+    assert world.coordinator.delete_groups([GROUP], world.now_ms) == {GROUP: NONE}
+    latest = {entry.key: entry.value for entry in world.journal.partitions[0]}
+    assert set(latest.values()) == {None}
+    world.fail_over()
+    assert world.coordinator.delete_groups([GROUP], world.now_ms) == {GROUP: ErrorCode.GROUP_ID_NOT_FOUND}
+
+
+def test_offsets_nobody_reads_expire_and_then_the_empty_group():
+    world = ConsumerWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1000)
+    epoch = world.enter("a").member_epoch
+    for partition in (T0, U0):
+        world.commit(7, partition, generation_id=epoch, member_id="a", knows_member_epochs=True)
+    for _ in range(3):
+        world.pass_ms(30_000)
+        world.beat("a", epoch)
+    assert (world.fetch(T0), world.fetch(U0)) == (7, -1)
+    world.beat("a", LEAVE)
+    world.pass_ms(2000)
+    assert world.fetch(T0) == -1
+    assert not world.shard().consumer_groups
+    world.fail_over()
+    assert not world.shard().consumer_groups
+
+
+def test_a_topic_made_anew_under_its_name_is_assigned_anew(world: ConsumerWorld):
+    epoch = world.enter("a").member_epoch
+    old = world.partition("t", 0)
+    world.topics.delete("t")
+    world.topics.make("t", 1)
+    told = world.beat("a", epoch, owned=set())
+    assert world.named(told) == {("t", 0)}
+    assert old not in world.consumers.holders
+
+
+def test_a_commit_of_an_older_epoch_counts_for_what_was_kept(world: ConsumerWorld):
+    epoch = world.enter("a").member_epoch
+    world.enter("b")
+    world.settle_members(a=epoch, b=epoch + 1)
+    fields = {"generation_id": epoch, "knows_member_epochs": True}
+    assert world.commit(1, T0, member_id="a", **fields) is NONE
+    # What is the member's own only since the newer epoch was another's in the older one.
+    given = TopicPartition("t", 2)
+    assert world.commit(1, given, member_id="b", **fields) is ErrorCode.STALE_MEMBER_EPOCH
+    assert world.commit(1, given, member_id="b", **fields | {"generation_id": epoch + 1}) is NONE
+    assert world.commit(1, given, member_id="a", **fields) is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_an_empty_group_has_nothing_left_to_assign(world: ConsumerWorld):
+    epoch = world.enter("a").member_epoch
+    world.beat("a", LEAVE)
+    described = world.coordinator.describe_consumer_group(GROUP)
+    assert (described.state, described.epoch, described.target_epoch) == ("Empty", epoch + 1, epoch + 1)
+
+
+def test_each_revocation_has_its_own_time(world: ConsumerWorld):
+    epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
+    world.enter("b")
+    world.beat("a", epoch, owned=ALL)
+    world.pass_ms(900)
+    assert world.beat("a", epoch, owned={("t", 0), ("t", 1)}).member_epoch == epoch + 1
+    world.enter("c")
+    world.enter("d")
+    assert world.named(world.beat("a", epoch + 1, owned={("t", 0), ("t", 1)})) == {("t", 0)}
+    world.pass_ms(900)
+    assert world.beat("a", epoch + 1, owned={("t", 0)}).error is NONE
+
+
+def test_the_assignor_is_what_most_members_ask_for(world: ConsumerWorld):
+    epoch = world.enter("a", "t", "u", server_assignor="range").member_epoch
+    world.enter("b", "t", "u", server_assignor="range")
+    world.enter("c", "t", server_assignor="uniform")
+    assert world.consumers.assignor == "range"
+    before = world.consumers.epoch.epoch
+    world.beat("a", epoch, server_assignor="uniform")
+    assert (world.consumers.assignor, world.consumers.epoch.epoch) == ("uniform", before + 1)
+
+
+def test_the_clocks_of_a_former_self_stop_when_the_instance_is_back(world: ConsumerWorld):
+    epoch = world.enter("a", instance_id="one").member_epoch
+    world.pass_ms(SESSION_MS - 1)
+    world.beat("a", LEAVE_FOR_A_WHILE, instance_id="one")
+    assert world.enter("b", instance_id="one").member_epoch == epoch
+    world.pass_ms(2)
+    assert world.consumers.epoch.epoch == epoch
+    world.beat("b", LEAVE, instance_id="one")
+    assert world.coordinator.delete_groups([GROUP], world.now_ms) == {GROUP: NONE}
+    assert world.coordinator.next_deadline_ms() == world.coordinator._timers.deadline_ms(TimerKey(TimerKind.EXPIRY))

@@ -1,0 +1,340 @@
+"""The transaction coordinator answers and records as the rules say (rules A.6 to A.9, A.15)."""
+
+import pytest
+
+from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from tests.support.broker_core.transaction_world import ID, T0, T1, World
+
+E = ErrorCode
+LEVELS = (0, 1, 2)
+
+
+def result(error: ErrorCode, identity: ProducerIdentity | tuple[int, int] = (-1, -1)) -> ProducerIdResult:
+    return ProducerIdResult(error, *identity)
+
+
+# AddPartitionsToTxn
+
+
+# Rules A.6/9 and A.6/10.
+def test_partitions_begin_and_extend_a_transaction() -> None:
+    world = World()
+    held = world.identity()
+    assert world.add(held, T0) is E.NONE
+    began_ms = world.now_ms
+    world.now_ms += 500
+    assert world.add(held, T1) is E.NONE
+    image = world.image()
+    assert (image.partitions, image.start_ms, image.update_ms) == (frozenset({T0, T1}), began_ms, began_ms + 500)
+
+
+# Rule A.6/8.
+def test_partitions_already_in_record_nothing() -> None:
+    world = World()
+    held = world.identity()
+    world.add(held, T0, T1)
+    before = len(world.history())
+    assert world.add(held, T1) is E.NONE
+    assert len(world.history()) == before
+
+
+# Rule A.6/9.
+def test_a_completed_transaction_starts_the_next_from_nothing() -> None:
+    world = World(1)
+    held = world.identity()
+    world.add(held, T0)
+    world.end(held)
+    world.run_markers()
+    world.add(held, T1)
+    assert world.image().partitions == {T1}
+
+
+# Rules A.6/1, A.6/3, A.6/4, A.6/5, A.6/6 and A.6/7.
+def test_adding_is_refused_as_the_rules_say() -> None:
+    world = World()
+    held = world.identity()
+    assert (
+        world.coordinator.add_partitions("", *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        is E.INVALID_REQUEST
+    )
+    assert (
+        world.coordinator.add_partitions(None, *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        is E.INVALID_REQUEST
+    )
+    assert (
+        world.coordinator.add_partitions("who", *held, [T0], client_transaction_version=0, now_ms=world.now_ms)
+        is E.INVALID_PRODUCER_ID_MAPPING
+    )
+    assert world.add(ProducerIdentity(17, 0)) is E.INVALID_PRODUCER_ID_MAPPING
+    assert world.add(ProducerIdentity(4000, 1)) is E.PRODUCER_FENCED
+    assert world.add(held) is E.NONE
+    world.end(held)
+    assert world.add(held) is E.CONCURRENT_TRANSACTIONS
+    assert world.add(ProducerIdentity(17, 0)) is E.CONCURRENT_TRANSACTIONS  # pending is looked at first
+
+
+# Rules A.6 verify/1, A.6 verify/2, A.6 verify/3, A.6 verify/4, A.6 verify/5, A.6 verify/6 and A.6 verify/7.
+def test_verifying_tells_each_partition_and_records_nothing() -> None:
+    world = World()
+    held = world.identity()
+    verify = world.coordinator.verify_partitions
+    assert verify(ID, *held, [T0]) == {T0: E.TRANSACTION_ABORTABLE}
+    world.add(held, T0)
+    before = len(world.history())
+    assert verify(ID, *held, [T0, T1]) == {T0: E.NONE, T1: E.TRANSACTION_ABORTABLE}
+    assert verify(ID, 17, 0, [T0]) == {T0: E.INVALID_PRODUCER_ID_MAPPING}
+    assert verify("who", *held, [T0]) == {T0: E.INVALID_PRODUCER_ID_MAPPING}
+    assert verify(ID, 4000, 7, [T0]) == {T0: E.PRODUCER_FENCED}
+    assert verify(None, *held, [T0]) == {T0: E.INVALID_REQUEST}
+    assert len(world.history()) == before
+    world.end(held)
+    assert verify(ID, 4000, 1, [T0]) == {T0: E.CONCURRENT_TRANSACTIONS}
+    world.coordinator.resign(world.coordinator.partition_for(ID))
+    assert verify(ID, *held, [T0]) == {T0: E.NOT_COORDINATOR}
+
+
+# EndTxn
+
+
+# Rules A.8 V1/5, A.8 V1/6, A.8 V1/7 and A.8 V1/8.
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("level", LEVELS)
+def test_v1_end_keeps_the_epoch_and_may_be_repeated_blindly(level: int, commit: bool) -> None:
+    world = World(level)
+    held = world.identity()
+    world.add(held, version=0)
+    assert world.end(held, commit=commit, version=0) == result(E.NONE)
+    assert world.end(held, commit=commit, version=0) == result(E.CONCURRENT_TRANSACTIONS)
+    (order,) = world.run_markers()
+    assert (order.commit, order.producer_epoch, order.transaction_version) == (commit, 0, 0)
+    assert world.end(held, commit=commit, version=0) == result(E.NONE)
+    assert world.end(held, commit=not commit, version=0) == result(E.INVALID_TXN_STATE)
+    assert world.image().identity == held
+
+
+# Rules A.8 V1/1, A.8 V1/2, A.8 V1/3, A.8 V1/4, A.8 V1/11 and A.8 V2/1.
+def test_v1_end_is_refused_as_the_rules_say() -> None:
+    world = World(1)
+    held = world.identity()
+    assert world.end(held) == result(E.INVALID_TXN_STATE)
+    assert world.end(held, commit=False) == result(E.INVALID_TXN_STATE)
+    assert world.end(ProducerIdentity(17, 0)) == result(E.INVALID_PRODUCER_ID_MAPPING)
+    assert world.end(ProducerIdentity(4000, 1)) == result(E.PRODUCER_FENCED)
+    for transactional_id, error in (("", E.INVALID_REQUEST), ("who", E.INVALID_PRODUCER_ID_MAPPING)):
+        for version in (0, 2):
+            answer = world.coordinator.end_transaction(
+                transactional_id, *held, commit=True, client_transaction_version=version, now_ms=world.now_ms
+            )
+            assert answer == result(error)
+
+
+# Rules A.8 V2/5, A.8 V2/9, A.8 V2/11, A.8 V2/12, A.8 V2/13, A.9/1, A.9/2, A.9/3, A.9/5, A.12/10 and A.15/7.
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("level", LEVELS)
+def test_v2_end_moves_the_epoch_on_and_knows_its_retry(level: int, commit: bool) -> None:
+    world = World(level)
+    held = world.identity()
+    world.add(held, version=2)
+    assert world.end(held, commit=commit, version=2) == result(E.NONE, (4000, 1))
+    assert world.end(held, commit=commit, version=2) == result(E.CONCURRENT_TRANSACTIONS)
+    (order,) = world.run_markers()
+    assert (order.commit, order.producer_epoch, order.transaction_version) == (commit, 1, 2)
+    assert world.end(held, commit=commit, version=2) == result(E.NONE, (4000, 1))
+    assert world.end(held, commit=not commit, version=2) == result(E.INVALID_TXN_STATE)
+    world.fail_over()
+    assert world.end(held, commit=commit, version=2) == result(E.NONE, (4000, 1))
+
+
+# Rules A.8 V2/6, A.8 V2/7 and A.8 V2/12.
+def test_v2_end_without_a_transaction() -> None:
+    world = World()
+    held = world.identity()
+    assert world.end(held) == result(E.INVALID_TXN_STATE)
+    assert world.end(held, commit=False) == result(E.NONE, (4000, 1))
+    assert world.coordinator.take_markers() == []
+    prepared, complete = world.history()[-2:]
+    assert prepared is not None
+    assert prepared.start_ms == world.now_ms
+    assert complete is not None
+    assert complete.state is TransactionState.COMPLETE_ABORT
+    assert world.end(held, commit=False) == result(E.NONE, (4000, 1))  # a retry
+    assert world.end(ProducerIdentity(4000, 1), commit=False) == result(E.NONE, (4000, 2))  # another one
+
+
+# Rules A.8 V2/10 and A.8 V2/11.
+def test_v2_commit_after_a_commit_with_the_new_epoch_is_no_retry() -> None:
+    world = World()
+    held = world.identity()
+    world.add(held)
+    following = ProducerIdentity(*world.end(held)[1:])
+    world.run_markers()
+    assert world.end(following) == result(E.INVALID_TXN_STATE)
+    assert world.end(following, commit=False) == result(E.NONE, (4000, 2))
+
+
+# Rules A.9/1, A.9/2, A.9/3, A.9/4, A.9/5 and A.9/7.
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("failover", [False, True])
+def test_v2_end_at_the_last_epoch_goes_on_with_a_new_producer_id(commit: bool, failover: bool) -> None:
+    world = World()
+    held = world.at(TransactionState.ONGOING, 32766)
+    assert world.end(held, commit=commit) == result(E.NONE, (4000, 0))
+    assert world.image().identity == (9, 32767)
+    assert world.image().next_producer_id == 4000
+    assert world.end(held, commit=commit) == result(E.CONCURRENT_TRANSACTIONS)
+    if failover:
+        world.fail_over()
+    (order,) = world.run_markers()
+    assert (order.producer_id, order.producer_epoch) == (9, 32767)
+    image = world.image()
+    assert (image.identity, image.previous_producer_id, image.next_producer_id) == ((4000, 0), 9, -1)
+    if failover:
+        world.fail_over()
+    assert world.end(held, commit=commit) == result(E.NONE, (4000, 0))
+    assert world.end(held, commit=not commit) == result(E.INVALID_TXN_STATE)
+    assert world.add(ProducerIdentity(4000, 0)) is E.NONE
+    assert world.end(held, commit=commit) == result(E.INVALID_PRODUCER_ID_MAPPING)
+
+
+def test_v2_empty_abort_at_the_last_epoch_rotates_too() -> None:
+    world = World()
+    held = world.at(TransactionState.EMPTY, 32766)
+    assert world.end(held, commit=False) == result(E.NONE, (4000, 0))
+    assert world.image().identity == (4000, 0)
+
+
+# Rule A.1/3.
+def test_the_fencing_epoch_is_never_told_to_a_client() -> None:
+    world = World()
+    world.at(TransactionState.COMPLETE_ABORT, 32767, client_transaction_version=2)
+    assert world.end(ProducerIdentity(9, 32766), commit=False) == result(E.PRODUCER_FENCED)
+
+
+# Refused records
+
+
+# Rules A.3/1, A.3/2, A.3/3 and A.3/4.
+@pytest.mark.parametrize("version", [0, 2])
+@pytest.mark.parametrize(
+    ("refusal", "told"),
+    [
+        (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
+        (E.NOT_LEADER_OR_FOLLOWER, E.NOT_COORDINATOR),
+        (E.MESSAGE_TOO_LARGE, E.UNKNOWN_SERVER_ERROR),
+        (E.POLICY_VIOLATION, E.POLICY_VIOLATION),
+    ],
+)
+def test_a_refused_record_changes_nothing(version: int, refusal: ErrorCode, told: ErrorCode) -> None:
+    world = World()
+    held = world.identity()
+    before = world.image()
+    world.journal.refuse_next = [refusal] * 2
+    assert world.init() == result(told)
+    assert world.add(held) is told
+    assert world.image() == before
+    world.add(held)
+    before = world.image()
+    world.journal.refuse_next = [refusal]
+    assert world.end(held, version=version) == result(told)
+    assert world.image() == before
+    assert world.coordinator.take_markers() == []
+    assert world.end(held, version=version).error is E.NONE
+
+
+# Rule A.3/5.
+def test_a_zombie_coordinator_is_told_that_it_is_none() -> None:
+    world = World()
+    held = world.identity()
+    zombie = world.fail_over()
+    now_ms = world.now_ms
+    assert zombie.add_partitions(ID, *held, [T0], client_transaction_version=2, now_ms=now_ms) is E.NOT_COORDINATOR
+    assert zombie.init_producer_id(InitProducerId(ID, 1000), now_ms) == result(E.NOT_COORDINATOR)
+    assert world.add(held) is E.NONE
+
+
+# Feature levels and mixed clients
+
+
+# Rules A.15/1 and A.15/8.
+def test_the_level_is_read_each_time_and_decides_the_value_version() -> None:
+    world = World(0)
+    world.identity()
+    world.level = 1
+    world.identity()
+    world.level = 0
+    world.identity()
+    versions = [entry.value[1] for entries in world.journal.partitions.values() for entry in entries if entry.value]
+    assert versions == [0, 1, 0]
+
+
+# Rule A.15/6.
+def test_a_v2_transaction_outlives_a_downgrade() -> None:
+    world = World(2)
+    held = world.identity()
+    world.add(held)
+    world.end(held)
+    world.level = 0
+    world.fail_over()
+    (order,) = world.run_markers()
+    assert (order.producer_epoch, order.transaction_version) == (1, 2)
+    assert world.image().client_transaction_version == 2
+    assert world.end(held, version=2) == result(E.NONE, (4000, 1))
+
+
+def test_clients_of_both_generations_share_an_id_one_after_the_other() -> None:
+    world = World(2)
+    held = world.identity()
+    world.add(held, version=0)
+    world.end(held, version=0)
+    assert world.run_markers()[0].transaction_version == 0
+    world.add(held, version=2)
+    assert world.end(held, version=2) == result(E.NONE, (4000, 1))
+    assert world.run_markers()[0].transaction_version == 2
+    assert world.add(held, version=0) is E.PRODUCER_FENCED
+
+
+# Rule A.8 V2/14.
+def test_a_v2_zombie_is_not_told_that_a_v1_clients_commit_was_its_own() -> None:
+    world = World(2)
+    zombie = world.identity()
+    held = world.identity()
+    world.add(held, version=0)
+    world.end(held, version=0)
+    world.run_markers()
+    assert world.state() == "CompleteCommit"
+    assert world.end(zombie, version=2) == result(E.PRODUCER_FENCED)
+
+
+def test_the_end_decides_which_generation_a_transaction_is_of() -> None:
+    world = World(2)
+    held = world.identity()
+    world.add(held, version=2)
+    world.end(held, version=0)
+    (order,) = world.run_markers()
+    assert (order.producer_epoch, order.transaction_version) == (0, 0)
+
+
+# Rule B.2/4.
+def test_ids_live_in_the_partition_their_hash_names() -> None:
+    world = World(partition_count=50)
+    assert world.coordinator.partition_for("my-txn") == 45
+    world.identity()
+    assert list(world.journal.partitions) == [45]
+
+
+def test_time_may_go_back_in_every_step() -> None:
+    world = World()
+    held = world.identity()
+    for step in (
+        lambda: world.add(held),
+        lambda: world.add(held, T1, TopicPartition("u", 0)),
+        lambda: world.end(held),
+        world.run_markers,
+        world.init,
+    ):
+        world.now_ms -= 1000
+        step()
+    assert world.state() == "Empty"
+    assert world.image().producer_epoch == 2

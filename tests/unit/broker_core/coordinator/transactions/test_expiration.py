@@ -1,0 +1,150 @@
+"""Transactions time out and unused ids expire (rules A.11)."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.transactions.messages import InitProducerId
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity
+from tests.support.broker_core.transaction_world import ID, World
+
+E = ErrorCode
+
+
+# Rules A.10/1, A.10/2 and A.11/1.
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_transaction_over_its_timeout_is_aborted_by_the_next_scan(level: int) -> None:
+    world = World(level)
+    held = world.identity()
+    world.add(held)
+    for _ in range(6):
+        world.advance(10_000)
+        assert world.state() == "Ongoing"
+    world.advance(10_000)
+    assert world.state() == "PrepareAbort"
+    (order,) = world.run_markers()
+    assert (order.commit, order.producer_epoch, order.transaction_version) == (False, 1, 2 if level == 2 else 0)
+    if level == 2:
+        assert world.end(held) == (E.INVALID_TXN_STATE, -1, -1)
+        assert world.end(held, commit=False) == (E.NONE, 4000, 1)
+        assert world.add(ProducerIdentity(4000, 1)) is E.NONE
+    else:
+        assert world.end(held) == (E.PRODUCER_FENCED, -1, -1)
+        assert world.end(held, commit=False) == (E.PRODUCER_FENCED, -1, -1)
+
+
+def test_a_timeout_under_v2_carries_the_servers_version_to_v1_clients_too() -> None:
+    world = World(2)
+    world.add(world.identity(), version=0)
+    world.advance(70_000)
+    assert world.run_markers()[0].transaction_version == 2
+
+
+# Rule A.11/1.
+def test_neither_two_phase_nor_prepared_transactions_time_out() -> None:
+    world = World(transaction_two_phase_commit_enable=True)
+    answer = world.coordinator.init_producer_id(InitProducerId(ID, 1, enable_2pc=True), world.now_ms)
+    world.add(ProducerIdentity(*answer[1:]))
+    world.advance(10**12)
+    assert world.state() == "Ongoing"
+    world.end(ProducerIdentity(*answer[1:]))
+    world.advance(10**12)
+    assert world.state() == "PrepareCommit"
+
+
+# Rules A.10/4 and A.11/2.
+def test_an_abort_that_is_refused_is_tried_by_the_next_scan_with_one_bump() -> None:
+    world = World()
+    world.add(world.identity())
+    world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]
+    world.advance(70_000)
+    assert world.state() == "Ongoing"
+    world.advance(10_000)
+    assert world.state() == "PrepareAbort"
+    assert world.image().producer_epoch == 1
+
+
+def test_scans_are_what_the_coordinator_waits_for() -> None:
+    world = World()
+    assert world.coordinator.next_deadline_ms() == world.now_ms + 10_000
+    world.advance(10_000)
+    assert world.coordinator.next_deadline_ms() == world.now_ms + 10_000
+    assert world.instance().next_deadline_ms() is None
+
+
+# Expiry
+
+
+def idle(world: World, state: str) -> None:
+    held = world.identity()
+    if state != "Empty":
+        world.add(held)
+        world.end(held, commit=state == "CompleteCommit")
+        world.run_markers()
+    assert world.state() == state
+
+
+# Rules A.5 more/3, A.11/3 and A.11/6.
+@pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
+def test_an_idle_id_is_forgotten_after_its_time(state: str) -> None:
+    world = World(transactional_id_expiration_ms=20_000_000)
+    idle(world, state)
+    held = world.image().identity
+    world.advance(19_999_999)
+    assert ID in world.coordinator.images()
+    world.advance(3_600_000)
+    assert world.coordinator.images() == {}
+    assert world.history()[-1] is None
+    assert world.add(held) is E.INVALID_PRODUCER_ID_MAPPING
+    assert world.coordinator.describe(ID) is E.TRANSACTIONAL_ID_NOT_FOUND
+    world.fail_over()
+    assert world.coordinator.images() == {}
+    assert world.init(ID, *held) == (E.NONE, 4001, 0)
+
+
+# Rule A.11/8.
+def test_busy_ids_are_not_forgotten() -> None:
+    world = World(transactional_id_expiration_ms=1, transaction_two_phase_commit_enable=True)
+    answer = world.coordinator.init_producer_id(InitProducerId(ID, 1, enable_2pc=True), world.now_ms)
+    held = ProducerIdentity(*answer[1:])
+    world.add(held)
+    world.advance(4_000_000)
+    assert world.state() == "Ongoing"
+    world.end(held)
+    world.advance(4_000_000)
+    assert world.state() == "PrepareCommit"
+
+
+# Rule A.11/4.
+def test_a_refused_tombstone_forgets_nothing() -> None:
+    world = World(transactional_id_expiration_ms=1)
+    world.identity()
+    world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]
+    world.advance(3_600_000)
+    assert ID in world.coordinator.images()
+    world.advance(3_600_000)
+    assert world.coordinator.images() == {}
+
+
+# Rule A.11/5.
+def test_tombstones_are_batched_up_to_the_message_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(transactional_id_expiration_ms=1, partition_count=1)
+    world.journal.batch_limit_bytes = 300
+    for number in range(20):
+        world.identity(f"id-{number}")
+    sizes = []
+    append = world.journal.append
+
+    def watched(
+        partition: int, epoch: int, records: Sequence[JournalRecord], now_ms: int, producer: None = None
+    ) -> int:
+        sizes.append(61 + sum(len(record.key) + 30 for record in records))
+        return append(partition, epoch, records, now_ms, producer)
+
+    monkeypatch.setattr(world.journal, "append", watched)
+    world.advance(3_600_000)
+    assert world.coordinator.images() == {}
+    assert len(sizes) > 1
+    assert all(size <= 300 for size in sizes)

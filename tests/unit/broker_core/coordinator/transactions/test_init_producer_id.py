@@ -1,0 +1,220 @@
+"""InitProducerId gives out identities, fences and rotates as the rules say (rules A.5, KIP-360)."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult
+from broker_core.errors import ErrorCode
+from broker_core.types import NEVER_TIMES_OUT_MS, ProducerIdentity, TransactionState
+from tests.support.broker_core.transaction_world import ID, World
+
+E = ErrorCode
+LEVELS = (0, 1, 2)
+
+
+def result(error: ErrorCode, identity: ProducerIdentity | tuple[int, int] = (-1, -1)) -> ProducerIdResult:
+    return ProducerIdResult(error, *identity)
+
+
+# Rule A.1/1.
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_new_id_gets_epoch_0_and_then_1(level: int) -> None:
+    world = World(level)
+    assert world.init() == result(E.NONE, (4000, 0))
+    assert world.init() == result(E.NONE, (4000, 1))
+    assert [image.producer_epoch for image in world.history() if image] == [0, 1]
+
+
+# Rule A.5/5.
+def test_no_transactional_id_gets_a_new_producer_id_each_time_and_no_record() -> None:
+    world = World()
+    assert [world.init(None) for _ in range(2)] == [result(E.NONE, (4000, 0)), result(E.NONE, (4001, 0))]
+    assert world.init(None, 17, 3) == result(E.NONE, (4002, 0))
+    assert not world.journal.partitions
+
+
+# Rules A.5/4, A.5/6, A.5/7, A.5/8, A.5/9 and A.11/7.
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (InitProducerId("", 1000), E.INVALID_REQUEST),
+        (InitProducerId(ID, 1000, 5, -1), E.INVALID_REQUEST),
+        (InitProducerId(ID, 1000, -1, 5), E.INVALID_REQUEST),
+        (InitProducerId(ID, 0), E.INVALID_TRANSACTION_TIMEOUT),
+        (InitProducerId(ID, -1), E.INVALID_TRANSACTION_TIMEOUT),
+        (InitProducerId(ID, 900_001), E.INVALID_TRANSACTION_TIMEOUT),
+        (InitProducerId(ID, 900_000), E.NONE),
+        (InitProducerId(ID, 1000, enable_2pc=True), E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        (InitProducerId(ID, 1000, keep_prepared=True), E.UNSUPPORTED_VERSION),
+    ],
+)
+def test_what_is_refused_without_looking_at_state(request_: InitProducerId, error: ErrorCode) -> None:
+    world = World()
+    assert world.coordinator.init_producer_id(request_, world.now_ms).error is error
+
+
+# Rule A.5 more/2.
+def test_two_phase_commit_where_allowed_stores_no_timeout() -> None:
+    world = World(transaction_two_phase_commit_enable=True)
+    request = InitProducerId(ID, 0, enable_2pc=True)
+    assert world.coordinator.init_producer_id(request, world.now_ms).error is E.NONE
+    assert world.image().timeout_ms == NEVER_TIMES_OUT_MS
+
+
+# Rule A.5/10.
+def test_a_partition_not_led_here_is_not_ours_to_answer() -> None:
+    world = World()
+    world.coordinator.resign(world.coordinator.partition_for(ID))
+    assert world.init() == result(E.NOT_COORDINATOR)
+
+
+# Rule A.5/12.
+def test_an_unknown_id_with_an_expectation_gets_a_new_producer_id() -> None:
+    world = World()
+    assert world.init(ID, 17, 3) == result(E.NONE, (4000, 0))
+
+
+# Rules A.5/11, A.9/6 and A.14/4.
+def test_without_a_producer_id_block_the_client_comes_again() -> None:
+    world = World()
+    held = world.at(TransactionState.ONGOING, 32766)
+    world.blocks_fail = True
+    assert world.end(held) == result(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert world.init() == result(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert world.image().identity == held
+    world.put(replace(world.image(), state=TransactionState.COMPLETE_ABORT, partitions=frozenset()))
+    assert world.init() == result(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert world.init("another") == result(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert world.init(None) == result(E.COORDINATOR_LOAD_IN_PROGRESS)
+    assert set(world.coordinator.images()) == {ID}
+
+
+# Rules A.1/4 and A.5/12.
+def test_a_refused_first_record_leaves_nothing_behind() -> None:
+    world = World()
+    world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]
+    assert world.init() == result(E.COORDINATOR_NOT_AVAILABLE)
+    assert world.coordinator.images() == {}
+    assert world.init().error is E.NONE
+
+
+# Rule A.5/19.
+def test_a_lost_answer_is_given_again_without_a_bump() -> None:
+    world = World()
+    held = world.identity()
+    first = world.init(ID, *held)
+    assert first == result(E.NONE, (4000, 1))
+    assert world.init(ID, *held) == first
+    assert world.init(ID, *held) == first
+    assert [image.producer_epoch for image in world.history() if image] == [0, 1, 1, 1]
+
+
+# Rule A.5/20.
+def test_an_expectation_older_than_the_last_is_fenced() -> None:
+    world = World()
+    held = world.identity()
+    world.init(ID, *held)
+    world.init(ID, held.producer_id, 1)
+    assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
+
+
+def test_another_producer_taking_over_fences_the_lost_answer() -> None:
+    world = World()
+    held = world.identity()
+    world.init(ID, *held)
+    world.identity()
+    assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
+
+
+# Rules A.1/2 and A.12/9.
+def test_a_lost_answer_does_not_outlive_a_failover() -> None:
+    world = World()
+    held = world.identity()
+    world.init(ID, *held)
+    world.fail_over()
+    assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
+
+
+# Rule A.5/14.
+def test_an_expectation_of_a_foreign_producer_id_is_fenced() -> None:
+    world = World()
+    world.identity()
+    assert world.init(ID, 17, 0) == result(E.PRODUCER_FENCED)
+
+
+# Rules A.5/16 and A.5/19.
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_exhausted_epoch_rotates_and_the_lost_answer_is_given_again(level: int) -> None:
+    world = World(level)
+    held = world.at(TransactionState.EMPTY, 32766)
+    first = world.init(ID, *held)
+    assert first == result(E.NONE, (4000, 0))
+    assert world.image().previous_producer_id == held.producer_id
+    assert world.init(ID, *held) == first
+
+
+# Rule A.5/16.
+def test_an_exhausted_epoch_rotates_for_a_new_producer_too() -> None:
+    world = World()
+    world.at(TransactionState.COMPLETE_COMMIT, 32767)
+    assert world.init() == result(E.NONE, (4000, 0))
+
+
+# Rule A.5/21.
+def test_an_exhausted_epoch_with_another_expectation_is_an_internal_error() -> None:
+    world = World()
+    world.at(TransactionState.EMPTY, 32766)
+    assert world.init(ID, 9, 7) == result(E.UNKNOWN_SERVER_ERROR)
+
+
+# Rules A.5/22, A.5/15, A.10/1 and A.10/2.
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_open_transaction_is_fenced_and_the_client_comes_again(level: int) -> None:
+    world = World(level)
+    held = world.identity()
+    world.add(held)
+    assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
+    assert world.state() == "PrepareAbort"
+    assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
+    (order,) = world.run_markers()
+    assert (order.commit, order.producer_epoch, order.transaction_version) == (False, 1, 2 if level == 2 else 0)
+    assert world.state() == "CompleteAbort"
+    assert world.init() == result(E.NONE, (4000, 2))
+    assert world.add(held) is E.PRODUCER_FENCED
+
+
+# Rule A.10/4.
+def test_a_fence_that_is_not_recorded_bumps_once_however_often_it_is_tried() -> None:
+    for level in LEVELS:
+        world = World(level)
+        world.add(world.identity())
+        world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS, E.NOT_LEADER_OR_FOLLOWER]
+        assert world.init() == result(E.COORDINATOR_NOT_AVAILABLE)
+        assert world.init() == result(E.NOT_COORDINATOR)
+        assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
+        assert world.image().producer_epoch == 1
+
+
+# Rule A.10/1.
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_fence_at_the_last_epoch_uses_the_fencing_epoch_and_then_rotates(level: int) -> None:
+    world = World(level)
+    world.at(TransactionState.ONGOING, 32766)
+    assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
+    (order,) = world.run_markers()
+    assert order.producer_epoch == 32767
+    assert world.image().identity == (9, 32767)
+    assert world.init() == result(E.NONE, (4000, 0))
+
+
+# Rule A.10/3.
+def test_a_fence_at_the_last_epoch_rotates_at_once_under_v2() -> None:
+    world = World(2)
+    held = world.at(TransactionState.ONGOING, 32766)
+    assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
+    (order,) = world.run_markers()
+    assert (order.producer_id, order.producer_epoch) == (9, 32767)
+    assert world.image().identity == (4000, 0)
+    assert world.end(held, commit=False) == result(E.NONE, (4000, 0))
+    assert world.init() == result(E.NONE, (4000, 1))

@@ -1,0 +1,262 @@
+"""Prove what compaction does to transactions and producers: rules C.12 row by row."""
+
+import pytest
+
+from broker_core.log.filtered_batches import empty_batch
+from broker_core.records.control import build_end_txn_marker
+from broker_core.records.header import BatchHeader
+from broker_core.types import AbortedTransaction
+from tests.support.broker_core.compaction_world import (
+    LATER_MS,
+    RETENTION_MS,
+    batches,
+    consume,
+    data_offsets,
+    dirty,
+    empty_offsets,
+    marker_offsets,
+    reopened,
+    roll,
+    transact,
+    view,
+    world,
+    write,
+)
+from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
+
+# Transactions.
+
+
+# Rules C.12/2 and C.12/7.
+def test_aborted_data_goes_and_takes_no_key_with_it() -> None:
+    storage, log = world()
+    write(log, [(b"a", b"kept"), (b"b", b"old")])
+    transact(log, 1, 0, b"a", b"c", commit=False)
+    transact(log, 1, 2, b"b", commit=True)
+    roll(log)
+    assert len(log.aborted_transactions()) == 1
+    log.compact(NOW_MS)
+    assert data_offsets(log) == [0, 5]
+    assert marker_offsets(log) == [4, 6]
+    assert view(consume(log)) == {b"a": b"kept", b"b": b"2"}
+    # The marker stays, and so does its line in the index.
+    assert [entry.last_offset for entry in log.aborted_transactions()] == [4]
+    assert [entry.last_offset for entry in reopened(storage).aborted_transactions()] == [4]
+
+
+# Rules C.12/2 and C.12/3.
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_over_several_segments(commit: bool) -> None:
+    _, log = world({"segment.bytes": "200"})
+    write(log, [(b"a", b"old"), (b"b", b"old")])
+    roll(log)
+    transact(log, 1, 0, b"a", commit=None)
+    roll(log)
+    transact(log, 1, 1, b"b", commit=None)
+    roll(log)
+    end(log, 1, commit=commit)
+    write(log, [(b"c", b"new")])
+    roll(log)
+    log.compact(NOW_MS)
+    kept = {b"a": b"0", b"b": b"1"} if commit else {b"a": b"old", b"b": b"old"}
+    assert view(consume(log)) == {**kept, b"c": b"new"}
+    assert data_offsets(log) == ([2, 3, 5] if commit else [0, 1, 5])
+    for start in range(log.log_end_offset):
+        assert [record.offset for record in consume(log, start)] == [
+            offset for offset in data_offsets(log) if offset >= start
+        ]
+
+
+def test_aborted_data_whose_marker_is_not_cleaned_yet() -> None:
+    storage, log = world()
+    write(log, [(b"a", b"old")])
+    transact(log, 1, 0, b"a", b"b", commit=None)
+    write(log, [(b"c", b"1")])
+    roll(log)
+    end(log, 1, commit=False)
+    assert log.compact(NOW_MS) is not None
+    assert data_offsets(log) == [0, 3]
+    assert log.read(0, 10_000, COMMITTED).aborted == [AbortedTransaction(1, 1)]
+    log.sync()
+    storage.crash()
+    again = reopened(storage, without_snapshots=True)
+    assert again.open_transactions() == []
+    assert again.last_stable_offset == again.log_end_offset
+
+
+# Rules C.12/4, C.12/5 and C.12/7.
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_goes_after_its_data_and_its_horizon(commit: bool) -> None:
+    _, log = world()
+    transact(log, 1, 0, b"a", commit=commit)
+    transact(log, 1, 1, b"b")
+    write(log, [(b"a", b"new")])
+    roll(log)
+    log.compact(NOW_MS)
+    header = next(header for header, _ in batches(log) if header.base_offset == 1)
+    assert header.has_delete_horizon and header.base_timestamp == LATER_MS
+    dirty(log)
+    log.compact(LATER_MS - 1)
+    assert marker_offsets(log) == [1, 3]
+    assert len(log.aborted_transactions()) == (0 if commit else 1)
+    dirty(log)
+    log.compact(LATER_MS)
+    assert marker_offsets(log) == [3]
+    assert log.aborted_transactions() == []
+
+
+# Rule C.12/4.
+def test_a_marker_stays_as_long_as_data_is_in_front_of_it() -> None:
+    _, log = world()
+    transact(log, 1, 0, b"a", b"b")
+    transact(log, 1, 2, b"c")
+    write(log, [(b"a", b"new")])
+    roll(log)
+    for now_ms in (NOW_MS, LATER_MS, LATER_MS * 2):
+        log.compact(now_ms)
+        dirty(log)
+    assert 2 in marker_offsets(log)
+    assert not any(header.has_delete_horizon for header, _ in batches(log))
+
+
+def test_keys_that_look_like_a_markers() -> None:
+    _, log = world()
+    transact(log, 1, 0, b"a", commit=True)
+    commit_key = b"\x00\x00\x00\x01"
+    transact(log, 1, 1, commit_key, commit=True)
+    write(log, [(b"z", b"1")])
+    roll(log)
+    log.compact(NOW_MS)
+    assert marker_offsets(log) == [1, 3]
+    assert view(consume(log)) == {b"a": b"0", commit_key: b"1", b"z": b"1"}
+
+
+# Producers.
+
+
+# Rule C.12/6.
+@pytest.mark.parametrize("commit", [True, False])
+def test_the_last_batch_of_a_producer_stays_without_its_records(commit: bool) -> None:
+    storage, log = world()
+    transact(log, 1, 0, b"a", b"b", commit=True)
+    transact(log, 1, 2, b"a", b"b", commit=commit)
+    write(log, [(b"a", b"x"), (b"b", b"x"), (b"c", b"x")], producer_id=2, epoch=3, sequence=7)
+    write(log, [(b"a", b"y"), (b"b", b"y"), (b"c", b"y")])
+    roll(log)
+    before = log.producers()
+    for now_ms in (NOW_MS, LATER_MS, LATER_MS * 2):
+        log.compact(now_ms)
+        dirty(log)
+    log.sync()
+    assert empty_offsets(log) == [4, 8]
+    # The first transaction's marker had nothing left in front of it; the second's has the empty batch.
+    assert marker_offsets(log) == [5]
+    for without_snapshots in (False, True):
+        again = reopened(storage, without_snapshots=without_snapshots)
+        assert [entry.newest_only() for entry in again.producers()] == [entry.newest_only() for entry in before]
+        assert again.open_transactions() == []
+        duplicate = write(again, [(b"q", b"q")] * 3, producer_id=2, epoch=3, sequence=7)
+        assert duplicate.duplicate and duplicate.base_offset == 6
+    assert not any(header.record_count == 0 and header.max_timestamp < 0 for header, _ in batches(log))
+
+
+def test_an_empty_batch_goes_when_its_producer_goes_on_or_is_forgotten() -> None:
+    _, log = world()
+    write(log, [(b"a", b"1")], producer_id=1, epoch=0, sequence=0)
+    write(log, [(b"b", b"1")], producer_id=2, epoch=0, sequence=0)
+    write(log, [(b"a", b"2"), (b"b", b"2")])
+    roll(log)
+    log.compact(NOW_MS)
+    assert empty_offsets(log) == [0, 1]
+    write(log, [(b"c", b"1")], producer_id=1, epoch=1, sequence=0)
+    dirty(log)
+    log.compact(NOW_MS)
+    assert empty_offsets(log) == [1]
+    log.expire_producers(NOW_MS + 10, 5)
+    dirty(log)
+    log.compact(NOW_MS + 10)
+    assert empty_offsets(log) == []
+
+
+# Rule C.12/6.
+def test_the_marker_of_a_producer_that_has_only_that_stays() -> None:
+    storage, log = world()
+    transact(log, 1, 0, b"a", commit=None)
+    # A marker of transactions V2 carries the epoch of the next transaction.
+    end(log, 1, commit=False, epoch=1, coordinator_epoch=4, version=2)
+    write(log, [(b"a", b"1")])
+    roll(log)
+    before = log.producers()
+    assert before[0].batches == ()
+    for now_ms in (NOW_MS, LATER_MS, LATER_MS * 2):
+        log.compact(now_ms)
+        dirty(log)
+    assert marker_offsets(log) == [1]
+    log.sync()
+    assert reopened(storage, without_snapshots=True).producers() == before
+    log.expire_producers(NOW_MS + 10, 5)
+    log.compact(LATER_MS * 3)
+    dirty(log)
+    log.compact(LATER_MS * 4 + RETENTION_MS)
+    assert marker_offsets(log) == []
+
+
+# Rules C.12/8 and C.12/9.
+def test_the_last_batch_of_the_range_stays_for_readers_to_get_past() -> None:
+    _, log = world({"cleanup.policy": "delete"})
+    write(log, [(b"a", b"1")])
+    write(log, [(None, b"1"), (None, b"2")])
+    roll(log)
+    log.update_config(log.config.override({"cleanup.policy": "compact"}))
+    log.compact(NOW_MS)
+    assert empty_offsets(log) == [2]
+    # This one would wait at offset 1 for the stable offset, 3, for ever.
+    assert [record.offset for record in consume(log)] == [0]
+    dirty(log)
+    log.compact(NOW_MS)
+    assert empty_offsets(log) == []
+    assert [record.offset for record in consume(log)] == [0, 3]
+
+
+def test_no_replay_begins_where_a_transaction_was_open_whose_marker_is_gone() -> None:
+    storage, log = world()
+    transact(log, 1, 0, b"a", commit=None)
+    roll(log)
+    end(log, 1, commit=False)
+    write(log, [(b"a", b"1")])
+    log.expire_producers(NOW_MS + 10, 5)
+    for now_ms in (NOW_MS, LATER_MS):
+        roll(log)
+        log.compact(now_ms)
+        write(log, [(b"other", b"v")])
+    assert marker_offsets(log) == []
+    log.close(NOW_MS)
+    # The newest snapshots are damaged, so recovery tries the older ones.
+    for name in storage.list_folder(FOLDER):
+        if name.endswith(".snapshot") and int(name[:20]) >= log._state.segments.active.base_offset:
+            storage.open(f"{FOLDER}/{name}").truncate(3)
+    again = reopened(storage)
+    assert again.open_transactions() == []
+    assert again.last_stable_offset == again.log_end_offset
+
+
+# Rule C.12/8.
+def test_an_empty_control_batch_is_read_over_and_then_dropped() -> None:
+    """Kafka leaves such a batch for a producer that had only a marker; here one comes from a log it wrote."""
+    storage, log = world()
+    write(log, [(b"a", b"1")])
+    log._append(bytearray(_empty_marker()), BatchHeader.parse(_empty_marker()), 0, None, True)
+    write(log, [(b"b", b"1")])
+    roll(log)
+    assert [record.offset for _, _, record in log.read_journal()] == [0, 2]
+    assert [record.offset for record in consume(reopened(storage, without_snapshots=True))] == [0, 2]
+    log.compact(NOW_MS)
+    assert marker_offsets(log) == []
+    assert data_offsets(log) == [0, 2]
+
+
+def _empty_marker() -> bytes:
+    marker = build_end_txn_marker(
+        commit=True, producer_id=9, producer_epoch=1, coordinator_epoch=0, timestamp_ms=NOW_MS
+    )
+    return empty_batch(BatchHeader.parse(marker))

@@ -1,0 +1,289 @@
+"""The table of checks and what the handlers really ask are the same, for every API that is served."""
+
+import pytest
+
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.security.checks import CHECKS, FILTERED, Check, Right
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker_core.wire import messages as m
+from broker_core.wire.versions import SERVED
+from tests.support.broker_core.acl_world import EVERY_ACL
+from tests.support.broker_core.answers import error_codes
+from tests.support.direct import DirectClient, direct_cluster
+from tests.unit.broker_core.broker.handlers.test_every_version import full_requests
+
+TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
+# What an API that is asked before the client is known answers is the authentication tests' business.
+UNASKED = {name for name, checks in CHECKS.items() if not checks}
+PAIRS = [(name, check) for name, checks in CHECKS.items() for check in checks]
+LATEST = {api.name: api.max_version for api in SERVED.values()}
+
+
+class Spy:
+    """Be an authorizer that notes what it is asked, and denies these rights, or all but none."""
+
+    def __init__(self, denied=frozenset()):
+        self.denied = denied
+        self.asked = set()
+
+    def allows(self, _principal, _host, operation, resource_type, _name):
+        right = Right(operation, resource_type)
+        self.asked.add(right)
+        return self.denied is not None and right not in self.denied
+
+    def allowed_operations(self, *_about):
+        return frozenset({3})
+
+    def allows_on_any(self, principal, host, operation, resource_type):
+        return self.allows(principal, host, operation, resource_type, "")
+
+
+def world():
+    """Make a cluster in which every API finds something: a topic, groups of both kinds, an open transaction."""
+    cluster = direct_cluster(
+        settings={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+    )
+    cluster.controller.create_topic(TOPIC, 1)
+    client = DirectClient(cluster)
+    cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
+    added = client.ask(
+        m.AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=ID,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=TOPIC, partitions=[0])],
+        ),
+        3,
+    )
+    assert set(error_codes(added)) == {0}, added
+    joined = client.ask(
+        m.ConsumerGroupHeartbeatRequest(
+            group_id=MEMBERS,
+            member_id="x",
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            topic_partitions=[],
+            subscribed_topic_names=[TOPIC],
+        ),
+        1,
+    )
+    assert joined.assignment is not None
+    commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    client.ask(
+        m.OffsetCommitRequest(
+            group_id=GROUP,
+            member_id="",
+            topics=[
+                commit(
+                    name=TOPIC,
+                    partitions=[
+                        commit.OffsetCommitRequestPartition(
+                            partition_index=0, committed_offset=1, committed_metadata=""
+                        )
+                    ],
+                )
+            ],
+        ),
+        8,
+    )
+    client.identity = identity
+    return client
+
+
+def scram_requests(version):
+    return {
+        "DescribeUserScramCredentials": lambda: m.DescribeUserScramCredentialsRequest(users=None),
+        "AlterUserScramCredentials": lambda: m.AlterUserScramCredentialsRequest(
+            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)],
+            upsertions=[],
+        ),
+    }
+
+
+def more_requests(client):
+    """Give requests, with the version to send them in, that need other rights than those of `full_requests`."""
+    produce, fetch = m.ProduceRequest.TopicProduceData, m.FetchRequest.FetchTopic
+    batch = build_batch(
+        [NewRecord(b"k", b"v", (), 1000)],
+        is_transactional=True,
+        base_sequence=0,
+        producer_id=client.identity.producer_id,
+        producer_epoch=client.identity.producer_epoch,
+    )
+    resource, change = m.DescribeConfigsRequest.DescribeConfigsResource, m.IncrementalAlterConfigsRequest
+    return {
+        "Metadata": [
+            (m.MetadataRequest(topics=None, include_cluster_authorized_operations=True), 10),
+            (
+                m.MetadataRequest(
+                    topics=[m.MetadataRequest.MetadataRequestTopic(name="new")], allow_auto_topic_creation=True
+                ),
+                9,
+            ),
+        ],
+        "FindCoordinator": [(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4)],
+        "Produce": [
+            (
+                m.ProduceRequest(
+                    transactional_id=ID,
+                    acks=-1,
+                    timeout_ms=1000,
+                    topic_data=[
+                        produce(name=TOPIC, partition_data=[produce.PartitionProduceData(index=0, records=batch)])
+                    ],
+                ),
+                9,
+            )
+        ],
+        "Fetch": [
+            (
+                m.FetchRequest(
+                    replica_id=2,
+                    max_wait_ms=0,
+                    min_bytes=0,
+                    max_bytes=1000,
+                    session_epoch=-1,
+                    forgotten_topics_data=[],
+                    topics=[
+                        fetch(
+                            topic=TOPIC,
+                            partitions=[fetch.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
+                        )
+                    ],
+                ),
+                11,
+            )
+        ],
+        "InitProducerId": [(m.InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4)],
+        "DescribeTransactions": [(m.DescribeTransactionsRequest(transactional_ids=[ID]), 0)],
+        "ConsumerGroupDescribe": [(m.ConsumerGroupDescribeRequest(group_ids=[MEMBERS]), 1)],
+        "OffsetDelete": [
+            (
+                m.OffsetDeleteRequest(
+                    group_id=GROUP,
+                    topics=[
+                        m.OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                            name=TOPIC,
+                            partitions=[
+                                m.OffsetDeleteRequest.OffsetDeleteRequestTopic.OffsetDeleteRequestPartition(
+                                    partition_index=0
+                                )
+                            ],
+                        )
+                    ],
+                ),
+                0,
+            )
+        ],
+        "DescribeConfigs": [
+            (
+                m.DescribeConfigsRequest(
+                    resources=[resource(resource_type=32, resource_name=GROUP, configuration_keys=None)]
+                ),
+                4,
+            )
+        ],
+        "IncrementalAlterConfigs": [
+            (
+                change(
+                    validate_only=False,
+                    resources=[change.AlterConfigsResource(resource_type=kind, resource_name="1", configs=[])],
+                ),
+                1,
+            )
+            for kind in (4, 32)
+        ],
+        "CreateTopics": [
+            (
+                m.CreateTopicsRequest(
+                    timeout_ms=1000,
+                    topics=[
+                        m.CreateTopicsRequest.CreatableTopic(
+                            name="newer", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+                        )
+                    ],
+                ),
+                7,
+            )
+        ],
+        "DescribeAcls": [(m.DescribeAclsRequest(**EVERY_ACL), 3)],
+    }
+
+
+def requests(client, name):
+    """Give every request of an API that the tests know, at its first and last version."""
+    api = next(api for api in SERVED.values() if api.name == name)
+    topic_id = client.cluster.metadata.topic(TOPIC).topic_id
+    # Version 3 of AddPartitionsToTxn is the last of clients.
+    for version in sorted({api.min_version, api.max_version} | {3} & {api.max_version - 2}):
+        known = {**full_requests(version, topic_id), **scram_requests(version)}
+        yield known[name](), version
+    yield from more_requests(client).get(name, [])
+
+
+def run(name, denied):
+    """Send the requests of an API under a spy; return it and all that was answered."""
+    client = world()
+    spy = Spy(denied)
+    client.cluster.brokers[1].authorizer = spy
+    answers = [client.ask(request, version) for request, version in list(requests(client, name))]
+    assert not client.closed
+    return spy, answers
+
+
+def test_every_served_api_has_its_row_and_no_other():
+    assert set(CHECKS) == {api.name for api in SERVED.values()}
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_the_handlers_ask_what_the_table_says_and_nothing_else(name):
+    if name.startswith("Sasl"):
+        assert CHECKS[name] == ()
+        return
+    listed = {right for check in CHECKS[name] for right in check.one_of}
+    asked = set()
+    alternatives = [frozenset({right}) for right in listed] + [frozenset(check.one_of) for check in CHECKS[name]]
+    for denied in (None, frozenset(), *alternatives):
+        asked |= run(name, denied)[0].asked
+    assert asked == listed
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    PAIRS,
+    ids=[f"{name}-{check.one_of[-1].operation.name}-{check.one_of[-1].resource_type.name}" for name, check in PAIRS],
+)
+def test_a_client_without_a_right_is_told_what_the_table_says(name, check: Check):
+    before = run(name, frozenset())[1]
+    with_none = run(name, frozenset(check.one_of))[1]
+    codes = [set(error_codes(answer)) for answer in with_none]
+    if check.refused is FILTERED:
+        assert any(one != other for one, other in zip(map(str, before), map(str, with_none), strict=True))
+    else:
+        assert check.refused not in {code for answer in before for code in error_codes(answer)}
+        assert any(check.refused in each for each in codes), with_none
+
+
+@pytest.mark.parametrize(
+    ("name", "check"),
+    [pair for pair in PAIRS if len(pair[1].one_of) > 1],
+    ids=[name for name, check in PAIRS if len(check.one_of) > 1],
+)
+def test_one_of_the_rights_is_enough(name, check):
+    for right in check.one_of:
+        rest = frozenset(check.one_of) - {right}
+        codes = {code for answer in run(name, rest)[1] for code in error_codes(answer)}
+        assert not codes & {29, 30, 31, 53}, (right, codes)
+
+
+@pytest.mark.parametrize("name", sorted(set(CHECKS) - UNASKED))
+def test_a_client_without_any_right_is_told_nothing_but_that(name):
+    answers = run(name, None)[1]
+    only_filtered = all(check.refused is FILTERED for check in CHECKS[name])
+    refusals = {29, 30, 31, 53} | ({0} if only_filtered or name == "Metadata" else set())
+    # What does not say which protocol it is about is refused for that before anything is asked.
+    refusals |= {23} if name == "SyncGroup" else set()
+    codes = {code for answer in answers for code in error_codes(answer)} - {0}
+    assert codes <= refusals, answers

@@ -1,0 +1,703 @@
+"""Clients with some rights and without others, and the ACLs themselves: made, shown, deleted, kept over a restart."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.broker.metadata import ClusterMetadata
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.control import build_end_txn_marker
+from broker_core.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType, new_acl
+from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.wire import messages as m
+from tests.support.broker_core.acl_world import EVERY_ACL, AclWorld
+from tests.support.broker_core.answers import error_codes
+from tests.support.direct import DirectClient, direct_cluster
+
+TOPIC, ID, GROUP = "t", "id", "g"
+READ, WRITE, DESCRIBE, CREATE = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.CREATE
+ON_TOPIC, ON_GROUP, ON_CLUSTER, ON_ID = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+
+
+@pytest.fixture
+def world():
+    world = AclWorld()
+    world.cluster.controller.create_topic(TOPIC, 1)
+    world.cluster.controller.create_topic("u", 1)
+    world.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    world.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    return world
+
+
+def records(identity=None, *, transactional=False):
+    producer = (
+        {}
+        if identity is None
+        else {"producer_id": identity.producer_id, "producer_epoch": identity.producer_epoch, "base_sequence": 0}
+    )
+    return build_batch([NewRecord(b"k", b"v", (), 1000)], is_transactional=transactional, **producer)
+
+
+def produced(client, topics, *, transactional_id=None, version=11):
+    """Produce to partition 0 of each topic and return the error codes."""
+    form = m.ProduceRequest.TopicProduceData
+    answer = client.ask(
+        m.ProduceRequest(
+            transactional_id=transactional_id,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                form(name=name, partition_data=[form.PartitionProduceData(index=0, records=data)])
+                for name, data in topics.items()
+            ],
+        ),
+        version,
+    )
+    return {topic.name: part.error_code for topic in answer.responses for part in topic.partition_responses}
+
+
+def end_offset(world, topic=TOPIC):
+    return world.cluster.logs.get(TopicPartition(topic, 0), world.cluster.now_ms).log_end_offset
+
+
+def init_producer(client, transactional_id=ID):
+    return client.ask(m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4)
+
+
+# What producers may write
+
+
+def test_transactional_data_without_a_right_to_the_id_refuses_the_whole_request_before_anything_is_appended(world):
+    for name in (TOPIC, "u"):
+        world.grant(WRITE, ON_TOPIC, name)
+    identity = init_producer(world.root)
+    mixed = {"u": records(), TOPIC: records(identity, transactional=True)}
+    for version in (3, 11, 12):
+        assert produced(world.alice, mixed, transactional_id=ID, version=version) == {"u": 53, TOPIC: 53}
+        assert produced(world.alice, mixed, version=version) == {"u": 53, TOPIC: 53}
+    assert (end_offset(world, "u"), end_offset(world)) == (0, 0)
+    assert world.cluster.brokers[1].transactions.images()[ID].partitions == frozenset()
+    world.grant(WRITE, ON_ID, ID)
+    assert produced(world.alice, mixed, transactional_id=ID, version=12) == {"u": 0, TOPIC: 0}
+    assert (end_offset(world, "u"), end_offset(world)) == (1, 1)
+
+
+def test_a_topic_without_the_right_is_refused_and_its_neighbour_written(world):
+    world.grant(WRITE, ON_TOPIC, TOPIC)
+    assert produced(world.alice, {TOPIC: records(), "u": records(), "unheard-of": records()}) == {
+        TOPIC: 0,
+        "u": 29,
+        "unheard-of": 29,
+    }
+    assert (end_offset(world), end_offset(world, "u")) == (1, 0)
+
+
+@pytest.mark.parametrize("name", [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
+def test_internal_topics_are_written_by_nobody_whatever_the_rights(world, name):
+    assert produced(world.root, {name: records()}) == {name: 17}
+    world.root.client_id = "__admin_client"
+    assert produced(world.root, {name: records()}) == {name: 0}
+    world.alice.client_id = "__admin_client"
+    assert produced(world.alice, {name: records()}) == {name: 29}
+
+
+@pytest.mark.parametrize(("transactional_id", "code"), [(None, 53), (ID, 87)])
+def test_markers_are_written_by_no_client(world, transactional_id, code):
+    identity = init_producer(world.root)
+    marker = build_end_txn_marker(
+        producer_id=identity.producer_id,
+        producer_epoch=identity.producer_epoch,
+        commit=True,
+        coordinator_epoch=0,
+        timestamp_ms=1000,
+    )
+    # A marker says that it is transactional, so it needs an id first.
+    assert produced(world.root, {TOPIC: marker}, transactional_id=transactional_id, version=12) == {TOPIC: code}
+    assert end_offset(world) == 0
+
+
+def test_control_batches_without_a_transaction_are_written_by_no_client_either(world):
+    control = build_batch([NewRecord(bytes(4), bytes(6), (), 1000)], is_control=True)
+    assert produced(world.root, {TOPIC: control}) == {TOPIC: 87}
+    assert end_offset(world) == 0
+
+
+def test_a_producer_without_a_transactional_id_needs_some_topic_or_the_right_of_the_cluster(world):
+    assert init_producer(world.alice, None).error_code == 31
+    world.grant(WRITE, ON_TOPIC, "any", pattern=PatternType.PREFIXED)
+    assert init_producer(world.alice, None).error_code == 0
+    world.revoke_all()
+    world.grant(Operation.IDEMPOTENT_WRITE, ON_CLUSTER, CLUSTER_NAME)
+    assert init_producer(world.alice, None).error_code == 0
+
+
+def test_partitions_are_added_all_or_none(world):
+    world.grant(WRITE, ON_ID, ID)
+    identity = init_producer(world.alice)
+    world.grant(WRITE, ON_TOPIC, TOPIC)
+    form = m.AddPartitionsToTxnRequest
+    answer = world.alice.ask(
+        form(
+            v3_and_below_transactional_id=ID,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.producer_epoch,
+            v3_and_below_topics=[
+                form.AddPartitionsToTxnTopic(name=name, partitions=[0])
+                for name in (TOPIC, "u", "unheard-of", CONSUMER_OFFSETS_TOPIC)
+            ],
+        ),
+        3,
+    )
+    assert {
+        topic.name: topic.results_by_partition[0].partition_error_code for topic in answer.results_by_topic_v3_and_below
+    } == {TOPIC: 55, "u": 29, "unheard-of": 29, CONSUMER_OFFSETS_TOPIC: 29}
+    assert world.cluster.brokers[1].transactions.images()[ID].partitions == frozenset()
+
+
+# What is seen
+
+
+def metadata(client, *names, create=False, operations=False, version=9):
+    form = m.MetadataRequest.MetadataRequestTopic
+    answer = client.ask(
+        m.MetadataRequest(
+            topics=[form(name=name) for name in names] if names else None,
+            allow_auto_topic_creation=create,
+            include_topic_authorized_operations=operations,
+        ),
+        version,
+    )
+    return {topic.name: topic for topic in answer.topics}
+
+
+def test_topics_that_may_not_be_described_are_not_there(world):
+    assert metadata(world.alice) == {}
+    world.grant(READ, ON_TOPIC, TOPIC)
+    assert set(metadata(world.alice)) == {TOPIC}
+    assert {name: topic.error_code for name, topic in metadata(world.alice, TOPIC, "u", "unheard-of").items()} == {
+        TOPIC: 0,
+        "u": 29,
+        "unheard-of": 29,
+    }
+
+
+def test_a_topic_that_is_asked_for_by_id_and_may_not_be_described_keeps_its_name(world):
+    form = m.MetadataRequest.MetadataRequestTopic
+    topic_id = world.cluster.metadata.topic(TOPIC).topic_id
+    [topic] = world.alice.ask(m.MetadataRequest(topics=[form(name=None, topic_id=topic_id)]), 12).topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (29, None, topic_id)
+
+
+def test_a_missing_topic_is_made_for_those_only_who_may_make_it(world):
+    world.grant(DESCRIBE, ON_TOPIC, "new")
+    assert metadata(world.alice, "new")["new"].error_code == 3
+    assert metadata(world.alice, "new", create=True)["new"].error_code == 29
+    assert "new" not in world.cluster.metadata.topics
+    world.grant(CREATE, ON_TOPIC, "new")
+    assert metadata(world.alice, "new", create=True)["new"].error_code == 0
+
+
+def bits(*operations):
+    return sum(1 << operation for operation in operations)
+
+
+def test_what_may_be_done_to_a_topic_is_told(world):
+    world.grant(Operation.ALTER_CONFIGS, ON_TOPIC, TOPIC)
+    world.grant(Operation.DELETE, ON_TOPIC, TOPIC)
+    found = metadata(world.alice, TOPIC, "u", operations=True)
+    assert set(found[TOPIC].authorized_operations) == {
+        Operation.DELETE,
+        DESCRIBE,
+        Operation.ALTER_CONFIGS,
+        Operation.DESCRIBE_CONFIGS,
+    }
+    assert found["u"].authorized_operations is None
+    assert set(metadata(world.root, TOPIC, operations=True)[TOPIC].authorized_operations) == {3, 4, 5, 6, 7, 8, 10, 11}
+
+
+def test_what_may_be_done_to_the_cluster_is_told_to_those_who_may_describe_it(world):
+    def told():
+        answer = world.alice.ask(m.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
+        return set(answer.authorized_operations)
+
+    world.grant(CREATE, ON_CLUSTER, CLUSTER_NAME)
+    assert told() == set()
+    world.grant(Operation.ALTER, ON_CLUSTER, CLUSTER_NAME)
+    assert told() == {CREATE, Operation.ALTER, DESCRIBE}
+
+
+def test_what_may_be_done_to_a_group_is_told(world):
+    world.grant(READ, ON_GROUP, GROUP)
+    [classic] = world.alice.ask(m.DescribeGroupsRequest(groups=[GROUP], include_authorized_operations=True), 5).groups
+    assert set(classic.authorized_operations) == {READ, DESCRIBE}
+    assert join(world.alice, names=[])
+    [found] = world.alice.ask(
+        m.ConsumerGroupDescribeRequest(group_ids=["c"], include_authorized_operations=True), 1
+    ).groups
+    assert (found.error_code, found.authorized_operations) == (30, -(2**31))
+    world.grant(READ, ON_GROUP, "c")
+    assert join(world.alice, names=[]).error_code == 0
+    [found] = world.alice.ask(
+        m.ConsumerGroupDescribeRequest(group_ids=["c"], include_authorized_operations=True), 1
+    ).groups
+    assert found.authorized_operations == bits(READ, DESCRIBE)
+
+
+def test_settings_of_a_new_topic_are_told_to_those_only_who_may_see_them(world):
+    def create(name, validate_only=False):
+        answer = world.alice.ask(
+            m.CreateTopicsRequest(
+                timeout_ms=1000,
+                validate_only=validate_only,
+                topics=[
+                    m.CreateTopicsRequest.CreatableTopic(
+                        name=name, num_partitions=2, replication_factor=1, assignments=[], configs=[]
+                    )
+                ],
+            ),
+            7,
+        )
+        [topic] = answer.topics
+        return topic.error_code, topic.topic_config_error_code, topic.num_partitions, bool(topic.configs)
+
+    assert create("new") == (29, 0, -1, False)
+    world.grant(CREATE, ON_TOPIC, "new", pattern=PatternType.PREFIXED)
+    assert create("new", validate_only=True) == (0, 29, -1, False)
+    assert create("new") == (0, 29, -1, False)
+    world.grant(Operation.DESCRIBE_CONFIGS, ON_TOPIC, "newer")
+    assert create("newer") == (0, 0, 2, True)
+
+
+def test_a_topic_of_an_id_is_deleted_by_those_only_who_may_and_named_to_those_who_may_see_it(world):
+    topic_id = world.cluster.metadata.topic(TOPIC).topic_id
+
+    def delete(**topic):
+        form = m.DeleteTopicsRequest.DeleteTopicState
+        [result] = world.alice.ask(m.DeleteTopicsRequest(timeout_ms=1000, topics=[form(**topic)]), 6).responses
+        return result.error_code, result.name
+
+    assert delete(name=None, topic_id=topic_id) == (29, None)
+    assert delete(name=TOPIC, topic_id=m.NULL_UUID) == (29, TOPIC)
+    assert delete(name="unheard-of", topic_id=m.NULL_UUID) == (29, "unheard-of")
+    world.grant(DESCRIBE, ON_TOPIC, "*")
+    assert delete(name=None, topic_id=topic_id) == (29, TOPIC)
+    assert delete(name="unheard-of", topic_id=m.NULL_UUID) == (3, "unheard-of")
+    assert delete(name=TOPIC, topic_id=m.NULL_UUID) == (29, TOPIC)
+    assert TOPIC in world.cluster.metadata.topics
+    world.grant(Operation.DELETE, ON_CLUSTER, CLUSTER_NAME)
+    assert delete(name=None, topic_id=topic_id) == (0, TOPIC)
+
+
+def test_no_message_names_a_topic_that_was_asked_for_by_id(world):
+    topic_id = world.cluster.controller.create_topic("secret", 1).topic_id
+    deletion, data = m.DeleteTopicsRequest.DeleteTopicState, m.ProduceRequest.TopicProduceData
+    deleted = world.alice.ask(
+        m.DeleteTopicsRequest(timeout_ms=1000, topics=[deletion(name=None, topic_id=topic_id)]), 6
+    )
+    produced_by_id = world.alice.ask(
+        m.ProduceRequest(
+            transactional_id=None,
+            acks=-1,
+            timeout_ms=1000,
+            topic_data=[
+                data(topic_id=topic_id, partition_data=[data.PartitionProduceData(index=0, records=records())])
+            ],
+        ),
+        13,
+    )
+    for answer in (deleted, produced_by_id):
+        assert {*error_codes(answer)} == {29}
+        assert "secret" not in str(answer)
+
+
+# Groups
+
+
+def join(client, *, names=None, regex=None, member="x", epoch=0, group="c"):
+    return client.ask(
+        m.ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member,
+            member_epoch=epoch,
+            rebalance_timeout_ms=1000,
+            topic_partitions=[],
+            subscribed_topic_names=names,
+            subscribed_topic_regex=regex,
+        ),
+        1,
+    )
+
+
+def test_a_consumer_may_subscribe_to_what_it_may_describe(world):
+    assert join(world.alice, names=[TOPIC]).error_code == 30
+    world.grant(READ, ON_GROUP, "c")
+    world.grant(DESCRIBE, ON_TOPIC, TOPIC)
+    assert join(world.alice, names=[TOPIC, "u"]).error_code == 29
+    assert join(world.alice, names=[TOPIC]).error_code == 0
+
+
+def test_an_expression_matches_what_the_consumer_may_describe(world):
+    def assigned(client, member):
+        return {
+            topic.topic_id
+            for topic in join(client, regex=".*", member=member, group=member).assignment.topic_partitions
+        }
+
+    world.grant(READ, ON_GROUP, "x")
+    world.grant(DESCRIBE, ON_TOPIC, TOPIC)
+    topics = world.cluster.metadata.topics
+    assert assigned(world.alice, "x") == {topics[TOPIC].topic_id}
+    assert assigned(world.root, "y") == {topic.topic_id for topic in topics.values()}
+
+
+def test_a_group_is_shown_only_to_those_who_may_see_all_its_topics(world):
+    assert join(world.root, names=[TOPIC]).error_code == 0
+    world.grant(DESCRIBE, ON_GROUP, "c")
+
+    def described():
+        [group] = world.alice.ask(m.ConsumerGroupDescribeRequest(group_ids=["c"]), 1).groups
+        return group.error_code, len(group.members)
+
+    assert described() == (29, 0)
+    world.grant(DESCRIBE, ON_TOPIC, TOPIC)
+    assert described() == (0, 1)
+
+
+def committed(client, names, version=8):
+    """Fetch a group's offsets of these topics, None for all, and return error and offset by topic."""
+    form = m.OffsetFetchRequest.OffsetFetchRequestGroup
+    topics = (
+        None if names is None else [form.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names]
+    )
+    [group] = client.ask(m.OffsetFetchRequest(groups=[form(group_id=GROUP, topics=topics)]), version).groups
+    return group.error_code, {
+        topic.name: (part.error_code, part.committed_offset) for topic in group.topics for part in topic.partitions
+    }
+
+
+def commit(client, names):
+    form = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    answer = client.ask(
+        m.OffsetCommitRequest(
+            group_id=GROUP,
+            member_id="",
+            topics=[
+                form(
+                    name=name,
+                    partitions=[
+                        form.OffsetCommitRequestPartition(partition_index=0, committed_offset=7, committed_metadata="")
+                    ],
+                )
+                for name in names
+            ],
+        ),
+        8,
+    )
+    return {topic.name: topic.partitions[0].error_code for topic in answer.topics}
+
+
+def test_offsets_are_committed_and_shown_topic_by_topic(world):
+    assert commit(world.alice, [TOPIC, "u"]) == {TOPIC: 30, "u": 30}
+    assert committed(world.alice, [TOPIC]) == (30, {})
+    world.grant(READ, ON_GROUP, GROUP)
+    world.grant(READ, ON_TOPIC, TOPIC)
+    assert commit(world.alice, [TOPIC, "u", "unheard-of"]) == {TOPIC: 0, "u": 29, "unheard-of": 29}
+    assert commit(world.root, ["u"]) == {"u": 0}
+    assert committed(world.alice, [TOPIC, "u"]) == (0, {TOPIC: (0, 7), "u": (29, -1)})
+    assert committed(world.alice, None) == (0, {TOPIC: (0, 7)})
+    assert committed(world.root, None) == (0, {TOPIC: (0, 7), "u": (0, 7)})
+
+
+@pytest.mark.parametrize(("version", "codes"), [(1, {30}), (2, {30}), (7, {30})])
+def test_an_old_reader_of_offsets_is_refused_in_its_own_form(world, version, codes):
+    form = m.OffsetFetchRequest.OffsetFetchRequestTopic
+    answer = world.alice.ask(
+        m.OffsetFetchRequest(group_id=GROUP, topics=[form(name=TOPIC, partition_indexes=[0])]), version
+    )
+    assert set(error_codes(answer)) == codes
+    assert len(answer.topics) == (1 if version < 2 else 0)
+
+
+def test_groups_are_listed_to_those_who_may_see_them(world):
+    commit(world.root, [TOPIC])
+    join(world.root, names=[TOPIC])
+
+    def listed():
+        return {group.group_id for group in world.alice.ask(m.ListGroupsRequest(), 0).groups}
+
+    assert listed() == set()
+    world.grant(DESCRIBE, ON_GROUP, "c")
+    assert listed() == {"c"}
+    world.grant(DESCRIBE, ON_CLUSTER, CLUSTER_NAME)
+    assert listed() == {"c", GROUP}
+
+
+# Fetch: rights may be taken away while a session or a wait goes on
+
+
+def fetch(session_id=0, session_epoch=-1, *, wait_ms=0, name=TOPIC):
+    form = m.FetchRequest.FetchTopic
+    topics = (
+        [form(topic=name, partitions=[form.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)])]
+        if session_epoch <= 0
+        else []
+    )
+    return m.FetchRequest(
+        replica_id=-1,
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=1000,
+        session_id=session_id,
+        session_epoch=session_epoch,
+        forgotten_topics_data=[],
+        topics=topics,
+        rack_id="",
+    ), 11
+
+
+def test_a_session_ends_with_the_right_to_read(world):
+    world.grant(READ, ON_TOPIC, TOPIC)
+    first = world.alice.ask(*fetch(0, 0))
+    assert first.responses[0].partitions[0].error_code == 0
+    world.revoke_all()
+    later = world.alice.ask(*fetch(first.session_id, 1))
+    assert later.responses[0].partitions[0].error_code == 29
+
+
+def test_nothing_written_after_the_right_is_gone_is_read(world):
+    world.grant(READ, ON_TOPIC, TOPIC)
+    request, version = fetch(wait_ms=10_000)
+    world.alice.post(request, version)
+    assert world.alice.take() is None
+    world.revoke_all()
+    assert produced(world.root, {TOPIC: records()}) == {TOPIC: 0}
+    part = world.alice.take().responses[0].partitions[0]
+    assert (part.error_code, part.records) == (29, b"")
+
+
+def test_whether_a_topic_is_there_is_told_to_those_who_may_read_it(world):
+    def code(name):
+        request, version = fetch(name=name)
+        return world.alice.ask(request, version).responses[0].partitions[0].error_code
+
+    assert code("unheard-of") == 29
+    world.grant(READ, ON_TOPIC, "*")
+    assert code("unheard-of") == 3
+
+
+# Transactions
+
+
+def test_transactions_and_their_topics_are_shown_to_those_who_may_see_them(world):
+    identity = init_producer(world.root)
+    data = {name: records(identity, transactional=True) for name in (TOPIC, "u")}
+    assert set(produced(world.root, data, transactional_id=ID, version=12).values()) == {0}
+
+    def seen():
+        listed = world.alice.ask(m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 0)
+        [state] = world.alice.ask(m.DescribeTransactionsRequest(transactional_ids=[ID]), 0).transaction_states
+        return len(listed.transaction_states), state.error_code, {topic.topic for topic in state.topics}
+
+    assert seen() == (0, 53, set())
+    world.grant(DESCRIBE, ON_ID, ID)
+    assert seen() == (1, 0, set())
+    world.grant(READ, ON_TOPIC, "u")
+    assert seen() == (1, 0, {"u"})
+
+
+# ACLs
+
+
+def listed(client, **chosen):
+    answer = client.ask(m.DescribeAclsRequest(**EVERY_ACL | chosen), 3)
+    assert answer.error_code == 0, answer
+    return {
+        (found.resource_name, found.pattern_type, acl.principal, acl.operation, acl.permission_type)
+        for found in answer.resources
+        for acl in found.acls
+    }
+
+
+def test_acls_are_made_shown_and_deleted(world):
+    world.grant(READ, ON_TOPIC, "a")
+    world.grant(READ, ON_TOPIC, "a")
+    world.grant(WRITE, ON_TOPIC, "a", pattern=PatternType.PREFIXED, permission=Permission.DENY)
+    world.grant(READ, ON_GROUP, "a", who="User:bob")
+    assert listed(world.root) == {
+        ("a", 3, "User:alice", 3, 3),
+        ("a", 4, "User:alice", 4, 2),
+        ("a", 3, "User:bob", 3, 3),
+    }
+    assert listed(world.root, resource_name_filter="ab", pattern_type_filter=2) == {("a", 4, "User:alice", 4, 2)}
+    form = m.DeleteAclsRequest.DeleteAclsFilter
+    answer = world.root.ask(
+        m.DeleteAclsRequest(
+            filters=[
+                form(**EVERY_ACL | {"principal_filter": "User:alice"}),
+                form(**EVERY_ACL | {"operation": 4}),
+                form(**EVERY_ACL | {"operation": 99}),
+                form(**EVERY_ACL | {"principal_filter": "User:carol"}),
+            ]
+        ),
+        3,
+    )
+    assert [(each.error_code, len(each.matching_acls)) for each in answer.filter_results] == [
+        (0, 2),
+        (0, 1),
+        (42, 0),
+        (0, 0),
+    ]
+    assert listed(world.root) == {("a", 3, "User:bob", 3, 3)}
+
+
+def test_of_several_acls_each_succeeds_or_fails_for_itself(world):
+    form = m.CreateAclsRequest.AclCreation
+    good = {
+        "resource_type": 2,
+        "resource_name": "a",
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    answer = world.root.ask(
+        m.CreateAclsRequest(
+            creations=[form(**good), form(**good | {"principal": "alice"}), form(**good | {"resource_type": 4})]
+        ),
+        3,
+    )
+    assert [result.error_code for result in answer.results] == [0, 42, 42]
+    assert len(listed(world.root)) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("resource_type", 1),
+        ("resource_pattern_type", 1),
+        ("resource_pattern_type", 2),
+        ("operation", 1),
+        ("permission_type", 1),
+    ],
+)
+def test_what_only_a_filter_may_say_spoils_a_whole_request(world, field, value):
+    form = m.CreateAclsRequest.AclCreation
+    good = {
+        "resource_type": 2,
+        "resource_name": "a",
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    answer = world.root.ask(m.CreateAclsRequest(creations=[form(**good), form(**good | {field: value})]), 3)
+    assert [result.error_code for result in answer.results] == [-1, -1]
+    assert listed(world.root) == set()
+
+
+@pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
+def test_what_a_client_calls_unknown_closes_the_connection(world, field):
+    world.root.post(m.DescribeAclsRequest(**EVERY_ACL | {field: 0}), 3)
+    assert world.root.closed
+    other = world.client("root")
+    form = m.DeleteAclsRequest.DeleteAclsFilter
+    other.post(m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {field: 0})]), 3)
+    assert other.closed
+
+
+def test_acls_outlive_a_crash():
+    storage = MemoryStorage()
+    before = AclWorld(storage)
+    before.cluster.controller.create_topic(TOPIC, 1)
+    before.grant(WRITE, ON_TOPIC, TOPIC)
+    before.grant(READ, ON_TOPIC, "gone")
+    form = m.DeleteAclsRequest.DeleteAclsFilter
+    before.root.ask(m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {"operation": 3})]), 3)
+    before.root.ask(m.DeleteAclsRequest(filters=[form(**EVERY_ACL | {"operation": 4})]), 3)
+    before.grant(WRITE, ON_TOPIC, TOPIC)
+    storage.crash()
+    after = AclWorld(storage)
+    assert listed(after.root) == {(TOPIC, 3, "User:alice", 4, 3)}
+    assert produced(after.alice, {TOPIC: records()}) == {TOPIC: 0}
+
+
+SOME_ACLS = [
+    new_acl(2, pattern, name, "User:a", host, 3, 3)
+    for pattern in (3, 4)
+    for name in ("t", "*")
+    for host in ("*", "10.0.0.0/8")
+]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from(SOME_ACLS)), max_size=20))
+def test_replaying_the_records_gives_the_live_acls(steps):
+    journal = []
+
+    def append(_key, value):
+        journal.append(value)
+        return len(journal) - 1
+
+    metadata, expected = ClusterMetadata(append, (1,)), set()
+    for creates, acl in steps:
+        if creates:
+            recorded = len(journal)
+            metadata.create_acl(acl)
+            assert len(journal) == recorded + (acl not in expected)
+            expected.add(acl)
+        elif acl in expected:
+            metadata.delete_acl(acl)
+            expected.remove(acl)
+    replayed = ClusterMetadata(append, (1,))
+    replayed.load(list(enumerate(journal)))
+    assert set(metadata.acls) == set(replayed.acls) == expected
+
+
+def test_a_host_matters(world):
+    world.grant(WRITE, ON_TOPIC, TOPIC, host="10.0.0.1")
+    assert produced(world.alice, {TOPIC: records()}) == {TOPIC: 0}
+    assert produced(world.client("alice", host="10.0.0.2"), {TOPIC: records()}) == {TOPIC: 29}
+
+
+def test_without_an_authorizer_there_are_no_acls_and_everybody_may_do_everything():
+    client = DirectClient(direct_cluster())
+    client.cluster.controller.create_topic(TOPIC, 1)
+    assert client.ask(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
+    assert produced(client, {TOPIC: records()}) == {TOPIC: 0}
+
+
+def test_a_refusal_is_logged_once_for_each_request_and_resource(world, caplog):
+    form = m.ListOffsetsRequest.ListOffsetsTopic
+    request = m.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=[
+            form(
+                name=name,
+                partitions=[
+                    form.ListOffsetsPartition(partition_index=number, current_leader_epoch=-1, timestamp=-1)
+                    for number in range(100)
+                ],
+            )
+            for name in (TOPIC, "u")
+        ],
+    )
+    with caplog.at_level("INFO", logger="broker_core.broker.authorization"):
+        for _ in range(2):
+            answer = world.alice.ask(request, 6)
+            assert {part.error_code for topic in answer.topics for part in topic.partitions} == {29}
+    assert [record.getMessage().partition("right to ")[2] for record in caplog.records] == [
+        "DESCRIBE TOPIC 't', which ListOffsets needs",
+        "DESCRIBE TOPIC 'u', which ListOffsets needs",
+    ] * 2
+
+
+def test_a_refusal_is_logged_with_who_what_and_where(world, caplog):
+    with caplog.at_level("INFO", logger="broker_core.broker.authorization"):
+        produced(world.alice, {TOPIC: records()})
+    assert "'User:alice' from 10.0.0.1 has no right to WRITE TOPIC 't', which Produce needs" in caplog.text

@@ -1,0 +1,480 @@
+"""The mechanisms and the order of their steps, without a connection."""
+
+import base64
+import hashlib
+import itertools
+import json
+
+import pytest
+from scramp import ScramClient
+
+from broker_core.broker.endpoints import Listener
+from broker_core.config import BrokerConfig
+from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.security.principals import ANONYMOUS, Principal, user
+from broker_core.security.sasl import ADMITTED, AuthenticationFailed, SaslSession, SaslSettings, SaslState, Step
+from broker_core.security.sasl_oauthbearer import InvalidToken, OAuthBearer, UnsecuredTokens, ValidToken
+from broker_core.security.sasl_passwords import (
+    Plain,
+    Scram,
+    check_new_credential,
+    credential_of_password,
+    credential_of_salted,
+)
+from broker_core.security.sasl_settings import SaslServices, parse_jaas, sasl_settings, users_of
+from tests.support.broker_core.sasl_world import PASSWORDS, plain
+from tests.support.direct import CountingEntropy
+
+NOW_MS = 1_700_000_000_000
+
+
+def session(max_reauth_ms=0, passwords=PASSWORDS, validator=None):
+    return SaslSession(
+        SaslSettings(
+            {"PLAIN": lambda: Plain(passwords), "OAUTHBEARER": lambda: OAuthBearer(validator or UnsecuredTokens())},
+            {"PLAIN": max_reauth_ms, "OAUTHBEARER": max_reauth_ms},
+            1000,
+            100,
+        )
+    )
+
+
+# Principals
+
+
+def test_a_principal_is_printed_as_acls_name_it():
+    assert str(Principal("User", "alice")) == "User:alice"
+    assert (str(ANONYMOUS), user("a") == Principal("User", "a")) == ("User:ANONYMOUS", True)
+
+
+# Steps
+
+STEPS_WITH_A_WAY_IN = {
+    (SaslState.FRESH, Step.VERSIONS),
+    (SaslState.FRESH, Step.HANDSHAKE),
+    (SaslState.VERSIONS_TOLD, Step.HANDSHAKE),
+    (SaslState.EXCHANGE, Step.TOKEN),
+}
+
+
+@pytest.mark.parametrize(("state", "step"), list(itertools.product(SaslState, [*Step, None])))
+def test_every_step_in_every_state_is_admitted_or_not(state, step):
+    walked = session()
+    walked.state = state
+    assert walked.admits(step) is ((state, step) in STEPS_WITH_A_WAY_IN)
+    assert state in ADMITTED
+
+
+def test_a_client_is_known_when_the_mechanism_is_done():
+    walked = session()
+    assert (walked.principal, walked.is_open) == (ANONYMOUS, False)
+    walked.versions_told()
+    walked.handshake("PLAIN", 1, NOW_MS)
+    assert walked.evaluate(plain("alice", "secret"), NOW_MS) == (b"", 0)
+    assert (str(walked.principal), walked.is_open, walked.expires_ms) == ("User:alice", True, None)
+    assert not walked.may_begin_again(NOW_MS + 10_000)
+
+
+def test_a_mechanism_that_is_not_enabled_is_a_verdict():
+    with pytest.raises(AuthenticationFailed) as failed:
+        session().handshake("GSSAPI", 1, NOW_MS)
+    assert failed.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+# Sessions that end (KIP-368)
+
+
+@pytest.mark.parametrize(
+    ("max_reauth_ms", "token_lives_ms", "lifetime_ms"),
+    [
+        (0, None, 0),
+        (5000, None, 5000),
+        (0, 3000, 3000),
+        (5000, 3000, 3000),
+        (2000, 3000, 2000),
+        (0, -50, 0),
+        (0, 10**30, 2**63 - 1),
+    ],
+)
+def test_a_session_lasts_as_long_as_the_broker_and_the_credentials_allow(max_reauth_ms, token_lives_ms, lifetime_ms):
+    expires_ms = None if token_lives_ms is None else NOW_MS + token_lives_ms
+    walked = session(max_reauth_ms, validator=lambda token, now_ms: ValidToken("alice", expires_ms))
+    walked.handshake("OAUTHBEARER", 1, NOW_MS)
+    assert walked.evaluate(bearer("x"), NOW_MS) == (b"", lifetime_ms)
+    ends = max_reauth_ms > 0 or token_lives_ms is not None
+    assert walked.expires_ms == (NOW_MS + lifetime_ms if ends else None)
+    assert walked.has_expired(NOW_MS + lifetime_ms) is False
+    assert walked.has_expired(NOW_MS + lifetime_ms + 1) is ends
+
+
+def logged_in(max_reauth_ms=5000):
+    walked = session(max_reauth_ms)
+    walked.handshake("PLAIN", 1, NOW_MS)
+    walked.evaluate(plain("alice", "secret"), NOW_MS)
+    return walked
+
+
+def test_a_client_may_authenticate_again_once_a_second():
+    walked = logged_in()
+    assert walked.may_begin_again(NOW_MS)
+    walked.handshake("PLAIN", 1, NOW_MS)
+    walked.evaluate(plain("alice", "secret"), NOW_MS + 10)
+    assert walked.expires_ms == NOW_MS + 5010
+    assert not walked.may_begin_again(NOW_MS + 999)
+    assert walked.may_begin_again(NOW_MS + 1000)
+
+
+def test_the_user_stays_the_same():
+    walked = logged_in()
+    walked.handshake("PLAIN", 1, NOW_MS)
+    with pytest.raises(AuthenticationFailed, match="Cannot change principals"):
+        walked.evaluate(plain("bob", "hunter2"), NOW_MS)
+    assert not walked.is_open
+
+
+def test_the_mechanism_stays_the_same():
+    walked = logged_in()
+    walked.handshake("OAUTHBEARER", 1, NOW_MS)
+    assert not any(walked.admits(step) for step in Step)
+
+
+@pytest.mark.parametrize(("again", "what"), [(False, "authentication"), (True, "re-authentication")])
+def test_a_failure_names_the_mechanism_and_nothing_else(again, what):
+    walked = session(5000, validator=lambda token, now_ms: ValidToken("alice"))
+    walked.handshake("OAUTHBEARER", 1, NOW_MS)
+    if again:
+        walked.evaluate(bearer("x"), NOW_MS)
+        walked.handshake("OAUTHBEARER", 1, NOW_MS)
+    with pytest.raises(AuthenticationFailed) as failed:
+        walked.evaluate(b"nonsense", NOW_MS)
+    assert failed.value.message == (
+        f"Authentication failed during {what} due to invalid credentials with SASL mechanism OAUTHBEARER"
+    )
+
+
+# PLAIN
+
+
+@pytest.mark.parametrize(
+    ("token", "message"),
+    [
+        (plain("alice", "wrong"), "Authentication failed: Invalid username or password"),
+        (plain("nobody", "secret"), "Authentication failed: Invalid username or password"),
+        (plain("", "secret"), "username not specified"),
+        (plain("alice", ""), "password not specified"),
+        (plain("alice", "secret", "bob"), "authorization id that is different"),
+        (b"alice\0secret", "expected 3 tokens, got 2"),
+        (b"\0alice\0secret\0more", "expected 3 tokens, got 4"),
+        (b"\xff\xfe", "expected 3 tokens, got 1"),
+    ],
+)
+def test_plain_refuses(token, message):
+    mechanism = Plain(PASSWORDS)
+    with pytest.raises(AuthenticationFailed, match=message):
+        mechanism.evaluate(token, NOW_MS)
+    assert mechanism.user_name is None
+
+
+def test_plain_lets_nobody_in_with_an_empty_password_that_was_set():
+    with pytest.raises(AuthenticationFailed):
+        Plain({"alice": ""}).evaluate(plain("alice", ""), NOW_MS)
+
+
+@pytest.mark.parametrize(("name", "password"), [("alice", "secret"), ("Zoë", "pässwörd"), ("a b", "x=y;\"'")])
+def test_plain_lets_in(name, password):
+    mechanism = Plain({name: password})
+    assert mechanism.evaluate(plain(name, password, name), NOW_MS) == b""
+    assert mechanism.user_name == name
+
+
+# SCRAM
+
+
+def scram(mechanism="SCRAM-SHA-256", password="secret"):
+    credential = credential_of_password(mechanism, password, CountingEntropy())
+    return Scram(
+        mechanism, lambda asked, name: credential if (asked, name) == (mechanism, "alice") else None, CountingEntropy()
+    )
+
+
+def exchange(server, client):
+    client.set_server_first(server.evaluate(client.get_client_first().encode(), NOW_MS).decode())
+    client.set_server_final(server.evaluate(client.get_client_final().encode(), NOW_MS).decode())
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_scram_lets_in_who_knows_the_password_and_shows_that_it_knows_it_too(mechanism):
+    server = scram(mechanism)
+    exchange(server, ScramClient([mechanism], "alice", "secret"))
+    assert server.user_name == "alice"
+
+
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
+def test_scram_refuses_without_a_word(name, password):
+    server = scram()
+    with pytest.raises(AuthenticationFailed) as failed:
+        exchange(server, ScramClient(["SCRAM-SHA-256"], name, password))
+    assert (failed.value.message, server.user_name) == ("", None)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        b"",
+        b"\xff",
+        b"n,,",
+        b"n,,n=alice",
+        b"n,,r=x",
+        b"p=tls-unique,,n=alice,r=x",
+        b"n,a=bob,n=alice,r=x",
+        b"n,,n==,r=x",
+        b"," * 1000,
+    ],
+)
+def test_scram_refuses_what_makes_no_sense(token):
+    with pytest.raises(AuthenticationFailed):
+        scram().evaluate(token, NOW_MS)
+
+
+def test_a_proof_is_good_for_one_challenge_only():
+    first, client = scram(), ScramClient(["SCRAM-SHA-256"], "alice", "secret", c_nonce="abc")
+    client.set_server_first(first.evaluate(client.get_client_first().encode(), NOW_MS).decode())
+    proof = client.get_client_final().encode()
+    first.evaluate(proof, NOW_MS)
+    entropy = CountingEntropy()
+    entropy.random_bytes(1)
+    second = Scram("SCRAM-SHA-256", first._credential_of, entropy)
+    second.evaluate(b"n,,n=alice,r=abc", NOW_MS)
+    with pytest.raises(AuthenticationFailed):
+        second.evaluate(proof, NOW_MS)
+
+
+def test_the_test_vector_of_rfc_7677():
+    salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
+    credential = credential_of_salted("SCRAM-SHA-256", salted, salt, 4096)
+    server = Scram("SCRAM-SHA-256", lambda mechanism, name: credential, _Hex("%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"))
+    first = server.evaluate(b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO", NOW_MS)
+    assert first == b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    final = server.evaluate(
+        b"c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+        NOW_MS,
+    )
+    assert final == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+class _Hex:
+    """Draw bytes that print as the nonce of the vector."""
+
+    def __init__(self, text):
+        self._text = text
+
+    def random_bytes(self, count):
+        text = self._text
+
+        class Bytes(bytes):
+            def hex(self):
+                return text
+
+        return Bytes(count)
+
+
+@pytest.mark.parametrize(
+    ("name", "mechanism", "iterations", "salt_bytes", "code"),
+    [
+        ("", 1, 4096, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ("a", 0, 4096, 24, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ("a", 3, 4096, 24, ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ("a", 1, 4095, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ("a", 2, 16_385, 24, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ("a", 2, 4096, 11, ErrorCode.UNACCEPTABLE_CREDENTIAL),
+    ],
+)
+def test_a_credential_that_cannot_be_kept_is_a_verdict(name, mechanism, iterations, salt_bytes, code):
+    with pytest.raises(KafkaError) as refused:
+        check_new_credential(name, mechanism, iterations, bytes(salt_bytes))
+    assert refused.value.code is code
+
+
+@pytest.mark.parametrize("iterations", [4096, 16_384])
+def test_a_credential_within_the_bounds_is_kept(iterations):
+    check_new_credential("a", 1, iterations, bytes(12))
+
+
+def test_a_credential_shows_nothing():
+    credential = credential_of_password("SCRAM-SHA-256", "secret", CountingEntropy())
+    assert repr(credential) == "ScramCredential(iterations=4096)"
+
+
+def test_a_listener_shows_no_password_either():
+    world = SaslServices(lambda mechanism, name: None, CountingEntropy(), {"alice": "hunter2"})
+    assert "hunter2" not in repr(Listener("SECURE", {}, sasl_settings(BrokerConfig(), "SECURE", world)))
+
+
+# OAUTHBEARER
+
+
+def bearer(token, authorization_id="", more=""):
+    return f"n,{authorization_id and 'a=' + authorization_id},\x01auth=Bearer {token}\x01{more}\x01".encode()
+
+
+def jws(claims, header=None, signature=""):
+    def section(content):
+        return base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
+
+    return f"{section({'alg': 'none'} if header is None else header)}.{section(claims)}.{signature}"
+
+
+GOOD = {"sub": "alice", "exp": NOW_MS / 1000 + 60, "iat": NOW_MS / 1000 - 1}
+
+
+def test_a_token_lets_in_whom_it_names_for_as_long_as_it_is_valid():
+    server = OAuthBearer(UnsecuredTokens())
+    assert server.evaluate(bearer(jws(GOOD), "alice", "traceId=7\x01"), NOW_MS) == b""
+    assert (server.user_name, server.expires_ms) == ("alice", NOW_MS + 60_000)
+
+
+def test_a_refused_token_is_answered_first_and_fails_then():
+    server = OAuthBearer(UnsecuredTokens())
+    assert server.evaluate(bearer("x.y."), NOW_MS) == b'{"status":"invalid_token"}'
+    with pytest.raises(AuthenticationFailed) as failed:
+        server.evaluate(b"\x01", NOW_MS)
+    assert (failed.value.message, server.user_name) == ('{"status":"invalid_token"}', None)
+
+
+def test_a_missing_scope_is_named():
+    server = OAuthBearer(UnsecuredTokens(required_scope=("kafka", "admin")))
+    reply = server.evaluate(bearer(jws({**GOOD, "scope": "kafka"})), NOW_MS)
+    assert reply == b'{"status":"insufficient_scope", "scope":"[kafka, admin]"}'
+
+
+@pytest.mark.parametrize("scope", ["admin kafka", ["kafka", "admin"]])
+def test_scopes_come_as_text_and_as_lists(scope):
+    assert UnsecuredTokens(required_scope=("kafka", "admin"))(jws({**GOOD, "scope": scope}), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x01",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Basic x\x01\x01",
+        b"n,,\x01auth=Bearer x",
+        b"\xff",
+        b"y,,\x01auth=Bearer x\x01\x01",
+        bearer("to ken"),
+        bearer("x", "a,b"),
+        b"n,,\x01" + b"a=b\x01" * 1000,
+    ],
+)
+def test_oauthbearer_refuses_what_makes_no_sense(message):
+    with pytest.raises(AuthenticationFailed):
+        OAuthBearer(lambda token, now_ms: ValidToken("alice")).evaluate(message, NOW_MS)
+
+
+def test_the_authorization_id_is_the_tokens_own():
+    with pytest.raises(AuthenticationFailed, match="authorization id"):
+        OAuthBearer(UnsecuredTokens()).evaluate(bearer(jws(GOOD), "bob"), NOW_MS)
+
+
+def _raises(token, now_ms):
+    raise RuntimeError(f"cannot look up {token}")
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"), [(_raises, "RuntimeError"), (lambda token, now_ms: None, "AttributeError")]
+)
+def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(broken, named, caplog):
+    session = SaslSession(SaslSettings({"OAUTHBEARER": lambda: OAuthBearer(broken)}, {}, 1000, 0))
+    session.handshake("OAUTHBEARER", 1, NOW_MS)
+    with pytest.raises(AuthenticationFailed) as failed:
+        session.evaluate(bearer("tell-nobody"), NOW_MS)
+    assert failed.value.message.endswith("invalid credentials with SASL mechanism OAUTHBEARER")
+    assert not session.is_open
+    assert named in caplog.text
+    assert "tell-nobody" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "..",
+        "a.b",
+        jws(GOOD, {"alg": "HS256"}),
+        jws(GOOD, {}),
+        jws(GOOD, signature="AA"),
+        jws([]),
+        jws({**GOOD, "sub": ""}),
+        jws({**GOOD, "sub": 7}),
+        jws({key: GOOD[key] for key in ("sub", "iat")}),
+        jws({**GOOD, "exp": NOW_MS / 1000}),
+        jws({**GOOD, "exp": "soon"}),
+        jws({**GOOD, "exp": True}),
+        jws({**GOOD, "exp": float("inf")}),
+        jws({**GOOD, "exp": 1e308}),
+        jws({**GOOD, "exp": float("nan")}),
+        jws({**GOOD, "iat": NOW_MS / 1000 + 1}),
+        jws({**GOOD, "iat": GOOD["exp"]}),
+        "e30.!!!.",
+        base64.b64encode(b"[" * 100_000).decode() + ".e30.",
+    ],
+)
+def test_an_unsigned_token_is_refused(token):
+    with pytest.raises(InvalidToken):
+        UnsecuredTokens()(token, NOW_MS)
+
+
+@pytest.mark.parametrize("seconds", [10**400, 1e300])
+def test_a_token_may_live_for_ever_or_so(seconds):
+    assert UnsecuredTokens()(jws({**GOOD, "exp": seconds}), NOW_MS).principal_name == "alice"
+
+
+def test_clocks_may_differ_by_as_much_as_is_allowed():
+    tokens = UnsecuredTokens(clock_skew_ms=5000)
+    assert tokens(jws({**GOOD, "iat": NOW_MS / 1000 + 4}), NOW_MS)
+    assert tokens(jws({"sub": "a", "exp": NOW_MS / 1000 - 4}), NOW_MS)
+    with pytest.raises(InvalidToken):
+        tokens(jws({"sub": "a", "exp": NOW_MS / 1000 - 5}), NOW_MS)
+
+
+# JAAS
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";',
+            {"user_alice": "secret"},
+        ),
+        ("M required a=\"1\" b=2\n  c='3' ;", {"a": "1", "b": "2", "c": "3"}),
+        (r'M required a="it is; \"s=cret\" \\ 1";', {"a": 'it is; "s=cret" \\ 1'}),
+        ("M optional;", {}),
+    ],
+)
+def test_a_line_of_jaas_is_read(line, options):
+    assert parse_jaas("key", line) == options
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "tell-nobody",
+        'M user_a="tell-nobody";',
+        'M required user_a="tell-nobody"',
+        'M required user_a="tell-nobody;',
+        'M required user_a="tell-nobody"; N required;',
+    ],
+)
+def test_a_line_that_is_none_is_refused_without_its_text(line):
+    with pytest.raises(ConfigError) as refused:
+        parse_jaas("listener.name.l.plain.sasl.jaas.config", line)
+    assert "listener.name.l.plain.sasl.jaas.config" in str(refused.value)
+    assert "tell-nobody" not in str(refused.value)
+
+
+def test_users_are_the_options_that_say_so():
+    assert users_of({"username": "x", "user_alice": "1", "user_b-c@d": "2"}) == {"alice": "1", "b-c@d": "2"}

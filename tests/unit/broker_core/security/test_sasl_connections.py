@@ -1,0 +1,481 @@
+"""Connections to a listener that asks for SASL: what is handled when, and what becomes of who is not let in."""
+
+import struct
+
+import pytest
+from scramp import ScramClient
+
+from broker_core.errors import ErrorCode
+from broker_core.security.sasl import AuthenticationFailed
+from broker_core.security.sasl_oauthbearer import ValidToken
+from broker_core.wire import messages as m
+from broker_core.wire.framing import MalformedFrame, bare_frame, decode_request
+from broker_core.wire.versions import SERVED
+from tests.support.broker_core.sasl_world import ALL, SaslClient, plain, secured_cluster
+from tests.support.direct import DirectClient
+
+ALICE = plain("alice", "secret")
+
+
+def api_versions():
+    return m.ApiVersionsRequest(client_software_name="test", client_software_version="1")
+
+
+def metadata():
+    return m.MetadataRequest(topics=[], allow_auto_topic_creation=False)
+
+
+@pytest.fixture
+def cluster():
+    return secured_cluster()
+
+
+@pytest.fixture
+def client(cluster):
+    return SaslClient(cluster)
+
+
+# The way in
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_client_is_let_in_step_by_step(client, version):
+    assert client.ask(api_versions(), 4).error_code == 0
+    answer = client.handshake("PLAIN")
+    assert (answer.error_code, sorted(answer.mechanisms)) == (0, sorted(ALL.split(",")))
+    assert client.principal == "User:ANONYMOUS"
+    answer = client.token(ALICE, version)
+    assert (answer.error_code, answer.error_message, answer.auth_bytes) == (0, "", b"")
+    assert client.principal == "User:alice"
+    assert client.ask(metadata(), 9).brokers
+
+
+def test_scram_takes_two_tokens(client):
+    client.handshake("SCRAM-SHA-512")
+    scram = ScramClient(["SCRAM-SHA-512"], "bob", "hunter2")
+    scram.set_server_first(client.token(scram.get_client_first().encode()).auth_bytes.decode())
+    assert client.principal == "User:ANONYMOUS"
+    scram.set_server_final(client.token(scram.get_client_final().encode()).auth_bytes.decode())
+    assert client.principal == "User:bob"
+
+
+def test_after_a_handshake_of_version_0_tokens_come_bare(client):
+    assert client.handshake("SCRAM-SHA-256", 0).error_code == 0
+    scram = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
+    scram.set_server_first(client.bare(scram.get_client_first().encode()).decode())
+    scram.set_server_final(client.bare(scram.get_client_final().encode()).decode())
+    assert client.principal == "User:alice"
+    assert client.ask(metadata(), 9).brokers
+
+
+def test_bare_tokens_may_be_empty_and_are_refused_without_an_answer(client):
+    client.handshake("PLAIN", 0)
+    assert client.bare(b"") is None
+    client.pass_time(100)
+    assert (client.sent, client.closed) == ([], True)
+
+
+def test_a_mechanism_that_breaks_costs_nobody_else_the_broker(cluster):
+    client = SaslClient(cluster, token_validator=lambda token, now_ms: None)
+    handshake = m.SaslHandshakeRequest(mechanism="OAUTHBEARER")
+    handshake.API_VERSION = 0
+    handshake.with_header(1, "test")
+    # Together, so that the token is taken up when the answer before it leaves: in everybody's turn.
+    client.raw(handshake.encode(header=True, framed=True) + bare_frame(b"n,,\x01auth=Bearer abc\x01\x01"))
+    client.pass_time(100)
+    assert client.closed
+
+
+def test_an_api_versions_of_the_future_does_not_count(client):
+    client.raw(struct.pack(">ihhih", 10, 18, 99, 7, -1))
+    assert client.sent.pop() is not None
+    assert client.ask(api_versions(), 4).error_code == 0
+
+
+def test_an_api_versions_without_a_good_name_does_not_count(client):
+    client.post(m.ApiVersionsRequest(client_software_name="", client_software_version="1"), 4)
+    assert struct.unpack_from(">iih", client.sent.pop())[2] == ErrorCode.INVALID_REQUEST
+    client._expected.clear()
+    assert client.ask(api_versions(), 4).error_code == 0
+
+
+# No request is handled before
+
+
+@pytest.mark.parametrize("key", sorted(set(SERVED) - {17, 18}))
+def test_nothing_is_handled_before_the_handshake(client, key, monkeypatch):
+    decoded = []
+    monkeypatch.setattr("broker_core.broker.connection.decode_request", decoded.append)
+    client.raw(struct.pack(">ihhih", 10, key, SERVED[key].max_version, 7, -1))
+    client.pass_time(100)
+    assert (client.sent, client.closed, decoded) == ([], True, [])
+
+
+@pytest.mark.parametrize("key", sorted(set(SERVED) - {36}))
+def test_nothing_is_handled_in_the_midst_of_an_exchange(client, key):
+    client.handshake()
+    versions = {17: 1, 18: 0}
+    body = b"\0\5PLAIN" if key == 17 else b""
+    client.raw(struct.pack(">ihhih", 10 + len(body), key, versions.get(key, SERVED[key].max_version), 7, -1) + body)
+    assert (client.sent, client.closed) == ([], False)
+    client.pass_time(100)
+    assert client.closed
+    if key in versions:
+        assert struct.unpack_from(">iih", client.sent.pop())[1:] == (7, ErrorCode.ILLEGAL_SASL_STATE)
+    assert client.sent == []
+
+
+def test_a_second_api_versions_is_out_of_turn(client):
+    client.ask(api_versions(), 4)
+    client.post(api_versions(), 4)
+    client.pass_time(100)
+    assert (client.sent, client.closed) == ([], True)
+
+
+def test_a_produce_that_is_sent_ahead_of_a_bad_password_is_not_handled(cluster, client):
+    cluster.controller.create_topic("t", 1)
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
+    client.post(
+        m.CreateTopicsRequest(
+            timeout_ms=1000,
+            topics=[m.CreateTopicsRequest.CreatableTopic(name="forbidden", num_partitions=1, replication_factor=1)],
+        ),
+        5,
+    )
+    client.pass_time(100)
+    assert client.closed
+    assert set(cluster.metadata.topics) == {"t"}
+
+
+def test_requests_that_are_sent_ahead_of_a_good_password_are_handled_in_order(client):
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2)
+    client.post(metadata(), 9)
+    client.post(api_versions(), 4)
+    assert [client.take().error_code, client.take().cluster_id != "", client.take().error_code] == [0, True, 0]
+
+
+def test_all_at_once_in_one_packet(client):
+    frames = []
+    client._connection.receive, receive = lambda data, now_ms: frames.append(data), client._connection.receive
+    for request, version in (
+        (api_versions(), 4),
+        (m.SaslHandshakeRequest(mechanism="PLAIN"), 1),
+        (m.SaslAuthenticateRequest(auth_bytes=ALICE), 2),
+        (metadata(), 9),
+    ):
+        client.post(request, version)
+    client._connection.receive = receive
+    client.raw(b"".join(frames))
+    assert [client.take().error_code for _ in range(3)] == [0, 0, 0]
+    assert client.take().brokers
+
+
+# Who is not let in
+
+
+@pytest.mark.parametrize("token", [plain("alice", "wrong"), plain("nobody", "secret")])
+def test_a_bad_password_is_answered_after_a_while(client, token):
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=token), 2)
+    client.pass_time(99)
+    assert (client.sent, client.closed) == ([], False)
+    client.pass_time(1)
+    answer = client.take()
+    assert (answer.error_code, answer.error_message, client.closed) == (
+        ErrorCode.SASL_AUTHENTICATION_FAILED,
+        "Authentication failed: Invalid username or password",
+        True,
+    )
+
+
+def test_the_wait_counts_from_the_request_and_not_from_the_last_time_anything_happened(cluster, client):
+    client.handshake()
+    cluster_ms = cluster.now_ms
+    request = m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong"))
+    request.API_VERSION = 2
+    request.with_header(9, "c")
+    client._connection.receive(bytes(request.encode(header=True, framed=True)), cluster_ms + 50_000)
+    cluster.advance(cluster_ms + 50_099)
+    assert not client.sent
+    cluster.advance(cluster_ms + 50_100)
+    assert client.sent
+
+
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
+def test_scram_tells_nobody_which_part_was_wrong(client, name, password):
+    client.handshake("SCRAM-SHA-256")
+    scram = ScramClient(["SCRAM-SHA-256"], name, password)
+    client.post(m.SaslAuthenticateRequest(auth_bytes=scram.get_client_first().encode()), 2)
+    if client.sent:
+        scram.set_server_first(client.take().auth_bytes.decode())
+        client.post(m.SaslAuthenticateRequest(auth_bytes=scram.get_client_final().encode()), 2)
+    client.pass_time(100)
+    answer = client.take()
+    assert (answer.error_code, answer.error_message) == (
+        58,
+        ("Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-256"),
+    )
+
+
+def test_without_a_wait_the_answer_comes_at_once():
+    client = SaslClient(secured_cluster(connection_failed_authentication_delay_ms="0"))
+    client.handshake()
+    assert client.token(plain("alice", "wrong")).error_code == 58
+    assert client.closed
+
+
+def test_who_is_refused_is_not_listened_to_any_more(client):
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
+    client.raw(b"x" * 1_000_000)
+    client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2)
+    assert client._connection.waiting_bytes == 0
+    assert client._connection._reader.buffered_bytes == 0
+    client.pass_time(100)
+    assert len(client.sent) == 1
+    assert client.principal == "User:ANONYMOUS"
+
+
+def test_a_client_that_leaves_while_it_waits_is_forgotten(client):
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
+    client._connection.lost()
+    client.pass_time(100)
+    assert (client.sent, client.closed) == ([], False)
+
+
+def test_a_mechanism_that_is_not_enabled_is_answered_with_the_list(client):
+    client.post(m.SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+    client.pass_time(100)
+    answer = client.take()
+    assert (answer.error_code, sorted(answer.mechanisms), client.closed) == (33, sorted(ALL.split(",")), True)
+
+
+# Bounds before authentication
+
+
+@pytest.mark.parametrize("length", [-1, 2**31 - 1, 524_289])
+def test_a_frame_that_is_too_long_for_a_token_is_refused_at_its_length(client, length):
+    client.raw(struct.pack(">i", length))
+    assert client.closed
+
+
+def test_a_frame_may_be_as_long_as_the_setting_says():
+    client = SaslClient(secured_cluster(sasl_server_max_receive_size="100"))
+    client.raw(struct.pack(">i", 101))
+    assert client.closed
+
+
+def test_garbage_takes_no_memory(client):
+    for _ in range(1000):
+        client.raw(b"\x00\x07\xff\xff" + b"\xee" * 10_000)
+    assert client.closed or client._connection._reader.buffered_bytes <= 524_292
+
+
+def test_a_stranger_who_does_not_read_answers_is_soon_far_ahead(client):
+    unknown_version = struct.pack(">ihhih", 10, 18, 99, 7, -1)
+    client._connection.pause()
+    client.raw(unknown_version * 30_000)
+    assert not client._connection.is_far_ahead(64 * 1024 * 1024)
+    client.raw(unknown_version * 10_000)
+    assert client._connection.is_far_ahead(64 * 1024 * 1024)
+    client._connection.resume(client.cluster.now_ms)
+    client.cluster.settle(client.cluster.now_ms)
+    assert (len(client.sent), client._connection.is_far_ahead(1000)) == (40_000, False)
+
+
+def test_who_is_let_in_may_send_further_ahead(client):
+    client.log_in()
+    client._connection.pause()
+    client.raw(struct.pack(">ihhih", 10, 18, 99, 7, -1) * 40_000)
+    assert not client._connection.is_far_ahead(64 * 1024 * 1024)
+    assert client._connection.is_far_ahead(1_000_000)
+
+
+def test_longer_requests_may_follow_at_once_when_the_client_is_let_in():
+    cluster = secured_cluster(sasl_server_max_receive_size="200")
+    client = SaslClient(cluster)
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2)
+    client.post(
+        m.MetadataRequest(
+            topics=[m.MetadataRequest.MetadataRequestTopic(name="t" * 200)], allow_auto_topic_creation=False
+        ),
+        9,
+    )
+    assert client.take().error_code == 0
+    assert client.take().topics[0].name == "t" * 200
+    assert not client.closed
+
+
+def test_a_long_request_that_is_sent_ahead_waits_for_the_verdict():
+    client = SaslClient(secured_cluster(sasl_server_max_receive_size="100"))
+    handshake, long = m.SaslHandshakeRequest(mechanism="PLAIN"), b"\0\3" + b"x" * 998
+    handshake.API_VERSION = 1
+    handshake.with_header(1, "c")
+    token = m.SaslAuthenticateRequest(auth_bytes=ALICE)
+    token.API_VERSION = 2
+    token.with_header(2, "c")
+    frames = [bytes(each.encode(header=True, framed=True)) for each in (handshake, token)]
+    client.raw(b"".join(frames) + struct.pack(">i", 1000) + long[:500])
+    # Both steps are answered, and what comes after them is judged by the bounds of those who are let in.
+    assert len(client.sent) == 2
+    assert (client.principal, client.closed) == ("User:alice", False)
+
+
+# Authenticating again (KIP-368)
+
+
+@pytest.fixture
+def short_lived():
+    client = SaslClient(secured_cluster(connections_max_reauth_ms="5000"))
+    assert client.log_in().session_lifetime_ms == 5000
+    return client
+
+
+def test_a_session_that_has_expired_ends_the_connection_at_its_next_request(short_lived):
+    short_lived.pass_time(5000)
+    assert short_lived.ask(metadata(), 9).brokers
+    short_lived.pass_time(1)
+    short_lived.post(metadata(), 9)
+    assert (short_lived.sent, short_lived.closed) == ([], True)
+
+
+def test_who_authenticates_again_goes_on(short_lived):
+    short_lived.pass_time(4000)
+    assert short_lived.log_in().session_lifetime_ms == 5000
+    short_lived.pass_time(4000)
+    assert short_lived.ask(metadata(), 9).brokers
+
+
+def test_it_is_not_too_late_when_the_session_has_expired(short_lived):
+    short_lived.pass_time(60_000)
+    assert short_lived.log_in().error_code == 0
+    assert short_lived.ask(metadata(), 9).brokers
+
+
+def test_another_user_is_refused(short_lived):
+    short_lived.handshake()
+    short_lived.post(m.SaslAuthenticateRequest(auth_bytes=plain("bob", "hunter2")), 2)
+    short_lived.pass_time(100)
+    assert short_lived.take().error_code == 58
+    assert short_lived.closed
+
+
+def test_another_mechanism_ends_the_connection_at_the_next_step(short_lived):
+    assert short_lived.handshake("SCRAM-SHA-256").error_code == 0
+    short_lived.post(m.SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"), 2)
+    short_lived.pass_time(100)
+    assert (short_lived.sent, short_lived.closed) == ([], True)
+
+
+def test_nothing_else_is_handled_meanwhile(short_lived):
+    short_lived.handshake()
+    short_lived.post(metadata(), 9)
+    short_lived.pass_time(100)
+    assert (short_lived.sent, short_lived.closed) == ([], True)
+
+
+def test_a_long_step_is_refused_then_too():
+    client = SaslClient(secured_cluster(connections_max_reauth_ms="5000", sasl_server_max_receive_size="200"))
+    client.log_in()
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE + b"x" * 200), 2)
+    client.pass_time(100)
+    assert (client.sent, client.closed) == ([], True)
+
+
+@pytest.mark.parametrize(("length", "is_taken"), [(200, True), (201, False)])
+def test_so_is_a_long_token_without_headers(length, is_taken, monkeypatch):
+    client = SaslClient(secured_cluster(connections_max_reauth_ms="5000", sasl_server_max_receive_size="200"))
+    client.log_in()
+    client.handshake("PLAIN", 0)
+    seen = []
+
+    def evaluate(_, token, now_ms):
+        seen.append(token)
+        raise AuthenticationFailed
+
+    monkeypatch.setattr("broker_core.security.sasl_passwords.Plain.evaluate", evaluate)
+    client.bare(b"x" * length)
+    client.pass_time(100)
+    assert (bool(seen), client.closed) == (is_taken, True)
+
+
+def test_more_than_once_a_second_is_told_to_be_out_of_turn(short_lived):
+    short_lived.log_in()
+    assert short_lived.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert short_lived.ask(metadata(), 9).brokers
+
+
+def test_a_token_that_expires_ends_the_session():
+    cluster = secured_cluster()
+    client = SaslClient(cluster, token_validator=lambda token, now_ms: ValidToken("carol", now_ms + 2000))
+    client.handshake("OAUTHBEARER")
+    assert client.token(b"n,,\x01auth=Bearer x\x01\x01").session_lifetime_ms == 2000
+    assert client.principal == "User:carol"
+    client.pass_time(2001)
+    client.post(metadata(), 9)
+    assert client.closed
+
+
+def test_a_mechanism_may_have_a_lifetime_of_its_own():
+    key = "listener.name.secure.plain.connections.max.reauth.ms"
+    cluster = secured_cluster(connections_max_reauth_ms="5000")
+    cluster.config = cluster.config.override({key: "700"})
+    client = SaslClient(cluster)
+    assert client.log_in().session_lifetime_ms == 700
+
+
+# Where sessions do not end, and where nobody asks
+
+
+def test_a_handshake_after_authentication_is_out_of_turn(client):
+    client.log_in()
+    assert client.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
+    answer = client.token(ALICE)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.ILLEGAL_SASL_STATE,
+        "SaslAuthenticate request received after successful authentication",
+    )
+    assert client.ask(metadata(), 9).brokers
+
+
+def test_a_listener_in_plaintext_wants_no_sasl(cluster):
+    client = DirectClient(cluster)
+    assert client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.ask(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2).error_code == ErrorCode.ILLEGAL_SASL_STATE
+    assert client.ask(metadata(), 9).brokers
+
+
+# Secrets
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [(m.SaslAuthenticateRequest, b"\0\0\0\0"), (m.AlterUserScramCredentialsRequest, b"\0\1\1\0")]
+)
+def test_what_a_decoder_says_of_a_secret_is_told_to_nobody(kind, body, monkeypatch):
+    def choke(*_args, **_kwargs):
+        raise ValueError("tell-nobody")
+
+    monkeypatch.setattr(kind, "decode", choke)
+    with pytest.raises(MalformedFrame, match="cannot be decoded: ValueError") as malformed:
+        decode_request(struct.pack(">hhih", kind.API_KEY, 0, 7, -1) + body)
+    assert "tell-nobody" not in str(malformed.value)
+
+
+def test_no_log_line_holds_a_password(client, cluster, caplog):
+    caplog.set_level("DEBUG")
+    client.handshake()
+    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "tell-nobody")), 2)
+    client.pass_time(100)
+    for frame in (b"\xfftell-nobody", b"\0\xff\0tell-nobody\0\0"):
+        other = SaslClient(cluster)
+        other.handshake()
+        other.raw(struct.pack(">ihhih", 10 + len(frame), 36, 1, 7, -1) + frame)
+        other.pass_time(100)
+        assert other.closed
+    assert "closing connection" in caplog.text
+    assert "tell-nobody" not in caplog.text

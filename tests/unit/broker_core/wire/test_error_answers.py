@@ -1,0 +1,66 @@
+"""Any request can be answered with one error in its API's own form, at every served version."""
+
+from uuid import UUID
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.wire.error_responses import error_response
+from broker_core.wire.framing import decode_request, encode_response
+from broker_core.wire.versions import SERVED
+from tests.support.broker_core.answers import error_codes
+from tests.unit.broker_core.broker.handlers.test_every_version import CASES, GROUP, ID, TOPIC, full_requests
+
+TOPIC_ID = UUID(int=7)
+
+
+def request_of(name, version):
+    request = full_requests(version, TOPIC_ID)[name]()
+    request.API_VERSION = version
+    request.with_header(correlation_id=5, client_id="c")
+    return decode_request(bytes(request.encode(header=True, framed=False)))
+
+
+def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
+    """Go the whole way: through the bytes that a client gets."""
+    request = request_of(name, version)
+    data = encode_response(request, error_response(request, code))
+    if name == "ApiVersions":
+        # kafka-python reads every refusal of ApiVersions as version 0, which is right for one of them only.
+        return SERVED[request.api.key].response.decode(data[8:10] + b"\0" * 4, version=0, header=False, framed=False)
+    return SERVED[request.api.key].response.decode(data, version=version, header=True, framed=True)
+
+
+@pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
+def test_it_is_refused_in_its_own_form(name, version):
+    answer = answered(name, version)
+    codes = [code for code in error_codes(answer.to_dict()) if code]
+    # A list of nothing has no place for an error; the request asked about something, so there is one.
+    assert codes, answer
+    assert set(codes) <= {ErrorCode.UNKNOWN_SERVER_ERROR}
+
+
+def test_things_that_were_asked_about_are_named():
+    produced = answered("Produce", 9)
+    (topic,) = produced.responses
+    assert (topic.name, [part.index for part in topic.partition_responses]) == (TOPIC, [0])
+    assert produced.responses[0].partition_responses[0].base_offset == -1
+    assert answered("Produce", 13).responses[0].topic_id == TOPIC_ID
+    assert answered("FindCoordinator", 6).coordinators[0].key == GROUP
+    assert answered("DescribeTransactions", 0).transaction_states[0].transactional_id == ID
+    markers = answered("WriteTxnMarkers", 1).markers
+    assert (markers[0].producer_id, markers[0].topics[0].name) == (5, TOPIC)
+    assert markers[0].topics[0].partitions[0].partition_index == 0
+    added = answered("AddPartitionsToTxn", 3).results_by_topic_v3_and_below[0]
+    assert (added.name, added.results_by_partition[0].partition_index) == (TOPIC, 0)
+    assert answered("DeleteTopics", 6).responses[0].name == answered("DeleteTopics", 1).responses[0].name == TOPIC
+
+
+def test_where_the_error_is_at_the_top_it_is_there_alone():
+    assert answered("OffsetFetch", 5).topics == []
+    assert answered("OffsetFetch", 1).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert answered("OffsetFetch", 8).groups[0].topics == []
+    assert answered("AddPartitionsToTxn", 4).results_by_transaction == []
+    assert answered("Fetch", 13).responses == []
+    assert answered("Fetch", 12).responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert (answered("EndTxn", 5).producer_id, answered("EndTxn", 5).producer_epoch) == (-1, -1)

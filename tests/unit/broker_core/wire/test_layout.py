@@ -1,0 +1,81 @@
+"""A request is measured against its schema before it is decoded, so that hostile bytes cost no time and no memory."""
+
+import struct
+import time
+from uuid import UUID
+
+import pytest
+
+from broker_core.wire import messages as m
+from broker_core.wire.framing import MalformedFrame, decode_request
+from broker_core.wire.versions import SERVED
+from tests.unit.broker_core.broker.handlers.test_every_version import full_requests
+
+MEGABYTE = 1 << 20
+# Each of these took seconds to hours before; a machine may be slow.
+MOST_SECONDS = 2.0
+METADATA, HEARTBEAT, INIT = 3, 12, 22
+
+
+def header(api_key: int, version: int, tags: bytes = b"\0") -> bytes:
+    return struct.pack(">hhih", api_key, version, 1, 1) + b"c" + tags
+
+
+ENDLESS = b"\xff" * MEGABYTE
+# So many tagged fields, each of its own number and without content.
+MANY_TAGS = b"".join(bytes((each & 0x7F | 0x80, each >> 7 & 0x7F | 0x80, each >> 14, 0)) for each in range(1, 1 << 17))
+ATTACKS = {
+    "a length in the header that does not end": header(METADATA, 9, ENDLESS),
+    "tagged fields in the header that are not there": header(METADATA, 9, b"\xff\xff\xff\xff\x07"),
+    "a count that does not end": header(METADATA, 9) + ENDLESS,
+    "a count of 2^31": header(METADATA, 9) + b"\xff\xff\xff\xff\x0f" + bytes(MEGABYTE),
+    "a count of 2^31 in the old form": header(METADATA, 8)[:-1] + b"\x7f\xff\xff\xff" + bytes(MEGABYTE),
+    "a negative count": header(METADATA, 1)[:-1] + b"\xff\xff\xff\xfe",
+    "a string longer than what is left": header(HEARTBEAT, 4) + b"\xff\x01" + b"g",
+    "a string that is too long": header(HEARTBEAT, 4) + b"\x81\x80\x02" + b"g" * (1 << 15) + bytes(MEGABYTE),
+    "null where none may be": header(HEARTBEAT, 4) + b"\0" + bytes(100),
+    "null where none may be, in the old form": header(HEARTBEAT, 3)[:-1] + b"\xff\xff" + bytes(100),
+    "a million sets of tagged fields": header(METADATA, 9)
+    + b"\x81\x89\x7a"
+    + (b"\x02t" + b"\x01" + b"\x01\x00") * 250_000,
+    "tagged fields without end": header(INIT, 4) + b"\0" + struct.pack(">iqh", 1, -1, -1) + ENDLESS,
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_request_that_lies_of_lengths_is_refused_at_once(name: str) -> None:
+    began = time.process_time()
+    with pytest.raises(MalformedFrame) as caught:
+        decode_request(ATTACKS[name])
+    assert time.process_time() - began < MOST_SECONDS
+    assert len(str(caught.value)) < 500
+
+
+def test_what_many_honest_tags_cost_is_bounded() -> None:
+    frame = header(METADATA, 9, b"\xff\xff\x07" + MANY_TAGS) + b"\0\0\0\0\0"
+    began = time.process_time()
+    with pytest.raises(MalformedFrame):
+        # Short of one field, so that all of them are walked over.
+        decode_request(frame[:-6])
+    assert time.process_time() - began < MOST_SECONDS
+
+
+@pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
+def test_every_request_fits_its_own_layout_and_no_beginning_of_it_does(api) -> None:
+    for version in range(api.min_version, api.max_version + 1):
+        make = full_requests(version, UUID(int=7)).get(api.name)
+        if make is None:
+            continue
+        body = make().encode(version=version)
+        flexible = api.request.flexible_version_q(version)
+        head = header(api.key, version, b"\0" if flexible else b"")
+        assert decode_request(head + body).api is api
+        for end in range(0, len(body), max(1, len(body) // 40)):
+            with pytest.raises(MalformedFrame):
+                decode_request(head + body[:end])
+
+
+def test_an_unknown_tagged_field_is_stepped_over() -> None:
+    body = m.MetadataRequest(topics=None).encode(version=9)
+    assert decode_request(header(METADATA, 9, b"\x01\x63\x02ab") + body).client_id == "c"
+    assert decode_request(header(METADATA, 9) + body[:-1] + b"\x01\x63\x02ab").body.topics is None

@@ -1,0 +1,461 @@
+"""Check what an operator can see and do about decisions, on a cluster in memory, and what a restart makes of it."""
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.admin.command import ExitCode, _parser, run
+from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
+from spark_eos.admin.inventory import read_audit, read_inventory
+from spark_eos.errors import FencedError, LostTransactionError
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision, sealed_json, write_decision
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
+from spark_eos.sink.naming import audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
+from spark_eos.sink.ports import Ending
+from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.recovery.settlement import Course, course_of, settle
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+
+__all__ = ["cluster"]
+S = TransactionState
+COMMAND = ["--bootstrap-server", "h:1", "--prefix", "p", "--query", "q", "--watch-seconds", "0", "--by", "ann@desk"]
+
+
+def parsed(*words: str) -> argparse.Namespace:
+    given = COMMAND if words[0] in ("complete", "abort") else COMMAND[:6]
+    return _parser().parse_args(["decisions", *words, *given])
+
+
+def decided(cluster: MemoryCluster, micro_batch: int = 3, splits: tuple[int, ...] = (0, 1)) -> Decision:
+    """Decide a micro-batch and die before anything is completed."""
+    messages = prepare(cluster, micro_batch, splits=splits)
+    log = committer_of(cluster).log
+    log.decide(decision_of(messages, micro_batch), log.take_over())
+    cluster.pass_time(1_000)
+    return decision_of(messages, micro_batch)
+
+
+def end(cluster: MemoryCluster, decision: Decision, split: int, *, commit: bool) -> None:
+    [found] = [t for t in decision.transactions if t.split == split]
+    identity = ProducerIdentity(found.producer_id, found.producer_epoch)
+    cluster.end_transactions([Ending(found.transactional_id, identity, commit, cluster.version)])
+
+
+def visible(cluster: MemoryCluster) -> int:
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
+
+
+def newest(cluster: MemoryCluster) -> Decision:
+    found = DecisionLog(cluster, "p", "q", DECISIONS).newest()
+    assert found is not None
+    return found
+
+
+def restart(cluster: MemoryCluster, micro_batch: int = 3) -> list[TaskMessage]:
+    """Run the micro-batch again as a restarted query does: each task asks first, then the driver commits."""
+    messages: list[TaskMessage] = []
+    for split in (0, 1):
+        if course_of(settle(cluster, newest(cluster)), split, OnLostTransaction.FAIL) is Course.SKIP:
+            messages += repeated("run2", micro_batch, (split,))
+        else:
+            messages += prepare(cluster, micro_batch, "run2", (split,))
+    committer_of(cluster, "run2").commit(messages, micro_batch)
+    return messages
+
+
+def test_without_yes_it_is_only_said_what_would_be_done(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    before = (list(cluster.calls), dict(cluster.outcomes))
+    for command in ("complete", "abort"):
+        assert run(parsed(command), cluster) == ExitCode.NOTHING_DONE
+        printed = capsys.readouterr()
+        assert f"About to {command}" in printed.out
+        assert "fence the query's driver, p.q.driver" in printed.out
+        assert "2 open transactions of micro-batch 3 of query q" in printed.out
+        assert "--yes" in printed.err
+    assert dict(cluster.outcomes) == before[1]
+    assert not [call for call in cluster.calls[len(before[0]) :] if call.startswith(("init", "end", "decide"))]
+
+
+def test_complete_rolls_forward_and_a_restart_writes_nothing(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    assert run(parsed("complete", "--yes", "--reason", "machine lost"), cluster) == ExitCode.DONE
+    assert "2 of 2 transactions are committed" in capsys.readouterr().out
+    assert (states(cluster), visible(cluster)) == ({S.COMPLETE_COMMIT}, 2)
+    done = newest(cluster)
+    assert (done.rank, done.completed_at_ms is not None) == ((3, 1, 2), True)
+    assert all(isinstance(message, AlreadyCommitted) for message in restart(cluster))
+    assert visible(cluster) == 2
+    [audit] = read_audit(cluster, DECISIONS, "p", "q")
+    assert (audit["action"], audit["by"], audit["reason"]) == ("complete", "ann@desk", "machine lost")
+    assert (audit["micro_batch"], audit["found"]["open"], len(audit["transactions"])) == (3, 2, 2)
+
+
+def test_after_abort_the_restarted_query_writes_the_micro_batch_again(cluster: MemoryCluster) -> None:
+    decided(cluster)
+    assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE
+    assert (states(cluster), visible(cluster)) == ({S.COMPLETE_ABORT}, 0)
+    assert newest(cluster).is_abandoned
+    assert not any(isinstance(message, AlreadyCommitted) for message in restart(cluster))
+    assert visible(cluster) == 2
+    again = newest(cluster)
+    assert (again.run, again.rank, again.intervention) == ("run2", (3, 2, 0), None)
+
+
+def test_after_abort_with_skip_the_restarted_query_goes_on_after_the_micro_batch(cluster: MemoryCluster) -> None:
+    decision = decided(cluster)
+    end(cluster, decision, 0, commit=True)
+    assert run(parsed("abort", "--yes", "--restart", "skip"), cluster) == ExitCode.DONE
+    assert visible(cluster) == 1
+    assert all(isinstance(message, AlreadyCommitted) for message in restart(cluster))
+    assert visible(cluster) == 1
+    committer = committer_of(cluster, "run3")
+    committer.commit(prepare(cluster, 4, "run3"), 4)
+    assert visible(cluster) == 3
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_an_abandoned_decision_is_never_rolled_forward_by_whoever_meets_it(cluster: MemoryCluster, skip: bool) -> None:
+    """The operator's machine may die between the writing of the intervention and the ends of the transactions."""
+    decision = decided(cluster)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    plan = operator.plan(decision, OperatorAction.ABORT, Restart.SKIP if skip else Restart.REWRITE)
+    with pytest.MonkeyPatch.context() as dying:
+        dying.setattr("spark_eos.admin.decision_operator.settle", _die)
+        with pytest.raises(DiedError):
+            operator.carry_out(plan)
+    assert states(cluster) == {S.ONGOING}
+    restart(cluster)
+    assert visible(cluster) == (0 if skip else 2)
+    assert S.ONGOING not in states(cluster)
+
+
+class DiedError(BaseException):
+    """Be the end of a process."""
+
+
+def _die(*_: object) -> None:
+    raise DiedError
+
+
+def test_what_is_partly_visible_is_not_written_again(cluster: MemoryCluster) -> None:
+    decision = decided(cluster)
+    end(cluster, decision, 0, commit=True)
+    with pytest.raises(RefusedError, match=r"1 transactions .* are committed .*--restart skip"):
+        run(parsed("abort", "--yes"), cluster)
+    assert not newest(cluster).is_abandoned
+
+
+def test_a_commit_that_slips_in_is_reported_and_stops_the_restart(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fencing stops decisions; a zombie that was already completing may still send its EndTxn before ours."""
+    decision = decided(cluster)
+    write = cluster.write_decision
+
+    def commit_first(wanted: object) -> object:
+        end(cluster, decision, 1, commit=True)
+        return write(wanted)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cluster, "write_decision", commit_first)
+    assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART
+    assert "took no effect" in capsys.readouterr().err
+    monkeypatch.undo()
+    with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
+        restart(cluster)
+
+
+def test_what_is_lost_cannot_be_completed_and_is_accounted_for(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end(cluster, decided(cluster), 0, commit=True)
+    cluster.time_out(task_id(worker="w1"))
+    assert run(parsed("complete", "--yes", "--output", "json"), cluster) == ExitCode.DONE_IN_PART
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert (document["committed"], document["lost"], document["done"]) == (1, 1, False)
+    assert "task 1: lost" in printed.err
+    assert "About to complete" in printed.err
+
+
+def test_complete_tears_nothing_that_can_be_rolled_back(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    cluster.time_out(task_id(worker="w1"))
+    assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
+    planned = capsys.readouterr().out
+    assert "abort the 1 open transactions of micro-batch 3" in planned and "1 are lost" in planned
+    assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
+    printed = capsys.readouterr()
+    assert "Now 0 of 2 transactions are committed, 2 are aborted or lost" in printed.out
+    assert "Nothing of the micro-batch is visible" in printed.err
+    assert (states(cluster), visible(cluster)) == ({S.COMPLETE_ABORT}, 0)
+    assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
+    assert "all are lost, and the restarted query writes all of it again" in capsys.readouterr().out
+    assert not any(isinstance(message, AlreadyCommitted) for message in restart(cluster))
+    assert (visible(cluster), newest(cluster).attempt) == (2, 2)
+
+
+def test_complete_says_what_it_waits_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided(cluster)
+    cluster.forgotten = {task_id(worker="w1")}
+    plan = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0).plan(newest(cluster), OperatorAction.COMPLETE)
+    assert plan.count(Fate.HIDDEN) == 1
+    assert "wait until 1 transactions of micro-batch 3" in plan.steps()[2]
+
+
+def test_complete_decides_over_what_nothing_can_tell_any_more(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sink leaves it open; an operator may know more, and takes the decision."""
+    decision = decided(cluster)
+    cluster.forgotten = {task_id(worker="w1")}
+    cluster.logs[TopicPartition("t", 1)] = []
+    with pytest.raises(LostTransactionError, match="task 1: fate unknown.*task 0: open"):
+        restart(cluster)
+    assert cluster.ids[task_id(worker="w0")].state is S.ONGOING
+    assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
+    assert "commit the 1 open transactions" in capsys.readouterr().out
+    assert settle(cluster, newest(cluster)).committed == decision.transactions[:1]
+
+
+def _writes_a_decision(cluster: MemoryCluster) -> None:
+    driver = DecisionLog(cluster, "p", "q", DECISIONS)
+    driver.take_over()
+
+
+def _begins_a_transaction(cluster: MemoryCluster) -> None:
+    prepare(cluster, 4, "run1", (5,))
+
+
+@pytest.mark.parametrize(
+    ("does", "text"),
+    [
+        (_writes_a_decision, "written a decision"),
+        (_begins_a_transaction, "begun a transaction"),
+    ],
+)
+def test_a_query_that_shows_life_is_left_alone(
+    cluster: MemoryCluster, does: Callable[[MemoryCluster], None], text: str
+) -> None:
+    decision = decided(cluster)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=60, pause=lambda _: does(cluster))
+    calls = len(cluster.calls)
+    with pytest.raises(RefusedError, match=f"is alive: .*{text}"):
+        operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
+    assert not [call for call in cluster.calls[calls:] if call.startswith(("end", "decide"))]
+
+
+def test_a_driver_that_is_deciding_is_alive(cluster: MemoryCluster) -> None:
+    decision = decided(cluster)
+    driver = cluster.ids["p.q.driver"]
+    driver.state, driver.started_at_ms = S.ONGOING, cluster.now_ms
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    with pytest.raises(RefusedError, match="is writing a decision"):
+        operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
+
+
+def test_a_live_driver_that_was_not_seen_can_decide_nothing_any_more(cluster: MemoryCluster) -> None:
+    live = committer_of(cluster)
+    live.commit(prepare(cluster, 2), 2)
+    waiting = prepare(cluster, 3)
+    decision = decision_of(waiting, 3)
+    live.state.identity = live.log.decide(decision, live.log.take_over())
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    operator.carry_out(operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE))
+    later = prepare(cluster, 4, splits=(2,))
+    with pytest.raises(FencedError):
+        live.commit(later, 4)
+    assert newest(cluster).is_abandoned
+
+
+def test_a_decision_that_changed_after_it_was_shown_is_left_alone(cluster: MemoryCluster) -> None:
+    decision = decided(cluster)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    plan = operator.plan(decision, OperatorAction.COMPLETE)
+    end(cluster, decision, 0, commit=False)
+    end(cluster, decision, 1, commit=False)
+    restart(cluster)
+    before = visible(cluster)
+    with pytest.raises(RefusedError, match="not the one that was shown"):
+        operator.carry_out(plan)
+    assert visible(cluster) == before
+
+
+def test_orphans_of_a_dead_query_are_ended_too(cluster: MemoryCluster) -> None:
+    decided(cluster)
+    prepare(cluster, 3, splits=(7,))
+    other = task_id(prefix="p.q")
+    cluster.prepare(other)
+    assert run(parsed("complete", "--yes", "--query-is-dead"), cluster) == ExitCode.DONE
+    assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
+    assert cluster.ids[other].state is S.ONGOING
+
+
+@pytest.mark.parametrize("command", ["complete", "abort"])
+def test_there_is_nothing_to_do_about_what_is_committed_or_abandoned(cluster: MemoryCluster, command: str) -> None:
+    decision = decided(cluster)
+    for split in (0, 1):
+        end(cluster, decision, split, commit=True)
+    with pytest.raises(RefusedError, match="nothing to do"):
+        run(parsed(command, "--yes"), cluster)
+    other = MemoryCluster(version=cluster.version, now_ms=cluster.now_ms)
+    decided(other)
+    run(parsed("abort", "--yes"), other)
+    with pytest.raises(RefusedError, match="abandoned already, by ann@desk"):
+        run(parsed(command, "--yes"), other)
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
+def test_a_watch_has_an_end(seconds: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        _parser().parse_args(["decisions", "complete", *COMMAND, "--watch-seconds", seconds])
+    assert ended.value.code == ExitCode.USAGE
+
+
+def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    decision = decided(cluster)
+    end(cluster, decision, 0, commit=True)
+    other = Prepared("q", "run1", 0, 0, cluster.prepare(task_id(prefix="p.q")))
+    committer_of(cluster, prefix="p.q").commit([other], 0)
+    cluster.logs.setdefault(TopicPartition(DECISIONS, 3), []).append((ProducerIdentity(1, 0), b"x/bad", b"{}"))
+    found = {(each.prefix, each.query): each.state for each in read_inventory(cluster, DECISIONS)}
+    assert found == {("p", "q"): "1 committed, 1 open", ("p.q", "q"): "committed", ("x", "bad"): "unreadable"}
+    assert [each.prefix for each in read_inventory(cluster, DECISIONS, prefix="p")] == ["p"]
+    assert run(_parser().parse_args(["decisions", "list", "--bootstrap-server", "h:1"]), cluster) == ExitCode.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 4
+    assert lines[0].split()[:3] == ["PREFIX", "QUERY", "MICRO-BATCH"]
+    words = ["decisions", "list", "--bootstrap-server", "h:1", "--output", "json"]
+    assert run(_parser().parse_args(words), cluster) == ExitCode.DONE
+    documents = json.loads(capsys.readouterr().out)
+    assert [each["state"] for each in documents] == ["1 committed, 1 open", "committed", "unreadable"]
+    assert documents[0]["decision"]["micro_batch"] == 3
+
+
+def test_one_decision_is_shown_with_fates_and_interventions(
+    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    cluster.time_out(task_id(worker="w1"))
+    assert run(parsed("show"), cluster) == ExitCode.DONE
+    text = capsys.readouterr().out
+    assert "Micro-batch 3, attempt 1, 2 tasks" in text
+    assert [line.split()[4] for line in text.splitlines() if line.startswith(("0 ", "1 "))] == ["open", "lost"]
+    run(parsed("abort", "--yes", "--restart", "skip", "--reason", "gone"), cluster)
+    capsys.readouterr()
+    assert run(parsed("show", "--output", "json"), cluster) == ExitCode.DONE
+    document = json.loads(capsys.readouterr().out)
+    assert {each["fate"] for each in document["transactions"]} == {"lost"}
+    assert [(e["action"], e["restart"], e["reason"]) for e in document["interventions"]] == [("abort", "skip", "gone")]
+    run(parsed("show"), cluster)
+    assert "ann@desk  abort --restart skip of micro-batch 3: gone" in capsys.readouterr().out
+
+
+def test_showing_changes_nothing(cluster: MemoryCluster) -> None:
+    decided(cluster)
+    calls = len(cluster.calls)
+    run(parsed("show"), cluster)
+    run(_parser().parse_args(["decisions", "list", "--bootstrap-server", "h:1"]), cluster)
+    assert {call.split()[0] for call in cluster.calls[calls:]} == {"describe"}
+
+
+def test_a_query_without_a_decision_is_refused(cluster: MemoryCluster) -> None:
+    cluster.logs[TopicPartition(DECISIONS, 0)] = []
+    for command in ("show", "complete", "abort"):
+        with pytest.raises(RefusedError, match="no decision of query 'q' under the prefix 'p'.*decisions list"):
+            run(parsed(command), cluster)
+
+
+def test_a_damaged_audit_record_is_named_and_hides_no_other(cluster: MemoryCluster) -> None:
+    place = TopicPartition(DECISIONS, 0)
+    good = {"version": 1, "at_ms": 5, "action": "abort"}
+    values = [sealed_json(good).replace(b"abort", b"abord"), sealed_json({**good, "version": 9}), sealed_json(good)]
+    cluster.logs[place] = [
+        (ProducerIdentity(1, 0), audit_key("p", "q", number, "x"), value) for number, value in enumerate(values)
+    ]
+    found = read_audit(cluster, DECISIONS, "p", "q")
+    assert [each.get("problem", "")[-20:] for each in found[:2]] == [
+        "decisions-0@0 is damaged"[-20:],
+        "upgrade this package",
+    ]
+    assert found[2] == good
+
+
+def test_keys_are_told_apart() -> None:
+    audit, part = audit_key("a/b!c#d", "q!", 5, "t"), decision_key("a/b!c#d", "q!", 2)
+    assert (is_audit_key(audit), is_head_key(audit)) == (True, False)
+    assert (is_audit_key(part), is_head_key(part)) == (False, False)
+    assert (is_audit_key(decision_key("a!b#", "q")), is_head_key(decision_key("a!b#", "q"))) == (False, True)
+    assert not decision_key("p", "q!1").startswith(audit_key_prefix("p", "q"))
+
+
+def test_a_decision_in_several_records_is_listed_whole(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
+    )
+    decision = decided(cluster)
+    [entry] = read_inventory(cluster, DECISIONS)
+    assert entry.decision == decision
+    assert entry.fates["open"] == 2
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    settled = operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE)).settlement
+    assert settled.took_effect
+    assert set(fates_now(cluster, settled.decision).values()) == {Fate.COMMITTED}
+    [entry] = read_inventory(cluster, DECISIONS)
+    assert entry.state == "completed"
+
+
+def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others hold back cannot be read yet; to a micro-batch that is never written again it makes no difference."""
+    place = TopicPartition("t", 0)
+    cluster.logs[place] = [(ProducerIdentity(99, 0), None, b"foreign and open")]
+    decision = decided(cluster)
+    end(cluster, decision, 0, commit=True)
+    end(cluster, decision, 1, commit=True)
+    cluster.forgotten |= set(cluster.ids)
+    word = Intervention(OperatorAction.ABORT, "ann", 5, "", Restart.SKIP)
+    # An id that is not known may be forgotten, once its transaction has timed out.
+    cluster.pass_time(120_000)
+    monkeypatch.setattr(cluster, "pass_time", _die)
+    monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)
+    settled = settle(cluster, replace(decision, revision=1, intervention=word))
+    assert settled.is_closed
+    assert [t.split for t in settled.unknown] == [0]
+
+
+def test_what_was_committed_after_it_was_shown_is_looked_at_again(cluster: MemoryCluster) -> None:
+    decision = decided(cluster)
+    operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
+    plan = operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE)
+    end(cluster, decision, 0, commit=True)
+    with pytest.raises(RefusedError, match="are committed"):
+        operator.carry_out(plan)
+    assert not newest(cluster).is_abandoned
+    assert cluster.ids[task_id(worker="w1")].state is S.ONGOING
+
+
+def test_the_list_has_the_newest_of_a_key_and_nothing_that_was_deleted(cluster: MemoryCluster) -> None:
+    old, new = decided(cluster), replace(decided(cluster), micro_batch=9)
+    values = {decision.micro_batch: write_decision(decision)[0] for decision in (old, new)}
+    for place in [each for each in cluster.logs if each.topic == DECISIONS]:
+        del cluster.logs[place]
+    identity = ProducerIdentity(1, 0)
+    for number, value in ((0, values[3]), (1, values[9]), (2, values[3])):
+        cluster.logs[TopicPartition(DECISIONS, number)] = [(identity, b"p/q", value)]
+    cluster.logs[TopicPartition(DECISIONS, 3)] = [(identity, b"p/job", values[3]), (identity, b"p/job", None)]
+    found = read_inventory(cluster, DECISIONS)
+    assert [each.decision and each.decision.micro_batch for each in found] == [9]

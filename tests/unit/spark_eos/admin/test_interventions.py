@@ -1,0 +1,207 @@
+"""Check what an intervention may touch, and that whatever becomes of it is told, on a cluster in memory."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from broker_core.types import TransactionState
+from spark_eos.admin import command
+from spark_eos.admin.command import ExitCode, main, run
+from spark_eos.admin.decision_operator import DecisionOperator, FencedRefusalError, RefusedError
+from spark_eos.errors import FencedError, LostTransactionError, UnansweredError
+from spark_eos.options.client import ClientOptions
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.intervention import OperatorAction, Restart
+from spark_eos.sink.ports import DecisionWrite, EndAnswer
+from tests.support.spark_eos.sink_cluster import MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id
+from tests.unit.spark_eos.admin.test_decisions import COMMAND, decided, end, newest, parsed, restart, visible
+
+__all__ = ["cluster"]
+S = TransactionState
+
+
+def operator_of(cluster: MemoryCluster, *, is_known_dead: bool = False) -> DecisionOperator:
+    return DecisionOperator(cluster, "eos-kafka-decisions", "ann", watch_seconds=0, is_known_dead=is_known_dead)
+
+
+def before_the_decision_is_changed(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]
+) -> None:
+    write = cluster.write_decision
+
+    def act_first(wanted: DecisionWrite) -> EndAnswer:
+        monkeypatch.setattr(cluster, "write_decision", write)
+        do()
+        return write(wanted)
+
+    monkeypatch.setattr(cluster, "write_decision", act_first)
+
+
+# Whose transactions are ended.
+
+
+@pytest.mark.parametrize("now_ms", [1_000_000, 10**13])
+def test_what_is_an_orphan_is_told_by_runs_and_by_no_clock(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, now_ms: int
+) -> None:
+    """The operator's clock may be hours away from the coordinators'; a query may be started again meanwhile."""
+    cluster.now_ms = now_ms
+    decided(cluster)
+    orphan, older = task_id(worker="w7"), task_id(run="run0")
+    cluster.prepare(orphan, 7)
+    cluster.prepare(older, 8)
+    started_again = task_id(run="run2")
+    before_the_decision_is_changed(cluster, monkeypatch, lambda: cluster.prepare(started_again, 9))
+    assert run(parsed("complete", "--yes", "--query-is-dead"), cluster) == ExitCode.DONE
+    assert {cluster.ids[name].state for name in (orphan, older)} == {S.COMPLETE_ABORT}
+    assert cluster.ids[started_again].state is S.ONGOING
+    assert newest(cluster).superseded == ("run1", "run0")
+
+
+def test_what_has_been_decided_meanwhile_is_left_alone(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    decision = decided(cluster)
+    orphans = prepare(cluster, 4, splits=(7,))
+    plan = operator_of(cluster).plan(decision, OperatorAction.COMPLETE)
+    list_open, times = cluster.open_transactions, []
+
+    def decide_before_the_sweep(id_prefix: str, **more: object) -> object:
+        times.append(id_prefix)
+        if len(times) == 3:
+            log = committer_of(cluster).log
+            log.decide(decision_of(orphans, 4), log.take_over())
+        return list_open(id_prefix, **more)
+
+    monkeypatch.setattr(cluster, "open_transactions", decide_before_the_sweep)
+    operator_of(cluster, is_known_dead=True).carry_out(plan)
+    assert len(times) == 3
+    assert cluster.ids[task_id(worker="w7")].state is S.ONGOING
+
+
+def test_a_query_that_slept_through_an_intervention_decides_nothing_more(cluster: MemoryCluster) -> None:
+    """Its driver's process has ended meanwhile, so that it would take over as if it were new."""
+    decided(cluster)
+    assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE
+    asleep = committer_of(cluster, "run1")
+    with pytest.raises(FencedError, match="ann@desk has intervened with `eos-kafka decisions complete`.*start the"):
+        asleep.commit(prepare(cluster, 4), 4)
+    committer_of(cluster, "run2").commit(prepare(cluster, 4, "run2"), 4)
+
+
+# Signs of life.
+
+
+def test_what_is_open_beside_the_decision_may_be_a_living_querys(cluster: MemoryCluster) -> None:
+    decision = decided(cluster)
+    prepare(cluster, 4, "run2", (7,))
+    calls = len(cluster.calls)
+    operator = operator_of(cluster)
+    with pytest.raises(RefusedError, match=r"1 transactions open that .*decision, p\.q\.run2\.w7\.0.*dead"):
+        operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
+    assert {call.split()[0] for call in cluster.calls[calls:]} == {"describe"}
+
+
+# What is told.
+
+
+def failing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
+    """Let one call of a method fail, counted from 1."""
+    work, times = getattr(cluster, name), []
+
+    def fail(*arguments: object, **more: object) -> object:
+        times.append(arguments)
+        if len(times) == call:
+            raise UnansweredError("a broker is away")
+        return work(*arguments, **more)
+
+    monkeypatch.setattr(cluster, name, fail)
+
+
+def test_a_note_that_cannot_be_written_hides_no_result_and_stops_no_sweep(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    prepare(cluster, 3, splits=(7,))
+    failing(cluster, monkeypatch, "write_decision", 2)
+    words = ("complete", "--yes", "--query-is-dead", "--output", "json")
+    assert run(parsed(*words), cluster) == ExitCode.DONE_IN_PART
+    printed = capsys.readouterr()
+    document = json.loads(printed.out)
+    assert (document["committed"], document["done"], len(document["problems"])) == (2, True, 1)
+    assert "that could not be noted in eos-kafka-decisions: a broker is away" in printed.err
+    assert visible(cluster) == 2
+    assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
+
+
+def test_a_sweep_that_fails_hides_no_result(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided(cluster)
+    failing(cluster, monkeypatch, "open_transactions", 3)
+    assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
+    printed = capsys.readouterr()
+    assert "2 of 2 transactions are committed" in printed.out
+    assert "could not be aborted and waits for its timeout: a broker is away" in printed.err
+
+
+def test_an_intervention_that_is_written_but_not_done_says_so(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decided(cluster)
+    with monkeypatch.context() as broken:
+        failing(cluster, broken, "end_transactions", 1)
+        with pytest.raises(UnansweredError, match=r"The intervention is written .*starting the query.*was fenced"):
+            run(parsed("abort", "--yes"), cluster)
+    restart(cluster)
+    assert visible(cluster) == 2
+
+
+def test_a_refusal_after_the_fencing_says_that_a_running_query_will_stop(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decision = decided(cluster)
+    operator = operator_of(cluster)
+    plan = operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE)
+    end(cluster, decision, 0, commit=True)
+    words = r"are committed.*--restart skip.*driver, p\.q\.driver, was fenced.*stops at its next commit"
+    with pytest.raises(FencedRefusalError, match=words):
+        operator.carry_out(plan)
+    monkeypatch.setattr(command, "options_of", lambda *_: ClientOptions(("h:1",)))
+    monkeypatch.setattr(command, "KafkaCluster", lambda *_: cluster)
+    look = DecisionOperator.plan
+    plans = iter([plan])
+    monkeypatch.setattr(DecisionOperator, "plan", lambda *arguments: next(plans, None) or look(*arguments))
+    assert main(["decisions", "abort", "--yes", *COMMAND]) == ExitCode.NOTHING_DONE
+    assert capsys.readouterr().err.startswith("No transaction and no decision was changed: ")
+
+
+def test_an_error_after_the_fencing_says_so_too(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided(cluster)
+    failing(cluster, monkeypatch, "write_decision", 1)
+    with pytest.raises(UnansweredError, match=r"a broker is away.*was fenced before that"):
+        run(parsed("complete", "--yes"), cluster)
+
+
+# One intervention after another.
+
+
+def test_what_was_abandoned_to_be_written_again_and_is_visible_in_part_can_still_be_skipped(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A zombie's commit slipped in before the abort: the restart stops, and only skipping lets the query go on."""
+    decision = decided(cluster)
+    before_the_decision_is_changed(cluster, monkeypatch, lambda: end(cluster, decision, 1, commit=True))
+    assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART
+    with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
+        restart(cluster)
+    abandoned: Decision = newest(cluster)
+    with pytest.raises(RefusedError, match="abandoned already"):
+        operator_of(cluster).plan(abandoned, OperatorAction.ABORT, Restart.REWRITE)
+    assert operator_of(cluster).plan(abandoned, OperatorAction.ABORT, Restart.SKIP).restart is Restart.SKIP
+    assert run(parsed("abort", "--yes", "--restart", "skip"), cluster) == ExitCode.DONE
+    assert newest(cluster).is_skipped
+    restart(cluster)
+    assert visible(cluster) == 1
+    with pytest.raises(RefusedError, match="abandoned already"):
+        operator_of(cluster).plan(newest(cluster), OperatorAction.ABORT, Restart.SKIP)

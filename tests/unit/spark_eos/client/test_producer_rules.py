@@ -1,0 +1,401 @@
+"""Check, against scripted leaders, how the producer retries, numbers, splits, gives up and refuses."""
+
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from broker_core.records.compression import Compression
+from broker_core.records.header import BatchHeader, crc_matches
+from broker_core.types import TopicPartition
+from spark_eos.client.batch_limits import BatchLimits
+from spark_eos.client.partition_queue import PartitionResult
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import TransactionIdentity
+from spark_eos.codec.encode import encode_batches
+from spark_eos.errors import (
+    AbortableError,
+    ClientStateError,
+    DeliveryTimeoutError,
+    FencedError,
+    RecordTooLargeError,
+    TopicError,
+    UnansweredError,
+)
+from tests.support.clocks import StandingClock
+from tests.support.spark_eos.client_world import FakeClient, SentProduce, encoded, produced
+
+TOPIC = "t"
+FIRST = TopicPartition(TOPIC, 0)
+SECOND = TopicPartition(TOPIC, 1)
+IDENTITY = TransactionIdentity("id", 7, 3, 2)
+
+
+def code(number: int, *, base_offset: int = 0) -> Any:
+    """Script one answer with the same code for every partition."""
+    return lambda sent: produced(sent, number, base_offset)
+
+
+def unanswered(sent: SentProduce) -> Any:
+    raise UnansweredError("the connection broke")
+
+
+def begun(client: FakeClient, **settings: Any) -> TransactionalProducer:
+    producer = TransactionalProducer(client, **settings)  # type: ignore[arg-type]
+    producer.begin(IDENTITY)
+    return producer
+
+
+def headers(client: FakeClient, topic_partition: TopicPartition = FIRST) -> list[BatchHeader]:
+    """Parse what was sent to a partition, and check that each batch was sealed with a valid CRC."""
+    found = []
+    for sent in client.sent:
+        if topic_partition in sent.batches:
+            header = BatchHeader.parse(sent.batches[topic_partition])
+            assert crc_matches(sent.batches[topic_partition], 0, header)
+            found.append(header)
+    return found
+
+
+def test_batches_of_one_partition_follow_each_other_and_are_numbered() -> None:
+    client = FakeClient(TOPIC, 1, [code(0, base_offset=10), code(0, base_offset=13)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b", "c"]) + encoded(["d"]))
+    assert producer.flush() == {FIRST: PartitionResult(10, 13, 4, sum(len(s.batches[FIRST]) for s in client.sent))}
+    assert [(h.producer_id, h.producer_epoch, h.base_sequence) for h in headers(client)] == [(7, 3, 0), (7, 3, 3)]
+    assert all(h.is_transactional for h in headers(client))
+
+
+def test_partitions_of_one_leader_share_a_request() -> None:
+    client = FakeClient(TOPIC, 2, [code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    assert set(producer.flush()) == {FIRST, SECOND}
+    assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}]
+
+
+def test_partitions_of_two_leaders_do_not() -> None:
+    client = FakeClient(TOPIC, 2, [code(0), code(0)])
+    client.leaders[1] = 2
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    producer.flush()
+    assert {sent.leader: set(sent.batches) for sent in client.sent} == {1: {FIRST}, 2: {SECOND}}
+
+
+@pytest.mark.parametrize("trouble", [code(6), code(19), code(7), code(51), code(14), unanswered])
+def test_a_retry_keeps_its_numbers_and_bytes(trouble: Any) -> None:
+    client = FakeClient(TOPIC, 1, [trouble, trouble, code(0), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b"]) + encoded(["c"]))
+    producer.flush()
+    first, second, third, _fourth = [sent.batches[FIRST] for sent in client.sent]
+    assert first == second == third
+    assert [h.base_sequence for h in headers(client)] == [0, 0, 0, 2]
+    assert producer.retries == 2
+
+
+def test_a_moved_leader_is_looked_up() -> None:
+    def move(sent: SentProduce) -> Any:
+        client.leaders[0] = 2
+        return produced(sent, 6)
+
+    client = FakeClient(TOPIC, 1, [move, code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    assert [sent.leader for sent in client.sent] == [1, 2]
+    assert client.asked_for_metadata == 1
+
+
+def test_a_retriable_code_alone_asks_for_no_metadata() -> None:
+    client = FakeClient(TOPIC, 1, [code(19), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    assert client.asked_for_metadata == 0
+
+
+def test_a_partition_without_a_leader_waits_for_one() -> None:
+    client = FakeClient(TOPIC, 1, [code(0)])
+    client.leaders[0] = -1
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    client.leaders[0] = 4
+    producer.flush()
+    assert [sent.leader for sent in client.sent] == [4]
+
+
+def test_one_partitions_trouble_leaves_the_others_alone() -> None:
+    client = FakeClient(TOPIC, 2, [lambda sent: produced(sent, {0: 6}), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    producer.flush()
+    assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}, {FIRST}]
+
+
+def test_a_batch_that_is_too_large_is_split_and_numbered_anew() -> None:
+    client = FakeClient(TOPIC, 1, [code(10)] * 2 + [code(0)] * 5 + [code(0, base_offset=5)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b", "c", "d", "e"]) + encoded(["f"]))
+    result = producer.flush()[FIRST]
+    sent = headers(client)
+    assert [(h.base_sequence, h.record_count) for h in sent] == [
+        (0, 5),
+        (0, 2),
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 1),
+        (4, 1),
+        (5, 1),
+    ], "what is as large as the refused half is not tried"
+    assert (result.record_count, result.last_offset) == (6, 5)
+
+
+def test_what_one_partition_refuses_keeps_the_others_in_order_and_numbered() -> None:
+    """Of five partitions in a request one is too large, one has moved, one is throttled by its replicas."""
+    places = [TopicPartition(TOPIC, number) for number in range(5)]
+    script = [lambda sent: produced(sent, {1: 18, 2: 6, 3: 19})] + [code(0)] * 20
+    client = FakeClient(TOPIC, 5, script)
+    producer = begun(client)
+    for _ in range(2):
+        for place in places:
+            producer.send(place, encoded(["a", "b" * 100] if place.partition == 1 else ["a", "b"]))
+    results = producer.flush()
+    assert {place: result.record_count for place, result in results.items()} == dict.fromkeys(places, 4)
+    assert set(client.sent[0].batches) == set(places)
+    sequences = {place: [(h.base_sequence, h.record_count) for h in headers(client, place)] for place in places}
+    assert sequences[places[0]] == sequences[places[4]] == [(0, 2), (2, 2)]
+    assert sequences[places[2]] == sequences[places[3]] == [(0, 2), (0, 2), (2, 2)], "the same again, then the next"
+    assert sequences[places[1]] == [(0, 2), (0, 1), (1, 1), (2, 1), (3, 1)], "split, and the next one before it goes"
+
+
+@pytest.mark.parametrize("number", [10, 18])
+def test_a_size_that_was_refused_is_not_tried_by_the_next_transaction(number: int) -> None:
+    large = lambda sent: produced(sent, number if max(map(len, sent.batches.values())) > 1_500 else 0)  # noqa: E731
+    client = FakeClient(TOPIC, 1, [large] * 100)
+    tried = []
+    for epoch in range(2):
+        producer = TransactionalProducer(client)  # type: ignore[arg-type]
+        producer.begin(TransactionIdentity("id", 7, epoch, 2))
+        producer.send(FIRST, encoded(["x" * 100] * 100) + encoded(["x" * 100] * 100))
+        assert producer.flush()[FIRST].record_count == 200
+        tried.append([len(sent.batches[FIRST]) for sent in client.sent])
+        client.sent.clear()
+    assert sum(size > 1_500 for size in tried[0]) == 3, "halved until it fits, and the second batch without asking"
+    assert max(tried[1]) <= 1_500
+    assert client.batch_limits.batch_bytes(TOPIC, 1_000_000) < 1_500
+    assert client.batch_limits.batch_bytes("another", 1_000_000) == 1_000_000
+
+
+def test_a_size_that_was_refused_is_tried_again_after_a_while() -> None:
+    clock = StandingClock()
+    limits = BatchLimits(clock)
+    [batch] = encoded(["x" * 100] * 100)
+    limits.note_refused(TOPIC, batch)
+    assert limits.is_too_large(TOPIC, batch)
+    clock.sleep(601)
+    assert not limits.is_too_large(TOPIC, batch) and limits.batch_bytes(TOPIC, 77_777) == 77_777
+
+
+def test_a_refused_size_is_that_before_compression() -> None:
+    limits = BatchLimits(StandingClock())
+    [batch] = encode_batches(
+        key=None,
+        value=pa.array(["x" * 100] * 100),
+        headers=None,
+        timestamp_ms=0,
+        max_batch_bytes=1_000_000,
+        compression=Compression.ZSTD,
+    )
+    limits.note_refused(TOPIC, batch)
+    assert batch.size_bytes < 1_000 and 5_000 < limits.batch_bytes(TOPIC, 1_000_000) < 5_500
+
+
+def test_the_work_for_a_batch_does_not_grow_with_the_partitions() -> None:
+    [batch] = encoded(["a" * 1_000])
+    calls = []
+    for partitions in (20, 400):
+        client = FakeClient(TOPIC, partitions, [code(0)] * 1_000)
+        producer = begun(client, max_request_bytes=20_000)
+        producer.expect([TopicPartition(TOPIC, number) for number in range(partitions)])
+        counted = 0
+
+        def count(frame: Any, event: str, argument: Any) -> None:
+            nonlocal counted
+            counted += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            for number in range(400):
+                producer.send(TopicPartition(TOPIC, number % partitions), [replace(batch, data=bytearray(batch.data))])
+            producer.flush()
+        finally:
+            sys.setprofile(None)
+        calls.append(counted)
+    assert calls[1] < 1.5 * calls[0], calls
+
+
+def test_each_leader_gets_requests_of_the_size_asked_for() -> None:
+    client = FakeClient(TOPIC, 40, [code(0)] * 100)
+    client.leaders = {number: number % 4 for number in range(40)}
+    producer = begun(client, max_request_bytes=5_500)
+    for number in range(40):
+        producer.send(TopicPartition(TOPIC, number), encoded(["a" * 1_000]))
+    producer.flush()
+    assert sorted((sent.leader, len(sent.batches)) for sent in client.sent) == [
+        (leader, 5) for leader in range(4) for _ in range(2)
+    ]
+
+
+def test_an_unanswered_leader_is_believed_by_no_later_transaction() -> None:
+    client = FakeClient(TOPIC, 1, [unanswered, code(0)])
+    client.recent.note({**client.require_topics([TOPIC])}, time.monotonic())
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    producer.flush()
+    assert client.recent.since([TOPIC], 0.0) is None
+
+
+def test_one_record_that_is_too_large_says_so() -> None:
+    client = FakeClient(TOPIC, 1, [code(10)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a" * 1000]))
+    with pytest.raises(RecordTooLargeError, match=r"1 record\(s\).*max.message.bytes"):
+        producer.flush()
+
+
+@pytest.mark.parametrize("unsure", [unanswered, code(7), code(20)])
+def test_a_batch_that_may_have_been_appended_is_never_split(unsure: Any) -> None:
+    client = FakeClient(TOPIC, 1, [unsure, code(10)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a", "b"]))
+    with pytest.raises(RecordTooLargeError):
+        producer.flush()
+
+
+@pytest.mark.parametrize(
+    ("number", "family"),
+    [
+        (47, FencedError),
+        (90, FencedError),
+        (45, AbortableError),
+        (46, AbortableError),
+        (48, AbortableError),
+        (120, AbortableError),
+        (9999, AbortableError),
+    ],
+)
+def test_a_final_code_fails_the_transaction_until_the_next_begin(number: int, family: type[Exception]) -> None:
+    client = FakeClient(TOPIC, 1, [code(number), code(0)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    for _ in range(2):
+        with pytest.raises(family) as caught:
+            producer.flush()
+        assert caught.value.error_code == number  # type: ignore[attr-defined]
+    with pytest.raises(family):
+        producer.send(FIRST, encoded(["b"]))
+    with pytest.raises(ClientStateError, match="failed or was aborted"):
+        producer.begin(IDENTITY)
+    producer.begin(TransactionIdentity("id", 7, 4, 2))
+    producer.send(FIRST, encoded(["c"]))
+    assert producer.flush()[FIRST].record_count == 1
+    assert headers(client)[-1].base_sequence == 0
+
+
+def test_an_acknowledgement_without_an_offset_is_not_believed() -> None:
+    client = FakeClient(TOPIC, 1, [code(0, base_offset=-1)])
+    producer = begun(client)
+    producer.send(FIRST, encoded(["a"]))
+    with pytest.raises(AbortableError, match="no offset"):
+        producer.flush()
+
+
+def test_delivery_is_given_up_in_time_with_the_last_trouble() -> None:
+    client = FakeClient(TOPIC, 1, [code(19)] * 10_000)
+    producer = begun(client, delivery_timeout_ms=200)
+    producer.send(FIRST, encoded(["a"]))
+    started = time.monotonic()
+    with pytest.raises(DeliveryTimeoutError, match=r"t-0 were not acknowledged within 200 ms.*NOT_ENOUGH_REPLICAS"):
+        producer.flush()
+    assert 0.2 <= time.monotonic() - started < 10
+
+
+# Rule I.2/2.
+@pytest.mark.parametrize(("transaction_version", "versions"), [(0, (3, 11)), (1, (3, 11)), (2, (12, 13))])
+def test_the_transaction_version_bounds_the_request(
+    monkeypatch: pytest.MonkeyPatch, transaction_version: int, versions: tuple[int, int]
+) -> None:
+    added: list[list[TopicPartition]] = []
+    monkeypatch.setattr(
+        "spark_eos.client.producer.add_partitions_to_txn",
+        lambda client, identity, partitions, **_: added.append(list(partitions)),
+    )
+    client = FakeClient(TOPIC, 2, [code(6), code(0), code(0)])
+    producer = begun(client)
+    producer.begin(TransactionIdentity("id", 7, 3, transaction_version))
+    producer.send(FIRST, encoded(["a"]))
+    producer.send(SECOND, encoded(["b"]))
+    producer.flush()
+    producer.send(FIRST, encoded(["c"]))
+    producer.flush()
+    assert {sent.versions for sent in client.sent} == {versions}
+    assert added == ([] if transaction_version == 2 else [[FIRST, SECOND]])
+
+
+# Rule I.2/4.
+def test_sequences_go_on_for_the_same_epoch_and_start_anew_for_another() -> None:
+    client = FakeClient(TOPIC, 1, [code(0)] * 4)
+    producer = begun(client)
+    for identity in (IDENTITY, IDENTITY, TransactionIdentity("id", 7, 4, 2)):
+        producer.begin(identity)
+        producer.send(FIRST, encoded(["a", "b"]))
+        producer.flush()
+    assert producer.next_sequences() == {FIRST: 2}
+    producer.begin(TransactionIdentity("other", 8, 0, 1), {FIRST: 40})
+    producer.send(FIRST, [])
+    assert [h.base_sequence for h in headers(client)] == [0, 2, 0]
+    assert producer.next_sequences() == {FIRST: 40}
+
+
+def test_memory_stays_bounded() -> None:
+    limit = 50_000
+    client = FakeClient(TOPIC, 1, [code(0)] * 200)
+    producer = begun(client, buffer_memory_bytes=limit, max_request_bytes=10_000)
+    [batch] = encoded(["x" * 4_000])
+    for _ in range(100):
+        producer.send(FIRST, encoded(["x" * 4_000]))
+        assert producer._memory_bytes <= limit + batch.size_bytes
+    assert producer.flush()[FIRST].record_count == 100
+
+
+def test_a_batch_larger_than_the_buffer_still_goes() -> None:
+    client = FakeClient(TOPIC, 1, [code(0)])
+    producer = begun(client, buffer_memory_bytes=100)
+    producer.send(FIRST, encoded(["x" * 4_000]))
+    assert producer.flush()[FIRST].record_count == 1
+
+
+def test_a_partition_that_is_not_there_is_refused_before_anything_is_sent() -> None:
+    client = FakeClient(TOPIC, 2, [])
+    producer = begun(client)
+    with pytest.raises(TopicError, match="Topic 't' has no partition 2. It has 2"):
+        producer.send(TopicPartition(TOPIC, 2), encoded(["a"]))
+
+
+def test_use_out_of_order_is_refused() -> None:
+    producer = TransactionalProducer(FakeClient(TOPIC, 1, []))  # type: ignore[arg-type]
+    with pytest.raises(ClientStateError, match="outside of a transaction"):
+        producer.send(FIRST, encoded(["a"]))
+    with pytest.raises(ClientStateError, match="no transaction to abort"):
+        producer.abort()
+    producer.begin(IDENTITY)
+    assert producer.abort() is None, "nothing was sent, so there is nothing to end"

@@ -1,0 +1,182 @@
+"""Read `kafka.*` options, and refuse what cannot work before anything is sent."""
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from spark_eos.errors import OptionError
+from spark_eos.options.client import ClientOptions, client_options, int_setting, kafka_settings
+from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
+
+SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
+PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+def refused(options: dict[str, str]) -> str:
+    with pytest.raises(OptionError) as caught:
+        client_options(options)
+    return str(caught.value)
+
+
+def test_addresses_are_split_and_defaults_hold() -> None:
+    options = client_options(SERVERS)
+    assert options.bootstrap_servers == ("a:1", "b:2")
+    assert options.security_protocol == "PLAINTEXT"
+    assert options.request_timeout_ms == 30_000
+
+
+@pytest.mark.parametrize("side", ["consumer", "producer"])
+def test_missing_servers_are_said_in_sparks_words(side: str) -> None:
+    words = f"Option 'kafka.bootstrap.servers' must be specified for configuring Kafka {side}"
+    with pytest.raises(OptionError, match=words):
+        kafka_settings({"topic": "t"}, side=side)
+
+
+@pytest.mark.parametrize("servers", ["a:0", "a:x", "a:99999"])
+def test_an_address_without_a_port_is_refused(servers: str) -> None:
+    assert servers in refused({"kafka.bootstrap.servers": servers})
+
+
+def test_names_are_read_in_any_case_and_others_are_left_alone() -> None:
+    assert client_options({"KAFKA.Bootstrap.Servers": "a:1", "topic": "t"}).bootstrap_servers == ("a:1",)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("kafka.bootstrap.server", "kafka.bootstrap.servers"),
+        ("kafka.secruity.protocol", "kafka.security.protocol"),
+        ("kafka.ssl.ca.locaton", "kafka.ssl.ca.location"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_nearest(written: str, meant: str) -> None:
+    text = refused({**SERVERS, written: "x"})
+    assert f"Unknown option '{written}'" in text
+    assert f"Did you mean '{meant}'?" in text
+
+
+def test_a_name_like_no_other_is_refused_without_a_guess() -> None:
+    assert "Remove it" in refused({**SERVERS, "kafka.zzzzqqqq": "x"})
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_cannot_work_here_is_refused_with_a_reason(name: str) -> None:
+    text = refused({**SERVERS, f"kafka.{name}": "x"})
+    assert f"Kafka option '{name}' is not supported" in text
+    assert REFUSED[name] in text
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_a_fixed_setting_takes_its_one_value_only(name: str) -> None:
+    allowed, reason = FIXED[name]
+    assert reason in refused({**SERVERS, f"kafka.{name}": "0"})
+    for value in allowed:
+        client_options({**SERVERS, f"kafka.{name}": value})
+
+
+@pytest.mark.parametrize("name", sorted(IGNORED))
+def test_settings_of_other_clients_are_let_through(name: str) -> None:
+    assert name not in kafka_settings({**SERVERS, f"kafka.{name}": "7"})
+
+
+@pytest.mark.parametrize(("alias", "name"), sorted(ALIASES.items()))
+def test_librdkafkas_names_are_understood(alias: str, name: str) -> None:
+    assert name in USED
+    assert kafka_settings({**SERVERS, f"kafka.{alias}": "a:1, b:2"})[name] == "a:1, b:2"
+
+
+def test_what_is_read_by_nobody_is_not_called_used() -> None:
+    package = Path(__file__).parents[4] / "spark_eos"
+    code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "client_settings.py")
+    # Some names are put together: those of the two stores, and of each codec's level.
+    made = ("location", "type", "level")
+    assert [name for name in sorted(USED) if f'"{name}"' not in code and not name.endswith(made)] == []
+
+
+def test_two_names_for_one_setting_must_agree() -> None:
+    options = {**SERVERS, "kafka.request.timeout.ms": "1000", "kafka.socket.timeout.ms": "2000"}
+    assert "second value" in refused(options)
+
+
+def test_the_lists_of_names_do_not_overlap() -> None:
+    lists = [set(USED), set(ALIASES), set(IGNORED), set(FIXED), set(REFUSED)]
+    assert sum(map(len, lists)) == len(set().union(*lists))
+
+
+@pytest.mark.parametrize("text", ["soon", "1.5", "0", ""])
+def test_a_number_below_its_minimum_or_no_number_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="whole number of at least 1"):
+        int_setting({"request.timeout.ms": text}, "request.timeout.ms", 5, minimum=1)
+
+
+@pytest.mark.parametrize(
+    ("jaas", "username", "password"),
+    [
+        (f'{PLAIN_MODULE} username="alice" password="s=cr;t";', "alice", "s=cr;t"),
+        (f"{PLAIN_MODULE} username='alice' password='it is';", "alice", "it is"),
+        (f'{PLAIN_MODULE} password="a\\"b\\\\c" username=alice;', "alice", 'a"b\\c'),
+        ('x.scram.ScramLoginModule required username="u" password="";', "u", ""),
+    ],
+)
+def test_jaas_lines_give_name_and_password(jaas: str, username: str, password: str) -> None:
+    options = client_options(
+        {
+            **SERVERS,
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            "kafka.sasl.mechanism": "PLAIN",
+            "kafka.sasl.jaas.config": jaas,
+        }
+    )
+    assert (options.sasl_username, options.sasl_password) == (username, password)
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ({"kafka.security.protocol": "TLS"}, "Use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "needs a token"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs a user name and a password"),
+        ({"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "Krb5LoginModule"),
+        ({"kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"}, "no username or no password"),
+        ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "Convert the store to PEM"),
+        (
+            {"kafka.ssl.keystore.location": "/x/key.pem", "kafka.ssl.keystore.type": "PKCS12"},
+            "Convert the store to PEM",
+        ),
+    ],
+)
+def test_security_that_cannot_work_is_refused_with_the_way_out(extra: dict[str, str], text: str) -> None:
+    assert text in refused({**SERVERS, **extra})
+
+
+def test_pem_stores_are_taken_under_both_names(tmp_path: Path) -> None:
+    java = client_options(
+        {
+            **SERVERS,
+            "kafka.ssl.truststore.location": str(tmp_path / "ca.pem"),
+            "kafka.ssl.keystore.location": str(tmp_path / "both.pem"),
+            "kafka.ssl.keystore.type": "PEM",
+            "kafka.ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert java.ssl_ca_path == str(tmp_path / "ca.pem")
+    assert java.ssl_certificate_path == java.ssl_key_path == str(tmp_path / "both.pem")
+    assert not java.ssl_check_hostname
+    other = client_options({**SERVERS, "kafka.ssl.ca.location": "c", "kafka.ssl.key.location": "k"})
+    assert (other.ssl_ca_path, other.ssl_key_path, other.ssl_check_hostname) == ("c", "k", True)
+
+
+def test_options_travel_and_keep_their_secrets() -> None:
+    options = ClientOptions(
+        ("a:1",),
+        security_protocol="SASL_SSL",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username="alice",
+        sasl_password="hidden-1",
+        ssl_key_pem="hidden-2",
+        ssl_key_password="hidden-3",
+    )
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "hidden" not in repr(options)

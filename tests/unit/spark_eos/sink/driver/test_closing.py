@@ -1,0 +1,280 @@
+"""Check what becomes of the decision of a batch job that is done, and that a revised decision is read as one."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition
+from spark_eos.admin.inventory import read_inventory
+from spark_eos.errors import LostTransactionError, UnansweredError
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision, join_parts, read_part, read_pointer, write_decision, write_pointer
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.retirement import Retirement, completed
+from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
+from spark_eos.sink.messages import Prepared
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.ports import DecisionWrite, EndAnswer
+from spark_eos.sink.recovery.settlement import settle
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, decision_of, prepare, repeated
+
+__all__ = ["cluster"]
+interventions = st.none() | st.builds(
+    Intervention,
+    st.sampled_from(OperatorAction),
+    st.text(max_size=5),
+    st.integers(0, 2**50),
+    st.text(max_size=5),
+    st.none() | st.sampled_from(Restart),
+)
+
+
+def job(cluster: MemoryCluster, retirement: Retirement, run: str = "run1") -> Committer:
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    named = retirement is Retirement.MARK
+    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, may_be_decided=named, retirement=retirement)
+
+
+def decision_values(cluster: MemoryCluster) -> list[bytes | None]:
+    return [value for place, log in cluster.logs.items() if place.topic == DECISIONS for _, _, value in log]
+
+
+def forget_everything(cluster: MemoryCluster) -> None:
+    """Let a week and the topic's retention pass."""
+    cluster.groups.clear()
+    cluster.forgotten |= {name for name in cluster.ids if not name.endswith(".driver")}
+    for place in [each for each in cluster.logs if each.topic == "t"]:
+        del cluster.logs[place]
+
+
+def test_a_named_job_is_known_to_be_done_when_every_other_trace_is_gone(cluster: MemoryCluster) -> None:
+    job(cluster, Retirement.MARK).commit(prepare(cluster, 0), 0)
+    forget_everything(cluster)
+    again = job(cluster, Retirement.MARK, "run2")
+    newest = again.log.newest()
+    assert newest is not None
+    assert settle(cluster, newest).took_effect
+    decisions = len(decision_values(cluster))
+    again.commit(repeated(), 0)
+    assert len(decision_values(cluster)) == decisions, "what is marked is not marked again"
+
+
+def test_without_the_mark_its_fate_would_be_unknown(cluster: MemoryCluster) -> None:
+    job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
+    forget_everything(cluster)
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    newest = log.newest()
+    assert newest is not None
+    assert len(settle(cluster, newest).unknown) == 2
+
+
+def test_a_job_that_died_after_its_decision_is_marked_by_the_re_run(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0)
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log.decide(decision_of(messages), log.take_over())
+    job(cluster, Retirement.MARK, "run2").commit(repeated(), 0)
+    forget_everything(cluster)
+    newest = DecisionLog(cluster, "p", "q", DECISIONS).newest()
+    assert newest is not None
+    assert newest.completed_at_ms is not None
+
+
+def test_a_job_without_a_name_leaves_nothing_behind(cluster: MemoryCluster) -> None:
+    job(cluster, Retirement.FORGET).commit(prepare(cluster, 0), 0)
+    values = decision_values(cluster)
+    assert values[-1] is None
+    assert [value is None for value in values] == [False, True]
+    cluster.groups.clear()
+    assert DecisionLog(cluster, "p", "q", DECISIONS).newest() is None
+
+
+def test_all_parts_of_a_forgotten_decision_are_deleted(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
+    )
+    job(cluster, Retirement.FORGET).commit(prepare(cluster, 0, splits=(0, 1, 2)), 0)
+    keys = [key for place, log in cluster.logs.items() if place.topic == DECISIONS for _, key, _ in log]
+    assert keys[:3] == keys[3:] == [b"p/q", b"p/q#1", b"p/q#2"]
+    assert decision_values(cluster)[3:] == [None] * 3
+
+
+def test_a_job_that_could_not_be_completed_keeps_its_decision(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0)
+    write = cluster.write_decision
+
+    def lose_one(wanted: object) -> object:
+        answer = write(wanted)  # type: ignore[arg-type]
+        cluster.time_out(messages[0].transaction.transactional_id)  # type: ignore[union-attr]
+        return answer
+
+    with pytest.MonkeyPatch.context() as losing:
+        losing.setattr(cluster, "write_decision", lose_one)
+        with pytest.raises(LostTransactionError):
+            job(cluster, Retirement.FORGET).commit(messages, 0)
+    assert None not in decision_values(cluster)
+
+
+@pytest.mark.parametrize("retirement", [Retirement.MARK, Retirement.FORGET])
+def test_a_note_that_cannot_be_written_fails_no_job(
+    cluster: MemoryCluster, retirement: Retirement, caplog: pytest.LogCaptureFixture
+) -> None:
+    committer = job(cluster, retirement)
+    write, writes = cluster.write_decision, []
+
+    def only_once(wanted: object) -> object:
+        writes.append(wanted)
+        if len(writes) > 1:
+            raise UnansweredError("the broker is away")
+        return write(wanted)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as failing:
+        failing.setattr(cluster, "write_decision", only_once)
+        committer.commit(prepare(cluster, 0), 0)
+    assert len(writes) == 2
+    assert "is committed; that could not be noted" in caplog.text
+
+
+@pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "by nobody")])
+def test_a_deletion_that_was_not_confirmed_is_said(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode | None, word: str
+) -> None:
+    committer, write = job(cluster, Retirement.FORGET), cluster.write_decision
+
+    def refuse_deletions(wanted: DecisionWrite) -> EndAnswer:
+        return write(wanted) if wanted.metadata is not None else EndAnswer(code)
+
+    with pytest.MonkeyPatch.context() as refusing:
+        refusing.setattr(cluster, "write_decision", refuse_deletions)
+        committer.commit(prepare(cluster, 0), 0)
+    assert "could not be noted in the decision topic: The decision of q is perhaps not deleted: the end " in caplog.text
+    assert f"was answered {word}" in caplog.text
+    assert committer.state.identity is None, "what is unclear is not written with again"
+
+
+def test_a_query_notes_nothing(cluster: MemoryCluster) -> None:
+    job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
+    assert len(decision_values(cluster)) == 1
+
+
+def test_a_revision_is_newer_than_what_it_revises_wherever_both_are_found(cluster: MemoryCluster) -> None:
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    decision = decision_of(prepare(cluster, 0))
+    driver = log.decide(decision, log.take_over())
+    driver = log.renew(driver) if driver.spent else driver
+    log.amend(completed(decision, 5), driver, 5)
+    other = DecisionLog(cluster, "p", "q", DECISIONS)
+    assert other.newest() == completed(decision, 5)
+    cluster.groups.clear()
+    assert DecisionLog(cluster, "p", "q", DECISIONS).newest() == completed(decision, 5), "found by a scan"
+
+
+def test_the_last_epoch_is_never_written_with() -> None:
+    """Its end would change the producer id, and the driver would take itself for a newer one."""
+    cluster = MemoryCluster(version=2)
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log.take_over()
+    known = cluster.ids["p.q.driver"]
+    known.identity = ProducerIdentity(known.identity.producer_id, 32_764)
+    driver = log.take_over()
+    assert driver.identity.producer_epoch == 32_765
+    decision = decision_of(prepare(cluster, 0))
+    driver = log.decide(decision, driver)
+    assert driver.spent, "the next epoch is the last one"
+    renewed = log.renew(driver)
+    assert renewed.identity.producer_epoch == 0
+    cluster.ids["p.q.driver"].identity = renewed.identity._replace(producer_epoch=32_765)
+    assert log.take_over().identity.producer_epoch == 0, "32766 was passed over"
+
+
+@given(revision=st.integers(0, 3), completed_at_ms=st.none() | st.integers(0, 2**50), word=interventions)
+def test_a_revised_decision_is_read_back(revision: int, completed_at_ms: int | None, word: Intervention | None) -> None:
+    plain = Decision("p", "q", "r", 7, 1, 0, 123, ())
+    decision = replace(plain, revision=revision, completed_at_ms=completed_at_ms, intervention=word)
+    value = write_decision(decision)[0]
+    assert (b'"revision"' in value) == (revision > 0)
+    # Without a revision nothing else can have been said, so an older reader misses nothing.
+    assert join_parts([read_part(value, "here")], "here") == (decision if revision else plain)
+    pointer = read_pointer(("d", 0), 1, write_pointer(decision, 1), "g")
+    assert pointer.rank == decision.rank
+    assert read_pointer(("d", 0), 1, '{"v":1,"batch":7,"attempt":1,"parts":1}', "g").rank == plain.rank
+
+
+def test_a_tombstone_hides_only_what_is_before_it(cluster: MemoryCluster) -> None:
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    decision = decision_of(prepare(cluster, 0))
+    place = TopicPartition(DECISIONS, 0)
+    [value] = write_decision(decision)
+    cluster.logs[place] = [(ProducerIdentity(1, 0), b"p/q", each) for each in (value, None, value)]
+    assert log.newest() == decision
+
+
+# What is kept for how long.
+
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
+    """Run a job of one task under a jobId."""
+    task = str(TaskId(prefix, name, "run1", "w0", 0))
+    cluster.init_producer_id(task, 60_000)
+    messages = [Prepared(name, "run1", 0, 0, cluster.prepare(task))]
+    log = DecisionLog(cluster, prefix, name, DECISIONS)
+    Committer(cluster, log, prefix, name, "run1", OnLostTransaction.FAIL, retirement=Retirement.MARK).commit(
+        messages, 0
+    )
+
+
+def known_jobs(cluster: MemoryCluster) -> set[str]:
+    return {entry.query for entry in read_inventory(cluster, DECISIONS)}
+
+
+@pytest.mark.parametrize(("days", "is_kept"), [(29, True), (31, False)])
+def test_a_completed_job_is_known_for_a_month_and_deleted_by_a_later_one(
+    cluster: MemoryCluster, days: int, is_kept: bool
+) -> None:
+    named_job(cluster, "monday/2026")
+    cluster.pass_time(days * DAY_MS)
+    cluster.groups.clear()
+    named_job(cluster, "later")
+    assert known_jobs(cluster) == {"later"} | ({"monday/2026"} if is_kept else set())
+    rows = sum(cluster.outcomes.values())
+    named_job(cluster, "monday/2026")
+    assert sum(cluster.outcomes.values()) == rows + (not is_kept)
+
+
+def test_what_is_pointed_to_or_not_completed_or_anothers_is_not_deleted(cluster: MemoryCluster) -> None:
+    named_job(cluster, "pointed")
+    pointers = dict(cluster.groups)
+    named_job(cluster, "theirs", "other")
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log.decide(decision_of(prepare(cluster, 0)), log.take_over())
+    cluster.pass_time(100 * DAY_MS)
+    cluster.groups = pointers
+    named_job(cluster, "later")
+    assert known_jobs(cluster) == {"pointed", "theirs", "q", "later"}
+
+
+def test_a_job_deletes_a_few_at_most_and_fails_for_none(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {f"job{number}" for number in range(5)}
+    for name in names:
+        named_job(cluster, name)
+    cluster.pass_time(31 * DAY_MS)
+    cluster.groups.clear()
+    with monkeypatch.context() as failing:
+        failing.setattr(DecisionLog, "forget", _refuse)
+        named_job(cluster, "first")
+    assert known_jobs(cluster) == names | {"first"}
+    for later, left in (("second", 2), ("third", 0)):
+        named_job(cluster, later)
+        assert len(known_jobs(cluster) & names) == left
+
+
+def _refuse(*_: object) -> None:
+    raise UnansweredError("the leader is away")

@@ -1,0 +1,77 @@
+"""Answer EndTxn with every error code there is, applied or not: no code may decide what the sink takes for true."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
+from spark_eos.sink.ports import DecisionWrite, EndAnswer, Ending
+from tests.support.spark_eos.sink_cluster import MemoryCluster
+from tests.support.spark_eos.sink_commits import committer_of, prepare, states
+
+S = TransactionState
+CODES = [*(code for code in ErrorCode if code is not ErrorCode.NONE), None]
+
+
+class LyingCluster(MemoryCluster):
+    """Answer the first end of each kind with a given code, whatever was done."""
+
+    code: ErrorCode | None = None
+    is_applied = False
+    lies_about = ""
+
+    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+        """Lie about a completion once."""
+        if self.lies_about != "completion" or not any(each.commit for each in endings):
+            return super().end_transactions(endings)
+        self.lies_about = ""
+        if self.is_applied:
+            super().end_transactions(endings)
+        return {each.transactional_id: EndAnswer(self.code) for each in endings}
+
+    def write_decision(self, write: DecisionWrite) -> EndAnswer:
+        """Lie about a decision once; one that is not applied leaves nothing behind, as its abort does."""
+        if self.lies_about != "decision":
+            return super().write_decision(write)
+        self.lies_about = ""
+        if self.is_applied:
+            super().write_decision(write)
+        elif self.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            # This one is answered to whom the coordinator does not know.
+            del self.ids[write.transactional_id]
+        return EndAnswer(self.code)
+
+
+def lying(version: int, about: str, code: ErrorCode | None, is_applied: bool) -> LyingCluster:
+    cluster = LyingCluster(version=version)
+    cluster.lies_about, cluster.code, cluster.is_applied = about, code, is_applied
+    return cluster
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("is_applied", [False, True])
+def test_no_code_of_a_completion_loses_or_repeats_a_micro_batch(version: int, is_applied: bool) -> None:
+    for code in CODES:
+        cluster = lying(version, "completion", code, is_applied)
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+        assert states(cluster) == {S.COMPLETE_COMMIT}, code
+        assert sum(cluster.outcomes.values()) == 2, code
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_code_of_a_decision_that_was_made_makes_it_unmade(version: int) -> None:
+    for code in CODES:
+        cluster = lying(version, "decision", code, is_applied=True)
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+        assert states(cluster) == {S.COMPLETE_COMMIT}, code
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_code_of_a_decision_that_was_not_made_makes_it_made(version: int) -> None:
+    for code in CODES:
+        cluster = lying(version, "decision", code, is_applied=False)
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+        assert cluster.calls.count("decide") == 1, f"{code}: decided by the second attempt, and only by that"
+        assert states(cluster) == {S.COMPLETE_COMMIT}, code
+        assert sum(cluster.outcomes.values()) == 2, code

@@ -1,0 +1,452 @@
+"""Check that trouble around the commit point neither loses nor repeats rows, nor tells the user what is not so."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.errors import (
+    AuthorizationError,
+    FencedError,
+    LostTransactionError,
+    OptionError,
+    TransactionError,
+    UnansweredError,
+    UnreachableError,
+)
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.driver import decision_writer
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS
+from spark_eos.sink.driver.verification import margin_ms
+from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending
+from spark_eos.sink.recovery import settlement
+from tests.support.clocks import StandingClock
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+
+__all__ = ["cluster"]
+S = TransactionState
+
+
+def _visible(cluster: MemoryCluster) -> int:
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
+
+
+def _decide(cluster: MemoryCluster) -> list[TaskMessage]:
+    """Decide micro-batch 0 in run 1 and be killed before anything is completed."""
+    messages = prepare(cluster, 0)
+    log = committer_of(cluster).log
+    log.decide(decision_of(messages), log.take_over())
+    cluster.pass_time(1_000)
+    return messages
+
+
+def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
+    assert isinstance(message, Prepared)
+    transaction = message.transaction
+    identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    cluster.end_transactions([Ending(transaction.transactional_id, identity, True, cluster.version)])
+
+
+# A re-run of the decided micro-batch without any task never reaches the committer.
+
+
+@pytest.mark.parametrize("next_is_empty", [False, True])
+def test_the_first_commit_of_a_run_completes_an_older_decision(cluster: MemoryCluster, next_is_empty: bool) -> None:
+    _commit_by_hand(cluster, _decide(cluster)[0])
+    messages: list[TaskMessage] = [Empty("q", "run2", 1, 0)]
+    committer_of(cluster, "run2").commit(messages if next_is_empty else prepare(cluster, 1, "run2", (5,)), 1)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_an_older_decision_that_is_lost_stops_the_query_until_the_user_lets_it_go_on(
+    cluster: MemoryCluster, policy: OnLostTransaction, caplog: pytest.LogCaptureFixture
+) -> None:
+    _decide(cluster)
+    cluster.time_out(task_id(worker="w1"))
+    committer = committer_of(cluster, "run2", policy=policy)
+    messages = prepare(cluster, 1, "run2", (5,))
+    if policy is OnLostTransaction.FAIL:
+        with pytest.raises(LostTransactionError, match="Micro-batch 0 .* 2 of its 2 .*does not run the older"):
+            committer.commit(messages, 1)
+    else:
+        committer.commit(messages, 1)
+        assert "going on although an older one is not shown to be complete" in caplog.text
+    assert cluster.calls.count("decide") == (1 if policy is OnLostTransaction.FAIL else 2)
+    assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_ABORT
+
+
+def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one_hides_it(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator does not answer for a while: were a newer micro-batch decided now, the sweep would abort it."""
+    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.2)
+    _decide(cluster)
+    end, away = cluster.end_transactions, task_id(worker="w1")
+
+    def answer(endings: list[Ending]) -> object:
+        answers = end([each for each in endings if each.transactional_id != away])
+        return {each.transactional_id: answers.get(each.transactional_id, EndAnswer(None)) for each in endings}
+
+    committer, messages = committer_of(cluster, "run2"), prepare(cluster, 1, "run2", (5,))
+    with monkeypatch.context() as silent:
+        silent.setattr(cluster, "end_transactions", answer)
+        with pytest.raises(TransactionError, match="Micro-batch 0 .* 1 of its 2 .*Nothing is lost so far"):
+            committer.commit(messages, 1)
+    assert cluster.calls.count("decide") == 1
+    assert cluster.ids[away].state is S.ONGOING
+    committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)
+    assert _visible(cluster) == 3
+
+
+def test_a_query_that_slept_until_all_traces_were_gone_goes_on(cluster: MemoryCluster) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    cluster.forgotten = set(cluster.ids)
+    cluster.logs = {place: log for place, log in cluster.logs.items() if place.topic != "t"}
+    cluster.forgotten.discard("p.q.driver")
+    committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2", (5,)), 1)
+    assert cluster.calls.count("decide") == 2
+
+
+def test_a_sweep_keeps_its_hands_off_the_newest_decision_whoever_made_it(cluster: MemoryCluster) -> None:
+    zombie = committer_of(cluster, "run1")
+    zombie.commit(prepare(cluster, 0, "run1"), 0)
+    newer = committer_of(cluster, "run1").log
+    theirs = prepare(cluster, 1, "run1", (7,))
+    newer.decide(decision_of(theirs, 1), newer.take_over())
+    zombie.abort([], 1)
+    assert cluster.ids[task_id("run1", "w7")].state is S.ONGOING
+
+
+def test_a_lost_batch_whose_rerun_has_no_rows_is_decided_as_empty(cluster: MemoryCluster) -> None:
+    """Else the lost decision stays the newest, and every later start of the query would stop at it."""
+    _decide(cluster)
+    for worker in ("w0", "w1"):
+        cluster.time_out(task_id(worker=worker))
+    committer = committer_of(cluster, "run2")
+    committer.commit([Empty("q", "run2", 0, n) for n in (0, 1)], 0)
+    decision = committer.log.newest()
+    assert decision is not None and (decision.attempt, decision.transactions) == (2, ())
+    committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)
+
+
+# What comes after the decision never looks like "not written".
+
+
+def test_a_sweep_that_fails_is_logged_and_counted_and_the_batch_is_committed(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = SINK_METRICS.snapshot().get("sweeps_failed", 0)
+    monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is away")))
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert _visible(cluster) == 2
+    assert SINK_METRICS.snapshot()["sweeps_failed"] == failed + 1
+    assert "is committed; what lost attempts left open is swept later: a broker is away" in caplog.text
+
+
+def _raiser(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_completion_is_tried_again_while_there_is_time(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    _fail_ends(cluster, monkeypatch, times=5)
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert _visible(cluster) == 2
+
+
+def _fail_ends(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
+    answer, failed_at_ms = cluster.end_transactions, []
+
+    def end(endings: list[Ending]) -> object:
+        if len(failed_at_ms) < times:
+            failed_at_ms.append(cluster.now_ms)
+            raise UnreachableError("no coordinator is known")
+        return answer(endings)
+
+    monkeypatch.setattr(cluster, "end_transactions", end)
+    return failed_at_ms
+
+
+def test_a_completion_that_fails_for_good_says_that_the_batch_is_decided(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed_at_ms = _fail_ends(cluster, monkeypatch, times=1_000)
+    messages = prepare(cluster, 0)
+    with pytest.raises(TransactionError, match=r"is decided, but could not .*no coordinator.*jobId=q.*completes it"):
+        committer_of(cluster).commit(messages, 0)
+    assert 50_000 < failed_at_ms[-1] - failed_at_ms[0] < 60_000
+    assert states(cluster) == {S.ONGOING}
+    monkeypatch.undo()
+    committer_of(cluster, "run2").commit(repeated(), 0)
+    assert _visible(cluster) == 2
+
+
+def _after_writing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    write = cluster.write_decision
+
+    def written(decision: DecisionWrite) -> EndAnswer:
+        write(decision)
+        then()
+        return EndAnswer(None)
+
+    monkeypatch.setattr(cluster, "write_decision", written)
+
+
+def test_an_unclear_decision_that_cannot_be_looked_up_is_called_unclear(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail = _raiser(UnreachableError("no broker answers"))
+    _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "committed_offsets", fail))
+    with pytest.raises(TransactionError, match=r"not known whether micro-batch 0 .*no broker answers.*jobId=q"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+
+
+# Reading the decision log.
+
+
+def test_a_group_coordinator_that_is_away_for_seconds_is_waited_for(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = cluster.committed_offsets
+
+    def slow(group_id: str, *, wait_ms: int) -> object:
+        if wait_ms <= UNSTABLE_PATIENCE_MS:
+            raise UnreachableError("no coordinator is known for the group")
+        return answer(group_id, wait_ms=wait_ms)
+
+    monkeypatch.setattr(cluster, "committed_offsets", slow)
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert _visible(cluster) == 2
+
+
+def test_a_changed_decision_topic_is_refused_with_the_name_of_the_old_one(cluster: MemoryCluster) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    moved = committer_of(cluster, "run2", topic="other-decisions")
+    for act in (moved.log.newest, lambda: moved.commit(prepare(cluster, 0, "run2"), 0)):
+        with pytest.raises(OptionError, match=f"keeps its decisions in '{DECISIONS}'.*Set decisionTopic={DECISIONS}"):
+            act()
+    assert _visible(cluster) == 2 and cluster.calls.count("decide") == 1
+
+
+def test_a_scan_that_fails_is_not_remembered_as_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    cluster.groups.clear()
+    again = committer_of(cluster, "run2")
+    with monkeypatch.context() as broken:
+        broken.setattr(cluster, "find_records", _raiser(UnansweredError("the topic is not known yet")))
+        with pytest.raises(UnansweredError):
+            again.log.newest()
+    assert again.log.newest() is not None
+
+
+# The driver's time and its id.
+
+
+def test_a_decision_that_comes_too_late_is_not_made(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction times out while the decision is written: to decide now would show half of the batch for ever."""
+    messages = prepare(cluster, 0)
+    cluster.pass_time(53_000)
+    write = cluster.write_decision
+
+    def slow(decision: DecisionWrite) -> EndAnswer:
+        confirm = decision.confirm
+        assert confirm is not None
+
+        def confirm_and_wait() -> int:
+            decide_by_ms = confirm()
+            cluster.pass_time(20_000)
+            cluster.time_out(task_id(worker="w1"))
+            return decide_by_ms
+
+        return write(decision._replace(confirm=confirm_and_wait))
+
+    monkeypatch.setattr(cluster, "write_decision", slow)
+    committer = committer_of(cluster)
+    with pytest.raises(TransactionError, match="too late"):
+        committer.commit(messages, 0)
+    committer.abort(messages, 0)
+    assert _visible(cluster) == 0
+
+
+def test_the_time_for_the_decision_leaves_some_for_the_completion(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+    write = cluster.write_decision
+
+    def note(decision: DecisionWrite) -> EndAnswer:
+        assert decision.confirm is not None
+        asked.append(decision.confirm())
+        return write(decision)
+
+    monkeypatch.setattr(cluster, "write_decision", note)
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert asked == [cluster.now_ms + 60_000 - 3_000]
+
+
+def test_an_end_that_is_late_and_still_on_its_way_decides_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is over without an answer: if it came now, the transactions it names might be gone before their end."""
+    on_the_way: list[Ending] = []
+
+    def written_but_not_ended(write: DecisionWrite) -> EndAnswer:
+        cluster.prepare(write.transactional_id, 99, topic="elsewhere")
+        on_the_way.append(Ending(write.transactional_id, write.identity, True, write.transaction_version))
+        return EndAnswer(None)
+
+    monkeypatch.setattr(cluster, "write_decision", written_but_not_ended)
+    committer, messages = committer_of(cluster), prepare(cluster, 0)
+    with pytest.raises(TransactionError, match="was not decided"):
+        committer.commit(messages, 0)
+    assert cluster.ids["p.q.driver"].state is S.COMPLETE_ABORT
+    answers = cluster.end_transactions(on_the_way)
+    assert answers["p.q.driver"].code is not ErrorCode.NONE
+    committer.abort(messages, 0)
+    assert _visible(cluster) == 0
+
+
+def test_a_late_driver_does_not_abort_what_a_newer_one_decides(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken_over(write: DecisionWrite) -> EndAnswer:
+        cluster.init_producer_id(write.transactional_id, 60_000)
+        cluster.prepare(write.transactional_id, 99, topic="elsewhere")
+        return EndAnswer(None)
+
+    monkeypatch.setattr(cluster, "write_decision", taken_over)
+    with pytest.raises(FencedError, match="newer driver runs query q"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert cluster.ids["p.q.driver"].state is S.ONGOING
+
+
+def test_whether_a_late_end_has_come_must_be_known(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail = _raiser(UnreachableError("no coordinator answers"))
+    _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "describe_transactions", fail))
+    with pytest.raises(TransactionError, match=r"not known whether micro-batch 0 .*no coordinator answers.*jobId=q"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "expected_ms"),
+    [
+        (1_000, 500),
+        (2_000, 1_000),
+        (8_000, 1_000),
+        (10_000, 1_000),
+        (60_000, 6_000),
+        (900_000, 30_000),
+    ],
+)
+def test_the_margin_is_enough_for_a_decision_and_its_completion_and_leaves_time_to_work(
+    timeout_ms: int, expected_ms: int
+) -> None:
+    assert margin_ms(timeout_ms) == expected_ms
+
+
+@pytest.mark.parametrize(("left_ms", "repeated_for_ms"), [(None, None), (20_000, 20_000), (300, 300), (-50, 1)])
+def test_the_end_of_a_decision_is_repeated_until_its_time_and_not_longer(
+    left_ms: int | None, repeated_for_ms: int | None
+) -> None:
+    """However short the timeouts are: an end that comes after its time could outlive the transactions it names."""
+    by_ms = None if left_ms is None else 5_000_000 + left_ms
+    write = DecisionWrite("d", ProducerIdentity(1, 1), 2, TopicPartition("t", 0), (), "g", None, 0, 0, by_ms)
+    assert decision_writer._left_ms(write, StandingClock(5_000_000)) == repeated_for_ms
+
+
+def test_a_drivers_id_that_expired_while_idle_is_taken_anew(
+    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    committer = _idle_driver(cluster)
+    del cluster.ids["p.q.driver"]
+    with caplog.at_level(logging.INFO):
+        committer.commit(prepare(cluster, 1), 1)
+    decision = committer.log.newest()
+    assert decision is not None and decision.micro_batch == 1
+    # Under V1 the id is taken anew for every decision, so that the broker never has to say so.
+    assert ("answered INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
+
+
+def _idle_driver(cluster: MemoryCluster) -> Committer:
+    committer = committer_of(cluster)
+    committer.commit(prepare(cluster, 0), 0)
+    return committer
+
+
+def test_an_expired_driver_gives_way_to_a_newer_one(cluster: MemoryCluster) -> None:
+    committer = _idle_driver(cluster)
+    del cluster.ids["p.q.driver"]
+    committer_of(cluster, "run2").log.take_over()
+    with pytest.raises(FencedError, match="newer driver runs query q"):
+        committer.commit(prepare(cluster, 1), 1)
+
+
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_a_driver_that_was_paused_after_its_decision_looks_before_it_commits(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, policy: OnLostTransaction
+) -> None:
+    """One transaction has timed out meanwhile: to commit the other would make half of the micro-batch visible."""
+    write = cluster.write_decision
+
+    def paused(decision: DecisionWrite) -> EndAnswer:
+        answer = write(decision)
+        cluster.pass_time(70_000)
+        cluster.time_out(task_id(worker="w1"))
+        return answer
+
+    committer = committer_of(cluster, policy=policy)
+    messages = prepare(cluster, 0)
+    with monkeypatch.context() as pausing:
+        pausing.setattr(cluster, "write_decision", paused)
+        with pytest.raises(LostTransactionError, match="2 of its 2 .*Nothing of the micro-batch is visible.*again"):
+            committer.commit(messages, 0)
+    committer.abort(messages, 0)
+    assert (_visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})
+    committer_of(cluster, "run2", policy=policy).commit(prepare(cluster, 0, "run2"), 0)
+    assert _visible(cluster) == 2
+
+
+def test_a_completion_that_is_tried_again_looks_before_it_commits(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = cluster.end_transactions
+
+    def fail_and_time_out(_: list[Ending]) -> object:
+        cluster.time_out(task_id(worker="w1"))
+        monkeypatch.setattr(cluster, "end_transactions", end)
+        raise UnreachableError("no coordinator is known")
+
+    monkeypatch.setattr(cluster, "end_transactions", fail_and_time_out)
+    with pytest.raises(LostTransactionError, match="2 of its 2"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert _visible(cluster) == 0
+
+
+def test_a_pointer_may_lie_in_any_topic_but_must_be_ours(cluster: MemoryCluster) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    ((place, offset),) = cluster.groups["p.q"].items()
+    stranger = place._replace(topic="strange")
+    cluster.groups["p.q"][stranger] = CommittedOffset(stranger, offset.offset, "")
+    with pytest.raises(Exception, match="was not committed by this sink"):
+        committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
+
+
+def test_a_completion_that_time_cannot_mend_is_not_tried_again(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "end_transactions", _raiser(AuthorizationError("no right to write")))
+    began_at_ms = cluster.now_ms
+    with pytest.raises(TransactionError, match="is decided, but could not be completed: no right to write"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert cluster.now_ms == began_at_ms

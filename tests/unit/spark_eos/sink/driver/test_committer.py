@@ -1,0 +1,319 @@
+"""Check the two-phase commit on the driver against a cluster in memory."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.errors import FencedError, LostTransactionError, TransactionError
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import UnreadableDecisionError
+from spark_eos.sink.driver import completion
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.verification import open_problem
+from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.ports import CommittedOffset, Description
+from spark_eos.sink.recovery.settlement import commit_all
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+
+__all__ = ["cluster"]
+S = TransactionState
+
+
+def test_a_micro_batch_is_decided_once_then_completed(cluster: MemoryCluster) -> None:
+    committer = committer_of(cluster)
+    committer.commit(prepare(cluster, 0), 0)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+    decide = cluster.calls.index("decide")
+    assert cluster.calls.index(f"end {task_id(worker='w0')} commit") > decide
+    decision = committer.log.newest()
+    assert decision is not None
+    assert (decision.micro_batch, decision.attempt, decision.run, decision.split_count) == (0, 1, "run1", 2)
+
+
+def test_the_driver_takes_over_once_a_run(cluster: MemoryCluster) -> None:
+    committer = committer_of(cluster)
+    for micro_batch in range(3):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+    # Under V1 the end of a transaction raises no epoch, and one epoch must not serve two decisions.
+    assert cluster.calls.count("init p.q.driver") == (3 if cluster.version == 1 else 1)
+
+
+def test_nothing_is_decided_when_every_task_was_empty(cluster: MemoryCluster) -> None:
+    committer_of(cluster).commit([Empty("q", "run1", 0, 0), Empty("q", "run1", 0, 1)], 0)
+    assert "decide" not in cluster.calls
+
+
+@pytest.mark.parametrize("what", ["timed out", "forgotten", "near its timeout"])
+def test_a_transaction_that_is_not_safely_open_prevents_the_decision(cluster: MemoryCluster, what: str) -> None:
+    messages = prepare(cluster, 0)
+    if what == "timed out":
+        cluster.time_out(task_id(worker="w1"))
+    elif what == "forgotten":
+        cluster.forgotten.add(task_id(worker="w1"))
+    else:
+        cluster.now_ms += 55_000
+    committer = committer_of(cluster)
+    with pytest.raises(LostTransactionError, match="nothing of the micro-batch is visible"):
+        committer.commit(messages, 0)
+    assert "decide" not in cluster.calls
+    committer.abort(messages, 0)
+    assert S.COMPLETE_COMMIT not in states(cluster)
+    if what != "forgotten":
+        assert states(cluster) == {S.COMPLETE_ABORT}
+
+
+def test_abort_after_a_decision_aborts_nothing_of_it(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0)
+    committer = committer_of(cluster)
+    cluster.lose_answer_of = {task_id(worker="w0"), task_id(worker="w1")}
+    committer.commit(messages, 0)
+    committer.abort(messages, 0)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+    assert not [call for call in cluster.calls if call.endswith("abort")]
+
+
+def test_abort_keeps_its_hands_off_a_decided_batch_that_is_not_completed(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages = prepare(cluster, 0)
+    committer = committer_of(cluster)
+    monkeypatch.setattr(completion, "commit_all", _raise)
+    with pytest.raises(RuntimeError):
+        committer.commit(messages, 0)
+    committer.abort(messages, 0)
+    assert states(cluster) == {S.ONGOING}
+
+
+def _raise(*_: object) -> set[PreparedTransaction]:
+    raise RuntimeError("killed here")
+
+
+def test_abort_ends_what_the_run_prepared_and_lost_attempts_too(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0)
+    cluster.prepare(task_id(worker="lost-attempt"), 2)
+    other_run, other_prefix = task_id(run="run2"), task_id(prefix="p.q")
+    cluster.prepare(other_run, 3)
+    cluster.prepare(other_prefix, 4)
+    committer_of(cluster).abort(messages, 0)
+    still_open = {name for name, each in cluster.ids.items() if each.state is S.ONGOING}
+    assert still_open == {other_run, other_prefix}
+
+
+def test_the_sweep_ends_lost_attempts_and_older_runs_and_nothing_else(cluster: MemoryCluster) -> None:
+    orphan_of_old_run = task_id(run="run0")
+    cluster.prepare(orphan_of_old_run, 5)
+    cluster.now_ms += 1_000
+    messages = prepare(cluster, 0)
+    lost_attempt = task_id(worker="lost")
+    cluster.prepare(lost_attempt, 6)
+    cluster.now_ms += 1_000
+    newer_run, other_query = task_id(run="run2"), str(TaskId("p", "q2", "run0", "w", 0))
+    cluster.prepare(newer_run, 7)
+    cluster.ids[other_query] = cluster.ids[newer_run]
+    committer_of(cluster).commit(messages, 0)
+    assert cluster.ids[orphan_of_old_run].state is S.COMPLETE_ABORT
+    assert cluster.ids[lost_attempt].state is S.COMPLETE_ABORT
+    assert cluster.ids[newer_run].state is S.ONGOING
+    # Each abort names an exact transaction: InitProducerId would hit whatever the id has open when it arrives.
+    assert not [call for call in cluster.calls[cluster.calls.index("decide") :] if call.startswith("init p.q.run")]
+
+
+def test_the_end_of_an_orphan_is_waited_for_as_long_as_a_coordinator_takes_to_move(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be no further micro-batch to end it; that it was listed shows that it is in readers' way."""
+    cluster.prepare(task_id(worker="lost"), 6)
+    end, list_open, waits = cluster.end_transactions, cluster.open_transactions, {}
+
+    def end_slowly(endings: Any, *, wait_ms: int | None = None) -> Any:
+        if any(not each.commit for each in endings):
+            waits["end"] = wait_ms
+        return end(endings, wait_ms=wait_ms)
+
+    def list_slowly(id_prefix: str, *, wait_ms: int | None = None) -> Any:
+        waits["list"] = wait_ms
+        return list_open(id_prefix, wait_ms=wait_ms)
+
+    monkeypatch.setattr(cluster, "end_transactions", end_slowly)
+    monkeypatch.setattr(cluster, "open_transactions", list_slowly)
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert waits == {"list": 1_000, "end": 30_000}
+
+
+def test_a_rerun_of_a_decided_batch_commits_what_is_open_and_drops_its_own(cluster: MemoryCluster) -> None:
+    first = committer_of(cluster)
+    first_messages = prepare(cluster, 0)
+    driver = first.log.take_over()
+    decision = decision_of(first_messages)
+    first.log.decide(decision, driver)
+    again = prepare(cluster, 0, run="run2")
+    committer_of(cluster, "run2").commit(again, 0)
+    assert {cluster.ids[task_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
+    assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
+
+
+def test_tasks_that_found_the_batch_committed_end_it_without_a_decision(cluster: MemoryCluster) -> None:
+    first = committer_of(cluster)
+    first.commit(prepare(cluster, 0), 0)
+    committer_of(cluster, "run2").commit(repeated(), 0)
+    assert cluster.calls.count("decide") == 1
+
+
+def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cluster: MemoryCluster) -> None:
+    messages = [*prepare(cluster, 0, splits=(0,)), *repeated("run1", 0, (1,))]
+    with pytest.raises(TransactionError, match="1 tasks, 1 among .*no decision for it.*stale broker.*restart is safe"):
+        committer_of(cluster).commit(messages, 0)
+    assert "decide" not in cluster.calls
+
+
+def test_a_task_that_found_committed_what_the_driver_finds_lost_is_an_error(cluster: MemoryCluster) -> None:
+    _decide_and_lose(cluster, lost=(0, 1))
+    messages = [*prepare(cluster, 0, "run2", (0,)), *repeated("run2", 0, (1,))]
+    with pytest.raises(TransactionError, match="driver finds all 2 transactions of attempt 1 lost.*restart is safe"):
+        committer_of(cluster, "run2").commit(messages, 0)
+    assert cluster.calls.count("decide") == 1
+
+
+def test_a_batch_older_than_the_newest_decision_stops_and_drops_no_rows(cluster: MemoryCluster) -> None:
+    """Its driver is a zombie, or its checkpoint was rolled back or copied and its rows are others."""
+    newer = committer_of(cluster, "run2")
+    newer.commit(prepare(cluster, 0, "run2"), 0)
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    older, messages = committer_of(cluster, "run1"), prepare(cluster, 0, "run1")
+    with pytest.raises(TransactionError, match=r"micro-batch 1 is decided already, by run run2 .*rolled back"):
+        older.commit(messages, 0)
+    older.abort(messages, 0)
+    assert cluster.calls.count("decide") == 2
+    assert cluster.ids[task_id("run1", "w0")].state is S.COMPLETE_ABORT
+
+
+def test_a_fenced_driver_decides_nothing_and_sweeps_only_its_own_run(cluster: MemoryCluster) -> None:
+    old = committer_of(cluster, "run1")
+    old.commit(prepare(cluster, 0, "run1"), 0)
+    new = committer_of(cluster, "run2")
+    new.log.take_over()
+    theirs = prepare(cluster, 1, "run2")
+    ours = prepare(cluster, 1, "run1")
+    with pytest.raises(FencedError, match="newer driver"):
+        old.commit(ours, 1)
+    old.abort(ours, 1)
+    assert {cluster.ids[task_id("run1", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
+    new.commit(theirs, 1)
+    assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
+
+
+def test_a_lost_answer_to_the_decision_is_cleared_up_by_the_pointer(cluster: MemoryCluster) -> None:
+    cluster.lose_answer_of = {"p.q.driver"}
+    committer = committer_of(cluster)
+    for micro_batch in range(2):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+def test_a_batch_whose_transactions_all_timed_out_is_decided_again(cluster: MemoryCluster) -> None:
+    _decide_and_lose(cluster, lost=(0, 1))
+    committer = committer_of(cluster, "run2")
+    committer.commit(prepare(cluster, 0, "run2"), 0)
+    decision = committer.log.newest()
+    assert decision is not None and (decision.attempt, decision.run) == (2, "run2")
+    assert cluster.ids[task_id("run2", "w0")].state is S.COMPLETE_COMMIT
+
+
+def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int]) -> list[TaskMessage]:
+    messages = prepare(cluster, 0, "run1")
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log.decide(decision_of(messages), log.take_over())
+    commit_all(cluster, [t for t in decision_of(messages).transactions if t.split not in lost])
+    for split in lost:
+        cluster.time_out(task_id("run1", f"w{split}"))
+    return messages
+
+
+def test_a_partly_lost_batch_stops_the_query(cluster: MemoryCluster) -> None:
+    _decide_and_lose(cluster, lost=(1,))
+    messages = [*repeated(splits=(0,)), *prepare(cluster, 0, "run2", (1,))]
+    with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
+        committer_of(cluster, "run2").commit(messages, 0)
+    assert cluster.calls.count("decide") == 1
+
+
+def test_rewrite_decides_the_kept_and_the_rewritten_together(cluster: MemoryCluster) -> None:
+    first = _decide_and_lose(cluster, lost=(1,))
+    committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
+    rewritten = prepare(cluster, 0, "run2", (1,))
+    committer.commit([*repeated(splits=(0,)), *rewritten], 0)
+    decision = committer.log.newest()
+    kept = first[0]
+    assert decision is not None and isinstance(kept, Prepared) and isinstance(rewritten[0], Prepared)
+    assert decision.transactions == (kept.transaction, rewritten[0].transaction)
+    assert decision.attempt == 2
+    assert cluster.ids[task_id("run1", "w0")].state is S.COMPLETE_COMMIT
+
+
+@pytest.mark.parametrize("splits", [(0,), (0, 1, 2), ()])
+def test_rewrite_refuses_what_was_not_lost(cluster: MemoryCluster, splits: tuple[int, ...]) -> None:
+    _decide_and_lose(cluster, lost=(1,))
+    skipped = repeated(splits=[n for n in (0, 1) if n not in splits])
+    committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
+    with pytest.raises(LostTransactionError):
+        committer.commit([*skipped, *prepare(cluster, 0, "run2", splits)], 0)
+    assert cluster.calls.count("decide") == 1
+
+
+def test_an_expired_pointer_is_replaced_by_a_scan(cluster: MemoryCluster) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    cluster.groups.clear()
+    committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
+    assert cluster.calls.count("decide") == 1
+    # Once by each of the two processes.
+    assert cluster.calls.count("scan 4") == 2
+
+
+def test_a_pointer_to_nothing_stops_the_query_rather_than_repeat_a_batch(cluster: MemoryCluster) -> None:
+    committer = committer_of(cluster)
+    committer.commit(prepare(cluster, 0), 0)
+    for place in [place for place in cluster.logs if place.topic == DECISIONS]:
+        del cluster.logs[place]
+    with pytest.raises(UnreadableDecisionError, match="which is not there"):
+        committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
+
+
+def test_a_foreign_offset_in_the_group_is_named(cluster: MemoryCluster) -> None:
+    place = TopicPartition(DECISIONS, 0)
+    cluster.groups["p.q"] = {place: CommittedOffset(place, 3, "")}
+    with pytest.raises(UnreadableDecisionError, match=r"group p\.q was not committed by this sink"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+
+
+def test_messages_of_another_batch_or_version_are_refused(cluster: MemoryCluster) -> None:
+    with pytest.raises(TransactionError, match="micro-batch 1 came to the commit of"):
+        committer_of(cluster).commit([Empty("q", "run1", 1, 0)], 0)
+    with pytest.raises(TransactionError, match="version 9"):
+        committer_of(cluster).commit([Empty("q", "run1", 0, 0, version=9)], 0)
+
+
+@pytest.mark.parametrize(("age_ms", "is_problem"), [(0, False), (53_000, False), (54_500, True), (61_000, True)])
+def test_time_left_until_the_timeout(age_ms: int, is_problem: bool) -> None:
+    transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
+    described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
+    assert (open_problem(transaction, described, 1_000 + age_ms) is not None) is is_problem
+
+
+def test_a_clock_that_cannot_be_right_is_named() -> None:
+    transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
+    described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
+    assert "compare the two clocks" in str(open_problem(transaction, described, 3_600_000))
+    assert "compare the two clocks" not in str(open_problem(transaction, described, 62_000))
+
+
+def test_what_was_written_where_the_coordinator_knows_of_nothing_is_not_decided(cluster: MemoryCluster) -> None:
+    """Its end would write no marker there: the rows would stay invisible, and hold every reader back."""
+    messages = prepare(cluster, 0)
+    cluster.ids[task_id(worker="w1")].partitions = []
+    with pytest.raises(LostTransactionError, match=r"of task 1 .*\['t-1'\].*not what its coordinator has, \[\]"):
+        committer_of(cluster).commit(messages, 0)
+    assert "decide" not in cluster.calls

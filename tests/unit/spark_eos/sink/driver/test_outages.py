@@ -1,0 +1,324 @@
+"""Check that coordinators which are away for a while stop no query whose transactions have time left."""
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.errors import (
+    AbortableError,
+    AuthorizationError,
+    FencedError,
+    LostTransactionError,
+    RecordTooLargeError,
+    TransactionError,
+    UnansweredError,
+    UnreachableError,
+)
+from spark_eos.sink.driver.decision_errors import OutdatedError, UndecidedError
+from spark_eos.sink.driver.retry_policy import is_passing, may_be_decided_again
+from spark_eos.sink.ports import DecisionWrite, EndAnswer, UnstableOffsetsError
+from tests.support.spark_eos.sink_cluster import MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare, states, task_id
+
+__all__ = ["cluster"]
+S = TransactionState
+DRIVER = "p.q.driver"
+
+
+def visible(cluster: MemoryCluster) -> int:
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
+
+
+class Outage:
+    """Let a call fail for some time, by the cluster's clock; `first` is what comes of it all the same."""
+
+    def __init__(self, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, call: str, for_ms: int) -> None:
+        self.failures = 0
+        self._do, self._cluster, self._until_ms = getattr(cluster, call), cluster, cluster.now_ms + for_ms
+        self._what, self.is_done_all_the_same = call, False
+        monkeypatch.setattr(cluster, call, self)
+
+    def __call__(self, *arguments: object, **more: object) -> object:
+        if self._cluster.now_ms >= self._until_ms:
+            return self._do(*arguments, **more)
+        self.failures += 1
+        if self.is_done_all_the_same:
+            self._do(*arguments, **more)
+        # What the client waits for an answer.
+        self._cluster.pass_time(4_000)
+        raise UnansweredError(f"{self._what} got no answer")
+
+
+@pytest.mark.parametrize("call", ["write_decision", "committed_offsets", "describe_transactions", "init_producer_id"])
+@pytest.mark.parametrize("for_ms", [5_000, 40_000])
+def test_an_outage_shorter_than_the_time_left_stops_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, call: str, for_ms: int
+) -> None:
+    """The group's coordinator, or the transactions', or both, in the first micro-batch and in a later one."""
+    committer = committer_of(cluster)
+    for micro_batch in range(3):
+        messages = prepare(cluster, micro_batch)
+        with monkeypatch.context() as away:
+            outage = Outage(cluster, away, call, for_ms)
+            committer.commit(messages, micro_batch)
+        assert visible(cluster) == 2 * (micro_batch + 1)
+        # A steady micro-batch does not read the pointer, and under V2 it initialises nothing.
+        is_steady = micro_batch and (call == "committed_offsets" or (call, cluster.version) == ("init_producer_id", 2))
+        assert outage.failures or is_steady
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+    newest = committer.log.newest()
+    assert newest is not None and (newest.run, newest.micro_batch, newest.attempt) == ("run1", 2, 1)
+
+
+def test_a_take_over_that_was_done_although_it_was_not_answered_is_not_another_drivers(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer, messages = committer_of(cluster), prepare(cluster, 0)
+    Outage(cluster, monkeypatch, "init_producer_id", 20_000).is_done_all_the_same = True
+    committer.commit(messages, 0)
+    assert visible(cluster) == 2
+
+
+def time_out_the_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> list[int]:
+    """Let the driver's transaction time out while its decision is written, as when a coordinator is away for 30 s."""
+    write, timed_out_at_ms = cluster.write_decision, []
+
+    def slow(decision: DecisionWrite) -> EndAnswer:
+        if len(timed_out_at_ms) < times:
+            timed_out_at_ms.append(cluster.now_ms)
+            cluster.pass_time(8_000)
+            cluster.ids[DRIVER].state = S.ONGOING
+            cluster.time_out(DRIVER)
+        return write(decision)
+
+    monkeypatch.setattr(cluster, "write_decision", slow)
+    return timed_out_at_ms
+
+
+@pytest.mark.parametrize("decides", [False, True])
+def test_a_take_over_that_was_not_answered_and_is_done_late_is_not_another_drivers(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, decides: bool
+) -> None:
+    """It waits at a coordinator that is paused; the next one is answered first. A newer driver that decides wins."""
+    messages, late, asked = prepare(cluster, 0), ["waits"], 0
+    init, write = cluster.init_producer_id, cluster.write_decision
+
+    def take_over(transactional_id: str, timeout_ms: int) -> ProducerIdentity:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise UnansweredError("the transaction coordinator is away")
+        return init(transactional_id, timeout_ms)
+
+    def decide(decision: DecisionWrite) -> EndAnswer:
+        if late:
+            late.pop()
+            init(DRIVER, 30_000)
+            if decides:
+                committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
+        return write(decision)
+
+    monkeypatch.setattr(cluster, "init_producer_id", take_over)
+    monkeypatch.setattr(cluster, "write_decision", decide)
+    committer = committer_of(cluster)
+    if decides:
+        with pytest.raises(FencedError, match="run run2 has decided micro-batch 0"):
+            committer.commit(messages, 0)
+        assert cluster.calls.count(f"init {DRIVER}") == 3, "the newer driver is not fenced"
+    else:
+        committer.commit(messages, 0)
+        assert visible(cluster) == 2
+
+
+def test_a_decision_whose_own_transaction_has_timed_out_is_made_with_another(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer = committer_of(cluster)
+    committer.commit(prepare(cluster, 0), 0)
+    messages = prepare(cluster, 1)
+    timed_out = time_out_the_decision(cluster, monkeypatch, 3)
+    committer.commit(messages, 1)
+    assert len(timed_out) == 3 and visible(cluster) == 4
+    committer.commit(prepare(cluster, 2), 2)
+    assert visible(cluster) == 6
+
+
+def test_without_time_left_the_error_says_that_nothing_is_visible(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer, messages = committer_of(cluster), prepare(cluster, 0)
+    time_out_the_decision(cluster, monkeypatch, 100)
+    with pytest.raises(TransactionError, match=r"(?s)was not decided: .*Nothing of it is visible\. Start the query"):
+        committer.commit(messages, 0)
+    committer.abort(messages, 0)
+    assert visible(cluster) == 0
+    assert states(cluster) == {S.COMPLETE_ABORT}
+
+
+def test_a_newer_driver_that_decides_during_the_outage_stops_this_one(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, messages = committer_of(cluster), prepare(cluster, 0)
+    write, newer = cluster.write_decision, [committer_of(cluster, "run2")]
+
+    def away(decision: DecisionWrite) -> EndAnswer:
+        if newer and decision.transactional_id == DRIVER:
+            theirs = newer.pop()
+            theirs.commit(prepare(cluster, 0, "run2"), 0)
+            raise UnansweredError("the group's coordinator is away")
+        return write(decision)
+
+    monkeypatch.setattr(cluster, "write_decision", away)
+    taken_over = cluster.calls.count(f"init {DRIVER}")
+    with pytest.raises(FencedError, match="run run2 has decided micro-batch 0"):
+        old.commit(messages, 0)
+    assert visible(cluster) == 2
+    assert cluster.calls.count(f"init {DRIVER}") == taken_over + 2, "the newer driver is not fenced"
+
+
+def test_a_newer_driver_that_has_taken_over_during_the_outage_is_not_fenced(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, messages = committer_of(cluster), prepare(cluster, 0)
+
+    def away(_: DecisionWrite) -> EndAnswer:
+        committer_of(cluster, "run2").log.take_over()
+        raise UnansweredError("the group's coordinator is away")
+
+    monkeypatch.setattr(cluster, "write_decision", away)
+    with pytest.raises(FencedError, match="newer driver runs query q"):
+        old.commit(messages, 0)
+    assert cluster.calls.count(f"init {DRIVER}") == 2
+
+
+@pytest.mark.parametrize("is_made", [False, True])
+def test_an_end_without_an_answer_in_an_outage_is_cleared_up_when_it_is_over(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, is_made: bool
+) -> None:
+    committer, messages = committer_of(cluster), prepare(cluster, 0)
+    write, began = cluster.write_decision, []
+
+    def unclear(decision: DecisionWrite) -> EndAnswer:
+        if began:
+            return write(decision)
+        if is_made:
+            write(decision)
+        began.append(True)
+        Outage(cluster, monkeypatch, "describe_transactions", 20_000)
+        Outage(cluster, monkeypatch, "committed_offsets", 20_000)
+        return EndAnswer(None)
+
+    monkeypatch.setattr(cluster, "write_decision", unclear)
+    committer.commit(messages, 0)
+    assert visible(cluster) == 2 and states(cluster) == {S.COMPLETE_COMMIT}
+    committer.commit(prepare(cluster, 1), 1)
+    newest = committer.log.newest()
+    assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
+
+
+def test_what_was_unclear_is_still_called_so_when_the_time_is_over(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer, messages = committer_of(cluster), prepare(cluster, 0)
+    write = cluster.write_decision
+
+    def unclear(decision: DecisionWrite) -> EndAnswer:
+        write(decision)
+        Outage(cluster, monkeypatch, "committed_offsets", 1_000_000)
+        return EndAnswer(None)
+
+    monkeypatch.setattr(cluster, "write_decision", unclear)
+    with pytest.raises(TransactionError, match="not known whether micro-batch 0"):
+        committer.commit(messages, 0)
+
+
+def test_a_steady_micro_batch_asks_only_for_its_transactions(cluster: MemoryCluster) -> None:
+    """Under V1 each decision takes the id over; the check takes the place of a look at the pointer."""
+    committer = committer_of(cluster)
+    for micro_batch in range(2):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+    messages = prepare(cluster, 2)
+    cluster.calls.clear()
+    committer.commit(messages, 2)
+    tasks = [f"end {task_id(worker=f'w{split}')} commit" for split in (0, 1)]
+    renewal = ["describe 1", f"init {DRIVER}"] if cluster.version == 1 else []
+    decision = ["decide", f"end {DRIVER} commit"]
+    assert cluster.calls == [*renewal, "describe 2", *decision, *tasks]
+
+
+def test_processes_of_a_run_that_take_turns_look_before_they_decide(cluster: MemoryCluster) -> None:
+    """A process that finds only by a refusal that another one has decided looks first the next time."""
+    one, other = committer_of(cluster), committer_of(cluster)
+    one.commit(prepare(cluster, 0), 0)
+    other.commit(prepare(cluster, 1), 1)
+    one.commit(prepare(cluster, 2), 2)
+    assert visible(cluster) == 6
+
+    def asks(micro_batch: int) -> list[str]:
+        messages = prepare(cluster, micro_batch)
+        cluster.calls.clear()
+        one.commit(messages, micro_batch)
+        return [call for call in cluster.calls if call in ("pointer", "decide")]
+
+    assert asks(3) == ["pointer", "decide"]
+    assert asks(4) == ["decide"], "no other process has decided"
+    other.commit(prepare(cluster, 5), 5)
+    assert visible(cluster) == 12
+
+
+def test_a_run_whose_transactions_a_newer_one_has_ended_hears_of_that_one(cluster: MemoryCluster) -> None:
+    """That is why they are not open, and no timeout is to blame."""
+    old, newer = committer_of(cluster), committer_of(cluster, "run2")
+    old.commit(prepare(cluster, 0), 0)
+    messages = prepare(cluster, 1)
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    assert cluster.ids[task_id()].state is S.COMPLETE_ABORT
+    with pytest.raises(FencedError, match="run run2 has decided micro-batch 1|A newer driver runs query q"):
+        old.commit(messages, 1)
+
+
+def test_what_is_hopeless_is_not_tried_again(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[DecisionWrite] = []
+
+    def refuse(write: DecisionWrite) -> EndAnswer:
+        asked.append(write)
+        raise AuthorizationError("no right to write")
+
+    monkeypatch.setattr(cluster, "write_decision", refuse)
+    with pytest.raises(AuthorizationError):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (UnansweredError("x"), True),
+        (UnreachableError("x"), True),
+        (UnstableOffsetsError("x"), True),
+        (UndecidedError("x"), True),
+        (OutdatedError("x", rank=(1, 1, 0)), True),
+        (TransactionError("too late"), False),
+        (LostTransactionError("x"), False),
+        (FencedError("x"), False),
+        (AuthorizationError("x"), False),
+    ],
+)
+def test_what_an_outage_makes_fail_is_tried_again(error: TransactionError, again: bool) -> None:
+    assert is_passing(error) is again
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (AbortableError("x"), True),
+        (FencedError("x"), True),
+        (TransactionError("x", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING), True),
+        (RecordTooLargeError("x"), False),
+        (TransactionError("too late"), False),
+    ],
+)
+def test_a_decision_that_was_not_made_may_be_made_with_another_transaction(
+    error: TransactionError, again: bool
+) -> None:
+    assert may_be_decided_again(error) is again

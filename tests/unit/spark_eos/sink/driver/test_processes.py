@@ -1,0 +1,241 @@
+"""Check that the commits of one run may come to several Python processes in turn, as Spark hands them out."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.types import ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.errors import EosKafkaError, FencedError
+from spark_eos.sink.driver import committer as committer_module
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from tests.support.spark_eos.sink_cluster import MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+
+__all__ = ["cluster"]
+S = TransactionState
+DRIVER = "init p.q.driver"
+
+
+def empty(micro_batch: int, run: str = "run1") -> list[TaskMessage]:
+    return [Empty("q", run, micro_batch, split) for split in (0, 1)]
+
+
+def decided_by(committer: Committer) -> tuple[str, int]:
+    newest = committer.log.newest()
+    assert newest is not None
+    return newest.run, newest.micro_batch
+
+
+def test_processes_that_commit_in_turn_do_not_take_one_another_for_a_newer_driver(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch, committer in enumerate((first, second, first, first, second, second, first)):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+        assert decided_by(first) == ("run1", micro_batch)
+        assert states(cluster) == {S.COMPLETE_COMMIT}
+    # A process that has stayed the driver under V2 goes on with its epoch.
+    assert cluster.calls.count(DRIVER) == (7 if cluster.version == 1 else 5)
+
+
+@pytest.mark.parametrize("who", list(itertools.product((0, 1), repeat=4)))
+@pytest.mark.parametrize("rows", list(itertools.product((False, True), repeat=3)))
+def test_whoever_commits_and_whatever_has_rows(
+    cluster: MemoryCluster, who: tuple[int, ...], rows: tuple[bool, ...]
+) -> None:
+    committers = committer_of(cluster), committer_of(cluster)
+    for micro_batch, (number, has_rows) in enumerate(zip(who, (*rows, True), strict=True)):
+        messages = prepare(cluster, micro_batch) if has_rows else empty(micro_batch)
+        committers[number].commit(messages, micro_batch)
+    assert decided_by(committers[0]) == ("run1", 3)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+def test_what_another_process_has_completed_is_not_looked_at_again(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    monkeypatch.setattr(committer_module, "settle", None)
+    committer_of(cluster).commit(prepare(cluster, 1), 1)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+def test_a_run_that_has_decided_takes_nothing_over_for_a_micro_batch_without_rows(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    first.commit(prepare(cluster, 0), 0)
+    before = cluster.calls.count(DRIVER)
+    second.commit(empty(1), 1)
+    first.commit(empty(2), 2)
+    assert cluster.calls.count(DRIVER) == before + (1 if cluster.version == 1 else 0)
+
+
+def test_a_run_that_begins_without_rows_fences_whoever_came_before(cluster: MemoryCluster) -> None:
+    old = committer_of(cluster, "run0")
+    old.commit(prepare(cluster, 0, "run0"), 0)
+    committer_of(cluster).commit(empty(1), 1)
+    with pytest.raises(FencedError, match="newer driver"):
+        old.commit(prepare(cluster, 1, "run0"), 1)
+    assert decided_by(old) == ("run0", 0)
+
+
+def test_a_process_of_an_older_run_does_not_come_back_behind_a_sibling(cluster: MemoryCluster) -> None:
+    """The sibling's decision is no leave to take over from a newer run that has decided since."""
+    first, second = committer_of(cluster, "run0"), committer_of(cluster, "run0")
+    first.commit(prepare(cluster, 0, "run0"), 0)
+    second.commit(prepare(cluster, 1, "run0"), 1)
+    committer_of(cluster).commit(prepare(cluster, 2), 2)
+    before = cluster.calls.count(DRIVER)
+    for asleep in (first, second):
+        with pytest.raises(FencedError):
+            asleep.commit(prepare(cluster, 3, "run0"), 3)
+    assert cluster.calls.count(DRIVER) == before
+    assert decided_by(first) == ("run1", 2)
+
+
+def test_a_rerun_that_one_process_finishes_is_gone_on_with_by_another(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(messages, 0), dead.take_over())
+    first, second = committer_of(cluster), committer_of(cluster)
+    first.commit(repeated("run1"), 0)
+    second.commit(empty(1), 1)
+    first.commit(prepare(cluster, 2), 2)
+    assert decided_by(first) == ("run1", 2)
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+# What only the whole topic tells, once the group's pointer has expired.
+
+
+def test_a_pointer_that_expires_between_two_processes_stops_nobody(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch, committer in enumerate((first, second, first, second, second, first)):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+        cluster.groups.clear()
+    assert states(cluster) == {S.COMPLETE_COMMIT}
+
+
+def test_a_process_that_once_found_nothing_looks_again(cluster: MemoryCluster) -> None:
+    first, second = committer_of(cluster), committer_of(cluster)
+    second.commit(empty(0), 0)
+    first.commit(prepare(cluster, 1), 1)
+    cluster.groups.clear()
+    second.commit(empty(2), 2)
+    first.commit(prepare(cluster, 3), 3)
+    assert decided_by(first) == ("run1", 3)
+
+
+def test_a_sleeper_that_once_found_nothing_decides_nothing_twice(cluster: MemoryCluster) -> None:
+    asleep = committer_of(cluster, "run0")
+    asleep.commit(empty(0, "run0"), 0)
+    late = prepare(cluster, 1, "run0")
+    for micro_batch in (1, 2):
+        committer_of(cluster).commit(prepare(cluster, micro_batch), micro_batch)
+    cluster.groups.clear()
+    with pytest.raises(EosKafkaError):
+        asleep.commit(late, 1)
+    seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
+    assert len(seen) == 4
+
+
+def test_what_is_decided_while_a_process_takes_over_is_not_missed(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asleep, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
+    init, others = cluster.init_producer_id, [committer_of(cluster)]
+
+    def just_after_another(name: str, timeout_ms: int) -> ProducerIdentity:
+        if name == "p.q.driver" and others:
+            others.pop().commit(prepare(cluster, 1), 1)
+            cluster.groups.clear()
+        return init(name, timeout_ms)
+
+    monkeypatch.setattr(cluster, "init_producer_id", just_after_another)
+    asleep.commit(late, 1)
+    assert decided_by(asleep) == ("run1", 1)
+    seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
+    assert len(seen) == 2
+
+
+# Who is a sibling and who a newer driver.
+
+
+def test_a_run_that_has_not_decided_gives_way_to_one_that_has(cluster: MemoryCluster) -> None:
+    asleep, newer = committer_of(cluster, "run0"), committer_of(cluster)
+    asleep.commit(empty(0, "run0"), 0)
+    late = prepare(cluster, 1, "run0")
+    newer.commit(prepare(cluster, 1), 1)
+    with pytest.raises(FencedError, match="run run1 has decided micro-batch 1"):
+        asleep.commit(late, 1)
+    newer.commit(prepare(cluster, 2), 2)
+    assert decided_by(newer) == ("run1", 2)
+
+
+def test_a_run_that_is_not_named_any_more_gives_way_all_the_same(cluster: MemoryCluster) -> None:
+    """A decision names the last sixteen runs only."""
+    asleep = committer_of(cluster, "run0")
+    asleep.commit(prepare(cluster, 0, "run0"), 0)
+    for number in range(1, 20):
+        newest = committer_of(cluster, f"later{number}")
+        newest.commit(prepare(cluster, number, f"later{number}"), number)
+    before = cluster.calls.count(DRIVER)
+    with pytest.raises(FencedError, match="later19 has decided"):
+        asleep.commit(prepare(cluster, 20, "run0"), 20)
+    assert cluster.calls.count(DRIVER) == before
+    newest.commit(prepare(cluster, 20, "later19"), 20)
+
+
+def test_what_a_process_has_swept_is_named_when_it_decides_again(cluster: MemoryCluster) -> None:
+    cluster.prepare(task_id("run0"), 5)
+    cluster.pass_time(1_000)
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch, committer in enumerate((first, second, first)):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+    newest = first.log.newest()
+    assert newest is not None and newest.superseded == ("run0",)
+
+
+def test_a_rerun_that_notes_who_is_superseded_is_no_sign_of_another_driver(cluster: MemoryCluster) -> None:
+    messages = prepare(cluster, 0, "run0")
+    dead = committer_of(cluster, "run0").log
+    dead.decide(decision_of(messages, 0), dead.take_over())
+    cluster.prepare(task_id("run0", "late"), 7)
+    committer = committer_of(cluster)
+    committer.commit(repeated("run1"), 0)
+    noted = committer.log.newest()
+    assert noted is not None and noted.revision == 1
+    for micro_batch in (1, 2):
+        committer.commit(empty(micro_batch), micro_batch)
+    committer.commit(prepare(cluster, 3), 3)
+    assert decided_by(committer) == ("run1", 3)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 2), st.booleans()), max_size=12))
+def test_of_two_runs_with_many_processes_each_micro_batch_is_seen_once(steps: list[tuple[str, int, bool]]) -> None:
+    """Two drivers on one checkpoint, each with three processes; an error stops a run, as it stops a query."""
+    made = MemoryCluster(version=2)
+    committers = {(run, number): committer_of(made, run) for run in ("old", "new") for number in range(3)}
+    place, running = {"old": 0, "new": 0}, {"old", "new"}
+    written: dict[tuple[int, int], list[int]] = {}
+    for run, number, has_rows in steps:
+        if run not in running:
+            continue
+        micro_batch, committer = place[run], committers[run, number]
+        messages = prepare(made, micro_batch, run) if has_rows else empty(micro_batch, run)
+        for each in messages:
+            if isinstance(each, Prepared):
+                [written_range] = each.transaction.ranges
+                written.setdefault((micro_batch, each.split), []).append(written_range.first_offset)
+        try:
+            committer.commit(messages, micro_batch)
+            place[run] += 1
+        except EosKafkaError:
+            running.remove(run)
+            committer.abort(messages, micro_batch)
+    for (micro_batch, split), offsets in written.items():
+        seen = [made.outcomes.get((TopicPartition("t", split), offset), False) for offset in offsets]
+        assert sum(seen) <= 1, (micro_batch, split)
+    if len({run for run, _, _ in steps}) == 1:
+        assert running == {"old", "new"}, "alone, a run is not stopped by its own processes"
+        assert all(made.outcomes.values())

@@ -1,0 +1,326 @@
+"""Check how the fate of decided transactions is found, and what is done about it."""
+
+import itertools
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from broker_core.types import AbortedTransaction, ProducerIdentity, TopicPartition, TransactionState
+from spark_eos.errors import LostTransactionError, TransactionError, UnansweredError
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.messages import PreparedTransaction, WrittenRange
+from spark_eos.sink.ports import BatchTrace, CommittedView, Description, Ending
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.action_table import Fate
+from spark_eos.sink.recovery.log_fates import logged_fates, seen_fate
+from spark_eos.sink.recovery.settlement import FATES, Course, course_of, course_of_task, described_fate, end_all, settle
+from tests.support.spark_eos.sink_cluster import MemoryCluster
+
+S = TransactionState
+
+
+def _transaction(version: int, epoch: int = 5) -> PreparedTransaction:
+    return PreparedTransaction(0, "id", 9, epoch, version, 60_000, 0, (WrittenRange("t", 0, 10, 12, 3),))
+
+
+def _described(state: TransactionState, epoch: int, producer_id: int = 9) -> Description:
+    return Description("id", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
+
+
+# What the coordinator stores after each history of a transaction that had epoch 5.
+HISTORIES = [
+    (1, S.ONGOING, 5, Fate.OPEN),
+    (2, S.ONGOING, 5, Fate.OPEN),
+    (1, S.PREPARE_COMMIT, 5, Fate.COMMITTED),
+    (2, S.PREPARE_COMMIT, 6, Fate.COMMITTED),
+    (1, S.COMPLETE_COMMIT, 5, Fate.COMMITTED),
+    (2, S.COMPLETE_COMMIT, 6, Fate.COMMITTED),
+    (1, S.PREPARE_ABORT, 5, Fate.LOST),
+    (2, S.PREPARE_ABORT, 6, Fate.LOST),
+    (1, S.COMPLETE_ABORT, 5, Fate.LOST),
+    (2, S.COMPLETE_ABORT, 6, Fate.LOST),
+    # V1: timed out at 5, or committed at 5 and another one aborted at 6; the same record in the coordinator.
+    (1, S.COMPLETE_ABORT, 6, None),
+    (1, S.PREPARE_ABORT, 6, None),
+    # A later transaction of the same id says nothing about this one.
+    (1, S.ONGOING, 6, None),
+    (2, S.ONGOING, 6, None),
+    (1, S.COMPLETE_COMMIT, 6, None),
+    (2, S.COMPLETE_COMMIT, 7, None),
+    (2, S.COMPLETE_ABORT, 7, None),
+    (2, S.EMPTY, 6, None),
+    (1, S.EMPTY, 6, None),
+    (1, S.EMPTY, 5, None),
+]
+
+
+@pytest.mark.parametrize(("version", "state", "epoch", "fate"), HISTORIES)
+def test_the_coordinators_word(version: int, state: TransactionState, epoch: int, fate: Fate | None) -> None:
+    assert described_fate(_transaction(version), _described(state, epoch)) is fate
+
+
+def test_every_row_of_the_table_is_in_the_histories_and_nothing_else_is_conclusive() -> None:
+    tested = {(state, version >= 2, epoch - 5): fate for version, state, epoch, fate in HISTORIES if fate}
+    assert tested == FATES
+    for state, version, distance in itertools.product(S, (1, 2), range(-1, 4)):
+        expected = FATES.get((state, version >= 2, distance))
+        assert described_fate(_transaction(version), _described(state, 5 + distance)) is expected
+
+
+@pytest.mark.parametrize("state", S)
+def test_another_producer_id_or_none_is_never_conclusive(state: TransactionState) -> None:
+    assert described_fate(_transaction(2), _described(state, 6, producer_id=10)) is None
+    assert described_fate(_transaction(2), None) is None
+
+
+OWN = BatchTrace(10, 12, ProducerIdentity(9, 5), False)
+FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5), False)
+
+
+@pytest.mark.parametrize(
+    ("view", "fate"),
+    [
+        (CommittedView(14, (OWN,), ()), Fate.COMMITTED),
+        (CommittedView(14, (OWN,), (AbortedTransaction(9, 10),)), Fate.LOST),
+        (CommittedView(14, (OWN,), (AbortedTransaction(8, 10), AbortedTransaction(9, 3))), Fate.COMMITTED),
+        (CommittedView(12, (OWN,), ()), None),
+        (CommittedView(14, (FOREIGN,), ()), None),
+        (CommittedView(14, (BatchTrace(10, 12, ProducerIdentity(9, 6), False),), ()), None),
+        (CommittedView(14, (), ()), None),
+        (None, None),
+    ],
+)
+def test_the_logs_word(view: CommittedView | None, fate: Fate | None) -> None:
+    transaction = _transaction(2)
+    assert seen_fate(transaction, transaction.ranges[0], view) is fate
+
+
+def _decision(*transactions: PreparedTransaction) -> Decision:
+    return Decision("p", "q", "r", 3, 1, len(transactions), 0, transactions)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_open_is_committed_and_what_is_committed_stays(version: int) -> None:
+    cluster = MemoryCluster(version=version)
+    one, two = cluster.prepare("one", 0), cluster.prepare("two", 1)
+    for _ in range(2):
+        settled = settle(cluster, _decision(one, two))
+        assert settled.took_effect and settled.committed == (one, two)
+    assert cluster.calls.count("end one commit") == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_lost_answer_is_cleared_up_by_describing(version: int) -> None:
+    cluster = MemoryCluster(version=version, lose_answer_of={"one"})
+    assert settle(cluster, _decision(cluster.prepare("one"))).took_effect
+
+
+def test_an_abort_after_a_downgrade_is_not_taken_for_the_transaction_before_it() -> None:
+    """The old protocol's EndTxn leaves the epoch, which then looks like that of the abort of what was committed."""
+    cluster = MemoryCluster(version=2)
+    one = cluster.prepare("one")
+    assert settle(cluster, _decision(one)).took_effect
+    next_one = cluster.prepare("one", 1)
+    cluster.end_transactions([Ending("one", ProducerIdentity(next_one.producer_id, next_one.producer_epoch), False, 1)])
+    assert described_fate(one, cluster.describe_transactions(["one"])["one"]) is Fate.LOST
+    assert settle(cluster, _decision(one)).took_effect
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_committed_transaction_is_recognised_after_its_id_went_on(version: int) -> None:
+    cluster = MemoryCluster(version=version)
+    one = cluster.prepare("one")
+    settle(cluster, _decision(one))
+    cluster.init_producer_id("one", 60_000)
+    cluster.prepare("one", 1)
+    cluster.time_out("one")
+    assert settle(cluster, _decision(one)).took_effect
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_timed_out_transactions_are_lost_even_when_the_id_is_forgotten(version: int, forgotten: bool) -> None:
+    cluster = MemoryCluster(version=version)
+    one = cluster.prepare("one")
+    cluster.time_out("one")
+    cluster.forgotten = {"one"} if forgotten else set()
+    settled = settle(cluster, _decision(one))
+    assert settled.lost == (one,) and settled.took_no_effect
+
+
+def test_without_coordinator_and_log_the_fate_is_unknown_and_nothing_is_written() -> None:
+    cluster = MemoryCluster()
+    one = cluster.prepare("one")
+    cluster.forgotten = {"one"}
+    cluster.logs.clear()
+    settled = settle(cluster, _decision(one))
+    assert settled.unknown == (one,) and not settled.took_effect and not settled.took_no_effect
+    for policy in OnLostTransaction:
+        with pytest.raises(LostTransactionError, match="fate unknown"):
+            course_of(settled, 0, policy)
+
+
+def test_a_partial_loss_stops_with_a_full_account_or_writes_the_lost_tasks_again() -> None:
+    cluster = MemoryCluster()
+    one, two = cluster.prepare("one", 0, records=3), cluster.prepare("two", 1, records=4)
+    settle(cluster, _decision(one))
+    cluster.time_out("two")
+    settled = settle(cluster, _decision(one, two))
+    assert (settled.committed, settled.lost) == ((one,), (two,))
+    with pytest.raises(LostTransactionError, match=r"1 of its 2 transactions \(4 of 7 records\).*two.*t-1@0\.\.3"):
+        course_of(settled, 0, OnLostTransaction.FAIL)
+    courses = [course_of(settled, split, OnLostTransaction.REWRITE) for split in (0, 1, 2)]
+    assert courses == [Course.SKIP, Course.WRITE, Course.SKIP]
+
+
+def test_a_total_loss_is_written_again_under_both_policies() -> None:
+    cluster = MemoryCluster()
+    decision = _decision(cluster.prepare("one", 0), cluster.prepare("two", 1))
+    cluster.time_out("one")
+    cluster.time_out("two")
+    settled = settle(cluster, decision)
+    assert {course_of(settled, 0, policy) for policy in OnLostTransaction} == {Course.WRITE}
+
+
+@pytest.mark.parametrize("raises", [False, True])
+@pytest.mark.parametrize("others_lost", [False, True])
+def test_what_others_hold_back_is_not_readable_yet_and_never_lost(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool
+) -> None:
+    """Another transaction holds the last stable offset, and the coordinator does not know ours any more."""
+    cluster = MemoryCluster()
+    monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
+    cluster.prepare("foreign", 0)
+    one, two = cluster.prepare("one", 0), cluster.prepare("two", 1)
+    settle(cluster, _decision(one))
+    cluster.time_out("two")
+    cluster.forgotten = {"one"}
+    if raises:
+        monkeypatch.setattr(cluster, "view", _no_answer)
+    decision = _decision(one, two) if others_lost else _decision(one)
+    with caplog.at_level(logging.INFO):
+        settled = settle(cluster, decision)
+    assert settled.pending == (one,) and not settled.took_effect and not settled.took_no_effect
+    assert f"1 of {len(decision.transactions)} decided transactions are not settled yet" in caplog.text
+    for policy in OnLostTransaction:
+        so_far = "two .*What is lost is lost in any case" if others_lost else "Nothing is lost so far"
+        with pytest.raises(TransactionError, match=so_far) as caught:
+            course_of(settled, 0, policy)
+        assert not isinstance(caught.value, LostTransactionError)
+    if not raises:
+        cluster.time_out("foreign")
+        assert settle(cluster, _decision(one)).took_effect
+
+
+def _no_marker_yet(*_: object, **__: object) -> None:
+    """Act as a partition whose leader has not written the marker."""
+
+
+def _no_answer(*_: object, **__: object) -> None:
+    raise UnansweredError("not in time")
+
+
+def test_a_time_limit_holds_for_all_transactions_and_places_where_nothing_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = MemoryCluster()
+    began_ms = cluster.now_ms
+    transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(200))
+    cluster.forgotten = set(cluster.ids)
+
+    def away(_: object, *, wait_ms: int) -> dict[object, object]:
+        cluster.pass_time(wait_ms)
+        return {}
+
+    monkeypatch.setattr(cluster, "views", away)
+    assert settle(cluster, _decision(*transactions)).pending == transactions
+    assert cluster.now_ms - began_ms == pytest.approx(settlement.SETTLE_LIMIT_SECONDS * 1000, abs=2000)
+
+
+def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MemoryCluster()
+    began_ms = cluster.now_ms
+    transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(5))
+    for each in transactions:
+        cluster.time_out(each.transactional_id)
+    cluster.forgotten = set(cluster.ids)
+    views = cluster.views
+
+    def one_by_one(offsets: Mapping[TopicPartition, int], *, wait_ms: int) -> object:
+        cluster.pass_time(round(settlement.SETTLE_LIMIT_SECONDS * 900))
+        found = views(offsets, wait_ms=wait_ms)
+        return {place: found[place] for place in list(found)[:1]}
+
+    monkeypatch.setattr(cluster, "views", one_by_one)
+    assert settle(cluster, _decision(*transactions)).took_no_effect
+    assert cluster.now_ms - began_ms > 4000 * settlement.SETTLE_LIMIT_SECONDS
+
+
+def test_many_transactions_are_found_by_a_few_looks_at_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MemoryCluster()
+    transactions = tuple(cluster.prepare(f"id{number}", number % 4) for number in range(400))
+    transactions = tuple(replace(each, split=number) for number, each in enumerate(transactions))
+    for each in transactions[:300]:
+        cluster.time_out(each.transactional_id)
+    end_all(cluster, transactions[300:], commit=True)
+    cluster.forgotten = set(cluster.ids)
+    looks: list[Mapping[TopicPartition, int]] = []
+    views = cluster.views
+    monkeypatch.setattr(
+        cluster, "views", lambda offsets, wait_ms: looks.append(offsets) or views(offsets, wait_ms=wait_ms)
+    )
+    settled = settle(cluster, _decision(*transactions))
+    assert (settled.lost, settled.committed) == (transactions[:300], transactions[300:])
+    assert [len(each) for each in looks] == [4]
+
+
+def test_a_transaction_with_many_partitions_that_cannot_be_read_is_hidden_after_a_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[object] = []
+    cluster = MemoryCluster()
+    monkeypatch.setattr(cluster, "views", lambda offsets, **_: looks.append(offsets) or {})
+    ranges = tuple(WrittenRange("t", number, 0, 0, 1) for number in range(500))
+    each = replace(_transaction(2), ranges=ranges)
+    assert logged_fates(cluster, [each]) == {each: Fate.HIDDEN}
+    assert len(looks) == 3
+
+
+# What a task asks about.
+
+
+@pytest.mark.parametrize(
+    ("letters", "courses", "described"),
+    [
+        # Whole or not, what is committed is read and what is lost is written; the driver judges.
+        ("CC", "SS", [1, 1]),
+        ("LL", "WW", [1, 1]),
+        ("CL", "SW", [1, 1]),
+        # Open: the first task settles all.
+        ("OO", "SS", [1, 2, 1]),
+        ("OC", "SS", [1, 2, 1]),
+        ("OL", "WW", [1, 2, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_a_task_asks_about_its_own_transaction(
+    letters: str, courses: str, described: list[int], policy: OnLostTransaction
+) -> None:
+    cluster = MemoryCluster()
+    transactions = [cluster.prepare(f"id{split}", split) for split in range(len(letters))]
+    decision = _decision(*transactions)
+    for letter, each in zip(letters, transactions, strict=True):
+        if letter == "C":
+            end_all(cluster, [each], commit=True)
+        elif letter == "L":
+            cluster.time_out(each.transactional_id)
+    cluster.calls.clear()
+    found = [course_of_task(cluster, decision, split, policy).name[0] for split in range(len(letters))]
+    assert "".join(found) == courses
+    asked = [int(call.split()[1]) for call in cluster.calls if call.startswith("describe")]
+    assert asked[: len(described)] == described[: len(asked)]
+    assert course_of_task(cluster, decision, 7, policy) is Course.WRITE, "it had no rows then"
+    assert course_of_task(cluster, replace(decision, completed_at_ms=1), 7, policy) is Course.SKIP

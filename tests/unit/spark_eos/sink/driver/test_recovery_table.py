@@ -1,0 +1,324 @@
+"""Check each row of the table of what recovery does, each split of small sets, and processes that disagree."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.errors import LostTransactionError, UnansweredError
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink import descriptions
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.intervention import Intervention, Restart
+from spark_eos.sink.intervention import OperatorAction as Word
+from spark_eos.sink.ports import EndAnswer, Ending
+from spark_eos.sink.prepared import PreparedTransaction
+from spark_eos.sink.recovery import settlement
+from spark_eos.sink.recovery.action_table import TABLE, Fate, SettlementAction, action_for, table_for
+from spark_eos.sink.recovery.settlement import Course, course_of, end_all, settle
+from tests.support.spark_eos.sink_cluster import MemoryCluster
+
+BY_LETTER = {fate.name[0]: fate for fate in Fate}
+# Open, Committed, Lost, Hidden, Unknown.
+ROWS = {
+    "": SettlementAction.CLOSED,
+    "C": SettlementAction.CLOSED,
+    "L": SettlementAction.WRITE_AGAIN,
+    "CL": SettlementAction.WRITE_LOST,
+    "O": SettlementAction.COMMIT,
+    "OH": SettlementAction.WAIT,
+    "OU": SettlementAction.STOP,
+    "OHU": SettlementAction.WAIT,
+    "OC": SettlementAction.COMMIT,
+    "OCL": SettlementAction.COMMIT,
+    "OCH": SettlementAction.COMMIT,
+    "OCU": SettlementAction.COMMIT,
+    "OCLH": SettlementAction.COMMIT,
+    "OCLU": SettlementAction.COMMIT,
+    "OCHU": SettlementAction.COMMIT,
+    "OCLHU": SettlementAction.COMMIT,
+    "OL": SettlementAction.ABORT,
+    "OLH": SettlementAction.ABORT,
+    "OLU": SettlementAction.ABORT,
+    "OLHU": SettlementAction.ABORT,
+    "H": SettlementAction.WAIT,
+    "CH": SettlementAction.WAIT,
+    "LH": SettlementAction.WAIT,
+    "HU": SettlementAction.WAIT,
+    "CLH": SettlementAction.WAIT,
+    "CHU": SettlementAction.WAIT,
+    "LHU": SettlementAction.WAIT,
+    "CLHU": SettlementAction.WAIT,
+    "U": SettlementAction.STOP,
+    "CU": SettlementAction.STOP,
+    "LU": SettlementAction.STOP,
+    "CLU": SettlementAction.STOP,
+}
+
+
+def fates_in(letters: str) -> frozenset[Fate]:
+    return frozenset(BY_LETTER[letter] for letter in letters)
+
+
+def decision_of(transactions: Sequence[PreparedTransaction] = (), word: Intervention | None = None) -> Decision:
+    return Decision("p", "q", "r", 3, 1, len(transactions), 0, tuple(transactions), intervention=word)
+
+
+@pytest.mark.parametrize(("letters", "action"), ROWS.items())
+def test_a_row(letters: str, action: SettlementAction) -> None:
+    assert TABLE[fates_in(letters)].action is action
+    assert TABLE[fates_in(letters)].reason
+
+
+def test_every_combination_has_a_row_and_every_rule_is_used() -> None:
+    assert {fates_in(letters) for letters in ROWS} == set(TABLE)
+    assert len(TABLE) == 2 ** len(Fate)
+    assert set(SettlementAction) == {rule.action for rule in TABLE.values()}
+
+
+def test_nothing_is_committed_beside_a_loss_unless_a_part_is_committed() -> None:
+    for fates, rule in TABLE.items():
+        if rule.action is SettlementAction.COMMIT:
+            assert Fate.OPEN in fates and (Fate.LOST not in fates or Fate.COMMITTED in fates)
+        if rule.action is SettlementAction.ABORT:
+            assert Fate.LOST in fates and Fate.COMMITTED not in fates
+        if rule.action is SettlementAction.WRITE_AGAIN:
+            assert fates == {Fate.LOST}
+
+
+WORDS = {
+    "complete": Intervention(Word.COMPLETE, "ann", 5),
+    "rewrite": Intervention(Word.ABORT, "ann", 5, "", Restart.REWRITE),
+    "skip": Intervention(Word.ABORT, "ann", 5, "", Restart.SKIP),
+}
+
+
+@pytest.mark.parametrize("fates", TABLE, ids=lambda fates: "".join(sorted(fate.name[0] for fate in fates)))
+def test_an_operators_word_changes_only_what_it_is_about(fates: frozenset[Fate]) -> None:
+    usual = TABLE[fates].action
+    found = {name: action_for(decision_of(word=word), fates) for name, word in WORDS.items()}
+    assert found["complete"] is (SettlementAction.COMMIT if fates == fates_in("OU") else usual)
+    assert found["rewrite"] is (SettlementAction.ABORT if Fate.OPEN in fates else usual)
+    assert found["skip"] is (SettlementAction.ABORT if Fate.OPEN in fates else SettlementAction.CLOSED)
+    assert all(table_for(decision_of(word=word))[fates].reason for word in WORDS.values())
+
+
+# Every split of small sets, on a cluster in memory.
+
+
+def splits(counts: Sequence[int] = (1, 2, 3)) -> Iterator[str]:
+    for count in counts:
+        yield from map("".join, itertools.product("OCLHU", repeat=count))
+
+
+def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) -> list[PreparedTransaction]:
+    """Prepare one transaction for each letter, and let become of it what the letter says."""
+    made = [cluster.prepare(f"id{number}", number) for number in range(len(split))]
+    for transaction, letter in zip(made, split, strict=True):
+        name = transaction.transactional_id
+        if letter == "C":
+            end_all(cluster, [transaction], commit=True)
+        elif letter == "L":
+            cluster.time_out(name)
+        elif letter in "HU":
+            cluster.time_out(name)
+            cluster.forgotten.add(name)
+            if letter == "U":
+                cluster.logs[next(iter(cluster.ids[name].partitions))] = []
+    view = cluster.view
+    away = {number for number, letter in enumerate(split) if letter == "H"}
+
+    def view_of_leaders(place: object, offset: int, *, wait_ms: int) -> object:
+        if place.partition in away:  # type: ignore[attr-defined]
+            raise UnansweredError("its leader is away")
+        return view(place, offset, wait_ms=wait_ms)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cluster, "view", view_of_leaders)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let recovery give up soon."""
+    monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_every_split_of_small_sets(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for split in splits():
+        cluster = MemoryCluster(version=version)
+        with monkeypatch.context() as patch:
+            transactions = make(cluster, split, patch)
+            settled = settle(cluster, decision_of(transactions))
+        was = fates_in(split)
+        is_committed = [cluster.ids[t.transactional_id].state is TransactionState.COMPLETE_COMMIT for t in transactions]
+        wanted = TABLE[was].action
+        for letter, committed in zip(split, is_committed, strict=True):
+            assert committed is (letter == "C" or (letter == "O" and wanted is SettlementAction.COMMIT)), split
+        if wanted in (SettlementAction.WAIT, SettlementAction.STOP):
+            assert settled.action is wanted, split
+            assert [t.split for t in settled.still_open] == [at for at, each in enumerate(split) if each == "O"], split
+        if was == fates_in("OL"):
+            assert settled.took_no_effect, split
+        if was <= fates_in("OC"):
+            assert settled.took_effect and settled.is_closed, split
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("policy", OnLostTransaction)
+def test_what_is_open_beside_a_loss_is_aborted_and_all_is_written_again(
+    version: int, policy: OnLostTransaction
+) -> None:
+    cluster = MemoryCluster(version=version)
+    decision = decision_of([cluster.prepare(f"id{number}", number) for number in range(3)])
+    cluster.time_out("id1")
+    settled = settle(cluster, decision)
+    assert settled.took_no_effect and len(settled.lost) == 3
+    assert [course_of(settled, split, policy) for split in range(3)] == [Course.WRITE] * 3
+    assert {each.state for each in cluster.ids.values()} == {TransactionState.COMPLETE_ABORT}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_abort_without_a_clear_answer_is_looked_at_again(
+    version: int, arrives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = MemoryCluster(version=version)
+    decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
+    cluster.time_out("id1")
+    end, unclear = cluster.end_transactions, [3]
+
+    def answer(endings: Sequence[Ending]) -> object:
+        unclear[0] -= 1
+        if unclear[0] >= 0:
+            if arrives:
+                end(endings)
+            return {each.transactional_id: EndAnswer(None) for each in endings}
+        return end(endings)
+
+    monkeypatch.setattr(cluster, "end_transactions", answer)
+    assert settle(cluster, decision).took_no_effect
+    assert unclear[0] == (2 if arrives else -1)
+
+
+def test_an_abort_that_never_gets_through_stops_without_calling_anything_visible(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = MemoryCluster()
+    decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
+    cluster.time_out("id1")
+    monkeypatch.setattr(
+        cluster, "end_transactions", lambda endings: {each.transactional_id: EndAnswer(None) for each in endings}
+    )
+    settled = settle(cluster, decision)
+    account = r"task 0: open, id0 .*task 1: lost, id1 .*lost in any case"
+    for policy in OnLostTransaction:
+        with pytest.raises(settlement.TransactionError, match=account):
+            course_of(settled, 0, policy)
+
+
+def test_an_open_one_beside_an_unknown_one_is_left_to_an_operator() -> None:
+    cluster = MemoryCluster()
+    decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
+    cluster.forgotten = {"id1"}
+    cluster.logs[cluster.ids["id1"].partitions[0]] = []
+    settled = settle(cluster, decision)
+    assert cluster.ids["id0"].state is TransactionState.ONGOING
+    with pytest.raises(LostTransactionError, match=r"task 1: fate unknown.*task 0: open.*decisions complete.*restart"):
+        course_of(settled, 0, OnLostTransaction.REWRITE)
+    completed = settle(cluster, replace(decision, revision=1, intervention=WORDS["complete"]))
+    assert [t.split for t in completed.committed] == [0]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_was_on_its_way_makes_nothing_visible_that_was_aborted(version: int) -> None:
+    """The driver was paused between its decision and its EndTxn; what begins later on the id has another epoch."""
+    cluster = MemoryCluster(version=version)
+    transactions = [cluster.prepare("id0", 0), cluster.prepare("id1", 1)]
+    cluster.time_out("id1")
+    assert settle(cluster, decision_of(transactions)).took_no_effect
+    for _ in range(2):
+        assert end_all(cluster, transactions, commit=True) == set()
+        # The owner uses the id again.
+        if version == 1:
+            cluster.init_producer_id("id0", 60_000)
+        cluster.prepare("id0", 0)
+    assert not any(cluster.outcomes.values())
+    answer = cluster.end_transactions([Ending("id0", ProducerIdentity(*cluster.ids["id0"].identity), True, version)])
+    assert answer["id0"].code is ErrorCode.NONE
+
+
+# Processes that act by looks of different times.
+
+
+COMMITTED, LOST, OPEN = Fate.COMMITTED, Fate.LOST, Fate.OPEN
+State = tuple[Fate, ...]
+# What a process has under way: the transactions it still has to end and how, or None before its look.
+Doing = tuple[bool, frozenset[int]] | None
+
+
+def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, frozenset[int]]]:
+    """Walk through every order in which looks, ends and timeouts can come.
+
+    Gives each state that can be reached with the agents that found everything lost. The driver that made the decision
+    is the last agent: it commits all without a look when it wakes up.
+    """
+    first: tuple[State, tuple[Doing, ...], int, frozenset[int]] = (
+        (OPEN,) * count,
+        (None,) * agents + ((True, frozenset(range(count))),),
+        losses,
+        frozenset(),
+    )
+    seen, todo = {first}, [first]
+    while todo:
+        state, doing, left, rewriting = todo.pop()
+        yield state, rewriting
+        following = [
+            (_with(state, at, LOST), doing, left - 1, rewriting) for at in range(count) if left and state[at] is OPEN
+        ]
+        for agent, does in enumerate(doing):
+            if does is None:
+                action = TABLE[frozenset(state)].action
+                if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
+                    wanted = frozenset(at for at in range(count) if state[at] is OPEN)
+                    following.append(
+                        (state, _set(doing, agent, (action is SettlementAction.COMMIT, wanted)), left, rewriting)
+                    )
+                elif action is SettlementAction.WRITE_AGAIN:
+                    following.append((state, doing, left, rewriting | {agent}))
+                continue
+            commit, wanted = does
+            for at in wanted:
+                after = _with(state, at, COMMITTED if commit else LOST) if state[at] is OPEN else state
+                rest = wanted - {at}
+                following.append((after, _set(doing, agent, (commit, rest) if rest else None), left, rewriting))
+        for one in following:
+            if one not in seen:
+                seen.add(one)
+                todo.append(one)
+
+
+def _with(state: State, at: int, fate: Fate) -> State:
+    return (*state[:at], fate, *state[at + 1 :])
+
+
+def _set(doing: tuple[Doing, ...], agent: int, does: Doing) -> tuple[Doing, ...]:
+    return (*doing[:agent], does, *doing[agent + 1 :])
+
+
+@pytest.mark.parametrize(("count", "agents"), [(2, 1), (2, 2), (3, 1), (3, 2)])
+def test_processes_that_disagree_never_write_again_what_is_or_becomes_visible(count: int, agents: int) -> None:
+    reached = set(outcomes(count, agents, losses=count))
+    assert (((COMMITTED,) * count), frozenset()) in reached
+    assert any(rewriting for _, rewriting in reached)
+    for state, rewriting in reached:
+        assert not rewriting or set(state) == {LOST}, "what is written again was lost as a whole and stays so"
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_without_a_timeout_no_order_of_steps_aborts_anything(count: int) -> None:
+    assert not any(LOST in state for state, _ in outcomes(count, 2, losses=0))

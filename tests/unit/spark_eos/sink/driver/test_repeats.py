@@ -1,0 +1,276 @@
+"""Try what people, platforms and Spark do with names and micro-batches, against a cluster in memory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from broker_core.types import TransactionState
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import DifferentRowsError, EosKafkaError, OptionError, TransactionError, UnreachableError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import OnLostTransaction, SinkOptions
+from spark_eos.runtime import REAL, ProcessState
+from spark_eos.sink import factory
+from spark_eos.sink.cluster import KafkaCluster
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.decision_writer import DecisionWriter
+from spark_eos.sink.driver.run_state import RunState
+from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.naming import TaskId
+from spark_eos.sink.ports import EndAnswer, Ending
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster
+
+__all__ = ["cluster"]
+QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
+S = TransactionState
+
+
+@dataclass
+class Process:
+    """One Python process of the driver: it keeps what `factory` keeps."""
+
+    cluster: MemoryCluster
+    run: str = "run1"
+    prefix: str = "p"
+    states: dict[str, RunState] = field(default_factory=dict)
+    logs: dict[str, DecisionLog] = field(default_factory=dict)
+
+    def commit(
+        self,
+        messages: Sequence[TaskMessage],
+        write: str,
+        *,
+        discard: bool = False,
+        policy: OnLostTransaction = OnLostTransaction.FAIL,
+    ) -> None:
+        [query] = {message.query for message in messages}
+        log = self.logs.setdefault(query, DecisionLog(self.cluster, self.prefix, query, DECISIONS))
+        committer = Committer(
+            self.cluster,
+            log,
+            self.prefix,
+            query,
+            self.run,
+            policy,
+            write=write,
+            state=self.states.setdefault(query, RunState()),
+            discard_differing_rows=discard,
+        )
+        [micro_batch] = {message.micro_batch for message in messages}
+        try:
+            committer.commit(messages, micro_batch)
+        except EosKafkaError:
+            committer.abort(messages, micro_batch)
+            raise
+
+
+def rows_of(checksum: int, count: int = 1) -> tuple[TopicRows, ...]:
+    return (TopicRows("t", count, checksum),)
+
+
+def prepared(
+    cluster: MemoryCluster,
+    name: str = "t",
+    checksum: int = 1,
+    run: str = "run1",
+    micro_batch: int = 0,
+    worker: str = "w",
+    prefix: str = "p",
+) -> list[TaskMessage]:
+    """Act as the one task of a write that finds nothing decided."""
+    query = f"{QUERY}/{name}" if name else QUERY
+    transactional_id = str(TaskId(prefix, query, run, worker, 0))
+    cluster.init_producer_id(transactional_id, 60_000)
+    transaction = replace(cluster.prepare(transactional_id), checksums=rows_of(checksum))
+    return [Prepared(query, run, micro_batch, 0, transaction)]
+
+
+def repeated(name: str = "t", checksum: int = 1, run: str = "run2", micro_batch: int = 0) -> list[TaskMessage]:
+    """Act as the one task of a write that finds its micro-batch decided."""
+    query = f"{QUERY}/{name}" if name else QUERY
+    return [AlreadyCommitted(query, run, micro_batch, 0, rows_of(checksum))]
+
+
+def visible(cluster: MemoryCluster) -> int:
+    """Count the records of the output that readers see."""
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
+
+
+def test_writes_of_one_function_to_one_topic_do_not_meet_under_their_names(cluster: MemoryCluster) -> None:
+    process = Process(cluster)
+    for micro_batch in (0, 1):
+        both = {name: prepared(cluster, name, micro_batch=micro_batch) for name in ("a", "b")}
+        for name, messages in both.items():
+            process.commit(messages, f"{name}{micro_batch}")
+    assert visible(cluster) == 4
+    again = Process(cluster, "run2")
+    for name in ("a", "b"):
+        again.commit(repeated(name, micro_batch=1), "again")
+    with pytest.raises(DifferentRowsError):
+        Process(cluster, "run3").commit(repeated("a", checksum=2, run="run3", micro_batch=1), "other")
+    assert visible(cluster) == 4
+
+
+def test_two_threads_that_write_under_one_name_in_two_processes_are_refused(cluster: MemoryCluster) -> None:
+    first, second = prepared(cluster, worker="w1"), prepared(cluster, checksum=2, worker="w2")
+    Process(cluster).commit(first, "first")
+    with pytest.raises(OptionError, match="writeName"):
+        Process(cluster).commit(second, "second")
+    assert visible(cluster) == 1
+
+
+@pytest.mark.parametrize("cluster", [2], indirect=True)
+@pytest.mark.parametrize("is_swept", [False, True])
+def test_two_threads_that_write_under_one_name_in_one_process_are_refused(
+    cluster: MemoryCluster, is_swept: bool
+) -> None:
+    """Both have looked before either decided; the second's transaction may begin after the first has swept."""
+    process = Process(cluster)
+    early = prepared(cluster, checksum=2, worker="w2") if is_swept else None
+    process.commit(prepared(cluster, worker="w1"), "first")
+    with pytest.raises(OptionError, match="writeName"):
+        process.commit(early or prepared(cluster, checksum=2, worker="w2"), "second")
+    assert visible(cluster) == 1
+
+
+def test_a_second_write_under_one_name_is_still_refused_after_the_restart(cluster: MemoryCluster) -> None:
+    """The platform starts the query again whose second write was refused."""
+    Process(cluster).commit(prepared(cluster), "first")
+    Process(cluster, "run2").commit(repeated(), "first again")
+    with pytest.raises(DifferentRowsError, match="writes more than once under this name.*writeName"):
+        Process(cluster, "run2").commit(repeated(checksum=2), "second")
+    assert visible(cluster) == 1
+
+
+def test_discarding_differences_does_not_drop_a_second_write_under_one_name(cluster: MemoryCluster) -> None:
+    Process(cluster).commit(prepared(cluster), "first")
+    process = Process(cluster, "run2")
+    process.commit(repeated(), "first again", discard=True)
+    with pytest.raises(OptionError, match="writeName"):
+        process.commit(repeated(checksum=2), "second", discard=True)
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [("t", "good"), ("", "t"), ("t", "")],
+    ids=["named", "moved to foreachBatch", "moved to writeStream"],
+)
+def test_a_write_that_was_renamed_in_the_window_is_not_made_twice(
+    cluster: MemoryCluster, before: str, now: str
+) -> None:
+    """Its micro-batch was decided, Spark had not noted it, and the function was changed before the restart."""
+    Process(cluster).commit(prepared(cluster, before), "" if not before else "first")
+    with pytest.raises(OptionError, match="as before, until the query has passed"):
+        Process(cluster, "run2").commit(prepared(cluster, now, run="run2"), "" if not now else "second")
+    assert visible(cluster) == 1
+
+
+# A function that goes on after a failed write
+
+
+@dataclass
+class MovingCluster(MemoryCluster):
+    """A cluster whose coordinators of the tasks' transactions are away for a while."""
+
+    is_away: bool = False
+
+    def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
+        if self.is_away and any(ending.commit for ending in endings):
+            raise UnreachableError("the coordinator is away")
+        return super().end_transactions(endings)
+
+
+@pytest.fixture
+def moving() -> MovingCluster:
+    return MovingCluster()
+
+
+@pytest.mark.parametrize("is_same_process", [True, False])
+def test_a_function_that_swallows_a_failed_commit_loses_no_decided_rows(
+    moving: MovingCluster, is_same_process: bool
+) -> None:
+    process = Process(moving)
+    moving.is_away = True
+    with pytest.raises(TransactionError, match="is decided, but could not be completed"):
+        process.commit(prepared(moving), "first")
+    moving.is_away = False
+    following = process if is_same_process else Process(moving)
+    following.commit(prepared(moving, micro_batch=1, worker="w2"), "second")
+    assert visible(moving) == 2
+
+
+def test_a_function_that_tries_a_failed_write_again_does_not_double_it(moving: MovingCluster) -> None:
+    process = Process(moving)
+    moving.is_away = True
+    with pytest.raises(TransactionError, match="is decided, but could not be completed"):
+        process.commit(prepared(moving), "first")
+    moving.is_away = False
+    with pytest.raises(OptionError, match="second try of a write that failed"):
+        process.commit([AlreadyCommitted(f"{QUERY}/t", "run1", 0, 0, rows_of(1))], "second try")
+    Process(moving, "run2").commit(repeated(), "after the restart")
+    assert visible(moving) == 1
+
+
+# Lost parts
+
+
+def test_no_option_lets_a_rewrite_mix_rows_of_two_runs(cluster: MemoryCluster) -> None:
+    query = f"{QUERY}/t"
+    whole: list[TaskMessage] = []
+    for split in (0, 1):
+        name = str(TaskId("p", query, "run1", f"w{split}", 0))
+        cluster.init_producer_id(name, 60_000)
+        whole.append(Prepared(query, "run1", 0, split, replace(cluster.prepare(name, split), checksums=rows_of(split))))
+    log = DecisionLog(cluster, "p", query, DECISIONS)
+    committer = Committer(cluster, log, "p", query, "run1", OnLostTransaction.REWRITE)
+    lost = whole[1]
+    assert isinstance(lost, Prepared)
+    original = cluster.end_transactions
+    cluster.end_transactions = lambda endings: (  # type: ignore[method-assign]
+        cluster.time_out(lost.transaction.transactional_id) or original(endings)
+        if any(each.transactional_id == lost.transaction.transactional_id for each in endings)
+        else original(endings)
+    )
+    with pytest.raises(TransactionError):
+        committer.commit(whole, 0)
+    cluster.end_transactions = original  # type: ignore[method-assign]
+    name = str(TaskId("p", query, "run2", "w", 0))
+    cluster.init_producer_id(name, 60_000)
+    again: list[TaskMessage] = [
+        AlreadyCommitted(query, "run2", 0, 0, rows_of(1)),
+        Prepared(query, "run2", 0, 1, replace(cluster.prepare(name, 1), checksums=rows_of(0))),
+    ]
+    with pytest.raises(DifferentRowsError, match="tasks with other rows: 0, 1"):
+        Process(cluster, "run2").commit(again, "w", discard=True, policy=OnLostTransaction.REWRITE)
+    assert visible(cluster) == 1
+
+
+# Prefixes and clusters
+
+
+def test_under_a_changed_prefix_what_the_last_run_left_open_is_swept_at_the_restart(cluster: MemoryCluster) -> None:
+    Process(cluster).commit(prepared(cluster, ""), "")
+    process = Process(cluster, "run2", prefix="new")
+    process.commit(prepared(cluster, "", run="run2", micro_batch=1, prefix="new"), "")
+    [lost_attempt] = prepared(cluster, "", run="run2", micro_batch=1, worker="w9", prefix="new")
+    assert isinstance(lost_attempt, Prepared)
+    Process(cluster, "run3", prefix="new").commit(repeated("", run="run3", micro_batch=1), "")
+    assert cluster.ids[lost_attempt.transaction.transactional_id].state is not S.ONGOING
+
+
+@pytest.mark.parametrize("change", ["cluster", "decisionTopic"])
+def test_a_function_that_mirrors_its_rows_to_two_clusters_keeps_two_logs(change: str) -> None:
+    options = SinkOptions(ClientOptions(("one:1",)), topic="t", prefix="p")
+    other = (
+        replace(options, client=ClientOptions(("two:1",)))
+        if change == "cluster"
+        else replace(options, decision_topic="other-decisions")
+    )
+    process, logs = ProcessState(REAL), []
+    for each in (options, other):
+        kafka = KafkaCluster(KafkaClient(each.client), each.decision_topic, DecisionWriter)
+        logs.append(factory._log(process, kafka, each, f"{QUERY}/t", "run1"))
+    assert logs[0] is not logs[1]

@@ -1,0 +1,310 @@
+"""Check the order of a query's runs: who may decide no more, and whose open transactions may therefore be ended."""
+
+from dataclasses import replace
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TransactionState
+from spark_eos.errors import FencedError, TransactionError, UnansweredError
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision, join_parts, read_part, write_decision
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_errors import UndecidedError
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.driver_identity import DriverIdentity
+from spark_eos.sink.driver.retirement import Retirement
+from spark_eos.sink.driver.superseded_runs import superseding
+from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.ports import EndAnswer
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, task_id
+
+__all__ = ["cluster"]
+S = TransactionState
+
+
+def decide_and_die(cluster: MemoryCluster, micro_batch: int = 0, run: str = "run1") -> list[TaskMessage]:
+    messages = prepare(cluster, micro_batch, run)
+    log = committer_of(cluster, run).log
+    log.decide(decision_of(messages, micro_batch), log.take_over())
+    cluster.pass_time(1_000)
+    return messages
+
+
+def finished(cluster: MemoryCluster, run: str = "run2", micro_batch: int = 0) -> list[TaskMessage]:
+    """Be the tasks of a re-run that find the micro-batch decided."""
+    return repeated(run, micro_batch)
+
+
+def newest(cluster: MemoryCluster) -> Decision:
+    found = committer_of(cluster).log.newest()
+    assert found is not None
+    return found
+
+
+def state_of(cluster: MemoryCluster, *, run: str = "run1", worker: str = "late") -> TransactionState:
+    return cluster.ids[task_id(run, worker)].state
+
+
+def job_of(cluster: MemoryCluster, run: str) -> Committer:
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    return Committer(cluster, log, "p", "q", run, OnLostTransaction.FAIL, retirement=Retirement.MARK)
+
+
+def name_as_superseded(cluster: MemoryCluster, run: str) -> None:
+    """Be an operator, who names in the newest decision a run that has something open."""
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    driver, found = log.take_over(), newest(cluster)
+    log.amend(replace(found, revision=found.revision + 1, superseded=(run,)), driver, cluster.now_ms)
+
+
+# What is swept.
+
+
+def test_a_task_of_a_run_that_decided_before_is_swept_whenever_it_begins(cluster: MemoryCluster) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    newer = committer_of(cluster, "run2")
+    messages = prepare(cluster, 1, "run2")
+    cluster.pass_time(1_000)
+    cluster.prepare(task_id(worker="late"), 7)
+    newer.commit(messages, 1)
+    assert newest(cluster).superseded == ("run1",)
+    assert state_of(cluster) is S.COMPLETE_ABORT
+
+
+def test_a_run_that_never_decided_is_known_by_what_was_swept_of_it(cluster: MemoryCluster) -> None:
+    cluster.prepare(task_id("run0", "early"), 5)
+    cluster.pass_time(1_000)
+    committer = committer_of(cluster)
+    committer.commit(prepare(cluster, 0), 0)
+    cluster.prepare(task_id("run0", "late"), 6)
+    committer.commit(prepare(cluster, 1), 1)
+    assert newest(cluster).superseded == ("run0",)
+    assert state_of(cluster, run="run0") is S.COMPLETE_ABORT
+
+
+def test_a_run_that_has_not_shown_itself_is_left_alone(cluster: MemoryCluster) -> None:
+    """It may be a newer driver's: to abort it would stop that one, or break what it decides in this moment."""
+    committer = committer_of(cluster)
+    messages = prepare(cluster, 0)
+    cluster.pass_time(1_000)
+    cluster.prepare(task_id("run9", "late"), 6)
+    for micro_batch in range(2):
+        committer.commit(messages if micro_batch == 0 else prepare(cluster, 1), micro_batch)
+    assert newest(cluster).superseded == ()
+    assert state_of(cluster, run="run9") is S.ONGOING
+
+
+def test_a_process_that_begins_in_the_middle_of_a_run_takes_no_newer_run_for_an_older_one(
+    cluster: MemoryCluster,
+) -> None:
+    """Spark ends an idle Python process: the next one does not know when its run began."""
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    cluster.prepare(task_id("run9", "late"), 6)
+    cluster.pass_time(1_000)
+    again = committer_of(cluster)
+    for micro_batch in (1, 2):
+        again.commit(prepare(cluster, micro_batch), micro_batch)
+    assert newest(cluster).superseded == ()
+
+
+# Who may decide.
+
+
+def test_a_superseded_run_that_has_forgotten_everything_decides_nothing_and_fences_nobody(
+    cluster: MemoryCluster,
+) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    newer = committer_of(cluster, "run2")
+    newer.commit(prepare(cluster, 1, "run2"), 1)
+    asleep, messages = committer_of(cluster), prepare(cluster, 2)
+    with pytest.raises(FencedError, match=r"Run run1 .* more: run run2 has decided micro-batch 1.*checkpoint"):
+        asleep.commit(messages, 2)
+    asleep.abort(messages, 2)
+    assert state_of(cluster, worker="w0") is S.COMPLETE_ABORT
+    newer.commit(prepare(cluster, 2, "run2"), 2)
+
+
+def test_a_run_that_is_superseded_while_it_takes_over_decides_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    committer_of(cluster).commit(prepare(cluster, 0), 0)
+    asleep, messages = committer_of(cluster), prepare(cluster, 2)
+    take_over = asleep.log.take_over
+
+    def just_after_another() -> object:
+        committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
+        return take_over()
+
+    monkeypatch.setattr(asleep.log, "take_over", just_after_another)
+    with pytest.raises(FencedError, match="may not decide any more"):
+        asleep.commit(messages, 2)
+    assert newest(cluster).micro_batch == 1
+    assert asleep.state.identity is None
+
+
+def test_a_run_that_is_superseded_while_it_renews_decides_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look who has the driver's id and to take it are two requests, and an operator may come between them."""
+    awake = committer_of(cluster)
+    awake.commit(prepare(cluster, 0), 0)
+    assert awake.state.identity is not None
+    awake.state.identity = replace(awake.state.identity, spent=True)
+
+    def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
+        name_as_superseded(cluster, "run1")
+        return awake.log.take_over()
+
+    monkeypatch.setattr(awake.log, "renew", just_after_an_operator)
+    with pytest.raises(FencedError, match="may not decide any more"):
+        awake.commit(prepare(cluster, 1), 1)
+    assert newest(cluster).micro_batch == 0
+
+
+def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothing(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    awake = committer_of(cluster)
+    awake.commit(prepare(cluster, 0), 0)
+    decide = awake.log.decide
+
+    def expired(*_: object) -> DriverIdentity:
+        monkeypatch.setattr(awake.log, "decide", decide)
+        name_as_superseded(cluster, "run1")
+        awake.state.attempted = None
+        raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+
+    monkeypatch.setattr(awake.log, "decide", expired)
+    with pytest.raises(FencedError, match="may not decide any more"):
+        awake.commit(prepare(cluster, 1), 1)
+    assert newest(cluster).micro_batch == 0
+
+
+def test_what_a_superseded_run_is_told_is_true_though_another_run_has_written_its_micro_batch(
+    cluster: MemoryCluster,
+) -> None:
+    asleep, messages = committer_of(cluster), prepare(cluster, 0)
+    cluster.pass_time(1_000)
+    newer = committer_of(cluster, "run2")
+    for micro_batch in (0, 1):
+        newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
+    with pytest.raises(FencedError, match="nothing that this run has prepared now will be visible"):
+        asleep.commit(messages, 0)
+
+
+def test_what_a_run_that_is_behind_is_told_is_true_though_another_run_has_written_its_micro_batch(
+    cluster: MemoryCluster,
+) -> None:
+    newer = committer_of(cluster, "run2")
+    for micro_batch in (0, 1):
+        newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
+    with pytest.raises(TransactionError, match="nothing that this run has prepared now will be visible"):
+        committer_of(cluster).commit(prepare(cluster, 0), 0)
+
+
+def test_a_run_of_a_job_that_an_operator_has_superseded_decides_nothing(cluster: MemoryCluster) -> None:
+    """The operator who names it ends what it has open, in this very moment perhaps."""
+    decide_and_die(cluster, run="run0")
+    for worker in ("w0", "w1"):
+        cluster.time_out(task_id("run0", worker))
+    messages = prepare(cluster, 0, "run1")
+    name_as_superseded(cluster, "run1")
+    with pytest.raises(FencedError, match="may not decide any more"):
+        job_of(cluster, "run1").commit(messages, 0)
+    assert newest(cluster).run == "run0"
+
+
+def test_a_run_goes_on_in_a_new_process(cluster: MemoryCluster) -> None:
+    committer_of(cluster, "run0").commit(prepare(cluster, 0, "run0"), 0)
+    for micro_batch in (1, 2, 3):
+        committer_of(cluster).commit(prepare(cluster, micro_batch), micro_batch)
+    assert (newest(cluster).micro_batch, newest(cluster).superseded) == (3, ("run0",))
+
+
+def test_a_job_has_one_micro_batch_and_supersedes_nobody(cluster: MemoryCluster) -> None:
+    decide_and_die(cluster, run="run0")
+    for worker in ("w0", "w1"):
+        cluster.time_out(task_id("run0", worker))
+    job_of(cluster, "run1").commit(prepare(cluster, 0), 0)
+    assert (newest(cluster).run, newest(cluster).attempt, newest(cluster).superseded) == ("run1", 2, ())
+    job_of(cluster, "run0").commit(repeated("run0"), 0)
+
+
+def test_the_last_runs_are_named_once_and_never_the_run_itself() -> None:
+    before = Decision("p", "q", "run5", 3, 1, 0, 0, (), superseded=tuple(f"run{n}" for n in range(20)))
+    named = superseding(before, "run7", ["run9", "run5"])
+    assert named[:4] == ("run5", "run9", "run0", "run1")
+    assert (len(named), "run7" in named, len(set(named))) == (16, False, 16)
+    assert superseding(None, "run1") == ()
+
+
+@pytest.mark.parametrize("superseded", [(), ("run1", "run/2")])
+def test_what_is_superseded_is_read_back_and_takes_no_place_where_there_is_nothing(superseded: tuple[str, ...]) -> None:
+    decision = Decision("p", "q", "r", 7, 1, 0, 123, (), superseded=superseded)
+    [value] = write_decision(decision)
+    assert (b"superseded" in value) is bool(superseded)
+    assert join_parts([read_part(value, "here")], "here") == decision
+
+
+# A micro-batch that is only finished.
+
+
+def test_what_the_deciding_run_left_open_is_swept_when_its_micro_batch_is_finished(cluster: MemoryCluster) -> None:
+    decide_and_die(cluster)
+    cluster.prepare(task_id(worker="late"), 7)
+    committer_of(cluster, "run2").commit(finished(cluster), 0)
+    assert state_of(cluster) is S.COMPLETE_ABORT
+    assert {state_of(cluster, worker=f"w{n}") for n in (0, 1)} == {S.COMPLETE_COMMIT}
+    noted = newest(cluster)
+    assert (noted.revision, noted.run, noted.superseded) == (1, "run1", ("run1",))
+    with pytest.raises(FencedError, match="may not decide any more"):
+        committer_of(cluster).commit(prepare(cluster, 1), 1)
+    committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
+
+
+def test_a_new_transaction_of_an_id_in_the_decision_is_swept_too(cluster: MemoryCluster) -> None:
+    """The id of a committed transaction goes on with the next one; only both together name it."""
+    messages = prepare(cluster, 0)
+    committer_of(cluster).commit(messages, 0)
+    cluster.init_producer_id(task_id(worker="w0"), 60_000)
+    cluster.prepare(task_id(worker="w0"), 7)
+    committer_of(cluster, "run2").commit(finished(cluster), 0)
+    assert state_of(cluster, worker="w0") is S.COMPLETE_ABORT
+
+
+def test_nothing_is_noted_where_nothing_was_left_open(cluster: MemoryCluster) -> None:
+    decide_and_die(cluster)
+    committer_of(cluster, "run2").commit(finished(cluster), 0)
+    assert newest(cluster).revision == 0
+
+
+def test_without_the_note_what_another_run_has_open_is_left_alone(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its driver could still decide it; and the micro-batch is committed, so that nothing fails."""
+    decide_and_die(cluster)
+    cluster.prepare(task_id(worker="late"), 7)
+    committer = committer_of(cluster, "run2")
+    with monkeypatch.context() as failing:
+        failing.setattr(cluster, "write_decision", _away)
+        committer.commit(finished(cluster), 0)
+    assert "is committed; what run run1 has left open is swept later: a broker is away" in caplog.text
+    assert state_of(cluster) is S.ONGOING
+    committer.commit(prepare(cluster, 1, "run2"), 1)
+    assert state_of(cluster) is S.COMPLETE_ABORT
+
+
+def _away(_: object) -> EndAnswer:
+    raise UnansweredError("a broker is away")
+
+
+def test_a_finished_job_sweeps_what_the_run_that_did_it_left_open(cluster: MemoryCluster) -> None:
+    decide_and_die(cluster)
+    cluster.prepare(task_id(worker="late"), 7)
+    cluster.prepare(task_id("run3", "late"), 8)
+    job_of(cluster, "run2").commit(finished(cluster), 0)
+    assert state_of(cluster) is S.COMPLETE_ABORT
+    assert state_of(cluster, run="run3") is S.ONGOING
+    assert newest(cluster).completed_at_ms is not None

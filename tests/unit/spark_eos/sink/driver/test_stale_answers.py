@@ -1,0 +1,357 @@
+"""Check that answers from the past, of a broker that is cut off from its peers, lose and repeat nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from broker_core.types import ProducerIdentity, TransactionState
+from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
+from spark_eos.sink import descriptions
+from spark_eos.sink.descriptions import describe_prepared, why_earlier
+from spark_eos.sink.driver import committer as committer_module
+from spark_eos.sink.driver.completion import complete
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.driver.verification import verify
+from spark_eos.sink.messages import Empty, Prepared, PreparedTransaction
+from spark_eos.sink.ports import CommittedOffset, Description, Ending, FoundRecords
+from spark_eos.sink.recovery.settlement import Fate, fates_of
+from spark_eos.sink.task.identity_pool import IdentityPool
+from tests.support.spark_eos.sink_cluster import DECISIONS, Id, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+
+__all__ = ["cluster"]
+S = TransactionState
+Offsets = dict[object, CommittedOffset]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0.0)
+
+
+def visible(cluster: MemoryCluster) -> int:
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
+
+
+def commit_unseen(cluster: MemoryCluster, micro_batch: int, run: str = "run1") -> None:
+    """Commit a micro-batch of which the group's former coordinator hears nothing; Spark does not note it either."""
+    committer = committer_of(cluster, run)
+    for number in range(micro_batch):
+        committer.commit(prepare(cluster, number, run), number)
+    past = dict(cluster.groups.get("p.q", {}))
+    committer.commit(prepare(cluster, micro_batch, run), micro_batch)
+    cluster.past_offsets["p.q"] = past
+
+
+# The pointer.
+
+
+@pytest.mark.parametrize("micro_batch", [0, 1])
+def test_a_restart_that_reads_the_pointer_from_a_broker_cut_off_writes_no_row_twice(
+    cluster: MemoryCluster, micro_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run 1 dies when its micro-batch is visible and Spark has not noted that; tasks and driver of run 2 look back."""
+    commit_unseen(cluster, micro_batch)
+    with monkeypatch.context() as blind:
+        # The leader of the decision topic is the same broker.
+        blind.setattr(cluster, "find_records", lambda starts, _: FoundRecords((), (), dict.fromkeys(starts, 0)))
+        committer_of(cluster, "run2").commit(prepare(cluster, micro_batch, "run2"), micro_batch)
+    assert visible(cluster) == 2 * (micro_batch + 1)
+    newest = committer_of(cluster).log.newest()
+    assert newest is not None and (newest.run, newest.micro_batch) == ("run1", micro_batch)
+    assert {cluster.ids[task_id("run2", f"w{split}")].state for split in (0, 1)} == {S.COMPLETE_ABORT}
+    committer_of(cluster, "run2").commit(prepare(cluster, micro_batch + 1, "run2"), micro_batch + 1)
+    assert visible(cluster) == 2 * (micro_batch + 2)
+
+
+def test_the_first_decision_after_a_take_over_looks_again_and_later_ones_do_not(cluster: MemoryCluster) -> None:
+    asked: list[bool] = []
+    write = cluster.write_decision
+    cluster.write_decision = lambda each: (asked.append(each.check is not None), write(each))[1]  # type: ignore[method-assign]
+    committer = committer_of(cluster)
+    for micro_batch in range(3):
+        committer.commit(prepare(cluster, micro_batch), micro_batch)
+    # Under V1 each decision takes the id over.
+    assert asked == [True, cluster.version == 1, cluster.version == 1]
+
+
+def test_a_run_that_was_superseded_does_not_decide_on_a_pointer_from_the_past(cluster: MemoryCluster) -> None:
+    """Its process took over long ago, so that what it did not see then is a newer driver's work."""
+    asleep = committer_of(cluster, "run0")
+    asleep.commit(prepare(cluster, 0, "run0"), 0)
+    past = dict(cluster.groups["p.q"])
+    committer_of(cluster, "run1").commit(prepare(cluster, 1), 1)
+    cluster.past_offsets["p.q"] = past
+    rows = visible(cluster)
+    with pytest.raises(FencedError):
+        asleep.commit(prepare(cluster, 1, "run0"), 1)
+    assert visible(cluster) == rows
+
+
+@pytest.mark.parametrize("unseen", [1, 2])
+def test_a_process_that_is_shown_the_past_does_not_take_its_sibling_for_a_newer_driver(
+    cluster: MemoryCluster, unseen: int
+) -> None:
+    """Two processes of one run commit by turns; the second one's decisions are hidden from the first."""
+    first, second = committer_of(cluster), committer_of(cluster)
+    for micro_batch in range(2):
+        first.commit(prepare(cluster, micro_batch), micro_batch)
+    past = dict(cluster.groups["p.q"])
+    for micro_batch in range(2, 2 + unseen):
+        second.commit(prepare(cluster, micro_batch), micro_batch)
+    cluster.past_offsets["p.q"] = past
+    first.commit(prepare(cluster, 2 + unseen), 2 + unseen)
+    assert visible(cluster) == 2 * (3 + unseen)
+    newest = committer_of(cluster).log.newest()
+    assert newest is not None and newest.micro_batch == 2 + unseen
+
+
+def test_a_decision_older_than_one_that_is_known_is_no_newer_drivers(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run 1 decided it; since then two processes of run 2 have, and the second's completion got no answers."""
+    committer_of(cluster, "run1").commit(prepare(cluster, 0), 0)
+    past = dict(cluster.groups["p.q"])
+    first, second = committer_of(cluster, "run2"), committer_of(cluster, "run2")
+    first.commit(prepare(cluster, 1, "run2"), 1)
+    with monkeypatch.context() as failing:
+        failing.setattr(committer_module, "complete", lambda *args: (complete(*args), fail()))
+        with pytest.raises(TransactionError, match="on the way"):
+            second.commit(prepare(cluster, 2, "run2"), 2)
+    committer_of(cluster, "run2").commit(prepare(cluster, 3, "run2"), 3)
+    cluster.past_offsets["p.q"] = past
+    second.commit(prepare(cluster, 4, "run2"), 4)
+    assert visible(cluster) == 10
+
+
+def fail() -> None:
+    raise TransactionError("on the way")
+
+
+@pytest.mark.parametrize("has_decided", [True, False])
+def test_a_process_that_is_shown_the_past_stops_for_a_newer_driver(cluster: MemoryCluster, has_decided: bool) -> None:
+    first, newer = committer_of(cluster), committer_of(cluster, "run2")
+    first.commit(prepare(cluster, 0), 0)
+    past = dict(cluster.groups["p.q"])
+    newer.log.take_over()
+    if has_decided:
+        newer.commit(prepare(cluster, 1, "run2"), 1)
+    epoch = cluster.ids["p.q.driver"].identity
+    cluster.past_offsets["p.q"] = past
+    why = "run run2 has decided micro-batch 1" if has_decided else "A newer driver runs query q"
+    with pytest.raises(FencedError, match=why):
+        first.commit(prepare(cluster, 1), 1)
+    assert cluster.ids["p.q.driver"].identity == epoch, "the newer driver is not fenced"
+
+
+def test_a_note_in_a_decision_that_is_not_the_newest_is_refused(cluster: MemoryCluster) -> None:
+    commit_unseen(cluster, 1)
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    driver, old = log.take_over(), log.newest()
+    assert old is not None and old.micro_batch == 0
+    with pytest.raises(TransactionError, match="has a decision for micro-batch 1 that this driver did not know"):
+        log.amend(replace(old, revision=1), driver, cluster.now_ms)
+    newest = DecisionLog(cluster, "p", "q", DECISIONS).newest()
+    assert newest is not None and newest.micro_batch == 1
+
+
+def test_a_task_that_knows_more_than_the_driver_makes_the_driver_look_again(cluster: MemoryCluster) -> None:
+    commit_unseen(cluster, 1)
+    cluster.past_found_again = 3
+    committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
+    assert visible(cluster) == 4
+
+
+def test_a_driver_that_keeps_being_answered_from_the_past_says_what_can_cause_it(cluster: MemoryCluster) -> None:
+    commit_unseen(cluster, 1)
+    cluster.past_found_again = 10_000
+    words = r"found micro-batch 1 .*the driver finds no decision.*stale broker.*is safe"
+    with pytest.raises(TransactionError, match=words):
+        committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
+
+
+@pytest.mark.parametrize("agrees", [True, False])
+def test_an_abort_that_is_answered_from_the_past_ends_nothing_that_was_decided(
+    cluster: MemoryCluster, agrees: bool
+) -> None:
+    """Spark calls it in another process when the one that commits dies between the decision and its completion."""
+    past = dict(cluster.groups)
+    messages = prepare(cluster, 0)
+    dead = committer_of(cluster).log
+    dead.decide(decision_of(messages), dead.take_over())
+    cluster.past_offsets["p.q"] = dict(past.get("p.q", {}))
+    cluster.past_found_again = 0 if agrees else 1
+    if agrees:
+        committer_of(cluster).abort(messages, 0)
+    else:
+        with pytest.raises(UnansweredError, match="do not agree"):
+            committer_of(cluster).abort(messages, 0)
+    assert states(cluster) == {S.ONGOING}
+
+
+# Descriptions of prepared transactions.
+
+
+def described(state: TransactionState, epoch: int, producer_id: int = 7) -> Description:
+    return Description("id", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
+
+
+@pytest.mark.parametrize(
+    ("state", "epoch", "versions"),
+    [
+        (S.COMPLETE_COMMIT, 4, (1, 2)),
+        (S.ONGOING, 4, (1, 2)),
+        (S.COMPLETE_ABORT, 4, (1, 2)),
+        (S.EMPTY, 5, (1, 2)),
+        (S.COMPLETE_COMMIT, 5, (2,)),
+        (S.PREPARE_COMMIT, 5, (2,)),
+        # What is left is open, or was ended since.
+        (S.ONGOING, 5, ()),
+        (S.COMPLETE_ABORT, 5, ()),
+        (S.PREPARE_ABORT, 5, ()),
+        (S.DEAD, 5, ()),
+        (S.COMPLETE_COMMIT, 6, ()),
+        (S.COMPLETE_ABORT, 6, ()),
+        (S.EMPTY, 6, ()),
+        (S.ONGOING, 6, ()),
+    ],
+)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_is_provably_from_before_a_transaction(
+    state: TransactionState, epoch: int, versions: Sequence[int], version: int
+) -> None:
+    begun = ProducerIdentity(7, 5)
+    assert (why_earlier(begun, version, described(state, epoch)) is not None) is (version in versions)
+    assert why_earlier(begun, version, described(state, epoch, producer_id=6)) is None
+
+
+def prepared_again(cluster: MemoryCluster, name: str = "p.q.run1.w.0") -> tuple[PreparedTransaction, Id]:
+    """Prepare the second transaction of an id; gives what its coordinator knew before that."""
+    first = cluster.prepare(name)
+    cluster.end_transactions(
+        [Ending(name, ProducerIdentity(first.producer_id, first.producer_epoch), True, cluster.version)]
+    )
+    past = replace(cluster.ids[name])
+    if cluster.version == 1:
+        cluster.init_producer_id(name, 60_000)
+    return cluster.prepare(name), past
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_verify_asks_another_coordinator_where_the_answer_is_from_the_past(
+    cluster: MemoryCluster, is_known: bool
+) -> None:
+    transaction, past = prepared_again(cluster)
+    cluster.past_ids["p.q.run1.w.0"] = past if is_known else None
+    cluster.past_found_again = 2
+    ends_at_ms, _ = verify(cluster, "q", 0, [transaction], lambda: cluster.now_ms)
+    assert ends_at_ms == cluster.now_ms + 60_000
+
+
+def test_a_commit_waits_until_the_coordinators_do_not_speak_of_the_past(cluster: MemoryCluster) -> None:
+    transaction, past = prepared_again(cluster)
+    cluster.past_ids["p.q.run1.w.0"] = past
+    cluster.past_found_again = 40
+    committer_of(cluster).commit([Prepared("q", "run1", 0, 0, transaction)], 0)
+    assert visible(cluster) == 2
+    assert cluster.ids["p.q.run1.w.0"].state is S.COMPLETE_COMMIT
+
+
+def test_a_coordinator_that_only_speaks_of_the_past_is_named_with_the_reason(cluster: MemoryCluster) -> None:
+    transaction, past = prepared_again(cluster)
+    cluster.past_ids["p.q.run1.w.0"] = past
+    cluster.past_found_again = 10_000
+    with pytest.raises(UnansweredError, match=r"before its transaction began: CompleteCommit.*epoch.*which is safe"):
+        verify(cluster, "q", 0, [transaction], lambda: cluster.now_ms)
+    with pytest.raises(EosKafkaError, match="before its transaction began"):
+        committer_of(cluster).commit([Prepared("q", "run1", 0, 0, transaction)], 0)
+    assert cluster.ids["p.q.run1.w.0"].state is S.ONGOING
+
+
+def test_an_id_that_stays_unknown_is_left_to_the_caller_and_an_old_one_is_asked_once(cluster: MemoryCluster) -> None:
+    transaction, _ = prepared_again(cluster)
+    cluster.forgotten.add(transaction.transactional_id)
+    cluster.calls.clear()
+    assert describe_prepared(cluster, [transaction], cluster.now_ms) == {}
+    assert cluster.calls.count("describe 1") == 6
+    cluster.calls.clear()
+    assert describe_prepared(cluster, [transaction], cluster.now_ms + 60_000) == {}
+    assert cluster.calls == ["describe 1"]
+
+
+def test_a_fate_is_not_read_from_the_past(cluster: MemoryCluster) -> None:
+    """Under V1 the earlier transaction had a lower epoch; under V2 the same, of which it was the end."""
+    transaction, past = prepared_again(cluster)
+    cluster.past_ids["p.q.run1.w.0"] = past
+    assert fates_of(cluster, [transaction]) == {transaction: Fate.OPEN}
+
+
+# The identity pool.
+
+
+def taken(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int) -> str:
+    found = pool.take(60_000, micro_batch)
+    assert cluster.ids[found.transactional_id].identity == found.identity
+    return found.transactional_id
+
+
+def ended(cluster: MemoryCluster, name: str, *, commit: bool = True) -> Id:
+    cluster.end_transactions([Ending(name, cluster.ids[name].identity, commit, cluster.version)])
+    return replace(cluster.ids[name])
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2])
+def test_the_pool_initialises_no_id_whose_transaction_a_stale_coordinator_calls_ended(
+    cluster: MemoryCluster, micro_batch: int
+) -> None:
+    """The open one is of micro-batch 1; 2 may begin only when it is ended, but the pool need not rely on that."""
+    pool = IdentityPool(cluster, "p", "q", "run1", "w")
+    name = taken(cluster, pool, 0)
+    cluster.prepare(name)
+    past = ended(cluster, name)
+    assert taken(cluster, pool, 1) == name
+    cluster.prepare(name)
+    cluster.past_ids[name] = past
+    other = taken(cluster, pool, micro_batch)
+    assert other != name and cluster.ids[name].state is S.ONGOING
+    ended(cluster, name)
+    assert taken(cluster, pool, 3) in (name, other), "the coordinator was looked up again"
+    assert len(pool) == 2
+
+
+@pytest.mark.parametrize(
+    "past",
+    [
+        Id(ProducerIdentity(-1, 0), state=S.EMPTY),
+        Id(ProducerIdentity(99, 32_766), state=S.COMPLETE_COMMIT),
+    ],
+)
+def test_the_pool_initialises_nothing_of_its_micro_batch_on_an_answer_that_proves_nothing(
+    cluster: MemoryCluster, past: Id
+) -> None:
+    """Empty at the very epoch, and another producer id: the first may be true, where a task sent nothing."""
+    pool = IdentityPool(cluster, "p", "q", "run1", "w")
+    name = taken(cluster, pool, 0)
+    cluster.prepare(name)
+    identity = cluster.ids[name].identity if past.identity.producer_id < 0 else past.identity
+    cluster.past_ids[name] = replace(past, identity=identity)
+    assert taken(cluster, pool, 0) != name
+    assert cluster.ids[name].state is S.ONGOING
+
+
+def test_an_id_of_a_task_that_sent_nothing_is_used_again_in_the_next_micro_batch(cluster: MemoryCluster) -> None:
+    pool = IdentityPool(cluster, "p", "q", "run1", "w")
+    name = taken(cluster, pool, 0)
+    assert taken(cluster, pool, 1) == name
+    assert len(pool) == 1
+
+
+def test_all_the_same_an_empty_micro_batch_takes_a_broker_at_its_word(cluster: MemoryCluster) -> None:
+    """Nothing is decided, so nothing can be decided twice; what is decided next is checked."""
+    commit_unseen(cluster, 1)
+    committer = committer_of(cluster, "run2")
+    committer.commit([Empty("q", "run2", 1, 0)], 1)
+    committer.commit(prepare(cluster, 2, "run2"), 2)
+    assert visible(cluster) == 6
+    assert states(cluster) == {S.COMPLETE_COMMIT}

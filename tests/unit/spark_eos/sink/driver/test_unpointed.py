@@ -1,0 +1,282 @@
+"""Check that a query whose pointer is gone finds what it has decided, though its tasks do not look for it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from broker_core.types import TopicPartition, TransactionState
+from spark_eos.errors import DifferentRowsError, LostTransactionError, TransactionError, UnansweredError
+from spark_eos.options.sink import OnLostTransaction
+from spark_eos.sink.decision import Decision, write_decision
+from spark_eos.sink.driver import decision_reader
+from spark_eos.sink.driver.committer import Committer
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage, TopicRows
+from spark_eos.sink.naming import LAYOUT_KEY, TaskId, decision_key, decision_partition, driver_id, former_partition
+from spark_eos.sink.recovery.settlement import commit_all
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+from tests.support.spark_eos.sink_commits import cluster
+
+__all__ = ["cluster"]
+QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
+S = TransactionState
+
+
+def tasks(
+    cluster: MemoryCluster,
+    run: str,
+    micro_batch: int = 0,
+    checksums: Sequence[int] = (1, 2),
+    prefix: str = "p",
+    query: str = QUERY,
+) -> list[Prepared]:
+    """Act as the tasks of a micro-batch that know of no decision."""
+    found = []
+    for split, checksum in enumerate(checksums):
+        name = str(TaskId(prefix, query, run, f"w{split}", 0))
+        cluster.init_producer_id(name, 60_000)
+        transaction = replace(cluster.prepare(name, split), checksums=(TopicRows("t", 1, checksum),))
+        found.append(Prepared(query, run, micro_batch, split, transaction))
+    return found
+
+
+def committer(
+    cluster: MemoryCluster,
+    run: str,
+    prefix: str = "p",
+    policy: OnLostTransaction = OnLostTransaction.FAIL,
+    query: str = QUERY,
+) -> Committer:
+    return Committer(cluster, DecisionLog(cluster, prefix, query, DECISIONS), prefix, query, run, policy)
+
+
+def mark(cluster: MemoryCluster) -> None:
+    """Be a topic that this version has made."""
+    cluster.partitions = 8
+    cluster.logs[TopicPartition(DECISIONS, 0)] = [(cluster.init_producer_id("p.layout", 1), LAYOUT_KEY, b"{}")]
+
+
+def visible(cluster: MemoryCluster) -> int:
+    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
+
+
+def states(cluster: MemoryCluster, run: str) -> list[TransactionState]:
+    return [each.state for name, each in cluster.ids.items() if f".{run}." in name]
+
+
+def decide(cluster: MemoryCluster, messages: Sequence[Prepared]) -> Decision:
+    """Decide as run 1, which dies then; its pointer expires."""
+    log = DecisionLog(cluster, "p", QUERY, DECISIONS)
+    found = tuple(each.transaction for each in messages)
+    decision = Decision("p", QUERY, "run1", messages[0].micro_batch, 1, len(messages), 0, found)
+    log.decide(decision, log.take_over())
+    cluster.groups.clear()
+    return decision
+
+
+@pytest.mark.parametrize("prefix", ["p", "changed"])
+@pytest.mark.parametrize("completed", [0, 1, 2])
+def test_the_same_rows_are_dropped_and_the_micro_batch_is_done(
+    cluster: MemoryCluster, prefix: str, completed: int
+) -> None:
+    decision = decide(cluster, tasks(cluster, "run1"))
+    commit_all(cluster, decision.transactions[:completed])
+    driver = committer(cluster, "run2", prefix)
+    driver.commit(tasks(cluster, "run2", prefix=prefix), 0)
+    assert visible(cluster) == 2
+    assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2
+    driver.commit(tasks(cluster, "run2", 1, prefix=prefix), 1)
+    assert visible(cluster) == 4 and cluster.groups.keys() == {f"p.{QUERY}"}, "it goes on under the first prefix"
+
+
+@pytest.mark.parametrize("checksums", [(1, 3), (1,), (1, 2, 0)])
+def test_other_rows_stop_the_query_and_not_the_one_whose_checkpoint_it_copied(
+    cluster: MemoryCluster, checksums: Sequence[int]
+) -> None:
+    first = committer(cluster, "run1")
+    first.commit(tasks(cluster, "run1"), 0)
+    copy, messages = committer(cluster, "run2", "copied"), tasks(cluster, "run2", 0, checksums, "copied")
+    with pytest.raises(DifferentRowsError):
+        copy.commit(messages, 0)
+    copy.abort(messages, 0)
+    assert set(states(cluster, "run2")) == {S.COMPLETE_ABORT}
+    first.commit(tasks(cluster, "run1", 1), 1)
+    with pytest.raises(TransactionError, match="micro-batch 1 is decided already"):
+        copy.commit(tasks(cluster, "run2", 0, checksums, "copied"), 0)
+    first.commit(tasks(cluster, "run1", 2), 2)
+    assert visible(cluster) == 6
+
+
+def test_where_all_is_lost_the_rows_are_written_and_may_be_others(cluster: MemoryCluster) -> None:
+    for each in decide(cluster, tasks(cluster, "run1")).transactions:
+        cluster.time_out(each.transactional_id)
+    committer(cluster, "run2").commit(tasks(cluster, "run2", checksums=(5,)), 0)
+    assert visible(cluster) == 1
+    assert states(cluster, "run2") == [S.COMPLETE_COMMIT]
+
+
+def lose_second(cluster: MemoryCluster) -> Decision:
+    decision = decide(cluster, tasks(cluster, "run1"))
+    commit_all(cluster, decision.transactions[:1])
+    cluster.time_out(decision.transactions[1].transactional_id)
+    return decision
+
+
+def test_where_a_part_is_lost_each_start_says_so_until_it_may_be_written_again(cluster: MemoryCluster) -> None:
+    kept, _ = lose_second(cluster).transactions
+    for run in ("run2", "run3"):
+        failing, messages = committer(cluster, run), tasks(cluster, run)
+        with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
+            failing.commit(messages, 0)
+        failing.abort(messages, 0)
+    driver, messages = committer(cluster, "run4", policy=OnLostTransaction.REWRITE), tasks(cluster, "run4")
+    driver.commit(messages, 0)
+    newest = driver.log.newest()
+    assert newest is not None and newest.transactions == (kept, messages[1].transaction)
+    assert visible(cluster) == 2
+    assert states(cluster, "run4") == [S.COMPLETE_ABORT, S.COMPLETE_COMMIT]
+
+
+@pytest.mark.parametrize("checksums", [(2, 1), (1, 2, 3), (1,)])
+def test_rows_that_moved_between_tasks_are_not_mixed_with_those_of_another_run(
+    cluster: MemoryCluster, checksums: Sequence[int]
+) -> None:
+    lose_second(cluster)
+    with pytest.raises(TransactionError):
+        committer(cluster, "run2", policy=OnLostTransaction.REWRITE).commit(tasks(cluster, "run2", 0, checksums), 0)
+    assert visible(cluster) == 1
+
+
+def test_some_tasks_may_know_what_others_do_not(cluster: MemoryCluster) -> None:
+    decide(cluster, tasks(cluster, "run1"))
+    [ignorant, _] = tasks(cluster, "run2")
+    knowing = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
+    committer(cluster, "run2").commit([ignorant, knowing], 0)
+    assert visible(cluster) == 2
+
+
+# Where decisions are.
+
+
+def test_in_a_topic_that_this_version_has_made_only_two_partitions_are_read(cluster: MemoryCluster) -> None:
+    mark(cluster)
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    assert {call for call in cluster.calls if call.startswith("scan ")} == {"scan 2", "scan on"}
+    assert cluster.calls.count("scan 2") == 1
+    assert cluster.logs[TopicPartition(DECISIONS, decision_partition(QUERY, 8))]
+
+
+def test_any_other_topic_is_read_as_a_whole(cluster: MemoryCluster) -> None:
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    assert cluster.calls.count("scan 4") == 1
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_what_an_earlier_version_has_decided_is_found(cluster: MemoryCluster, is_marked: bool) -> None:
+    if is_marked:
+        mark(cluster)
+    messages = tasks(cluster, "run1")
+    found = tuple(each.transaction for each in messages)
+    decision = Decision("p", QUERY, "run1", 0, 1, 2, 0, found)
+    former = former_partition("p", QUERY, cluster.partitions)
+    assert former != decision_partition(QUERY, cluster.partitions)
+    entry = (cluster.init_producer_id(driver_id("p", QUERY), 1), decision_key("p", QUERY), write_decision(decision)[0])
+    cluster.logs.setdefault(TopicPartition(DECISIONS, former), []).append(entry)
+    committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
+    assert visible(cluster) == 2
+    assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2
+
+
+@pytest.mark.parametrize("name", ["", "/orders", "/%"])
+def test_all_writes_of_a_query_are_in_one_partition_under_any_prefix(name: str) -> None:
+    places = {decision_partition(f"{QUERY}{name}", count) for count in (8, 9, 100)}
+    assert places == {decision_partition(QUERY, 8)}
+    assert decision_partition(f"{QUERY}{name}", 3) == decision_partition(QUERY, 3) < 3
+
+
+def test_jobs_are_spread_by_their_names() -> None:
+    assert len({decision_partition(f"job/{number}", 8) for number in range(100)}) == 8
+
+
+def test_an_empty_micro_batch_does_not_read_the_topic_again(cluster: MemoryCluster) -> None:
+    driver = committer(cluster, "run1")
+    for micro_batch in range(3):
+        driver.commit([Empty(QUERY, "run1", micro_batch, 0)], micro_batch)
+    assert cluster.calls.count("scan 4") == 1
+
+
+# What is not ended.
+
+
+def leave_open(cluster: MemoryCluster, prefix: str) -> tuple[TopicPartition, int]:
+    decision = replace(decide(cluster, tasks(cluster, "run1")), prefix=prefix)
+    place = TopicPartition(DECISIONS, decision_partition(QUERY, 4))
+    identity = cluster.init_producer_id(driver_id(prefix, QUERY), 60_000)
+    cluster.logs[place] = [(identity, decision_key(prefix, QUERY), write_decision(decision)[0])]
+    cluster.unended.add((place, 0))
+    return place, 0
+
+
+def test_an_open_decision_under_another_prefix_is_waited_for(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = leave_open(cluster, "other")
+    monkeypatch.setattr(cluster, "pass_time", lambda _: cluster.unended.discard(where))
+    committer(cluster, "run2").commit(tasks(cluster, "run2"), 0)
+    assert visible(cluster) == 2
+    assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2
+
+
+def test_an_open_decision_that_does_not_end_is_named_with_the_command(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_open(cluster, "other")
+    monkeypatch.setattr(decision_reader, "_OPEN_LIMIT_SECONDS", 0.0)
+    log = DecisionLog(cluster, "p", QUERY, DECISIONS)
+    words = rf"The transaction of other.{QUERY}.driver .*force-terminate --transactional-id=other.{QUERY}.driver`"
+    with pytest.raises(UnansweredError, match=words):
+        log.newest()
+
+
+def test_ones_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
+    """The take-over ends it; it is read again afterwards, should it have been committed before."""
+    where = leave_open(cluster, "p")
+    log = DecisionLog(cluster, "p", QUERY, DECISIONS)
+    assert log.newest() is None
+    cluster.unended.discard(where)
+    log.scan_again()
+    assert log.newest() is not None
+
+
+# What a task asks.
+
+
+def test_a_process_asks_in_the_first_micro_batch_of_a_run_and_when_one_is_written_again(
+    cluster: MemoryCluster,
+) -> None:
+    log, asked = DecisionLog(cluster, "p", QUERY, DECISIONS), []
+    for micro_batch, write in [(3, "a"), (3, "a"), (4, "b"), (4, "b"), (4, "c"), (4, "c"), (5, "d"), (3, "e")]:
+        cluster.calls.clear()
+        assert log.pointed(micro_batch, write) is None
+        asked.append(cluster.calls)
+        cluster.calls = []
+    assert asked == [["pointer"], [], [], [], ["pointer"], [], [], ["pointer"]]
+
+
+def test_a_task_reads_no_more_than_the_pointer(cluster: MemoryCluster) -> None:
+    committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
+    cluster.calls.clear()
+    assert DecisionLog(cluster, "p", QUERY, DECISIONS).pointed(1, "") is None
+    found = DecisionLog(cluster, "p", QUERY, DECISIONS).pointed(0, "")
+    assert found is not None and found.run == "run1"
+    cluster.groups.clear()
+    assert DecisionLog(cluster, "p", QUERY, DECISIONS).pointed(0, "") is None
+    assert cluster.calls == ["pointer"] * 3
+
+
+def test_messages_of_any_kind_are_judged_alike(cluster: MemoryCluster) -> None:
+    decide(cluster, tasks(cluster, "run1", checksums=(1,)))
+    messages: list[TaskMessage] = [*tasks(cluster, "run2", checksums=(1,)), Empty(QUERY, "run2", 0, 1)]
+    committer(cluster, "run2").commit(messages, 0)
+    assert visible(cluster) == 1

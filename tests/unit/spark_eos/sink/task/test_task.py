@@ -1,0 +1,253 @@
+"""Check what one task does with its rows, against a cluster and a producer in memory."""
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pytest
+
+from broker_core.records.batch import read_records
+from broker_core.records.compression import Compression
+from broker_core.records.header import iter_headers
+from broker_core.types import TopicPartition
+from spark_eos.codec.encode import EncodedBatch, seal
+from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, TransactionError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.decision_log import DecisionLog
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
+from spark_eos.sink.rerun_checks import rows_of
+from spark_eos.sink.task.batching import gather
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskIdentity, TaskSet
+from spark_eos.sink.task.partitioning import DataError
+from spark_eos.sink.task.writer import Place, TaskWriter
+from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
+
+
+@dataclass
+class MemoryTransaction:
+    """Be the producer: keep values by topic-partition."""
+
+    fail_flush: bool = False
+    identity: TaskIdentity | None = None
+    values: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
+    timestamps: list[int] = field(default_factory=list)
+    batches: list[tuple[Compression, int]] = field(default_factory=list)
+    expected: set[TopicPartition] = field(default_factory=set)
+    aborted: bool = False
+    retries: int = 3
+
+    def begin(self, identity: TaskIdentity) -> None:
+        self.identity = identity
+
+    def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
+        self.expected.update(topic_partitions)
+
+    def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
+        for batch in batches:
+            data = seal(batch, producer_id=1, producer_epoch=0, base_sequence=0)
+            for position, header in iter_headers(data):
+                self.batches.append((header.compression, header.size_bytes))
+                for record in read_records(data, position, header):
+                    self.values.setdefault(topic_partition, []).append(record.value)
+                    self.timestamps.append(record.timestamp_ms)
+
+    def flush(self) -> Sequence[WrittenRange]:
+        if self.fail_flush:
+            raise AbortableError("no")
+        return [WrittenRange(*place, 0, len(values) - 1, len(values)) for place, values in self.values.items()]
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+PLACE = Place("q", "run2", 4, 1)
+
+
+def _writer(cluster: MemoryCluster, transaction: MemoryTransaction, topic: str | None = "t") -> TaskWriter:
+    return TaskWriter(
+        SinkOptions(ClientOptions(("h:1",)), topic=topic, prefix="p", transaction_timeout_ms=60_000),
+        PLACE,
+        cluster,
+        IdentityPool(cluster, "p", "q", "run2", "w"),
+        transaction,
+        DecisionLog(cluster, "p", "q", DECISIONS),
+    )
+
+
+def _rows(*values: str, **columns: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"value": pa.array(values, pa.string()), **columns})
+
+
+def test_rows_are_prepared_in_order_and_the_transaction_stays_open() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    message = _writer(cluster, transaction).write(iter([_rows("a", "b"), _rows(), _rows("c")]))
+    assert isinstance(message, Prepared)
+    assert transaction.identity is not None and not transaction.aborted
+    assert sorted(v for values in transaction.values.values() for v in values if v) == [b"a", b"b", b"c"]
+    prepared = message.transaction
+    assert (prepared.transactional_id, prepared.split, prepared.record_count) == ("p.q.run2.w.0", 1, 3)
+    assert (prepared.producer_id, prepared.producer_epoch) == transaction.identity.identity
+
+
+@pytest.mark.parametrize("batches", [[], [_rows()]])
+def test_no_rows_no_transaction(batches: list[pa.RecordBatch]) -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    assert _writer(cluster, transaction).write(iter(batches)) == Empty("q", "run2", 4, 1)
+    assert cluster.ids == {} and transaction.identity is None
+
+
+def test_a_failing_task_aborts_what_it_began() -> None:
+    transaction = MemoryTransaction(fail_flush=True)
+    with pytest.raises(AbortableError):
+        _writer(MemoryCluster(), transaction).write(iter([_rows("a")]))
+    assert transaction.aborted
+
+
+def test_a_wrong_later_row_aborts_and_a_wrong_first_row_begins_nothing() -> None:
+    topics = pa.array(["t"]), pa.array([None], pa.string())
+    for order, begun in ((topics, True), (topics[::-1], False)):
+        cluster, transaction = MemoryCluster(), MemoryTransaction()
+        writer = _writer(cluster, transaction, topic=None)
+        wide = "x" * 9_000_000
+        with pytest.raises(DataError):
+            writer.write(iter([_rows(wide, topic=order[0]), _rows(wide, topic=order[1])]))
+        assert (transaction.identity is not None, transaction.aborted) == (begun, begun)
+
+
+def test_timestamps_are_taken_in_milliseconds_and_nulls_become_now() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    column = pa.array([1_234_567, None, -1_500], pa.timestamp("us", tz="UTC"))
+    _writer(cluster, transaction).write(iter([_rows("a", "b", "c", timestamp=column)]))
+    assert transaction.timestamps == [1_234, cluster.now_ms, -2]
+
+
+def test_the_size_of_batches_their_codec_and_its_level_are_the_options() -> None:
+    text = "".join(chr(97 + (number * number) % 26) for number in range(3_000))
+    sizes: dict[int | None, int] = {}
+    for level in (1, 9):
+        transaction = MemoryTransaction()
+        writer = _writer(MemoryCluster(), transaction)
+        writer.options = replace(
+            writer.options, batch_bytes=4_000, compression=Compression.GZIP, compression_level=level
+        )
+        writer.write(iter([_rows(*[text] * 4)]))
+        assert [codec for codec, _ in transaction.batches] == [Compression.GZIP] * 4, "a row in each"
+        sizes[level] = sum(size_bytes for _, size_bytes in transaction.batches)
+    assert sizes[9] < sizes[1] < 4 * len(text)
+
+
+def _decide(cluster: MemoryCluster, micro_batch: int, lost: Sequence[int] = (), write: str = "") -> None:
+    transactions = tuple(cluster.prepare(f"p.q.run1.w{split}.0", split) for split in (0, 1))
+    log = DecisionLog(cluster, "p", "q", DECISIONS)
+    log.decide(Decision("p", "q", "run1", micro_batch, 1, 2, 0, transactions, write=write), log.take_over())
+    for split in lost:
+        cluster.time_out(f"p.q.run1.w{split}.0")
+
+
+class _Untouchable(Iterator[pa.RecordBatch]):
+    def __next__(self) -> pa.RecordBatch:
+        raise AssertionError("the input was read")
+
+
+def test_a_decided_micro_batch_is_rolled_forward_and_its_rows_are_read_but_not_written() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    _decide(cluster, 4)
+    message = _writer(cluster, transaction).write(iter([_rows("a", "b"), _rows("c")]))
+    [rows] = rows_of(message)
+    assert isinstance(message, AlreadyCommitted) and (rows.topic, rows.record_count) == ("t", 3)
+    assert transaction.identity is None
+    [written] = rows_of(_writer(MemoryCluster(), MemoryTransaction()).write(iter([_rows("c"), _rows("b", "a")])))
+    assert written == rows
+
+
+def test_a_task_of_a_checkpoint_that_was_rolled_back_stops_and_drops_no_rows() -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 5)
+    with pytest.raises(TransactionError, match=r"Micro-batch 4 .* micro-batch 5 is decided already, by run run1"):
+        _writer(cluster, MemoryTransaction()).write(iter([_rows("a")]))
+
+
+def test_a_skipped_job_is_told_at_warning_level_with_the_older_run(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4)
+    writer = _writer(cluster, MemoryTransaction())
+    writer.options = replace(writer.options, job_id="q")
+    with caplog.at_level(logging.WARNING):
+        writer.write(iter([]))
+    assert "decided by run run1 at 1970-01-01 00:00:00 UTC" in caplog.text
+
+
+@pytest.mark.parametrize("job_id", ["q", None])
+def test_a_decided_name_with_another_topic_is_refused_before_any_row_is_read(job_id: str | None) -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4)
+    writer = _writer(cluster, MemoryTransaction(), topic="another")
+    writer.options = replace(writer.options, job_id=job_id)
+    with pytest.raises(DifferentRowsError, match=r"written before, to topic 't'; now .* to topic 'another'"):
+        writer.write(_Untouchable())
+
+
+@pytest.mark.parametrize(
+    ("run", "write", "is_refused"),
+    [
+        ("run1", "second", True),
+        ("run1", "first", False),
+        ("run2", "second", False),
+        ("run1", "", False),
+    ],
+)
+def test_a_second_write_under_one_name_in_one_run_is_refused(run: str, write: str, is_refused: bool) -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4, write="first")
+    writer = _writer(cluster, MemoryTransaction())
+    writer.place = Place("q", run, 4, 1, write)
+    if is_refused:
+        with pytest.raises(OptionError, match=r"already written under the name .*option\(\"writeName\""):
+            writer.write(_Untouchable())
+    else:
+        assert isinstance(writer.write(iter([_rows("a")])), AlreadyCommitted)
+
+
+def test_an_older_decision_does_not_concern_the_task() -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 3, lost=(0, 1))
+    assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
+
+
+def test_a_wholly_lost_micro_batch_is_written_again() -> None:
+    cluster = MemoryCluster()
+    _decide(cluster, 4, lost=(0, 1))
+    assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
+
+
+def test_chunks_are_joined_and_cut_to_size_and_lose_nothing() -> None:
+    small = [_rows(str(n), junk=pa.array([n])) for n in range(100)]
+    chunks = list(gather(iter(small), 50))
+    assert [v for chunk in chunks for v in chunk.column("value").to_pylist()] == [str(n) for n in range(100)]
+    assert 3 < len(chunks) < 50 and chunks[0].schema.names == ["value"]
+    cut = list(gather(iter([_rows(*("x" * 1000 for _ in range(100)))]), 10_000))
+    assert len(cut) >= 10 and sum(chunk.num_rows for chunk in cut) == 100
+
+
+def test_rows_without_keys_are_not_held_up_by_a_partition_without_a_leader() -> None:
+    cluster, transaction = MemoryCluster(), MemoryTransaction()
+    cluster.leaderless = {0, 1, 3}
+    writer = _writer(cluster, transaction)
+    writer.options = replace(writer.options, batch_bytes=1_000)
+    writer.write(iter([_rows(*map(str, range(5_000)))]))
+    assert set(transaction.values) == {TopicPartition("t", 2)}
+
+
+def test_only_what_was_flushed_counts_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[tuple[str, TaskSet]] = []
+    monkeypatch.setattr(IdentityPool, "note_prepared", lambda _, *what: noted.append(what))
+    for fails in (True, False):
+        writer = _writer(MemoryCluster(), MemoryTransaction(fail_flush=fails))
+        writer.task_set = TaskSet(3, 0, None)
+        with pytest.raises(AbortableError) if fails else contextlib.nullcontext():
+            writer.write(iter([_rows("a")]))
+        assert noted == ([] if fails else [("p.q.run2.w.0", TaskSet(3, 0, None))])
