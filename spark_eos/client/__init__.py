@@ -1,4 +1,4 @@
-"""Talk to any Kafka cluster: connections, coordinators, the transactional producer, transaction control.
+"""The client of any Kafka cluster: connections, coordinators, the transactional producer, transactions.
 
 Owns: sockets and their loop, retries and their deadlines, what each error code asks of a client.
 Asks: `kafka.net` for connections, TLS and SASL; `kafka.protocol` for messages; `codec` for sealed batches.

@@ -1,4 +1,4 @@
-"""Decide which record batches of one fetch response a reader may see.
+"""The record batches of one fetch response that a reader may see.
 
 A broker's answer to a read_committed fetch is raw log: it holds the records of aborted transactions too, together
 with a list of (producer id, first offset) of the aborted transactions that overlap the answer. One producer can

@@ -12,7 +12,7 @@ from spark_eos.client.offset_lookup import partition_error
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """Say what a partition remembers of one producer; -1 stands for nothing, `first_offset` is of an open transaction.
+    """What a partition remembers of one producer; -1 stands for nothing, `first_offset` is of an open transaction.
 
     `coordinator_epoch` is that of the last marker, so it is -1 before the first.
     """

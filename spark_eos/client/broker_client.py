@@ -1,4 +1,4 @@
-"""Exchange requests with brokers synchronously, by node id or with any of them.
+"""Requests to brokers, exchanged synchronously, by node id or with any of them.
 
 Requests are not repeated, since only the sender knows whether that is safe; what only reads (the bootstrap, metadata)
 is, until its deadline.
@@ -38,7 +38,7 @@ class BrokerClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections; the client connects anew if it is used again."""
+        """Close all connections; the client connects again if it is used again."""
         transport, self._transport = self._transport, None
         self._connected = False
         if transport is not None:
@@ -107,8 +107,8 @@ class BrokerClient:
     ) -> list[Any]:
         """Exchange many requests at once; each place of the result holds a response or an `EosKafkaError`.
 
-        A node that has left the cluster is the trouble of its own requests only: `UnansweredError`, so that whoever
-        remembered it as a leader or coordinator forgets it and asks anew.
+        A node that has left the cluster is the trouble of its own requests only: `UnansweredError`, so that what
+        remembered it as a leader or coordinator forgets it and asks again.
         """
         deadline = self.deadline(timeout_ms)
         started: list[Pending | UnansweredError] = []

@@ -1,4 +1,4 @@
-"""Ask every broker what it is: the versions that it serves, and how it is set up."""
+"""What every broker is: the versions that it serves, and how it is set up."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -21,7 +21,7 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """Hold what one broker has said of itself.
+    """What one broker has answered about itself.
 
     `add_partitions_version` is the highest version of AddPartitionsToTxn that it serves, -1 for none. `settings` has
     those asked for that the broker knows; where they cannot be read it has none, and `trouble` says why.

@@ -1,4 +1,4 @@
-"""Read the fields of flexible messages (KIP-482) one by one, where kafka-python's objects cost too much.
+"""The fields of flexible messages (KIP-482), read one by one where kafka-python's objects cost too much.
 
 Each function takes the bytes and a position and returns the position behind the field, after the value if there is one.
 What does not fit into the bytes raises `MalformedLayout`, IndexError or `struct.error`.

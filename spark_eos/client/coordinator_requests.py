@@ -1,4 +1,4 @@
-"""Repeat a request to a coordinator until it gives an answer that is one, or the deadline passes."""
+"""Requests to coordinators, repeated until there is a final answer or the deadline passes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _LOOKED_UP_EVERY: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRequest:
-    """Describe one request to the coordinator of `key`; `make` builds it anew for each attempt.
+    """A request to the coordinator of `key`; `make` builds it for each attempt.
 
     One that does not `repeat` raises `UnansweredError` at the first attempt that is not answered at all.
     """
@@ -32,7 +32,7 @@ class CoordinatorRequest:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswer:
-    """Hold the last answer: the response, or None when no attempt was answered; its code, and the node that gave it."""
+    """The last answer: the response, or None when no attempt was answered; its code, and the node that gave it."""
 
     response: Any
     error_code: int
@@ -89,7 +89,7 @@ def ask_coordinators(
     min_version: int | None = None,
     max_version: int | None = None,
 ) -> Mapping[str, CoordinatorAnswer]:
-    """Ask the coordinators of many keys at once, again and again for those that do not settle.
+    """Ask the coordinators of many keys at once, again and again for those without a final answer.
 
     A lost connection is answered with the same request, unless an exchange says otherwise.
     """

@@ -1,4 +1,4 @@
-"""Keep what proves who a client is: tokens as kafka-python asks for them, and logs without any of it."""
+"""What proves a client's identity: tokens as kafka-python asks for them, and logs without any of it."""
 
 import base64
 import json
@@ -28,7 +28,7 @@ def token_provider(options: ClientOptions, clock: Clock) -> AbstractTokenProvide
 
 
 class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
-    """Read the token anew for each connection, since whoever writes the file replaces it before it expires."""
+    """A token in a file, read for each connection, since the file is replaced before the token expires."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
 
 
 class _UnsignedToken(AbstractTokenProvider):  # type: ignore[misc]
-    """Make Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5): for test brokers, since anybody can."""
+    """Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5), which prove nothing: for test brokers."""
 
     def __init__(self, subject: str, clock: Clock) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def _encoded(document: dict[str, Any]) -> str:
 
 
 class Hidden(str):
-    """Be a password that no log shows: kafka-python's admin client writes its whole configuration to the debug log."""
+    """A password that no log shows: kafka-python's admin client writes its whole configuration to the debug log."""
 
     def __repr__(self) -> str:
         return "'[hidden]'"

@@ -1,4 +1,4 @@
-"""Classify every error code a client of transactions can meet, for each API, as data.
+"""What every error code that a client of transactions can meet asks for, by API, as data.
 
 The rows follow the Java client and, where it is harsher than need be, the reasons beside them. Absent codes get
 the API's default. EndTxn has rows for whether to send it again, and none that says what became of the
@@ -24,7 +24,7 @@ from spark_eos.errors import (
 
 
 class Api(Enum):
-    """Name the exchanges whose codes are classified."""
+    """The exchanges whose codes are classified."""
 
     FIND_COORDINATOR = "FindCoordinator"
     INIT_PRODUCER_ID = "InitProducerId"
@@ -42,11 +42,11 @@ class Api(Enum):
 
 
 class Verdict(Enum):
-    """Say what a code asks of the client."""
+    """What a code asks of the client."""
 
     SUCCESS = auto()
     RETRIABLE = auto()  # send the same again after a back-off
-    REFRESH = auto()  # ask anew who leads or coordinates, then send the same again
+    REFRESH = auto()  # ask again which node leads or coordinates, then send the same again
     SPLIT = auto()  # send the same records in smaller batches
     ABORTABLE = auto()  # this transaction must be aborted; the producer may go on with another
     FENCED = auto()  # a newer owner exists or the coordinator ended the transaction: touch nothing more
@@ -139,7 +139,7 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         # The coordinator ended the transaction, or a newer owner did; either way EndTxn is the owner's business.
         **_FENCING,
         # One request is in flight for each partition, so a gap or a duplicate out of the leader's memory means
-        # that somebody else wrote under this identity or that records are gone: never go on.
+        # that another process wrote under this identity or that records are gone: never go on.
         _E.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.ABORTABLE,
         _E.DUPLICATE_SEQUENCE_NUMBER: Verdict.ABORTABLE,
         _E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE,
@@ -157,12 +157,12 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Verdict.FATAL,
         _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
     },
-    # An unknown id (105) is an answer for whoever asked, so it ends the retries and stays in the result.
+    # An unknown id (105) is an answer, so it ends the retries and stays in the result.
     Api.DESCRIBE_TRANSACTIONS: {**_RETRIED_EVERYWHERE},
     # Every broker is asked for its own, so none has to be looked up again.
     Api.LIST_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
     Api.OFFSET_FETCH: {**_RETRIED_EVERYWHERE, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},
-    # Who commits here is no member, so codes about members mean that somebody consumes with this group: never go on.
+    # Who commits here is no member, so codes about members mean that consumers are active in this group: never go on.
     Api.OFFSET_COMMIT: {**_RETRIED_EVERYWHERE, _E.REQUEST_TIMED_OUT: Verdict.REFRESH},
     Api.CREATE_TOPICS: {**_RETRIED_EVERYWHERE, _E.NOT_CONTROLLER: Verdict.RETRIABLE},
     Api.DESCRIBE_CONFIGS: {**_RETRIED_EVERYWHERE, _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.FATAL},
@@ -295,7 +295,7 @@ def code_name(code: int) -> str:
 
 
 def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaError:
-    """Make the exception for a code that ends the attempts; `subject` says to whom it happened."""
+    """Make the exception for a code that ends the attempts; `subject` names what it is about."""
     known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
     words, remedy = _WORDS_OF_API.get((api, known)) or _WORDS.get(known, ("", ""))
     happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")

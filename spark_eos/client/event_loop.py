@@ -1,4 +1,4 @@
-"""Run kafka-python's event loop with less to do for each exchange.
+"""kafka-python's event loop, with less to do for each exchange.
 
 For a request and its answer `NetworkSelector` takes five turns and a dozen system calls: it is woken by a byte, writes
 in a task that waits until the socket can be written to, and registers the socket again for each read. A client asks now
@@ -21,7 +21,7 @@ _FEW_TIMERS: Final = 64
 
 
 class EventLoop(NetworkSelector):  # type: ignore[misc]
-    """Drop the timers of answered requests without a search, and let a socket stay registered between two reads.
+    """A loop that drops timers without a search, and lets a socket stay registered between two reads.
 
     Each request has a timer, and nearly all of them are cancelled. Where hundreds of requests are in flight, finding
     each timer in the heap takes time with the square of their number.

@@ -1,4 +1,4 @@
-"""Fetch the bytes of an offset range `[start, end)` of one partition, from whoever leads it.
+"""The bytes of an offset range `[start, end)` of one partition, fetched from its leader.
 
 Done is a *position*, not a record: the last offsets of a range can belong to markers, aborted transactions or
 records that compaction removed, so the reader goes by the batches' headers until the next offset reaches the end.
@@ -50,7 +50,7 @@ _ANSWER_GRACE_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FetchedChunk:
-    """Hold one answer: whole batches from `position` on, and what the broker said about the log around them."""
+    """One answer: whole batches from `position` on, and what the broker answered about the log around them."""
 
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
@@ -62,7 +62,7 @@ class FetchedChunk:
 
 
 class Gone(Enum):
-    """Say why offsets cannot be read, or do not hold what was planned, any more."""
+    """Why offsets cannot be read, or do not hold what was planned, any more."""
 
     BELOW_LOG_START = "the log starts later"
     ABOVE_LOG_END = "the log ends earlier"
@@ -72,7 +72,7 @@ class Gone(Enum):
 
 
 class OffsetsGoneError(Exception):
-    """Tell the reader that `position` cannot be read, and what the log holds now (None: there is no log).
+    """A `position` that cannot be read, and what the log holds now (None: there is no log).
 
     `cut_at` is set for a log that was cut: what lies from there on is not what was planned.
     """
@@ -103,7 +103,7 @@ class _Request:
 
 
 class RangeFetch:
-    """Read one partition from a position to another; used by one task, for one range at a time."""
+    """The fetches of one partition from a position to another; used by one task, for one range at a time."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class RangeFetch:
         """Prove that no record is left in [position, end).
 
         Compaction can remove all batches up to the last stable offset, where a committed reader is then given nothing
-        for ever. An empty answer alone proves nothing, tiered storage that is slow gives the same; but whoever reads
+        for ever. An empty answer alone proves nothing, tiered storage that is slow gives the same; but a fetch of
         uncommitted records is given the next batch there is, and if that lies beyond the end, nothing was left out.
         """
         request = self._start(position, IsolationLevel.READ_UNCOMMITTED)
@@ -191,7 +191,7 @@ class RangeFetch:
         return bool(batches) and batches[0][1].base_offset >= end
 
     def _start(self, position: int, isolation: IsolationLevel | None = None) -> _Request | None:
-        """Send a request; None when there is nobody to send it to for now."""
+        """Send a request; None when there is no leader to send it to for now."""
         if self._leader_id < 0:
             self._find_leader(position)
         if self._leader_id < 0 or not self._leader_agrees(position):

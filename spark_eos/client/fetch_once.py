@@ -1,4 +1,4 @@
-"""Fetch once from many partitions, each at one offset, by one request for each leader."""
+"""One fetch from many partitions, each at one offset, by one request for each leader."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ from spark_eos.client.offset_lookup import PartitionPlace, partition_error
 from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.options.source import FetchLimits
 
-# So that no partition's share is left out of an answer for want of room.
+# So that no partition's share is left out of an answer that is full.
 _PARTITIONS_AT_ONCE: Final = 64
 _ANSWERED: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 _Wanted = Mapping[TopicPartition, tuple[PartitionPlace, int]]

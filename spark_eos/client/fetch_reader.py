@@ -1,4 +1,4 @@
-"""Read the answer to a fetch without copying its records.
+"""The answer to a fetch, read without copying its records.
 
 They are nearly all of it, megabytes a time. kafka-python makes bytes of them; here they are seen where they lie.
 """
@@ -25,7 +25,7 @@ _PREFERRED_REPLICA_BYTES: Final = 4
 
 
 class FetchedPartition(NamedTuple):
-    """What a broker says of a partition, and its records."""
+    """What a broker answers about a partition, and its records."""
 
     error_code: int
     high_watermark: int

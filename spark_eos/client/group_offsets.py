@@ -1,4 +1,4 @@
-"""Read a group's offsets, and commit them inside a transaction or outside of any."""
+"""A group's offsets: read, and committed inside a transaction or outside of any."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ NO_OFFSET: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetAndMetadata:
-    """Hold what a group committed for one partition."""
+    """What a group committed for one partition."""
 
     offset: int
     metadata: str = ""

@@ -1,4 +1,4 @@
-"""Look at transactions: what their coordinators say of them (KIP-664)."""
+"""Transactions as their coordinators describe and list them (KIP-664)."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -29,7 +29,7 @@ FIRST_PATTERN_VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """Describe the last transaction of an id; with 105 (no such id) the other fields mean nothing."""
+    """The last transaction of an id; with TRANSACTIONAL_ID_NOT_FOUND the other fields mean nothing."""
 
     transactional_id: str
     error_code: int
@@ -48,7 +48,7 @@ class TransactionDescription:
     def will_end(self, topic_partition: TopicPartition) -> bool:
         """Say whether the coordinator will still write the marker for what the producer has open in a partition.
 
-        A partition is on its list until its marker is written. What is open and on nobody's list hangs.
+        A partition is on its list until its marker is written. What is open and on no list hangs.
         """
         return self.exists and topic_partition in self.topic_partitions
 
@@ -64,7 +64,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """Name one transactional id, its producer and its state."""
+    """A transactional id, its producer and its state."""
 
     transactional_id: str
     producer_id: int
@@ -266,10 +266,10 @@ def _ask_once(
 
 
 def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bool:
-    """Say whether the principal may DESCRIBE every transactional id, by asking about one that nobody has.
+    """Say whether the principal may DESCRIBE every transactional id, by asking about one that is not in use.
 
-    Brokers leave out of a listing what the principal may not see, without a word. Whoever takes that for the whole
-    truth takes a live transaction for one that hangs.
+    Brokers leave out of a listing what the principal may not see, without a word. Taken for complete, such a listing
+    makes a live transaction look like one that hangs.
     """
     nobodys = f"eos-kafka-probe-{client.runtime.random.token_hex(8)}"
     try:

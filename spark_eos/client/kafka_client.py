@@ -43,7 +43,7 @@ _SOFTWARE_VERSION: Final = "1"
 
 
 class KafkaClient(BrokerClient):
-    """Sends requests to brokers by node id, found by metadata and coordinator look-ups.
+    """A client that sends requests to brokers by node id, found by metadata and coordinator look-ups.
 
     >>> with KafkaClient(options) as client:                                        # doctest: +SKIP
     ...     topic = client.require_topics(["lines"])["lines"]

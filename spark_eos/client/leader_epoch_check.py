@@ -1,4 +1,4 @@
-"""Remember what a reader knows of a log, to notice when a newer leader's log says something else (KIP-320).
+"""What a reader knows of a log, to notice when a newer leader's log has other records (KIP-320).
 
 A leader that lagged behind can be elected when all others are lost (or `unclean.leader.election.enable` is set). It
 cuts off what it never had, and new records take the same offsets: who goes on reading by offsets alone reads a log
@@ -12,7 +12,7 @@ from broker_core.types import NO_LEADER_EPOCH
 
 
 class LogPoint(NamedTuple):
-    """Say that the log of the leader of one epoch reached up to an offset."""
+    """A point that the log of the leader of one epoch has reached."""
 
     leader_epoch: int = NO_LEADER_EPOCH
     offset: int = 0
@@ -23,7 +23,7 @@ class LogPoint(NamedTuple):
 
 
 class LeaderEpochCheck:
-    """Keep the furthest point known of a log, and the newest leader epoch whose log is known to agree."""
+    """The furthest point known of a log, and the newest leader epoch whose log is known to agree."""
 
     def __init__(self, planned: LogPoint) -> None:
         self._point = planned
@@ -46,5 +46,5 @@ class LeaderEpochCheck:
             self._point = LogPoint(batch_epoch, next_offset)
 
     def forget(self) -> None:
-        """Begin anew, after a loss was told."""
+        """Forget what is known, after a loss was reported."""
         self._point, self._is_plan = LogPoint(), False

@@ -1,4 +1,4 @@
-"""Know who leads the partitions a producer writes to, and ask again when in doubt."""
+"""The leaders of the partitions that a producer writes to, asked for again when in doubt."""
 
 import uuid
 from collections.abc import Collection, Iterable
@@ -15,7 +15,7 @@ FRESH_ENOUGH_MS: Final = 300_000
 
 
 class Leaders:
-    """Keep the metadata of topics as it was when last asked for."""
+    """The metadata of topics as it was when last asked for."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -61,7 +61,7 @@ class Leaders:
         self._doubted.add(topic)
 
     def doubt_leader(self, node_id: int) -> None:
-        """Have no later transaction believe that a broker which does not answer leads anything."""
+        """Drop a broker that does not answer as a leader, for later transactions too."""
         self._client.recent.forget_leader(node_id)
 
     def refresh(self) -> bool:

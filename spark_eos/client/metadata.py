@@ -30,7 +30,7 @@ _UNKNOWN_METADATA_EPOCH: Final = -1
 
 
 class BrokerAddress(NamedTuple):
-    """Say where one broker listens."""
+    """The address of one broker."""
 
     node_id: int
     host: str
@@ -39,7 +39,7 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Say who leads a partition; `leader` is -1 while nobody does."""
+    """A partition and its leader; `leader` is -1 while there is none."""
 
     partition: int
     leader: int
@@ -51,7 +51,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """Describe one topic as it was when asked; `topic_id` is None on brokers older than 2.8."""
+    """A topic as it was when asked; `topic_id` is None on brokers older than 2.8."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -66,7 +66,7 @@ class TopicMetadata:
 
 
 class RecentTopics:
-    """What was said of topics a moment ago, for those who can do with that; older answers are dropped."""
+    """What was answered about topics a moment ago, for what can do with that; older answers are dropped."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[float, TopicMetadata]] = {}
@@ -126,7 +126,7 @@ class FinalizedFeatures:
 
     @property
     def is_fresh(self) -> bool:
-        """Say whether a broker has spoken of its features lately, and nothing has cast doubt on it since."""
+        """Say whether a broker has named its features lately, and nothing has cast doubt on them since."""
         return self._heard_at is not None and self._clock.monotonic() - self._heard_at < FEATURES_MAX_AGE_SECONDS
 
     def doubt(self) -> None:

@@ -1,4 +1,4 @@
-"""Read from Metadata answers what a reader of topics needs: names first, and only of topics that are wanted the rest.
+"""What a reader of topics needs of Metadata answers: names first, and only of topics that are wanted the rest.
 
 A cluster's topics can only be listed with all their partitions. kafka-python makes an object of each partition, which
 takes seconds where there are a hundred thousand of them; here those of other topics are stepped over.
@@ -24,7 +24,7 @@ _NO_TOPICS: Final = b"\x01"
 
 
 class PartitionLeader(NamedTuple):
-    """Say who leads a partition; the leader is -1 while there is none."""
+    """A partition's leader, -1 while there is none."""
 
     partition: int
     leader_id: int
@@ -32,7 +32,7 @@ class PartitionLeader(NamedTuple):
 
 
 class TopicLeaders(NamedTuple):
-    """Describe one topic; the id is None on brokers older than 2.8."""
+    """A topic and its partitions' leaders; the id is None on brokers older than 2.8."""
 
     name: str
     topic_id: UUID | None
@@ -55,7 +55,7 @@ class FilteredMetadata:
 
 
 class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg]
-    """Ask for topics (None: all of them), and read of the answer those whose names are wanted."""
+    """A request for topics (None: all of them), of whose answer those are read whose names are wanted."""
 
     def __init__(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Ask brokers which partitions there are and which offsets belong to a time or an end of the log."""
+"""Which partitions there are, and which offsets belong to a time or an end of the log, as brokers answer."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -29,7 +29,7 @@ _Answers = dict[TopicPartition, int | None]
 
 
 class PartitionPlace(NamedTuple):
-    """Say which incarnation of a topic a partition belongs to and who leads it, as far as is known."""
+    """The incarnation of the topic that a partition belongs to, and its leader, as far as they are known."""
 
     topic_id: UUID | None = None
     leader_id: int = -1
@@ -37,7 +37,7 @@ class PartitionPlace(NamedTuple):
 
 
 class OffsetLookup:
-    """Look partitions and offsets up, with retries where leaders move; one per query."""
+    """The look-ups of partitions and offsets of one query, with retries where leaders move."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -136,7 +136,7 @@ class OffsetLookup:
         min_version: int,
         answers: _Answers,
     ) -> str:
-        """Ask every leader once, put what is answered into `answers` and tell what went wrong last."""
+        """Ask every leader once, put what is answered into `answers`, and return what went wrong last."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp in sorted(wanted):
             by_leader.setdefault(self._places[tp].leader_id, []).append(tp)

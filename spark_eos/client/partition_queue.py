@@ -1,8 +1,8 @@
-"""Keep what a transaction has sent and still has to send to one partition.
+"""What a transaction has sent and still has to send to one partition.
 
 One request is in flight for each partition, so batches arrive in order, a repeated batch is always the last one
 the leader knows, and a refused batch was certainly not followed by a later one: its records may be split and
-numbered anew.
+numbered again.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from spark_eos.codec.encode import EncodedBatch, seal, split
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """Say what of a transaction went to one partition; offsets of other producers may lie between first and last."""
+    """What of a transaction went to one partition; offsets of other producers may lie between first and last."""
 
     first_offset: int
     last_offset: int
@@ -25,7 +25,7 @@ class PartitionResult:
 
 @dataclass(slots=True)
 class PartitionQueue:
-    """Queue the batches for one partition and number them when they go."""
+    """The batches for one partition, which are numbered when they go."""
 
     topic_partition: TopicPartition
     sequence: int = 0

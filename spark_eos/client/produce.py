@@ -1,4 +1,4 @@
-"""Write ProduceRequests and read their responses, by topic name or by topic id."""
+"""ProduceRequests and their responses, by topic name or by topic id."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ FIRST_TOPIC_ID_PRODUCE: Final = 13
 
 
 class ProduceVersions(NamedTuple):
-    """Bound the version of a ProduceRequest."""
+    """The bounds of the version of a ProduceRequest."""
 
     lowest: int
     highest: int
@@ -24,7 +24,7 @@ class ProduceVersions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """Hold what a leader said of one batch."""
+    """What a leader answered about one batch."""
 
     topic_partition: TopicPartition
     error_code: int

@@ -1,4 +1,4 @@
-"""Fill one transaction at a time and leave it open: prepared, for somebody else to end.
+"""The producer of one transaction at a time, which it leaves open: prepared, for another process to end.
 
 The caller's thread does all the work: `send` queues, starts requests and takes answers as they come; `flush` waits
 for the rest. Whatever fails for good fails the transaction: the same error is raised again until `abort` or the
@@ -58,7 +58,7 @@ class _InFlight:
 
 
 class TransactionalProducer:
-    """Send sealed record batches of one open transaction, with bounded memory.
+    """The sender of the sealed record batches of one open transaction, with bounded memory.
 
     `buffer_memory_bytes` bounds what waits here together with the copies on their way out, which are half of it at
     most; `max_request_bytes` is how much goes into one request (a single batch may be larger).

@@ -1,4 +1,4 @@
-"""Read what brokers answer so that no answer, however wrong, costs more than its connection.
+"""The reading of what brokers answer, so that no answer, however wrong, costs more than its connection.
 
 kafka-python trusts a broker: bytes that are no answer end its reader with whatever the decoder trips over, and the
 connection stays open, deaf, until the request times out; a few bytes can have it take memory for the longest frame,
@@ -36,7 +36,7 @@ _ERROR_CODE: Final = struct.Struct(">h")
 
 
 class MalformedResponse(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
-    """Report bytes that are no answer to what was asked."""
+    """Bytes that are no answer to what was asked."""
 
     def __str__(self) -> str:
         """Say what is wrong without the name of the class."""
@@ -154,7 +154,7 @@ class _LargeFrame:
 
 
 class ResponseReader(KafkaProtocol):  # type: ignore[misc]
-    """Cut the stream of one connection into frames and decode them as answers to the requests sent."""
+    """The reader of one connection: cuts its stream into frames, and decodes these as answers to the requests sent."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)

@@ -1,4 +1,4 @@
-"""Build the TLS context of a client from PEM files or PEM text, again when a file has changed.
+"""The TLS context of a client, from PEM files or PEM text, made again when a file has changed.
 
 The context is built where it is used, since it cannot be pickled and files are read on the machine that connects.
 """

@@ -1,4 +1,4 @@
-"""Create topics and read their configuration."""
+"""The creation of topics, and their configuration."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -18,7 +18,7 @@ _FIRST_DEFAULTS_VERSION: Final = 4
 
 
 class ConfigResourceType(IntEnum):
-    """Say what a configuration belongs to."""
+    """The kind of thing that a configuration belongs to."""
 
     TOPIC = 2
     BROKER = 4

@@ -1,4 +1,4 @@
-"""Look at producers and transactions as an administrator, and end what nobody else will (KIP-664).
+"""An administrator's view of producers and transactions, and the end of those that hang (KIP-664).
 
 kafka-python's admin client has the calls. It gives up at the first passing trouble, so each is asked again here. Not
 taken from it: its `list_transactions`, which fails for a state that a newer broker has, its `describe_transactions`,
@@ -68,7 +68,7 @@ _RIGHTS: Final = {
 
 
 class TransactionAdmin:
-    """Ask as an administrator, by kafka-python's admin client beside our own, which both connect at first use."""
+    """An administrator's requests, by kafka-python's admin client beside our own; both connect at first use."""
 
     def __init__(self, client: KafkaClient) -> None:
         self.client = client
@@ -82,7 +82,7 @@ class TransactionAdmin:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the admin client; the other one belongs to whoever made it."""
+        """Close the admin client; the other one is its maker's."""
         self._stack.close()
 
     def topics(self) -> list[str]:

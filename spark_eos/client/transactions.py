@@ -1,4 +1,4 @@
-"""Begin and end transactions from outside the producer that fills them.
+"""The begin and the end of transactions, from outside the producer that fills them.
 
 Each function is one exchange with transaction coordinators, repeated until it is answered. `end_txns` passes no
 judgement on the codes it gets: what became of a transaction is what `inspection.describe_transactions` says.
@@ -29,7 +29,7 @@ LAST_CLIENT_ADD_PARTITIONS: Final = 3
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionIdentity:
-    """Name one transaction: its id, the producer that fills it, and the protocol it was begun with.
+    """A transaction: its id, the producer that fills it, and the protocol it was begun with.
 
     `transaction_version` is kept because the EndTxn version must match it, however the cluster's feature level
     has changed since: a version 4 EndTxn repeated as version 5 is an error for a transaction that is committed.
@@ -43,7 +43,7 @@ class TransactionIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResult:
-    """Hold the last answer to EndTxn; `next_identity` is the producer's next one where the broker gave it (TV2).
+    """The last answer to EndTxn; `next_identity` is the producer's next one where the broker gave it (TV2).
 
     `answered` is False when no final answer came in time; `error_code` is then the last retriable one.
     """

@@ -1,8 +1,8 @@
-"""Drive kafka-python's connections synchronously, each wait with a deadline.
+"""kafka-python's connections, driven synchronously, each wait with a deadline.
 
-`kafka.net` is known here and in `event_loop`. There is no thread: the loop runs while someone waits or polls. A forked
-child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them the usual
-way would take the parent's registrations out of the shared set. So after a fork every inherited transport is
+`kafka.net` is known here and in `event_loop`. There is no thread: the loop runs while something waits or polls. A
+forked child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them the
+usual way would take the parent's registrations out of the shared set. So after a fork every inherited transport is
 abandoned in the child, silently and without touching the shared set.
 """
 
@@ -35,7 +35,7 @@ _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|U
 
 
 class SocketTransport:
-    """Own one event loop and one connection for each broker."""
+    """An event loop, and a connection to each broker."""
 
     def __init__(self, options: ClientOptions, runtime: Runtime, note_versions: Callable[[Any], None]) -> None:
         self.options = options

@@ -34,7 +34,7 @@ class BatchCuts(NamedTuple):
 
 
 class _Sizes(NamedTuple):
-    """Hold what is known of the sizes of records, but for their fields that depend on the batch."""
+    """What is known of the sizes of records, but for their fields that depend on the batch."""
 
     fixed: Ints
     ends: Ints

@@ -27,7 +27,7 @@ _PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
 
 
 class ByteColumn(NamedTuple):
-    """Hold where the bytes of each row lie in a buffer, and how many they are, -1 for null."""
+    """Where the bytes of each row lie in a buffer, and how many they are, -1 for null."""
 
     buffer: Any
     starts: Ints

@@ -18,7 +18,7 @@ _LARGE_TYPES: Final = frozenset({pa.large_binary(), pa.large_string()})
 
 
 class EncodeError(ValueError):
-    """Report a column that cannot become records, with what to change."""
+    """A column that cannot become records, with what to change."""
 
 
 def one_array(column: Any) -> Any:

@@ -33,7 +33,7 @@ _STREAMED: Final = {Compression.GZIP: "gzip", Compression.LZ4: "lz4", Compressio
 
 
 class Slab(NamedTuple):
-    """Hold whole records: their bytes, where each begins and ends, and how many of them belong to which header."""
+    """Whole records: their bytes, where each begins and ends, and how many of them belong to which header."""
 
     data: Bytes
     starts: Ints

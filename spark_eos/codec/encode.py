@@ -41,7 +41,7 @@ _BLOCK_BYTES: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class EncodedBatch:
-    """Hold one whole record batch; its producer fields and CRC are unset until `seal`."""
+    """A whole record batch; its producer fields and CRC are unset until `seal`."""
 
     data: bytearray
     record_count: int
@@ -54,7 +54,7 @@ class EncodedBatch:
 
 
 class _Block(NamedTuple):
-    """Hold rows that were encoded together."""
+    """Rows that were encoded together."""
 
     first: int
     after: int

@@ -24,7 +24,7 @@ HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 class EncodedHeaders(NamedTuple):
-    """Hold each row's encoded headers: the count, the bytes after it, and the size of both together."""
+    """Each row's encoded headers: the count, the bytes after it, and the size of both together."""
 
     counts: InlineBytes
     bytes: ByteColumn

@@ -29,7 +29,7 @@ Partitions = npt.NDArray[np.int32]
 
 
 class RowGroups(NamedTuple):
-    """Hold rows sorted by partition: rows `order[boundaries[i]:boundaries[i + 1]]` belong to `partitions[i]`."""
+    """Rows sorted by partition: rows `order[boundaries[i]:boundaries[i + 1]]` belong to `partitions[i]`."""
 
     order: npt.NDArray[np.int64]
     partitions: Partitions

@@ -48,7 +48,7 @@ _LARGEST_SHIFT: Final = 63
 
 
 class _Lanes(NamedTuple):
-    """Hold where lanes begin, where each should land, and in which section it lies."""
+    """Where lanes begin, where each should land, and in which section it lies."""
 
     starts: Ints
     goals: Ints

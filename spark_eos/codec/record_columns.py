@@ -25,7 +25,7 @@ _NO_KEY: Final = 1
 
 
 class RecordColumns(NamedTuple):
-    """Hold the columns of all rows, and the sizes of records but for what depends on their batch."""
+    """The columns of all rows, and the sizes of records but for what depends on their batch."""
 
     key: ByteColumn | None
     value: ByteColumn
@@ -40,7 +40,7 @@ class RecordColumns(NamedTuple):
 
 
 class EncodedRows(NamedTuple):
-    """Hold the records of some rows, one after the other, and where each begins and the last one ends.
+    """The records of some rows, one after the other, and where each begins and the last one ends.
 
     Each has the borrowed byte of the one before it in front, and lacks its own.
     """

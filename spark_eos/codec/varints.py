@@ -31,7 +31,7 @@ _TABLE_WORD: Final = np.uint64((1 << 56) - 1)
 
 
 class InlineBytes(NamedTuple):
-    """Hold a short run of bytes for each row: the first `sizes` bytes of little-endian `words`, whose rest is zero.
+    """A short run of bytes for each row: the first `sizes` bytes of little-endian `words`, whose rest is zero.
 
     No size is larger than `longest`.
     """
