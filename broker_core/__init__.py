@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker_core.broker.fault_injection import Delay, Disconnect, Drop, Error, Fault, Hold
     from broker_core.broker.monitoring.inspection import PartitionView, RecordView, TransactionView
     from broker_core.broker.monitoring.metrics import BrokerMetrics
-    from broker_core.broker.monitoring.request_log import RequestSeen
+    from broker_core.broker.request_log import RequestSeen
     from broker_core.embedded import EmbeddedBroker
     from broker_core.errors import ConfigError, DamageError, ErrorCode, KafkaError
     from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
@@ -58,7 +58,7 @@ _MODULES = {
     "broker_core.broker.fault_injection": ("Delay", "Disconnect", "Drop", "Error", "Fault", "Hold"),
     "broker_core.broker.monitoring.inspection": ("PartitionView", "RecordView", "TransactionView"),
     "broker_core.broker.monitoring.metrics": ("BrokerMetrics",),
-    "broker_core.broker.monitoring.request_log": ("RequestSeen",),
+    "broker_core.broker.request_log": ("RequestSeen",),
     "broker_core.embedded": ("EmbeddedBroker",),
     "broker_core.errors": ("ConfigError", "DamageError", "ErrorCode", "KafkaError"),
     "broker_core.security.sasl_oauthbearer": ("InvalidToken", "ValidToken"),

@@ -22,8 +22,8 @@ from broker_core.broker.monitoring.inspection import (
     written_partitions,
 )
 from broker_core.broker.monitoring.metrics import BrokerMetrics
-from broker_core.broker.monitoring.request_log import RequestLog, RequestSeen
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Storage

@@ -9,7 +9,7 @@ from broker_core.broker.fetch_sessions import FetchSessions
 from broker_core.broker.journals import TopicJournal
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata, SubscribableTopics
-from broker_core.broker.monitoring.meters import Meters
+from broker_core.broker.meters import Meters
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.sync_queue import SyncQueue
 from broker_core.config import BrokerConfig

@@ -17,7 +17,7 @@ from broker_core.broker.log_manager import LogManager
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
-from broker_core.broker.monitoring.meters import Meters, Stopwatch, stopped
+from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.sync_queue import SyncQueue
 from broker_core.config import BrokerConfig

@@ -14,7 +14,7 @@ from broker_core.broker.internal_topics import internal_partition_count, interna
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata, Leadership, Topic
 from broker_core.broker.metadata_log import MetadataLog
-from broker_core.broker.monitoring.meters import Meters
+from broker_core.broker.meters import Meters
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
-from broker_core.broker.monitoring.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.broker.request_context import RequestContext
+from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.versions import SERVED

@@ -22,7 +22,7 @@ from broker_core.broker.internal_topics import with_actual_counts
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata, Leadership
 from broker_core.broker.metadata_log import MetadataLog
-from broker_core.broker.monitoring.meters import Meters
+from broker_core.broker.meters import Meters
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog

@@ -1,12 +1,18 @@
-"""The listeners that the settings ask for: their addresses on each broker, their protocols and settings."""
+"""The listeners that the settings ask for: their addresses on each broker, their protocols, settings and users."""
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from broker_core.broker.endpoints import PLAINTEXT, Address
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.ports import Entropy
+from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
+
+logger = logging.getLogger(__name__)
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
@@ -102,6 +108,23 @@ def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> 
                 f"{name}: no listener asks for that; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
                 "with SASL_PLAINTEXT or SSL"
             )
+
+
+def add_scram_users(
+    metadata: ClusterMetadata, users: Mapping[str, str], mechanisms: Collection[str], entropy: Entropy
+) -> None:
+    """Add users to the cluster's SCRAM credentials; a credential that exists keeps its password."""
+    for mechanism in sorted(MECHANISM_NAMES.intersection(mechanisms)):
+        for user, password in users.items():
+            known = metadata.scram.get((mechanism, user))
+            if known is None:
+                metadata.set_scram(mechanism, user, credential_of_password(mechanism, password, entropy))
+            elif not known.is_of(mechanism, password):
+                logger.info(
+                    "users: %r keeps the password for %s that an earlier start or an administrator has set",
+                    user,
+                    mechanism,
+                )
 
 
 def _entries(key: str, text: str, host: str) -> dict[str, Address]:

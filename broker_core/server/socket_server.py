@@ -16,19 +16,18 @@ from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fault_injection import Crashed, FaultInjector
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
-from broker_core.broker.monitoring.request_log import RequestLog
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.request_log import RequestLog
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.acceptor import Acceptor, bind
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas
-from broker_core.server.listeners import ListenerPlan
+from broker_core.server.listeners import ListenerPlan, add_scram_users
 from broker_core.server.tls import tls_context
 from broker_core.server.virtual_time import Clock
 
@@ -289,17 +288,7 @@ class SocketServer:
             self._token_validator,
         )
         sasl = sasl_settings(self._config, plan.name, services)
-        for mechanism in sorted(MECHANISM_NAMES & sasl.mechanisms.keys()):
-            for user, password in self._users.items():
-                known = metadata.scram.get((mechanism, user))
-                if known is None:
-                    metadata.set_scram(mechanism, user, credential_of_password(mechanism, password, self._entropy))
-                elif not known.is_of(mechanism, password):
-                    logger.info(
-                        "users: %r keeps the password for %s that an earlier start or an administrator has set",
-                        user,
-                        mechanism,
-                    )
+        add_scram_users(metadata, self._users, sasl.mechanisms, self._entropy)
         return Listener(plan.name, self.reachable[plan.name], sasl)
 
     async def stop(self) -> None:

@@ -12,9 +12,10 @@ from enum import StrEnum
 from typing import Final
 
 from broker_core.types import TopicPartition, TransactionState
+from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
-from spark_eos.client.transaction_admin import ActiveProducer, TransactionAdmin
+from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import AuthorizationError
 from spark_eos.sink.decision import utc
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from broker_core.types import TransactionState
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict
+from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
-from spark_eos.client.transaction_admin import ActiveProducer
 from spark_eos.options.operator_commands import OperatorCommands
 
 LIST_HEADS: Final = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")

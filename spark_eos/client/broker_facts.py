@@ -13,7 +13,7 @@ from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import Api, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import only_part
-from spark_eos.client.topics import ResourceType
+from spark_eos.client.topics import ConfigResourceType
 from spark_eos.errors import EosKafkaError
 
 logger: Final = logging.getLogger(__name__)
@@ -71,6 +71,6 @@ def _versions_request() -> Any:
 
 def _settings_request(node_id: int, settings: Collection[str]) -> Any:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=int(ResourceType.BROKER), resource_name=str(node_id), configuration_keys=list(settings)
+        resource_type=int(ConfigResourceType.BROKER), resource_name=str(node_id), configuration_keys=list(settings)
     )
     return DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)

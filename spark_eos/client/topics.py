@@ -17,7 +17,7 @@ BROKER_DEFAULT: Final = -1
 _FIRST_DEFAULTS_VERSION: Final = 4
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """Say what a configuration belongs to."""
 
     TOPIC = 2
@@ -75,7 +75,7 @@ def describe_topic_config(client: KafkaClient, topic: str, *, timeout_ms: float 
     attempt = 0
     while True:
         resource = DescribeConfigsRequest.DescribeConfigsResource(
-            resource_type=int(ResourceType.TOPIC), resource_name=topic, configuration_keys=None
+            resource_type=int(ConfigResourceType.TOPIC), resource_name=topic, configuration_keys=None
         )
         request = DescribeConfigsRequest(resources=[resource], include_synonyms=False, include_documentation=False)
         trouble: EosKafkaError

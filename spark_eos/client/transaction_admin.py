@@ -10,7 +10,6 @@ knows it.
 import struct
 from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -23,6 +22,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.credentials import Hidden
 from spark_eos.client.error_table import code_name
 from spark_eos.client.inspection import (
@@ -65,26 +65,6 @@ _RIGHTS: Final = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Grant the principal READ on the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Grant the principal ALTER on the cluster",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveProducer:
-    """Say what a partition remembers of one producer; -1 stands for nothing, `first_offset` is of an open transaction.
-
-    `coordinator_epoch` is that of the last marker, so it is -1 before the first.
-    """
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp_ms: int
-    coordinator_epoch: int
-    first_offset: int
-
-    @property
-    def is_in_transaction(self) -> bool:
-        """Say whether the producer has a transaction open in the partition."""
-        return self.first_offset >= 0
 
 
 class TransactionAdmin:
@@ -143,7 +123,15 @@ class TransactionAdmin:
             never_again = () if broker_id is None else (kafka_errors.NotLeaderForPartitionError,)
             for each, state in self._ask(what, call, never_again).items():
                 found[TopicPartition(each.topic, each.partition)] = [
-                    _producer(producer) for producer in state.active_producers
+                    ActiveProducer(
+                        producer.producer_id,
+                        producer.producer_epoch,
+                        producer.last_sequence,
+                        producer.last_timestamp,
+                        producer.coordinator_epoch,
+                        producer.current_transaction_start_offset,
+                    )
+                    for producer in state.active_producers
                 ]
         return found
 
@@ -250,17 +238,6 @@ def _checked_client(**config: Any) -> KafkaNetClient:
     client = KafkaNetClient(**config)
     install_response_reader(client._manager)
     return client
-
-
-def _producer(state: Any) -> ActiveProducer:
-    return ActiveProducer(
-        producer_id=state.producer_id,
-        producer_epoch=state.producer_epoch,
-        last_sequence=state.last_sequence,
-        last_timestamp_ms=state.last_timestamp,
-        coordinator_epoch=state.coordinator_epoch,
-        first_offset=state.current_transaction_start_offset,
-    )
 
 
 def _named(topic_partitions: Iterable[Any]) -> str:

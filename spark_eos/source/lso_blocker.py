@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker_core.types import TopicPartition
-from spark_eos.client.active_producers import OpenTransaction, open_transactions
+from spark_eos.client.active_producers import ActiveProducer, open_transactions
 from spark_eos.client.inspection import (
     LOST_ITS_MARKER,
     SEE_EVERY_ID,
@@ -69,7 +69,8 @@ class LsoBlockerSearch:
         for each in described.values():
             if each.will_end(topic_partition):
                 return LsoBlocker(self._live(oldest, each), frozenset(each.topic_partitions))
-        if oldest not in open_transactions(self._client, topic_partition, place.leader_id, timeout_ms=_TIMEOUT_MS):
+        again = open_transactions(self._client, topic_partition, place.leader_id, timeout_ms=_TIMEOUT_MS)
+        if oldest.transaction not in [each.transaction for each in again]:
             # Its marker was written while the coordinators were asked, so they had good reason not to know it.
             return LsoBlocker("It ended meanwhile.")
         who = f"It is a transaction of producer id {oldest.producer_id}, epoch {oldest.producer_epoch}"
@@ -98,7 +99,7 @@ class LsoBlockerSearch:
             )
         return self._owners[producer_id]
 
-    def _live(self, opened: OpenTransaction, described: TransactionDescription) -> str:
+    def _live(self, opened: ActiveProducer, described: TransactionDescription) -> str:
         age_seconds = max(0.0, self._clock() - described.start_time_ms / 1_000)
         return (
             f"It is the transaction of '{described.transactional_id}' (producer id {opened.producer_id}, epoch "

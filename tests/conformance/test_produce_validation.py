@@ -343,8 +343,7 @@ def sent(asked: Asked, case: Case | Taken) -> Any:
 ALL_REFUSED = [*FRAMING, *HEADERS, *RECORDS]
 
 
-# Rules C.1/1, C.1/5, C.1/6, C.1/9, C.1/13, C.1/14, C.1/15, C.1/16, C.1/17, C.1/18, C.1/19, C.1/20, C.1 more/5 and
-# C.1 more/11.
+# Rules C.1/1, C.1/5, C.1/6, C.1/9, C.1/13, C.1/14, C.1/15, C.1/16, C.1/17, C.1/18, C.1/19, C.1/20 and C.1 more/5.
 @pytest.mark.parametrize("case", ALL_REFUSED, ids=[case.name for case in ALL_REFUSED])
 def test_refused(asked: Asked, case: Case):
     answer = sent(asked, case)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from broker_core.broker.cluster import Cluster
-from broker_core.broker.monitoring.meters import RequestMeter, Timing
+from broker_core.broker.meters import RequestMeter, Timing
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition

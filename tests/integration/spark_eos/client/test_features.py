@@ -12,7 +12,7 @@ import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
 
 from broker_core import Disconnect, EmbeddedBroker, Error
-from broker_core.broker.monitoring.request_log import RequestSeen
+from broker_core.broker.request_log import RequestSeen
 from spark_eos import failpoints
 from spark_eos.client import metadata
 from spark_eos.client.kafka_client import KafkaClient

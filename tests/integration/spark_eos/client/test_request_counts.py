@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from broker_core import EmbeddedBroker
-from broker_core.broker.monitoring.request_log import RequestSeen
+from broker_core.broker.request_log import RequestSeen
 from broker_core.errors import ErrorCode
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions

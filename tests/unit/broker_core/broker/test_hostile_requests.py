@@ -90,7 +90,7 @@ def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
     assert [init_producer(DirectClient(again), f"id-{n}").error_code for n in range(20)] == [0] * 20
 
 
-# Rule C.1 more/8.
+# Rule C.1/8.
 def test_a_partition_named_twice_is_verified_twice(client):
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     batch = transactional(init_producer(client))

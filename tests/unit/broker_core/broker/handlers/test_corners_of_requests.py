@@ -208,6 +208,15 @@ def test_a_plain_batch_beside_a_transactional_id_opens_no_transaction(client: Di
     assert described.transaction_state == "Empty"
 
 
+# Rule C.1 more/8.
+def test_a_partition_named_twice_gets_both_batches(client: DirectClient) -> None:
+    request = produce_request(batch_of(ProducerIdentity(-1, -1), is_transactional=False), transactional_id=None)
+    request.topic_data[0].partition_data *= 2
+    answer = client.ask(request, 12)
+    parts = answer.responses[0].partition_responses
+    assert [(part.error_code, part.base_offset) for part in parts] == [(E.NONE, 0), (E.NONE, 1)]
+
+
 # Rule C.3 answer/5.
 def test_an_added_partition_is_durable_before_its_batch_is_appended(
     client: DirectClient, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,7 @@
 import pytest
 
 from broker_core.broker.marker_writer import MarkerWriter
-from broker_core.broker.monitoring.meters import RECENT, Timing
+from broker_core.broker.meters import RECENT, Timing
 from broker_core.broker.monitoring.metrics import Durations, take_metrics
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
