@@ -77,7 +77,7 @@ format: $(INSTALLED) ## Format the code and sort its imports
 	@$(RUN) -m ruff check --quiet --fix
 	@$(RUN) -m ruff format --quiet
 
-types: $(INSTALLED) ## Check types, strictly, in both packages
+types: $(INSTALLED) ## Check types, strictly in both packages, and in what tests share
 	@$(RUN) -m mypy
 
 clean: ## Remove what builds and tests left behind; .venv and .cache (fetched, slow to get again) stay

@@ -1,38 +1,17 @@
 """Run each conformance test on `broker_core` and, when asked with --apache, on Apache Kafka."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pytest
 
 from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.both_brokers import BROKERS, DURABLE_SETTINGS, SETTINGS, Kafka
 from tests.support.clients import unique
 from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.restartable import Restartable, restartable
-
-BROKERS = ("broker_core", "apache")
-
-# Few partitions make a quick start; scans run and consumer groups' members report often, so that no test has to wait.
-SETTINGS = {
-    "transaction.state.log.num.partitions": "5",
-    "offsets.topic.num.partitions": "5",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    "group.consumer.heartbeat.interval.ms": "200",
-    "group.consumer.session.timeout.ms": "5000",
-}
-# The broker that is restarted also compacts without delay.
-DURABLE_SETTINGS = SETTINGS | {"log.cleaner.backoff.ms": "100"}
-
-
-@dataclass(frozen=True)
-class Kafka:
-    """Hold all that a conformance test may know of the broker it asks."""
-
-    bootstrap_servers: str
-    name: str = "broker_core"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

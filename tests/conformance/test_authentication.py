@@ -24,8 +24,8 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from scramp import ScramClient
 from scramp.core import ScramMechanism
 
-from tests.conformance.conftest import BROKERS
 from tests.support.apache_kafka import Unavailable
+from tests.support.both_brokers import BROKERS
 from tests.support.clients import make_topic, unique
 from tests.support.java_tools import java_tool
 from tests.support.raw_client import RawClient

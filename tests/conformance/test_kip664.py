@@ -17,8 +17,8 @@ from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.source.lso_blocker import name_lso_blocker
-from tests.conformance.conftest import BROKERS, Kafka
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.both_brokers import BROKERS, Kafka
 from tests.support.clients import make_producer, make_topic, send, unique, values_to_end
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.protocols import COMMITTED, wait_for_state

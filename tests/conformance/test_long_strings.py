@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
-from tests.conformance.conftest import Kafka
+from tests.support.both_brokers import Kafka
 from tests.support.clients import make_topic, unique
 from tests.support.raw_client import RawClient
 

@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Message
 
 from broker_core.errors import ErrorCode
-from tests.conformance.conftest import BROKERS
 from tests.support.apache_kafka import Unavailable
+from tests.support.both_brokers import BROKERS
 from tests.support.clients import READ_COMMITTED, Kafka, end_offset, make_topic, read_to_end, unique
 from tests.support.history.anomalies import Kind
 from tests.support.history.checker import check

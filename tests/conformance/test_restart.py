@@ -10,8 +10,8 @@ from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, coordinator_partition
 from broker_core.wire import messages as m
-from tests.conformance.conftest import SETTINGS
 from tests.support.apache_kafka import Unavailable
+from tests.support.both_brokers import SETTINGS
 from tests.support.clients import make_topic, unique
 from tests.support.protocols import REPAIRER, UNCOMMITTED
 from tests.support.raw_client import RawClient

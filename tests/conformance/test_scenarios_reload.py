@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, coordinator_partition
-from tests.conformance.conftest import DURABLE_SETTINGS
+from tests.support.both_brokers import DURABLE_SETTINGS
 from tests.support.clients import READ_COMMITTED, end_offset, make_topic, unique, values_to_end
 from tests.support.protocols import (
     CLASSIC,

@@ -18,8 +18,8 @@ from broker_core.wire.versions import SERVED
 from spark_eos.client.response_reader import ResponseReader
 from tests.fuzz.memory_network import Answer, client_of
 from tests.fuzz.questions import DECLARED_BESIDE, QUESTIONS, TOPIC
+from tests.support.broker_core.full_requests import full_requests
 from tests.support.direct import DirectClient, direct_cluster
-from tests.unit.broker_core.broker.handlers.test_every_version import full_requests
 
 _SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
 _STEP_MS, _MOST_STEPS = 20, 100

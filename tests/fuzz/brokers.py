@@ -4,8 +4,8 @@ import logging
 
 from broker_core.broker.connection import Connection
 from broker_core.wire.framing import FrameReader, decode_request
+from tests.support.broker_core.full_requests import TOPIC
 from tests.support.direct import direct_cluster
-from tests.unit.broker_core.broker.handlers.test_every_version import TOPIC
 
 _MAX_FRAME_BYTES = 1 << 20
 _SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}

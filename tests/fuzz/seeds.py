@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from functools import cache
 from uuid import UUID
 
-from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.groups.classic.records import GroupMetadata, RecordedMember, group_record
 from broker_core.coordinator.groups.offsets.records import OffsetKey, OffsetValue, offset_record
 from broker_core.coordinator.transactions.records import encode_key, encode_value
@@ -16,15 +15,13 @@ from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
 from broker_core.records.control import build_end_txn_marker
-from broker_core.security.acls import stored_acl
-from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import TopicPartition
 from broker_core.wire.versions import SERVED
 from spark_eos.sink.decision import Decision, write_decision, write_pointer
 from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from tests.fuzz.files import FOLDER, a_log_folder
+from tests.support.broker_core.full_requests import full_requests
 from tests.support.broker_core.transaction_world import World as CoordinatorWorld
-from tests.unit.broker_core.broker.handlers.test_every_version import full_requests
 
 _NOW_MS = 1_700_000_000_000
 
@@ -161,26 +158,3 @@ def decisions() -> list[bytes]:
 def options() -> list[bytes]:
     """Give texts that users write."""
     return [b'{"topic":{"0":23,"1":-2}}', b'{"topic":[0,1]}', b"a,b , c", b"topic-.*", b"a=b\\\n  c\n# d\ne : f\\u0041"]
-
-
-@cache
-def metadata_records() -> list[bytes]:
-    """Give a journal of the cluster's own with every type of record, one a line, and its records one by one."""
-    lines: list[bytes] = []
-
-    def append(_key: bytes, value: bytes) -> int:
-        lines.append(value)
-        return len(lines) - 1
-
-    metadata = ClusterMetadata(append, (1, 2))
-    metadata.open_cluster("cluster", 1, 1)
-    metadata.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
-    metadata.create_topic("gone", UUID(int=2), 1, {})
-    metadata.delete_topic("gone")
-    metadata.allocate_producer_ids()
-    acl = stored_acl(2, 3, "t", "User:ann", "*", 3, 3)
-    metadata.create_acl(acl)
-    metadata.delete_acl(acl)
-    metadata.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
-    metadata.set_scram("SCRAM-SHA-256", "ann", None)
-    return [b"\n".join(lines), *lines]

@@ -13,6 +13,7 @@ from broker_core.security.sasl import AuthenticationFailed
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion
 from spark_eos.errors import EosKafkaError
 from tests.fuzz import answers, brokers, clients, files, handshakes, journals, records, secrets, seeds
+from tests.support.broker_core.metadata_journal import metadata_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ TARGETS: Sequence[Target] = (
     Target("recovery", files.feed_recovery, (DamageError,), seeds.log_files),
     Target("transaction journal", journals.feed_transactions, (DamageError,), seeds.transaction_records),
     Target("group journal", journals.feed_groups, (DamageError,), seeds.group_records),
-    Target("metadata journal", journals.feed_metadata, (DamageError,), seeds.metadata_records),
+    Target("metadata journal", journals.feed_metadata, (DamageError,), metadata_records),
     Target("tokens", secrets.feed_tokens, (AuthenticationFailed,), seeds.tokens),
     Target("decode", clients.feed_decode, (InvalidBatch,), seeds.batches),
     Target("decisions", clients.feed_decision, (EosKafkaError,), seeds.decisions),

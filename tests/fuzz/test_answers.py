@@ -16,8 +16,8 @@ from tests.fuzz.answers import HEADER, answer_seeds, answered, ask_reader, conve
 from tests.fuzz.handshakes import MECHANISMS, NONCE, feed_handshake, handshake_seeds, parted, parts
 from tests.fuzz.hostile_broker import API_VERSIONS, METADATA
 from tests.fuzz.memory_network import Spinning, client_of
+from tests.fuzz.peak_memory import peak_bytes
 from tests.fuzz.questions import QUESTIONS
-from tests.fuzz.test_fuzz import peak_bytes
 
 _MAX_FRAME_BYTES = 64 << 20
 _ENDLESS = b"\xff" * 1_000_000

@@ -1,7 +1,6 @@
 """Give every target a share of hostile inputs, and the attacks that have names one by one."""
 
 import struct
-import tracemalloc
 
 import cramjam
 import pytest
@@ -11,7 +10,8 @@ from broker_core.records.compression import Compression
 from broker_core.wire.versions import SERVED
 from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
-from tests.fuzz.targets import BY_NAME, TARGETS, Target
+from tests.fuzz.peak_memory import peak_bytes
+from tests.fuzz.targets import TARGETS, Target
 
 # What an attack of a few bytes may make the process hold, beside the limits that a user sets.
 _MOST_BYTES = 48 << 20
@@ -32,16 +32,6 @@ def test_nothing_but_the_declared_refusals(target: Target) -> None:
         target.try_one(data)
 
     try_all()
-
-
-def peak_bytes(target: str, data: bytes) -> int:
-    """Measure what one input makes the process hold at most."""
-    tracemalloc.start()
-    try:
-        BY_NAME[target].try_one(data)
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 NAMED_ATTACKS = {name: ("frames", data) for name, data in LYING_FRAMES.items()} | {

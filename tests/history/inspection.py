@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from broker_core.broker.cluster import Cluster
 from broker_core.log.recovery_table import LogCondition
@@ -27,12 +27,9 @@ from tests.history.file_checks import (
 )
 from tests.history.log_files import BadFileError, partitions_of
 from tests.history.told import differences, told
-from tests.simulation.logs import check_marks, check_replay, state_of
+from tests.support.cluster_state import OpenCluster, check_marks, check_replay, state_of
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.history.format import Op
-
-if TYPE_CHECKING:
-    from tests.simulation.world import World
 
 # The snapshot of an earlier start is swept away. When the process was killed, all behind the last one is taken in anew.
 _AFTER_A_STOP: Final = frozenset({LogCondition.SNAPSHOT_STRAY})
@@ -134,7 +131,7 @@ def _check_files(found: Partitions, ops: list[Op], restarts: int) -> list[str]:
     return [*check_batches(found), *check_markers(found, restarts), *check_history(ops, found)]
 
 
-def _check_findings(world: "World", *, cleanly: bool) -> Iterator[str]:
+def _check_findings(world: OpenCluster, *, cleanly: bool) -> Iterator[str]:
     expected = _AFTER_A_STOP if cleanly else _AFTER_A_KILL
     for log in _logs(world):
         for finding in log.findings:
@@ -142,7 +139,7 @@ def _check_findings(world: "World", *, cleanly: bool) -> Iterator[str]:
                 yield f"{log.topic_partition}: recovery found {finding}"
 
 
-def _check_logs(world: "World", found: Partitions) -> Iterator[str]:
+def _check_logs(world: OpenCluster, found: Partitions) -> Iterator[str]:
     """Hold what the opened logs know against the batches in the files."""
     for log in _logs(world):
         name = str(log.topic_partition)
@@ -170,10 +167,10 @@ def _check_recomputation(left: LeftBehind, data: Path, expected: Mapping[str, An
     world.server.kill(power=False)
 
 
-def _world(left: LeftBehind, data: Path) -> "World":
+def _world(left: LeftBehind, data: Path) -> OpenCluster:
     """Be a world to the checks of the simulation."""
     return cast(
-        "World",
+        OpenCluster,
         SimpleNamespace(
             server=_Server(data, left.settings),
             clock=SimpleNamespace(now_ms=_now_ms),
@@ -182,7 +179,7 @@ def _world(left: LeftBehind, data: Path) -> "World":
     )
 
 
-def _logs(world: "World") -> list[Any]:
+def _logs(world: OpenCluster) -> list[Any]:
     return list(world.server.cluster.logs.open_all(_now_ms()))
 
 

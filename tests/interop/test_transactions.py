@@ -8,6 +8,7 @@ import pytest
 
 from broker_core import EmbeddedBroker, Hold
 from tests.interop.driver import Client, ClientError, TransactionalProducer
+from tests.interop.fencing import PHASES, fences
 from tests.interop.judge import (
     abort_as_administrator,
     delete_topic,
@@ -19,7 +20,6 @@ from tests.interop.judge import (
     state_of,
     wait_for_end_offset,
 )
-from tests.interop.test_fencing import PHASES, fences
 from tests.support.clients import READ_COMMITTED, READ_UNCOMMITTED, committed_offset, unique
 from tests.support.interop_brokers import Running, at_version
 from tests.support.waiting import wait_until

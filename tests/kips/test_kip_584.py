@@ -11,10 +11,10 @@ from broker_core.coordinator.transactions.records import decode_value
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
+from tests.support.broker_core.feature_updates import SAFE, UNSAFE, UPGRADE, update
 from tests.support.broker_core.kip_world import NONE, OTHER, STATE_PARTITION, TOPIC, Session, World
 from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
-from tests.unit.broker_core.broker.test_features import SAFE, UNSAFE, UPGRADE, update
 
 FEATURE = "transaction.version"
 CLASSIC_PRODUCE = 11

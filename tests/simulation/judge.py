@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from broker_core.types import IsolationLevel, TopicPartition
 from tests.simulation.history import POLL, READ_UNCOMMITTED, TXN, key_of
-from tests.simulation.logs import check_logs, check_marks, check_replay
+from tests.simulation.logs import check_logs
 from tests.simulation.plan import INPUT, OUTPUT, SUNK
 from tests.simulation.readers import visible
 from tests.simulation.workers import MARK
+from tests.support.cluster_state import check_marks, check_replay
 from tests.support.history.checker import check
 from tests.support.history.format import FAIL, INFO, INVOKE, OK, READ_COMMITTED, Op, Value
 

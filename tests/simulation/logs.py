@@ -1,11 +1,10 @@
 """Hold the broker's logs against themselves: what is derived must be what the records say, live and after a restart."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from broker_core.log.partition_log import PartitionLog
-from broker_core.log.producer_entry import ProducerStateEntry
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TransactionState
+from broker_core.types import IsolationLevel
 from tests.simulation.markers import ABORT, KeptBatch, Scanned, check_markers, spans_of
 from tests.simulation.readers import batches_of
 
@@ -13,7 +12,6 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _ALL = 1 << 30
-_OPEN = {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT}
 
 
 class Folded(NamedTuple):
@@ -22,22 +20,6 @@ class Folded(NamedTuple):
     open: dict[int, int]
     aborted: list[tuple[int, int, int]]
     problems: list[str]
-
-
-def check_marks(world: "World", *, at_rest: bool = False) -> Iterator[str]:
-    """Check log start <= LSO <= HW <= log end, and that nothing is open at rest."""
-    cluster = world.server.cluster
-    for log in cluster.logs.opened():
-        marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
-        if list(marks) != sorted(marks):
-            yield f"the marks of {log.topic_partition} are not in order: {marks}"
-        if at_rest and log.last_stable_offset != log.high_watermark:
-            yield f"{log.topic_partition} is not stable at rest: {marks}, open {log.open_transactions()}"
-    if at_rest:
-        for broker in cluster.brokers.values():
-            for name, image in broker.transactions.images().items():
-                if image.state in _OPEN:
-                    yield f"transaction {name} is {image.state.label} at rest"
 
 
 def check_logs(world: "World") -> Iterator[str]:
@@ -115,53 +97,3 @@ def _fold_sequence(batch: KeptBatch, folded: Folded, following: dict[int, tuple[
     if batch.producer_epoch < epoch:
         folded.problems.append(f"producer {batch.producer_id}: epoch {batch.producer_epoch} follows {epoch}")
     following[batch.producer_id] = (batch.producer_epoch, batch.base_sequence + batch.records_count)
-
-
-def check_replay(world: "World") -> Iterator[str]:
-    """Start the cluster again from its files and compare what it knows with what it knew."""
-    before = state_of(world)
-    world.server.kill(power=False)
-    world.server.start()
-    if not world.server.is_running:
-        yield "the cluster did not come up again at the end"
-        return
-    after = state_of(world)
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield f"{name} was {before.get(name)}, after a restart it is {after.get(name)}"
-
-
-def state_of(world: "World") -> dict[str, Any]:
-    """Return all the state that must survive, by name."""
-    cluster = world.server.cluster
-    state: dict[str, Any] = {}
-    for log in cluster.logs.open_all(world.clock.now_ms()):
-        state[f"log {log.topic_partition}"] = (
-            log.log_start_offset,
-            log.last_stable_offset,
-            log.log_end_offset,
-            log.aborted_transactions(),
-            log.open_transactions(),
-            [_lasting(each) for each in log.producers()],
-        )
-    for broker in cluster.brokers.values():
-        for name, image in broker.transactions.images().items():
-            state[f"transactional id {name}"] = image
-    for group in world.plan.groups:
-        place = cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)
-        coordinator = cluster.brokers[cluster.metadata.leadership(place).leader].groups
-        state[f"offsets of {group}"] = coordinator.fetch_offsets(group, None, require_stable=True)
-    return state
-
-
-def _lasting(entry: ProducerStateEntry) -> tuple[Any, ...]:
-    """Return what a snapshot keeps of a producer: as Kafka's, only the last batch, under the producer's last time."""
-    last = [(each.last_sequence, each.last_offset, each.offset_delta) for each in entry.batches[-1:]]
-    return (
-        entry.producer_id,
-        entry.producer_epoch,
-        entry.coordinator_epoch,
-        entry.last_timestamp_ms,
-        entry.current_txn_first_offset,
-        last,
-    )

@@ -7,8 +7,8 @@ import pytest
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
-from tests.integration.spark_eos.client.test_security import kafka, own
-from tests.integration.spark_eos.security.test_secrets import MISPLACED, Search
+from tests.support.spark_eos.secret_search import MISPLACED, Search
+from tests.support.spark_eos.secured_brokers import kafka, own
 from tests.support.spark_eos.security_clients import Credentials
 from tests.support.spark_eos.sink_query import lines_of, start
 from tests.support.spark_eos.sink_topic import Topic, make_topic

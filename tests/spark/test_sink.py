@@ -1,8 +1,6 @@
 """Run Spark against a broker, break it at every step, and count what an independent reader sees."""
 
-import os
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,51 +8,14 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_steps import EXPECTED, arm, input_folder, prefix, topic
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
-__all__ = ["failpoints_file", "spark"]
+__all__ = ["arm", "failpoints_file", "input_folder", "prefix", "spark", "topic"]
 pytestmark = pytest.mark.spark
-FILES = 3
-LINES = 50
 PROCESS_DEADLINE_S = 240
-
-
-@pytest.fixture
-def topic(kafka_address: str) -> Topic:
-    return make_topic(kafka_address)
-
-
-@pytest.fixture
-def prefix() -> str:
-    return f"test-{uuid.uuid4().hex[:8]}"
-
-
-@pytest.fixture
-def arm(failpoints_file: Path, tmp_path: Path) -> Iterator[Callable[[str], None]]:
-    """Arm one rule that acts once among all processes of the session."""
-
-    def arm_once(rule: str) -> None:
-        point, action = rule.split("=", 1)
-        failpoints_file.write_text(f"{point}=once:{tmp_path / uuid.uuid4().hex}|{action}")
-
-    yield arm_once
-    failpoints_file.unlink(missing_ok=True)
-
-
-@pytest.fixture
-def input_folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "input"
-    folder.mkdir()
-    for number in range(FILES):
-        lines = "".join(f"file{number}-line{line}\n" for line in range(LINES))
-        (folder / f"{number}.txt").write_text(lines)
-        os.utime(folder / f"{number}.txt", (number, number))
-    return folder
-
-
-EXPECTED = sorted(f"file{number}-line{line}" for number in range(FILES) for line in range(LINES))
 
 
 def _run(spark: SparkSession, folder: Path, checkpoint: Path, options: Mapping[str, str]) -> None:

@@ -14,8 +14,8 @@ from spark_eos.client.inspection import list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from spark_eos.sink.naming import parse_task_id
-from tests.spark.test_sink import EXPECTED, arm, input_folder, prefix, topic
 from tests.support.spark_eos.sink_query import lines_of, start
+from tests.support.spark_eos.sink_steps import EXPECTED, arm, input_folder, prefix, topic
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 

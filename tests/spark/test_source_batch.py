@@ -4,6 +4,7 @@ import datetime
 from typing import Any
 
 import pytest
+from chispa import assert_df_equality
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,18 +60,15 @@ def test_all_columns(spark: SparkSession, kafka_address: str) -> None:
     producer.produce(topic, None, b"k2", timestamp=1_600_000_000_124)
     producer.produce(topic, b"v3", None, timestamp=1_600_000_000_125)
     assert producer.flush(30) == 0
-    rows = load(spark, kafka_address, subscribe=topic, includeHeaders="true").orderBy("offset").collect()
-    assert [(bytes(row.key) if row.key else None, bytes(row.value) if row.value else None) for row in rows] == [
-        (b"k", b"v"), (b"k2", None), (None, b"v3"),
-    ]  # fmt: skip
-    first = rows[0]
-    assert (first.topic, first.partition, first.offset, first.timestampType) == (topic, 0, 0, 0)
+    rows = load(spark, kafka_address, subscribe=topic, includeHeaders="true").orderBy("offset")
     moment = datetime.datetime.fromtimestamp(1_600_000_000.123, tz=datetime.UTC)
-    assert load(spark, kafka_address, subscribe=topic).filter("offset = 0").selectExpr(
-        "unix_millis(timestamp) as ms"
-    ).collect()[0].ms == int(moment.timestamp() * 1000)
-    assert [(header.key, header.value) for header in first.headers] == [("a", bytearray(b"1")), ("a", None)]
-    assert rows[1].headers is None
+    millisecond = datetime.timedelta(milliseconds=1)
+    expected: list[tuple[Any, ...]] = [
+        (b"k", b"v", topic, 0, 0, moment, 0, [("a", b"1"), ("a", None)]),
+        (b"k2", None, topic, 0, 1, moment + millisecond, 0, None),
+        (None, b"v3", topic, 0, 2, moment + 2 * millisecond, 0, None),
+    ]
+    assert_df_equality(rows, spark.createDataFrame(expected, rows.schema))
 
 
 def test_four_corner_cases_of_read_committed(spark: SparkSession, kafka_address: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chispa import assert_df_equality
 from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -228,10 +229,9 @@ def test_nulls_headers_and_topics_by_pattern(spark: SparkSession, kafka_address:
         .option("checkpointLocation", str(tmp_path)).start()
     )  # fmt: skip
     assert query.awaitTermination(120)
-    rows = spark.table("nulls_and_headers").orderBy("offset").collect()
-    assert [(row.key, row.value) for row in rows] == [(bytearray(b"k"), None), (None, bytearray(b"v"))]
-    assert [(header.key, header.value) for header in rows[0].headers] == [("h", bytearray(b"1"))]
-    assert rows[1].headers is None
+    rows = spark.table("nulls_and_headers").orderBy("offset").select("key", "value", "headers")
+    expected = [(b"k", None, [("h", b"1")]), (None, b"v", None)]
+    assert_df_equality(rows, spark.createDataFrame(expected, rows.schema))
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,9 @@ class ApacheCluster:
         self._jars = fetch_jars()
         ports = free_ports(3 * len(NODES))
         self.nodes = {
-            number: Node(number, folder / f"node-{number}", *ports[3 * index : 3 * index + 3])
+            number: Node(
+                number, folder / f"node-{number}", ports[3 * index], ports[3 * index + 1], ports[3 * index + 2]
+            )
             for index, number in enumerate(NODES)
         }
         self.network = PeerNetwork(

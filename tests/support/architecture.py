@@ -10,7 +10,7 @@ import builtins
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import networkx as nx
@@ -40,6 +40,11 @@ class Module:
     def tree(self) -> ast.Module:
         """Return the parsed source."""
         return ast.parse(self.source)
+
+    @property
+    def own_name(self) -> str:
+        """Return the name that tells a package's own file from the package."""
+        return f"{self.name}.__init__" if self.is_package else self.name
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ def _dotted(node: ast.expr) -> list[str]:
     return []
 
 
+@cache
 def uses(module: Module) -> list[Use]:
     """Return what the module imports (in functions and for type checkers too) and reaches through its imports."""
     found: list[Use] = []
@@ -159,13 +165,12 @@ def check_layers(modules: Iterable[Module], allowed: Table, tops: Collection[str
     """Check that each package imports only the packages that the table allows it."""
     complaints = []
     for module in modules:
-        # A package's own __init__ at the top stands for itself, not for all the packages in it.
-        package = module.name if module.name in tops else _longest_prefix(module.name, set(allowed) - set(tops))
-        if package is None or package not in allowed:
+        package = _longest_prefix(module.own_name, allowed)
+        if package is None:
             complaints.append(f"{module.name}: this package is not in the table of layers")
             continue
         for use in uses(module):
-            ours = use.is_import and use.name.split(".")[0] in tops and not _is_in(use.name, {package} - set(tops))
+            ours = use.is_import and use.name.split(".")[0] in tops and not _is_in(use.name, {package})
             if ours and not _is_in(use.name, allowed[package]):
                 complaints.append(f"{module.name}:{use.line}: package {package} may not import {use.name}")
     return complaints
@@ -181,7 +186,7 @@ def check_outside(modules: Iterable[Module], users: Table, tops: Collection[str]
                 continue
             entry = _longest_prefix(use.name, users)
             is_known = entry is not None or use.name.split(".")[0] in sys.stdlib_module_names
-            if (is_known and (entry is None or _is_in(module.name, users[entry]))) or (use.line, entry) in seen:
+            if (is_known and (entry is None or _is_in(module.own_name, users[entry]))) or (use.line, entry) in seen:
                 continue
             seen.add((use.line, entry))
             reason = f"may not use {entry}" if is_known else "uses what is no dependency"

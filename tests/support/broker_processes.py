@@ -140,4 +140,4 @@ class Apache:
 
 def make_broker(kind: str, folder: Path) -> Broker:
     """Make a broker that is not started yet."""
-    return {"broker_core": BrokerCore, "apache": Apache}[kind](folder)
+    return BrokerCore(folder) if kind == "broker_core" else Apache(folder)

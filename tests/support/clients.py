@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -18,9 +18,11 @@ ISOLATIONS = (READ_UNCOMMITTED, READ_COMMITTED)
 
 
 class Kafka(Protocol):
-    """Stand for whichever broker is asked."""
+    """Either broker, as its clients know it."""
 
-    bootstrap_servers: str
+    @property
+    def bootstrap_servers(self) -> str:
+        """Return the addresses that clients are given."""
 
 
 def unique(name: str) -> str:
@@ -108,7 +110,7 @@ def read_to_end(kafka: Kafka, topic: str, *, isolation: str = READ_COMMITTED, pa
             if error is None:
                 messages.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:
-                at_end.add(message.partition())
+                at_end.add(cast(int, message.partition()))
             else:
                 raise AssertionError(f"consuming {topic}: {error}")
         return messages
@@ -118,7 +120,10 @@ def read_to_end(kafka: Kafka, topic: str, *, isolation: str = READ_COMMITTED, pa
 
 def values_to_end(kafka: Kafka, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1) -> list[bytes]:
     """Return the values that `read_to_end` reads."""
-    return [message.value() for message in read_to_end(kafka, topic, isolation=isolation, partitions=partitions)]
+    return [
+        cast(bytes, message.value())
+        for message in read_to_end(kafka, topic, isolation=isolation, partitions=partitions)
+    ]
 
 
 def values_soon(kafka: Kafka, topic: str, expected: list[bytes], *, isolation: str = READ_COMMITTED) -> None:
@@ -161,7 +166,7 @@ def wait_for_end_offset(kafka: Kafka, topic: str, offset: int, *, isolation: str
 
 def make_member(kafka: Kafka, group: str, *, protocol: str = "classic", **settings: Any) -> Consumer:
     """Return a consumer that has yet to join a group under one of the two protocols, quick to notice what happens."""
-    quick = {
+    quick: dict[str, dict[str, Any]] = {
         "classic": {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500},
         "consumer": {"group_protocol": "consumer", "topic_metadata_refresh_interval_ms": 200},
     }
@@ -176,7 +181,7 @@ def read_values(consumer: Consumer, count: int) -> list[bytes]:
         message = consumer.poll(0.2)
         if message is not None:
             assert message.error() is None, message.error()
-            values.append(message.value())
+            values.append(cast(bytes, message.value()))
         return len(values) >= count
 
     wait_until(has_all, f"{count} records", pause_s=0)

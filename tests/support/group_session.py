@@ -55,7 +55,7 @@ class GroupSession:
 
     def join(self, member_id: str, **fields: Any) -> Answer:
         """Send the first heartbeat of a member, subscribing to all the topics unless told otherwise."""
-        full = {"owned": {}, "rebalance_timeout_ms": REBALANCE_MS}
+        full: dict[str, Any] = {"owned": {}, "rebalance_timeout_ms": REBALANCE_MS}
         if "subscribed_topic_regex" not in fields:
             full["subscribed_topic_names"] = list(self.topics)
         return self.heartbeat(member_id, 0, **full | fields)

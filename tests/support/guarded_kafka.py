@@ -113,7 +113,7 @@ def list_acls(client: RawClient, **chosen: Any) -> set[tuple[Any, ...]]:
 def delete_acls(client: RawClient, *filters: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Send one DeleteAcls; return error code and number of ACLs for each filter."""
     form = DeleteAclsRequest.DeleteAclsFilter
-    answer = client.send(DeleteAclsRequest(filters=[form(**EVERY_ACL | each) for each in filters]), 3)
+    answer = client.send(DeleteAclsRequest(filters=[form(**{**EVERY_ACL, **each}) for each in filters]), 3)
     return [(result.error_code, len(result.matching_acls)) for result in answer.filter_results]
 
 

@@ -1,6 +1,6 @@
 """Ask a broker everything that clients can see of a history, so that its files can be held against the answers."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeProducersRequest, DescribeTransactionsRequest
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
@@ -95,7 +95,11 @@ def see_partition(kafka: Kafka, client: RawClient, topic: str, number: int, part
     records = {
         isolation: [
             SeenRecord(
-                message.offset(), message.timestamp()[1], message.key(), message.value(), tuple(message.headers() or ())
+                cast(int, message.offset()),
+                message.timestamp()[1],
+                message.key(),
+                message.value(),
+                tuple(cast(list[Any], message.headers() or [])),
             )
             for message in read_to_end(kafka, topic, isolation=isolation, partitions=partitions)
             if message.partition() == number

@@ -6,34 +6,15 @@ import threading
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ConfigError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import TopicPartition
+from tests.support.broker_core.produce_consume import consume, produce
 from tests.support.waiting import wait_until
-
-
-def produce(bootstrap_servers, topic, values):
-    failed = []
-    producer = Producer({"bootstrap.servers": bootstrap_servers})
-    for value in values:
-        producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
-    assert producer.flush(30) == 0
-    assert failed == []
-
-
-def consume(bootstrap_servers, topic, count):
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    try:
-        messages = consumer.consume(count, timeout=30)
-        assert all(message.error() is None for message in messages)
-        return [message.value() for message in messages]
-    finally:
-        consumer.close()
 
 
 def test_it_serves_and_then_is_gone():

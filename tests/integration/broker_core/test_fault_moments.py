@@ -7,7 +7,7 @@ import pytest
 
 from broker_core import Delay, Disconnect, Drop, EmbeddedBroker, Error, Hold
 from broker_core.errors import ErrorCode
-from tests.integration.broker_core.test_faults import ID, begun
+from tests.support.broker_core.fault_steps import ID, begun
 from tests.support.raw_client import RawClient
 
 BUSY: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

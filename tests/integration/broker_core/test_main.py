@@ -1,42 +1,16 @@
 """`python -m broker_core`: what the README says to type works, keeps its data, and explains what it cannot do."""
 
-import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.integration.broker_core.test_embedded import consume, produce
+from tests.support.broker_core.broker_command import DEADLINE_S, ROOT, running
+from tests.support.broker_core.produce_consume import consume, produce
 
-ROOT = Path(__file__).parents[3]
 PROPERTIES = ROOT / "conf" / "broker.properties"
-DEADLINE_S = 60
-
-
-@contextmanager
-def running(
-    *arguments: str, pattern: str = r"listening on ([\d.:,]+)"
-) -> Iterator[tuple["subprocess.Popen[str]", str]]:
-    with subprocess.Popen(
-        [sys.executable, "-m", "broker_core", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            line = process.stdout.readline()
-            found = re.search(pattern, line)
-            assert found, line
-            yield process, found[1]
-        finally:
-            process.kill()
 
 
 def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path):

@@ -33,7 +33,7 @@ class ConsumerWorld(GroupWorld):
 
     def enter(self, member_id: str, *topics: str, **fields: Any) -> ConsumerHeartbeatResult:
         """Join, subscribing to `t` unless told otherwise."""
-        usual = {"topics": topics or ("t",), "rebalance_timeout_ms": REVOCATION_MS, "owned": set()}
+        usual: dict[str, Any] = {"topics": topics or ("t",), "rebalance_timeout_ms": REVOCATION_MS, "owned": set()}
         return self.beat(member_id, 0, **usual | fields)
 
     def beat(self, member_id: str, epoch: int, *, owned: Owned | None = None, **fields: Any) -> ConsumerHeartbeatResult:

@@ -1,13 +1,14 @@
 """Ask a cluster without sockets, one request at a time, at a time the test chooses."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from broker_core.broker.cluster import Cluster
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.protocols import REPAIRER, state_record, worn_out
+from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession, record_batch
 
 NONE = ErrorCode.NONE
@@ -86,7 +87,7 @@ class World:
 
     def session(self, transactional_id: str | None = "id", broker_id: int = 1) -> Session:
         """Return a new connection of its own with a transactional id."""
-        return Session(Connection(self.cluster, broker_id), transactional_id)
+        return Session(cast(RawClient, Connection(self.cluster, broker_id)), transactional_id)
 
     def pass_ms(self, duration_ms: int) -> None:
         """Let time go by."""
@@ -112,9 +113,9 @@ class World:
 def wear_out(world: World, session: Session) -> Identity:
     """Bring the id to its last epoch, by the record its transactions would have left."""
     producer_id = session.init()[1].producer_id
-    record = state_record(session.transactional_id, worn_out(producer_id, START_MS), START_MS)
+    record = state_record(str(session.transactional_id), worn_out(producer_id, START_MS), START_MS)
     repairer = Connection(world.cluster)
     repairer.direct.client_id = REPAIRER
-    assert Session(repairer, None).produce(TRANSACTION_STATE_TOPIC, record, version=9)[0] == NONE
+    assert Session(cast(RawClient, repairer), None).produce(TRANSACTION_STATE_TOPIC, record, version=9)[0] == NONE
     world.reload()
     return Identity(producer_id, LAST_CLIENT_EPOCH)

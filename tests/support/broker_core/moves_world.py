@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker_core.broker.cluster import Cluster
 from broker_core.broker.journals import TopicJournal
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.coordinator.journal import JournalRecord
@@ -44,7 +45,7 @@ class MovesWorld:
         """Make a cluster, or use the one of another world for one more transactional id."""
         self.protocol = protocol
         self.transactional_id = transactional_id
-        self.cluster = (
+        self.cluster: Cluster = (
             beside.cluster
             if beside
             else direct_cluster(brokers=brokers, settings={"transaction.version": str(level), **(settings or {})})
@@ -437,7 +438,7 @@ def prepared(commit: bool) -> str:
     return "PrepareCommit" if commit else "PrepareAbort"
 
 
-def open_world(protocol: int, **options: int) -> MovesWorld:
+def open_world(protocol: int, **options: Any) -> MovesWorld:
     """Make a world in which the id has its first identity."""
     world = MovesWorld(protocol=protocol, **options)
     assert world.init() is ErrorCode.NONE

@@ -5,7 +5,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from confluent_kafka import Consumer
@@ -80,7 +80,7 @@ def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[str]
             continue
         if message.error():
             return values
-        values.append(message.value().decode())
+        values.append(cast(bytes, message.value()).decode())
     raise AssertionError(f"no end of {topic}-{partition} within {DEADLINE_S} s")
 
 
@@ -124,7 +124,7 @@ class FakeTransport:
 class FakeClient:
     """Answer produce requests by script: each entry takes what was sent and gives a response or raises."""
 
-    def __init__(self, topic: str, partitions: int, script: Iterable[Script], **options: int) -> None:
+    def __init__(self, topic: str, partitions: int, script: Iterable[Script], **options: Any) -> None:
         self.options = ClientOptions(("fake:1",), **{"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, **options})
         self.runtime = REAL
         self.transport = FakeTransport()

@@ -10,7 +10,7 @@ from broker_core import EmbeddedBroker
 from broker_core.config import BrokerConfig, parse_properties
 from broker_core.errors import ConfigError
 from broker_core.server.listeners import plan_listeners
-from tests.integration.broker_core.test_main import running
+from tests.support.broker_core.broker_command import running
 from tests.support.raw_client import RawClient
 
 

@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.errors import ConfigError
 from broker_core.server.metrics_endpoint import MetricsEndpoint
-from tests.integration.broker_core.test_embedded import produce
-from tests.integration.broker_core.test_main import DEADLINE_S, running
+from tests.support.broker_core.broker_command import DEADLINE_S, running
+from tests.support.broker_core.metrics_watch import Watch, begin, cluster, in_transaction, storage
+from tests.support.broker_core.produce_consume import produce
+from tests.support.broker_core.requests import TOPIC, init_producer, produced, records
 from tests.support.direct import DirectClient
-from tests.unit.broker_core.broker.monitoring.test_metrics import Watch, begin, cluster, in_transaction, storage
-from tests.unit.broker_core.broker.test_cluster import TOPIC, init_producer, produced, records
 
 __all__ = ["cluster", "storage"]
 ROOT = Path(__file__).parents[4]

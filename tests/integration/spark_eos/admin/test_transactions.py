@@ -25,7 +25,7 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
-from tests.conformance.conftest import Kafka as Plain
+from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient

@@ -2,12 +2,10 @@
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
@@ -15,38 +13,12 @@ from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError, Un
 from spark_eos.options.client import client_options
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
-from tests.support.apache_kafka import Unavailable
-from tests.support.secured import REAUTH_MS, USERS, Secured, secured
+from tests.support.secured import REAUTH_MS
+from tests.support.spark_eos.secured_brokers import AWKWARD, AWKWARD_USER, SCRAM, kafka, own
 from tests.support.spark_eos.security_clients import PASSWORD, USER, WAYS, Credentials, jaas, stranger
 from tests.support.spark_eos.sink_world import World
 
-SCRAM = {"SCRAM-SHA-256": ScramMechanism.SCRAM_SHA_256, "SCRAM-SHA-512": ScramMechanism.SCRAM_SHA_512}
-AWKWARD_USER, AWKWARD = "ann", 'it is; "s=cret" \\ 1'
-
-
-@pytest.fixture(scope="module")
-def kafka(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    try:
-        with secured(broker_kind, tmp_path_factory.mktemp("secured")) as running:
-            for user, password in (*USERS.items(), (AWKWARD_USER, AWKWARD)):
-                make_scram_user(running, user, password)
-            yield running
-    except Unavailable as problem:
-        pytest.skip(str(problem))
-
-
-@pytest.fixture
-def own(kafka: Secured, tmp_path: Path) -> Credentials:
-    return Credentials(kafka, tmp_path)
-
-
-def make_scram_user(kafka: Secured, user: str, password: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    # One request changes a user once.
-    for mechanism in SCRAM.values():
-        wanted = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
-        for future in admin.alter_user_scram_credentials([wanted]).values():
-            future.result(60)
+__all__ = ["kafka", "own"]
 
 
 def read(given: dict[str, str], topic: str) -> list[bytes]:

@@ -6,7 +6,6 @@ import pickle
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from confluent_kafka import Consumer
@@ -21,41 +20,14 @@ from spark_eos.options.source import stream_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
-from tests.integration.spark_eos.client.test_security import kafka, own
 from tests.support.secured import Secured
-from tests.support.spark_eos.security_clients import KEY_PASSWORD, PASSWORD, WAYS, Credentials, jaas
+from tests.support.spark_eos.secret_search import MISPLACED, Search
+from tests.support.spark_eos.secured_brokers import kafka, own
+from tests.support.spark_eos.security_clients import PASSWORD, WAYS, Credentials, jaas
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
 
 __all__ = ["kafka", "own"]
-MISPLACED = "tell-nobody-of-me"
-
-
-class Search:
-    """Look for the secrets of a client in whatever is shown to it, in every spelling they may take."""
-
-    def __init__(self, own: Credentials) -> None:
-        # Of a key a line from its middle, of a token the part that says who: neither is anywhere by chance.
-        keys = [text.splitlines()[3] for text in (own.key, own.locked_key)]
-        secrets = [PASSWORD, KEY_PASSWORD, MISPLACED, own.token.split(".")[1], *keys]
-        self.spellings = {form for secret in secrets for form in spellings(secret)}
-        self.places = 0
-
-    def look(self, where: str, shown: str | bytes) -> None:
-        """Fail where a secret is in a text or in bytes."""
-        data = shown.encode() if isinstance(shown, str) else shown
-        self.places += bool(data)
-        found = [form for form in self.spellings if form in data]
-        assert not found, f"{where} shows {found}: {shown[:2000]!r}"
-
-
-def spellings(secret: str) -> Iterator[bytes]:
-    yield secret.encode()
-    yield quote(secret).encode()
-    yield secret.encode().hex().encode()
-    for shift in range(3):
-        # However it lies between other bytes, its middle is encoded in one of three ways.
-        yield base64.b64encode(b"x" * shift + secret.encode())[4:-4]
 
 
 @pytest.fixture

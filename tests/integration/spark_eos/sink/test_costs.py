@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Final
 
@@ -31,8 +30,8 @@ from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import Place, TaskWriter
 from tests.support.spark_eos.client_world import encoded, read_values
+from tests.support.spark_eos.cost_tables import table
 
-PAGE: Final = (Path(__file__).parents[4] / "docs" / "costs.md").read_text()
 OUT, DECISIONS = "out", "eos-kafka-decisions"
 DRIVER_ID = "eos-kafka.q.driver"
 # One partition of each internal topic: all coordinators are on one broker.
@@ -171,13 +170,6 @@ def stack() -> Iterator[ExitStack]:
 @pytest.fixture
 def query(stack: ExitStack) -> Query:
     return opened(stack)
-
-
-def table(heading: str, tasks: int) -> dict[str, int]:
-    """Read a table of the page: which requests, and how many with so many tasks."""
-    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
-    return {name: eval(count, {"n": tasks}) for name, count, *_ in cells[2:]}
 
 
 @pytest.mark.parametrize(("tasks", "partitions", "last"), [(2, 4, 3), (200, 300, 1)])

@@ -24,9 +24,9 @@ from spark_eos.sink.process_cache import ProcessCache
 from spark_eos.sink.spark_writers import _commit
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.writer import Place
-from tests.integration.spark_eos.sink.test_costs import table
 from tests.support.clocks import StandingClock
 from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.cost_tables import table
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare
 

@@ -5,94 +5,23 @@ import pytest
 from broker_core.broker.dispatch import HANDLERS
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.errors import ErrorCode
-from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.header import iter_headers
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TRANSACTION_STATE_TOPIC, TopicPartition, coordinator_partition
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
+from tests.support.broker_core.requests import (
+    TOPIC,
+    described_state,
+    end_transaction,
+    fetch,
+    fetched,
+    init_producer,
+    produce,
+    produced,
+    records,
+)
 from tests.support.direct import DirectClient, direct_cluster
-
-TOPIC = "t"
-
-
-def records(count=1, **producer):
-    return build_batch([NewRecord(b"k", f"v{n}".encode(), (), 1000) for n in range(count)], **producer)
-
-
-def produce(client, data, *, acks=-1, transactional_id=None, version=9, partition=0):
-    form = m.ProduceRequest.TopicProduceData
-    return m.ProduceRequest(
-        transactional_id=transactional_id,
-        acks=acks,
-        timeout_ms=1000,
-        topic_data=[form(name=TOPIC, partition_data=[form.PartitionProduceData(index=partition, records=data)])],
-    ), version
-
-
-def produced(client, data, **options):
-    request, version = produce(client, data, **options)
-    return client.ask(request, version).responses[0].partition_responses[0]
-
-
-def fetch(offset, *, isolation=0, max_wait_ms=0, min_bytes=1, version=11):
-    form = m.FetchRequest.FetchTopic
-    return m.FetchRequest(
-        replica_id=-1,
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=2**20,
-        isolation_level=isolation,
-        session_id=0,
-        session_epoch=-1,
-        forgotten_topics_data=[],
-        rack_id="",
-        topics=[
-            form(
-                topic=TOPIC,
-                partitions=[
-                    form.FetchPartition(
-                        partition=0,
-                        current_leader_epoch=-1,
-                        fetch_offset=offset,
-                        log_start_offset=-1,
-                        partition_max_bytes=2**20,
-                    )
-                ],
-            )
-        ],
-    ), version
-
-
-def fetched(client, offset, **options):
-    request, version = fetch(offset, **options)
-    return client.ask(request, version).responses[0].partitions[0]
-
-
-def init_producer(client, transactional_id="id"):
-    return client.ask(
-        m.InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1
-        ),
-        4,
-    )
-
-
-def end_transaction(client, identity, *, commit, version=5):
-    return client.ask(
-        m.EndTxnRequest(
-            transactional_id="id",
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            committed=commit,
-        ),
-        version,
-    )
-
-
-def described_state(client):
-    answer = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0)
-    return answer.transaction_states[0].transaction_state
 
 
 @pytest.fixture

@@ -6,29 +6,13 @@ from broker_core.broker.metadata import FEATURES, ClusterMetadata
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
+from tests.support.broker_core.feature_updates import SAFE, UNSAFE, UPGRADE, update
 from tests.support.direct import DirectClient, direct_cluster
-
-UPGRADE, SAFE, UNSAFE = 1, 2, 3
 
 
 @pytest.fixture
 def client():
     return DirectClient(direct_cluster(settings={"transaction.version": "1"}))
-
-
-def update(client, *updates, version=2, validate_only=False):
-    form = m.UpdateFeaturesRequest.FeatureUpdateKey
-    kinds = [{"upgrade_type": kind} if version else {"allow_downgrade": kind != UPGRADE} for _, _, kind in updates]
-    return client.ask(
-        m.UpdateFeaturesRequest(
-            validate_only=validate_only,
-            feature_updates=[
-                form(feature=feature, max_version_level=level, **kind)
-                for (feature, level, _), kind in zip(updates, kinds, strict=True)
-            ],
-        ),
-        version,
-    )
 
 
 def finalized(client):

@@ -9,9 +9,9 @@ from broker_core.broker.handlers import groups, produce
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import TOPIC, fetch, init_producer, produced, records
+from tests.support.broker_core.requests import produce as produce_request
 from tests.support.direct import DirectClient, direct_cluster
-from tests.unit.broker_core.broker.test_cluster import TOPIC, fetch, init_producer, produced, records
-from tests.unit.broker_core.broker.test_cluster import produce as produce_request
 
 WAIT_MS = 500
 

@@ -5,24 +5,24 @@ import struct
 import crc32c
 import pytest
 
-from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CLUSTER_METADATA_TOPIC, CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from broker_core.wire import messages as m
-from tests.support.direct import DirectClient, direct_cluster
-from tests.unit.broker_core.broker.test_cluster import (
+from tests.support.broker_core.requests import (
     TOPIC,
     described_state,
-    end_transaction,
     fetch,
     fetched,
     init_producer,
     produce,
     produced,
     records,
+    transactional,
+    waiting_produce,
 )
+from tests.support.direct import DirectClient, direct_cluster
 
 
 @pytest.fixture
@@ -30,16 +30,6 @@ def client():
     cluster = direct_cluster()
     cluster.controller.create_topic(TOPIC, 1)
     return DirectClient(cluster)
-
-
-def transactional(identity, sequence=0):
-    return records(
-        1,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=sequence,
-        is_transactional=True,
-    )
 
 
 def create_topics(client, *topics):
@@ -117,20 +107,6 @@ def test_a_partition_named_twice_is_verified_twice(client):
     codes = [p.error_code for p in answer.responses[0].partition_responses]
     assert codes == [ErrorCode.TRANSACTION_ABORTABLE] * 2
     assert fetched(client, 0, isolation=1).high_watermark == 0
-
-
-def waiting_produce(client, monkeypatch):
-    """Let a produce of the next transaction wait for the end of the one before; return its client."""
-    client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
-    first = init_producer(client)
-    assert produced(client, transactional(first), transactional_id="id", version=12).error_code == 0
-    with monkeypatch.context() as held:
-        held.setattr(MarkerWriter, "deliver", lambda *_: None)
-        second = end_transaction(client, first, commit=True)
-        waiting = DirectClient(client.cluster)
-        waiting.post(*produce(waiting, transactional(second), transactional_id="id", version=12))
-        assert waiting.take() is None
-    return waiting
 
 
 def test_a_produce_that_waits_for_the_coordinator_gives_up_after_a_while(client, monkeypatch):

@@ -22,8 +22,8 @@ from broker_core.types import (
     coordinator_partition,
 )
 from broker_core.wire import messages as m
+from tests.support.broker_core.requests import TOPIC, init_producer, produced, records
 from tests.support.direct import DirectClient, direct_cluster
-from tests.unit.broker_core.broker.test_cluster import TOPIC, init_producer, produced, records
 
 PARTITIONS = 5
 SETTINGS = {"transaction.state.log.num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": str(PARTITIONS)}

@@ -9,8 +9,8 @@ from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
 from tests.support.broker_core.acl_world import EVERY_ACL
 from tests.support.broker_core.answers import error_codes
+from tests.support.broker_core.full_requests import full_requests
 from tests.support.direct import DirectClient, direct_cluster
-from tests.unit.broker_core.broker.handlers.test_every_version import full_requests
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
 # What an API that is asked before the client is known answers is the authentication tests' business.

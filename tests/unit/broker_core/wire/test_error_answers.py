@@ -9,7 +9,7 @@ from broker_core.wire.error_responses import error_response
 from broker_core.wire.framing import decode_request, encode_response
 from broker_core.wire.versions import SERVED
 from tests.support.broker_core.answers import error_codes
-from tests.unit.broker_core.broker.handlers.test_every_version import CASES, GROUP, ID, TOPIC, full_requests
+from tests.support.broker_core.full_requests import CASES, GROUP, ID, TOPIC, full_requests
 
 TOPIC_ID = UUID(int=7)
 

@@ -9,7 +9,7 @@ import pytest
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, decode_request
 from broker_core.wire.versions import SERVED
-from tests.unit.broker_core.broker.handlers.test_every_version import full_requests
+from tests.support.broker_core.full_requests import full_requests
 
 MEGABYTE = 1 << 20
 # Each of these took seconds to hours before; a machine may be slow.

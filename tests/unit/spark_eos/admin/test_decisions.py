@@ -1,6 +1,5 @@
 """Check what an operator can see and do about decisions, on a cluster in memory, and what a restart makes of it."""
 
-import argparse
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,63 +11,19 @@ from spark_eos.admin.command import ExitCode, _parser, run
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import read_audit, read_inventory
 from spark_eos.errors import FencedError, LostTransactionError
-from spark_eos.options.sink import OnLostTransaction
-from spark_eos.sink.decision import Decision, sealed_json, write_decision
+from spark_eos.sink.decision import sealed_json, write_decision
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.intervention import Intervention, OperatorAction, Restart
-from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Prepared
 from spark_eos.sink.naming import audit_key, audit_key_prefix, decision_key, is_audit_key, is_head_key
-from spark_eos.sink.ports import Ending
 from spark_eos.sink.recovery.action_table import Fate
-from spark_eos.sink.recovery.settlement import Course, course_of, settle
+from spark_eos.sink.recovery.settlement import settle
+from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, repeated, states, task_id
+from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, states, task_id
 
 __all__ = ["cluster"]
 S = TransactionState
-COMMAND = ["--bootstrap-server", "h:1", "--prefix", "p", "--query", "q", "--watch-seconds", "0", "--by", "ann@desk"]
-
-
-def parsed(*words: str) -> argparse.Namespace:
-    given = COMMAND if words[0] in ("complete", "abort") else COMMAND[:6]
-    return _parser().parse_args(["decisions", *words, *given])
-
-
-def decided(cluster: MemoryCluster, micro_batch: int = 3, splits: tuple[int, ...] = (0, 1)) -> Decision:
-    """Decide a micro-batch and die before anything is completed."""
-    messages = prepare(cluster, micro_batch, splits=splits)
-    log = committer_of(cluster).log
-    log.decide(decision_of(messages, micro_batch), log.take_over())
-    cluster.pass_time(1_000)
-    return decision_of(messages, micro_batch)
-
-
-def end(cluster: MemoryCluster, decision: Decision, split: int, *, commit: bool) -> None:
-    [found] = [t for t in decision.transactions if t.split == split]
-    identity = ProducerIdentity(found.producer_id, found.producer_epoch)
-    cluster.end_transactions([Ending(found.transactional_id, identity, commit, cluster.version)])
-
-
-def visible(cluster: MemoryCluster) -> int:
-    return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
-
-
-def newest(cluster: MemoryCluster) -> Decision:
-    found = DecisionLog(cluster, "p", "q", DECISIONS).newest()
-    assert found is not None
-    return found
-
-
-def restart(cluster: MemoryCluster, micro_batch: int = 3) -> list[TaskMessage]:
-    """Run the micro-batch again as a restarted query does: each task asks first, then the driver commits."""
-    messages: list[TaskMessage] = []
-    for split in (0, 1):
-        if course_of(settle(cluster, newest(cluster)), split, OnLostTransaction.FAIL) is Course.SKIP:
-            messages += repeated("run2", micro_batch, (split,))
-        else:
-            messages += prepare(cluster, micro_batch, "run2", (split,))
-    committer_of(cluster, "run2").commit(messages, micro_batch)
-    return messages
 
 
 def test_without_yes_it_is_only_said_what_would_be_done(

@@ -14,9 +14,9 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.intervention import OperatorAction, Restart
 from spark_eos.sink.ports import DecisionWrite, EndAnswer
+from tests.support.spark_eos.decided_batches import COMMAND, decided, end, newest, parsed, restart, visible
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, decision_of, prepare, task_id
-from tests.unit.spark_eos.admin.test_decisions import COMMAND, decided, end, newest, parsed, restart, visible
 
 __all__ = ["cluster"]
 S = TransactionState

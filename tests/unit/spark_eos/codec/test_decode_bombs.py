@@ -4,42 +4,25 @@ Limits are about ten times the processor time and three times the memory that wa
 """
 
 import contextlib
-import ctypes
-import functools
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from unittest.mock import patch
 
-import crc32c
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core import EmbeddedBroker
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
-from broker_core.log.producer_state import AppendOrigin
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression, compress
-from broker_core.records.header import ATTRIBUTES_POSITION, HEADER, HEADER_SIZE, iter_headers
+from broker_core.records.header import HEADER_SIZE, iter_headers
 from broker_core.records.varint import append_varint
-from broker_core.types import TopicPartition
 from spark_eos.codec import decode, decompress, header_column
 from spark_eos.codec.decode import decode_batches, decode_slabs
-from spark_eos.errors import BrokerError
-from spark_eos.options.source import batch_options
-from spark_eos.source.range_reader import read_range
-from spark_eos.source.splits import OffsetRange
-from tests.support.memory import resident_mib
+from tests.support.spark_eos.decode_bombs import CODECS, MIB, TINY, batch, bomb, cost
 
-MIB: Final = 1 << 20
-CODECS: Final = [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD]
 EVERYTHING: Final = {"first_offset": 0, "end_offset": 2**62}
-TINY: Final = b"\x0c\x00\x00\x00\x01\x01\x00"
 SMALL_SLABS: Final = 200
 RECORDS: Final = st.lists(
     st.builds(
@@ -52,23 +35,6 @@ RECORDS: Final = st.lists(
     min_size=1,
     max_size=40,
 )
-
-
-class Cost(NamedTuple):
-    """Hold what a call took, and what came of it: a number of rows or a refusal."""
-
-    seconds: float
-    mib: float
-    outcome: Any
-
-
-def batch(section: bytes, count: int, codec: Compression, *, folded: bytes | None = None) -> bytes:
-    """Lay a header that says `count` over a section, which need not be true."""
-    body = compress(codec, section) if folded is None else folded
-    length = HEADER_SIZE - 12 + len(body)
-    fields = [0, length, 0, 2, 0, int(codec), max(count - 1, 0), 0, 0, -1, -1, -1, count]
-    fields[4] = crc32c.crc32c(body, crc32c.crc32c(HEADER.pack(*fields)[ATTRIBUTES_POSITION:]))
-    return HEADER.pack(*fields) + body
 
 
 def record(value_bytes: int, header_count: int = 0) -> bytes:
@@ -90,29 +56,6 @@ def slabs(data: bytes, **options: Any) -> Iterator[Any]:
     return decode_slabs(data, list(iter_headers(data)), **{"include_headers": False, **EVERYTHING, **options})
 
 
-def _settled_memory() -> float:
-    """Give back what is not used any more and forget the peak; Arrow gives back with a delay, which is waited for."""
-    for _ in range(50):
-        pa.default_memory_pool().release_unused()
-        ctypes.CDLL(None).malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5")
-        if resident_mib("VmHWM") - resident_mib("VmRSS") < 2:
-            break
-    return resident_mib("VmHWM")
-
-
-def cost(action: Callable[[], Any]) -> Cost:
-    """Measure processor time, and by how much resident memory, that of Arrow and the codecs included, grew at most."""
-    if sys.platform != "linux":
-        pytest.skip("peak memory is read from /proc")
-    before, started = _settled_memory(), time.process_time()
-    try:
-        outcome = action()
-    except InvalidBatch as error:
-        outcome = error
-    return Cost(time.process_time() - started, resident_mib("VmHWM") - before, outcome)
-
-
 def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options: Any) -> None:
     """Check that a batch is refused for what is wrong with it, in both ways of decoding and within limits."""
     for read in (lambda: decoded(data, **options), lambda: sum(1 for _ in slabs(data, **options))):
@@ -122,18 +65,6 @@ def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options:
         # A busy machine, and what other threads of this process do meanwhile, count too.
         assert found.seconds < 2 * seconds, found
         assert found.mib < 1.5 * mib + 50, found
-
-
-@functools.cache
-def folded_zeros(codec: Compression) -> bytes:
-    """Fold 32 MiB of zeros, to be repeated: the streams of these codecs can follow one another."""
-    folded = compress(codec, bytes(32 * MIB))
-    return folded[len(compress(codec, b"")) :] if codec is Compression.SNAPPY else folded
-
-
-def bomb(codec: Compression, first: bytes, unfolded_mib: int, count: int = 1) -> bytes:
-    """Make a batch that says `count` records, begins with `first` and goes on with zeros."""
-    return batch(b"", count, codec, folded=compress(codec, first) + folded_zeros(codec) * (unfolded_mib // 32))
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -359,44 +290,3 @@ def test_damage_is_refused_in_slabs_as_at_once(
         assert wanted is None
     else:
         assert found.equals(wanted)
-
-
-SOURCE_BOMBS: Final = {
-    "surplus": (TINY, 1),
-    "zeros": (b"", 1),
-    "huge-record": (b"\xfe\xff\xff\xff\x0f", 1),
-    "more-records": (TINY, 2**31 - 1),
-}
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_the_source_tells_of_a_bomb_once(codec: Compression, caplog: pytest.LogCaptureFixture) -> None:
-    with EmbeddedBroker() as kafka:
-        for name, (first, count) in SOURCE_BOMBS.items():
-            kafka.create_topic(name, config={"max.message.bytes": str(8 * MIB)})
-            at, data = TopicPartition(name, 0), bytearray(bomb(codec, first, 64, count))
-            end = kafka._call(lambda cluster, at=at, data=data: _append(cluster, at, data))
-            piece = OffsetRange(name, 0, 0, end)
-            options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
-            fetches = len(kafka.requests(api="Fetch"))
-            found = cost(lambda piece=piece, options=options: _told(piece, options))
-            assert found.outcome.startswith(f"A record batch of {at} between offsets 0 and {end} cannot be read: ")
-            assert "Read it with another client" in found.outcome
-            assert len(kafka.requests(api="Fetch")) == fetches + 1
-            assert found.seconds < 6
-            assert found.mib < 500
-    assert caplog.messages == []
-
-
-def _append(cluster: Any, at: TopicPartition, data: bytearray) -> int:
-    """Put a batch into the log as it is, for a client's would be refused, and return where the log ends."""
-    log = cluster.logs.get(at, cluster.now_ms)
-    log.append_as_leader(data, now_ms=cluster.now_ms, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
-    cluster.logs.appended(at)
-    return int(log.log_end_offset)
-
-
-def _told(piece: OffsetRange, options: Any) -> str:
-    with pytest.raises(BrokerError) as refused:
-        list(read_range(piece, options))
-    return str(refused.value)

@@ -2,22 +2,17 @@
 
 import pytest
 
-from broker_core import EmbeddedBroker
 from broker_core.broker.marker_writer import MarkerWriter
 from broker_core.broker.meters import RECENT, Timing
 from broker_core.broker.monitoring.metrics import Durations, take_metrics
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.versions import SERVED
-from tests.integration.broker_core.test_embedded import produce as produce_with_librdkafka
-from tests.support.broker_core.sasl_world import SaslClient, plain, secured_cluster
-from tests.support.broker_core.transaction_world import T0, T1, World
-from tests.support.direct import DirectClient, direct_cluster
-from tests.unit.broker_core.broker.test_cluster import (
+from tests.support.broker_core.metrics_watch import SETTINGS, Watch, begin, cluster, in_transaction, storage
+from tests.support.broker_core.requests import (
     TOPIC,
     end_transaction,
     fetch,
@@ -25,38 +20,17 @@ from tests.unit.broker_core.broker.test_cluster import (
     produce,
     produced,
     records,
+    waiting_produce,
 )
-from tests.unit.broker_core.broker.test_hostile_requests import waiting_produce
+from tests.support.broker_core.sasl_world import SaslClient, plain, secured_cluster
+from tests.support.broker_core.transaction_world import T0, T1, World
+from tests.support.direct import DirectClient, direct_cluster
 
-SETTINGS = {"transaction.state.log.num.partitions": "3"}
+__all__ = ["cluster", "storage"]
+
 # All records of these tests bear this time.
 WRITTEN_MS = 1_000
 LATE_AFTER_MS = 900_000 + 300_000
-
-
-class Watch:
-    """Be a stopwatch that a test sets; `step_ms` passes with each look."""
-
-    def __init__(self) -> None:
-        self.now_ms = 500.0
-        self.step_ms = 0.0
-
-    def __call__(self) -> float:
-        self.now_ms += self.step_ms
-        return self.now_ms
-
-
-@pytest.fixture
-def storage():
-    return MemoryStorage()
-
-
-@pytest.fixture
-def cluster(storage):
-    cluster = direct_cluster(storage, settings=SETTINGS)
-    cluster.controller.create_topic(TOPIC, 2)
-    cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
-    return cluster
 
 
 @pytest.fixture
@@ -72,29 +46,6 @@ def watch(cluster):
 
 def metrics(cluster):
     return take_metrics(cluster, cluster.now_ms)
-
-
-def begin(client, *, version=12, partitions=(0,)):
-    """Produce in a transaction and return who did."""
-    identity = init_producer(client)
-    for partition in partitions:
-        assert (
-            produced(
-                client, in_transaction(identity), transactional_id="id", version=version, partition=partition
-            ).error_code
-            == 0
-        )
-    return identity
-
-
-def in_transaction(identity):
-    return records(
-        2,
-        producer_id=identity.producer_id,
-        producer_epoch=identity.producer_epoch,
-        base_sequence=0,
-        is_transactional=True,
-    )
 
 
 # Requests
@@ -509,21 +460,3 @@ def test_the_size_of_that_queue_is_told(cluster, client, monkeypatch):
 
 
 # In a test process
-
-
-def test_an_embedded_broker_tells_its_metrics():
-    with EmbeddedBroker(topics={"t": 1}) as kafka:
-        produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"1", b"2"])
-        told = kafka.metrics
-        assert told.last_stable_offset(("t", 0)) == 2
-        assert told.last_stable_offset_lag(("t", 0)) == 0
-        assert told.producer_ids == frozenset()
-        requests = told.requests("Produce")
-        assert requests.count >= 1
-        assert requests.errors == {}
-        assert 0 < requests.latency_ms.quantile(0.99) <= requests.latency_ms.max_ms
-        produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"3"])
-        assert told.last_stable_offset(("t", 0)) == 2, "a picture of one moment"
-        assert kafka.metrics.last_stable_offset(("t", 0)) == 3
-    with pytest.raises(RuntimeError, match="not running"):
-        _ = kafka.metrics

@@ -1,0 +1,85 @@
+"""Suites do not depend on each other: what they share is in tests/support, and unit tests mirror the packages."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.architecture import PACKAGES, ROOT, Module, read_modules, uses
+
+TESTS = ROOT / "tests"
+# Programs with tests of their own; every other suite has nothing but tests.
+PROGRAMS = frozenset({"benchmarks", "crash", "fuzz", "history", "interop", "simulation"})
+# They open connections or start processes.
+NOT_IN_UNIT_TESTS = ("confluent_kafka", "multiprocessing", "socket", "subprocess", "broker_core.embedded")
+
+
+@pytest.fixture(scope="module")
+def modules() -> list[Module]:
+    return list(read_modules(ROOT, "tests"))
+
+
+def suite_of(name: str) -> str:
+    return ".".join(name.split(".")[:2])
+
+
+def is_collected(name: str) -> bool:
+    """Return whether pytest reads this module by itself."""
+    last = name.rpartition(".")[2]
+    return last == "conftest" or last.startswith("test_")
+
+
+def imports(module: Module) -> list[str]:
+    return [use.name for use in uses(module) if use.is_import]
+
+
+def test_a_suite_imports_from_itself_and_from_support(modules: list[Module]):
+    found = [
+        f"{module.name} imports {name}"
+        for module in modules
+        for name in imports(module)
+        if name.startswith("tests.") and suite_of(name) not in (suite_of(module.name), "tests.support")
+    ]
+    assert found == []
+
+
+def test_no_file_imports_tests_or_a_conftest(modules: list[Module]):
+    not_to_import = {module.name for module in modules if is_collected(module.name)}
+    found = [
+        f"{module.name} imports {name}"
+        for module in modules
+        for name in imports(module)
+        if not_to_import & {name, name.rpartition(".")[0]}
+    ]
+    assert found == []
+
+
+def test_helpers_are_in_support():
+    suites = [folder for folder in TESTS.iterdir() if folder.is_dir() and folder.name not in PROGRAMS | {"support"}]
+    helpers = [
+        str(path.relative_to(ROOT))
+        for suite in suites
+        for path in suite.rglob("*.py")
+        if not path.name.startswith("test_") and path.name not in ("__init__.py", "conftest.py")
+    ]
+    assert helpers == []
+
+
+def test_every_test_is_in_a_suite_and_none_in_support():
+    assert [path.name for path in (*TESTS.glob("test_*.py"), *TESTS.glob("support/**/test_*.py"))] == []
+
+
+def test_folders_of_unit_tests_are_those_of_packages():
+    folders = {path.parent.relative_to(TESTS / "unit") for path in (TESTS / "unit").rglob("test_*.py")} - {Path()}
+    assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").exists()] == []
+    assert {folder.parts[0] for folder in folders} == set(PACKAGES)
+
+
+def test_unit_tests_import_nothing_that_connects(modules: list[Module]):
+    found = [
+        f"{module.name} imports {name}"
+        for module in modules
+        if module.name.startswith("tests.unit.") and not module.name.endswith(".conftest")
+        for name in imports(module)
+        if any(name == refused or name.startswith(f"{refused}.") for refused in NOT_IN_UNIT_TESTS)
+    ]
+    assert found == []

@@ -1,0 +1,15 @@
+"""What a target of the fuzzer allocates at its peak."""
+
+import tracemalloc
+
+from tests.fuzz.targets import BY_NAME
+
+
+def peak_bytes(target: str, data: bytes) -> int:
+    """Measure what one input makes the process hold at most."""
+    tracemalloc.start()
+    try:
+        BY_NAME[target].try_one(data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

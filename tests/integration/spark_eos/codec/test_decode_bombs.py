@@ -1,0 +1,55 @@
+"""The source tells of a record batch that is a bomb, once and at a bounded cost."""
+
+from typing import Any, Final
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from broker_core.log.producer_state import AppendOrigin
+from broker_core.records.compression import Compression
+from broker_core.types import TopicPartition
+from spark_eos.errors import BrokerError
+from spark_eos.options.source import batch_options
+from spark_eos.source.range_reader import read_range
+from spark_eos.source.splits import OffsetRange
+from tests.support.spark_eos.decode_bombs import CODECS, MIB, TINY, bomb, cost
+
+SOURCE_BOMBS: Final = {
+    "surplus": (TINY, 1),
+    "zeros": (b"", 1),
+    "huge-record": (b"\xfe\xff\xff\xff\x0f", 1),
+    "more-records": (TINY, 2**31 - 1),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_source_tells_of_a_bomb_once(codec: Compression, caplog: pytest.LogCaptureFixture) -> None:
+    with EmbeddedBroker() as kafka:
+        for name, (first, count) in SOURCE_BOMBS.items():
+            kafka.create_topic(name, config={"max.message.bytes": str(8 * MIB)})
+            at, data = TopicPartition(name, 0), bytearray(bomb(codec, first, 64, count))
+            end = kafka._call(lambda cluster, at=at, data=data: _append(cluster, at, data))
+            piece = OffsetRange(name, 0, 0, end)
+            options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
+            fetches = len(kafka.requests(api="Fetch"))
+            found = cost(lambda piece=piece, options=options: _told(piece, options))
+            assert found.outcome.startswith(f"A record batch of {at} between offsets 0 and {end} cannot be read: ")
+            assert "Read it with another client" in found.outcome
+            assert len(kafka.requests(api="Fetch")) == fetches + 1
+            assert found.seconds < 6
+            assert found.mib < 500
+    assert caplog.messages == []
+
+
+def _append(cluster: Any, at: TopicPartition, data: bytearray) -> int:
+    """Put a batch into the log as it is, for a client's would be refused, and return where the log ends."""
+    log = cluster.logs.get(at, cluster.now_ms)
+    log.append_as_leader(data, now_ms=cluster.now_ms, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
+    cluster.logs.appended(at)
+    return int(log.log_end_offset)
+
+
+def _told(piece: OffsetRange, options: Any) -> str:
+    with pytest.raises(BrokerError) as refused:
+        list(read_range(piece, options))
+    return str(refused.value)

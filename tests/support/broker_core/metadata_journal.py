@@ -1,0 +1,31 @@
+"""A journal of the cluster's own with every type of record."""
+
+from functools import cache
+from uuid import UUID
+
+from broker_core.broker.metadata import ClusterMetadata
+from broker_core.security.acls import stored_acl
+from broker_core.security.sasl_passwords import ScramCredential
+
+
+@cache
+def metadata_records() -> list[bytes]:
+    """Give a journal of the cluster's own with every type of record, one a line, and its records one by one."""
+    lines: list[bytes] = []
+
+    def append(_key: bytes, value: bytes) -> int:
+        lines.append(value)
+        return len(lines) - 1
+
+    metadata = ClusterMetadata(append, (1, 2))
+    metadata.open_cluster("cluster", 1, 1)
+    metadata.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
+    metadata.create_topic("gone", UUID(int=2), 1, {})
+    metadata.delete_topic("gone")
+    metadata.allocate_producer_ids()
+    acl = stored_acl(2, 3, "t", "User:ann", "*", 3, 3)
+    metadata.create_acl(acl)
+    metadata.delete_acl(acl)
+    metadata.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
+    metadata.set_scram("SCRAM-SHA-256", "ann", None)
+    return [b"\n".join(lines), *lines]

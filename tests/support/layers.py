@@ -1,0 +1,192 @@
+"""The layers of the packages, and what each package may use from outside: the tables of the architecture test.
+
+A package that is added, moved or split gets its place here; `python -m tests.support.architecture` prints the graph.
+"""
+
+from tests.support.architecture import PACKAGES
+
+
+def _packages(package: str, *names: str) -> frozenset[str]:
+    return frozenset(f"{package}.{name}" for name in names)
+
+
+_CORE_BASE = _packages("broker_core", "errors", "types", "ports", "config")
+_CORE_FORMATS = _packages("broker_core", "wire", "records")
+_CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
+_CORE_RUNTIMES = _packages("broker_core", "server", "simulation")
+_BELOW_RUNTIMES = _CORE_BASE | _CORE_FORMATS | _CORE_RULES | {"broker_core.broker"}
+_RECORDS = frozenset({"broker_core.records"})
+
+_EOS_BASE = _packages(
+    "spark_eos",
+    "errors",
+    "failpoints",
+    "metrics",
+    "options",
+    "runtime",
+    "worker_memory",
+)
+_EOS_TOOLS = _packages("spark_eos", "codec", "client")
+# All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
+# layout of messages.
+_SHARED_BASE = _packages("broker_core", "errors", "types")
+_SHARED = _SHARED_BASE | _RECORDS
+
+# Each layer: its packages (or single modules), and for each the packages it may import, all of them in layers below it.
+# What is not named here belongs to the package around it, whose parts must not import each other in a circle.
+LAYERS: tuple[dict[str, frozenset[str]], ...] = (
+    {
+        "broker_core.errors": frozenset(),
+        "broker_core.decision_table": frozenset(),
+        "spark_eos.errors": frozenset(),
+        "spark_eos.worker_memory": frozenset(),
+    },
+    {
+        "broker_core.types": _packages("broker_core", "errors"),
+        "broker_core.ports": _packages("broker_core", "errors"),
+        "broker_core.config": _packages("broker_core", "errors"),
+    },
+    {
+        "broker_core.wire": _CORE_BASE,
+        "broker_core.records": _CORE_BASE,
+        "spark_eos.failpoints": _packages("spark_eos", "errors"),
+        "spark_eos.metrics": _packages("spark_eos", "errors"),
+        "spark_eos.options": frozenset(),
+        "spark_eos.options.client_settings": _packages("spark_eos", "errors"),
+        "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
+    },
+    {
+        "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
+        "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
+        "broker_core.security": _CORE_BASE,
+        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings"),
+    },
+    {
+        "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
+        "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
+        "spark_eos.options.sink": _packages("spark_eos", "errors", "options.client", "metrics") | _SHARED,
+        "spark_eos.options.operator_commands": _packages("spark_eos", "options.client") | _SHARED_BASE,
+        "spark_eos.options.source": _packages("spark_eos", "errors", "options.client", "metrics", "options.positions")
+        | _SHARED_BASE,
+    },
+    {
+        "broker_core.server": _BELOW_RUNTIMES,
+        "broker_core.simulation": _BELOW_RUNTIMES,
+        "spark_eos.codec": _EOS_BASE | _SHARED,
+    },
+    {
+        # The producer seals and splits the codec's batches; the codec knows nothing of connections.
+        # Both sides read the same messages, so their layout is measured in one place.
+        "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
+    },
+    {
+        "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _SHARED,
+        "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
+    },
+    {
+        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
+        # An operator's command ends transactions by the same rules as the sink.
+        "spark_eos.admin": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink") | _SHARED,
+        "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
+    },
+    {
+        # The public names, imported when they are first used.
+        "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded"),
+        "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
+    },
+    {
+        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors") | {"broker_core.__version__"},
+    },
+)
+ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
+
+_NONE: frozenset[str] = frozenset()
+_CORE_REAL = _packages("broker_core", "server", "embedded", "pytest_plugin", "__main__")
+_CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
+# What a client and the sink are given instead of looking for themselves.
+_RUNTIME = _packages("spark_eos", "runtime")
+_EOS_REAL = _packages("spark_eos", "client", "sink", "source", "admin", "runtime")
+# Numbers are served from a thread, once in each process.
+_EOS_METRICS = _packages("spark_eos", "metrics")
+# A failpoint stops or kills its process, that is its whole job.
+_FAILPOINTS = _packages("spark_eos", "failpoints")
+_EOS_COLUMNS = _packages("spark_eos", "codec", "sink", "source", "datasource")
+
+# Libraries, clocks, chance, files, sockets and threads, and the packages that may use them. The longest name counts. A
+# third-party name that is not listed is no dependency; a standard module that is not listed touches nothing outside.
+OUTSIDE: dict[str, frozenset[str]] = {
+    # Kafka's messages, and the codecs and checksums of its batches.
+    "kafka": _packages("spark_eos", "client"),
+    "kafka.protocol": _packages("broker_core", "wire") | _packages("spark_eos", "client"),
+    "cramjam": _packages("broker_core", "records.compression"),
+    "crc32c": _packages("broker_core", "records", "log") | _packages("spark_eos", "codec", "sink"),
+    "scramp": _packages("broker_core", "security"),
+    # Serves the metrics, an extra; nothing else may need it.
+    "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families") | _EOS_METRICS,
+    # The names in certificates.
+    "asn1crypto": _packages("broker_core", "security"),
+    # The regular expressions of Kafka's requests are RE2's.
+    "re2": _packages("broker_core", "coordinator.patterns"),
+    # Spark and columns.
+    "pyspark": _packages("spark_eos", "datasource", "sink", "source"),
+    "pyarrow": _EOS_COLUMNS,
+    "numpy": _EOS_COLUMNS,
+    # Test tools.
+    "pytest": _packages("broker_core", "pytest_plugin"),
+    "confluent_kafka": _packages("broker_core", "pytest_plugin"),
+    # Sockets.
+    **dict.fromkeys(
+        ("socket", "ssl", "select", "selectors", "socketserver", "http", "urllib.request"),
+        _CORE_REAL | _packages("spark_eos", "client"),
+    ),
+    # The options of the sockets that Spark has opened.
+    "socket": _CORE_REAL | _packages("spark_eos", "client", "sink.spark_sockets"),
+    # Other threads and processes.
+    **dict.fromkeys(
+        ("asyncio", "threading", "_thread", "concurrent", "multiprocessing", "queue", "subprocess", "sched"),
+        _CORE_REAL | _EOS_REAL,
+    ),
+    "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
+    "signal": _CORE_REAL | _FAILPOINTS,
+    # Clocks.
+    "time": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "source", "admin"),
+    # To write a time down takes no look at a clock.
+    **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "admin", "sink.decision")),
+    "datetime": _CORE_REAL | _EOS_REAL,
+    # Chance. uuid.UUID is a plain value; only the functions that make one draw.
+    "random": _CORE_CHANCE | _RUNTIME,
+    "random.Random": _CORE_CHANCE | _RUNTIME | _packages("spark_eos", "sink.task.partitioning"),
+    "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin", "sink.incarnation"),
+    **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
+    # Files and the process's surroundings.
+    "os": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _packages("spark_eos", "client.tls", "sink", "admin")
+    | _packages("spark_eos", "worker_memory"),
+    "os.getpid": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _EOS_METRICS
+    | _packages("spark_eos", "sink.commit_report", "sink.incarnation"),
+    **dict.fromkeys(
+        ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
+        _CORE_REAL | _FAILPOINTS,
+    ),
+    # How an operator reaches a secured cluster is in a file, as for Kafka's own tools; so is a token.
+    "pathlib.Path": _CORE_REAL
+    | _FAILPOINTS
+    | _packages("spark_eos", "admin", "client.credentials", "sink.incarnation"),
+    # Pure paths are text.
+    **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
+    # Keys and certificates given as text have to be in a file before Python's TLS takes them.
+    "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
+    # Ways around this table; the public packages import a name when it is first used.
+    **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
+    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__"}),
+    "importlib.metadata": _CORE_REAL | _EOS_REAL,
+    # The page that a timeline fills in.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page"),
+}
