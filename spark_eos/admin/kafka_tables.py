@@ -51,7 +51,7 @@ def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     r"""Lay rows out as Kafka's tools do; every line but the last ends with a line feed.
 
     >>> kafka_table(["Id", "State"], [["long-id", "Empty"]])
-    'Id     \\tState\\t\\nlong-id\\tEmpty\\t'
+    'Id     \tState\t\nlong-id\tEmpty\t'
     """
     lines = [[str(cell) for cell in row] for row in (heads, *rows)]
     widths = [max(_width(line[column]) for line in lines) for column in range(len(heads))]

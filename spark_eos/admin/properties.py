@@ -22,7 +22,7 @@ def options_of(bootstrap_servers: str, config_path: str | None) -> ClientOptions
 def parse_properties(text: str) -> dict[str, str]:
     r"""Read `name=value` lines as Java does: comments, continued lines, escapes.
 
-    >>> parse_properties('# how to get in\\nsecurity.protocol = SASL_SSL\\n')
+    >>> parse_properties('# how to get in\nsecurity.protocol = SASL_SSL\n')
     {'security.protocol': 'SASL_SSL'}
     """
     found: dict[str, str] = {}

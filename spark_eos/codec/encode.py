@@ -82,6 +82,7 @@ def encode_batches(
     number for all rows. A record that alone is larger than the limit makes a batch of its own, for the broker to judge.
     Raises `EncodeError` for columns that cannot become records.
 
+    >>> import pyarrow as pa
     >>> [batch] = encode_batches(
     ...     key=None, value=pa.array(["a", None]), headers=None, timestamp_ms=0, max_batch_bytes=1000
     ... )

@@ -4,10 +4,12 @@ import os
 import socket
 import subprocess
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, Never
 
 import pytest
 
+FOLDER = Path(__file__).parent
 REFUSED = (
     *((socket.socket, name) for name in ("bind", "connect", "connect_ex", "sendto")),
     (subprocess.Popen, "_execute_child"),
@@ -16,8 +18,11 @@ REFUSED = (
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol() -> Generator[None, Any, Any]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Refuse connections and processes, in fixtures too; a test that needs them belongs in tests/integration."""
+    # pytest calls this hook for the tests of all folders.
+    if FOLDER not in item.path.parents:
+        return (yield)
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in REFUSED:
             patch.setattr(owner, name, _refusing(name))

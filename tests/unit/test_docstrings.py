@@ -1,0 +1,26 @@
+"""Check the examples in docstrings that need no broker; what needs one has them checked beside its own tests."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Checked in tests/integration and tests/spark.
+WITH_BROKERS = {"broker_core.embedded", "broker_core.server.cluster_controls", "spark_eos.datasource"}
+
+
+def _with_examples() -> list[str]:
+    paths = [path for package in ("broker_core", "spark_eos") for path in sorted((ROOT / package).rglob("*.py"))]
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in paths
+        if ">>> " in path.read_text(encoding="utf-8")
+    ]
+    return [name for name in names if name not in WITH_BROKERS]
+
+
+@pytest.mark.parametrize("name", _with_examples())
+def test_the_examples_of_docstrings_are_true(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
