@@ -3,12 +3,12 @@
 Files are read by the caller. No text and no error contains the value of a secret setting.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from broker_core.errors import ConfigError
+from broker_core.properties import read_properties
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -58,39 +58,17 @@ def _parse(spec: Any, text: str) -> Any:
     return text
 
 
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "f": "\f"}
-
-
 def parse_properties(text: str) -> dict[str, str]:
-    """Parse the text of a `.properties` file: `key=value` lines, `#` and `!` start comments, escapes are Java's.
+    """Parse the text of a `.properties` file.
 
     An error gives the number of the line and not its content, which may be part of a key or a password.
     """
     settings: dict[str, str] = {}
-    lines = enumerate(text.splitlines(), 1)
-    for number, raw in lines:
-        line = raw.strip()
-        if not line or line[0] in "#!":
-            continue
-        while _is_continued(line):
-            _, more = next(lines, (0, ""))
-            line = line[:-1] + more.strip()
-        name, separator, value = line.partition("=")
-        if not separator:
-            raise ConfigError(f"line {number} is not of the form key=value")
-        settings[_unescape(name.strip())] = _unescape(value.strip())
+    for each in read_properties(text):
+        if each.separator != "=":
+            raise ConfigError(f"line {each.line} is not of the form key=value")
+        settings[each.name] = each.value
     return settings
-
-
-def _is_continued(line: str) -> bool:
-    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(
-        lambda found: chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _ESCAPED.get(found[1], found[1]), text
-    )
 
 
 _CLEANUP = ("delete", "compact")

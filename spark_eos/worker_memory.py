@@ -7,21 +7,27 @@ messages of kafka-python. That is 40 and 20 ms of processor time, for each task.
 """
 
 import gc
-import os
 import sys
 
-# How many modules this process had loaded when their objects were set aside; none yet where it is 0.
-_frozen_modules = 0
+from spark_eos.runtime import ProcessState, Runtime
 
 
-def spare_modules() -> None:
+class _FrozenModules:
+    """How many modules a process had loaded when their objects were set aside, 0 before that."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.is_kept = bool(runtime.process.environ.get("SPARK_REUSE_WORKER"))
+        self.count = 0
+
+
+def spare_modules(process: ProcessState) -> None:
     """Set aside what the modules of this process have made, so that no collection looks at it any more.
 
     Called as a task begins, and once more when modules have been loaded since: the worker has just collected its
     garbage, so that hardly any is set aside with them. What is set aside is freed as before, but for what is only
     referred to in circles. In a process that Spark does not keep, or did not start, nothing is done.
     """
-    global _frozen_modules
-    if len(sys.modules) > _frozen_modules and os.environ.get("SPARK_REUSE_WORKER"):
+    frozen = process.part(_FrozenModules)
+    if frozen.is_kept and len(sys.modules) > frozen.count:
         gc.freeze()
-        _frozen_modules = len(sys.modules)
+        frozen.count = len(sys.modules)

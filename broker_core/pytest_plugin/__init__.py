@@ -76,16 +76,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _read_settings(path: str) -> dict[str, str]:
     """Read `name=value` lines, skipping comments and empty lines; a malformed file is a usage error."""
+    from broker_core.properties import read_properties
+
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        found = list(read_properties(Path(path).read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise pytest.UsageError(f"--kafka-config {path}: {error}") from None
-    pairs = [line.partition("=") for line in map(str.strip, lines) if line and not line.startswith("#")]
-    nameless = [number for number, (name, equals, _) in enumerate(pairs, 1) if not name.strip() or not equals]
-    if nameless:
-        # The content of the line is not shown: it may be secret.
-        raise pytest.UsageError(f"--kafka-config {path}: setting {nameless[0]} is not of the form name=value")
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    for number, each in enumerate(found, 1):
+        if each.separator != "=":
+            # The content of the line is not shown: it may be secret.
+            raise pytest.UsageError(f"--kafka-config {path}: setting {number} is not of the form name=value")
+    return {each.name: each.value for each in found}
 
 
 def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker | RealCluster":

@@ -1,15 +1,10 @@
 """The properties file that says how to reach a secured cluster, in the form of Kafka's own tools."""
 
-import re
 from pathlib import Path
-from typing import Final
 
+from broker_core.properties import read_properties
 from spark_eos.errors import OptionError
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
-
-_PAIR: Final = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]\s*(.*)", re.DOTALL)
-_ESCAPE: Final = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
-_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def options_of(bootstrap_servers: str, config_path: str | None) -> ClientOptions:
@@ -20,40 +15,12 @@ def options_of(bootstrap_servers: str, config_path: str | None) -> ClientOptions
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Read `name=value` lines as Java does: comments, continued lines, escapes.
+    r"""Read the settings of a file; of a name that comes twice the last one counts.
 
-    >>> parse_properties('# how to get in\nsecurity.protocol = SASL_SSL\n')
+    >>> parse_properties("# how to get in\nsecurity.protocol = SASL_SSL\n")
     {'security.protocol': 'SASL_SSL'}
     """
-    found: dict[str, str] = {}
-    for line in _logical_lines(text):
-        pair = _PAIR.fullmatch(line)
-        name, value = (pair[1], pair[2]) if pair else (line, "")
-        found[_unescape(name)] = _unescape(value)
-    return found
-
-
-def _logical_lines(text: str) -> list[str]:
-    lines: list[str] = []
-    is_continued = False
-    for natural in text.splitlines():
-        line = natural.lstrip()
-        if not is_continued and (not line or line[0] in "#!"):
-            continue
-        backslashes = len(line) - len(line.rstrip("\\"))
-        whole = line[:-1] if backslashes % 2 else line.rstrip()
-        if is_continued:
-            lines[-1] += whole
-        else:
-            lines.append(whole)
-        is_continued = backslashes % 2 == 1
-    return lines
-
-
-def _unescape(text: str) -> str:
-    return _ESCAPE.sub(
-        lambda found: chr(int(found[1][1:], 16)) if len(found[1]) == 5 else _ESCAPED.get(found[1], found[1]), text
-    )
+    return {each.name: each.value for each in read_properties(text)}
 
 
 def _read(path: str) -> str:

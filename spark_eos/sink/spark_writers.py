@@ -62,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        spare_modules()
+        spare_modules(process_state())
         self.options: SinkOptions = sink_options(options)
         check_columns(schema, self.options.topic)
         check_append(overwrite)
@@ -83,7 +83,7 @@ class BatchWriter(DataSourceArrowWriter):
 
         failpoints.enter(self.options.prefix)
         acknowledge_input()
-        spare_modules()
+        spare_modules(process_state())
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
         # The writer is another one for each micro-batch, and the ids are those of the run: they bear no incarnation.
@@ -151,7 +151,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        spare_modules()
+        spare_modules(process_state())
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
@@ -177,7 +177,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
         failpoints.enter(self.options.prefix)
         acknowledge_input()
-        spare_modules()
+        spare_modules(process_state())
         place = streaming_place(_task_context())
         writer = task_writer(
             process_state(),
@@ -221,7 +221,7 @@ def _commit(
     committer: "Committer", messages: Sequence[TaskMessage], micro_batch: int, report_place: str | None
 ) -> None:
     """Commit, and report to the tasks of the next micro-batch, if there is one."""
-    spare_modules()
+    spare_modules(process_state())
     committer.commit(messages, micro_batch)
     # Not all that the messages name: what an earlier attempt or run has decided is dropped.
     if report_place is not None and committer.committed:

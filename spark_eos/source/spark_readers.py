@@ -19,6 +19,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.metrics import SOURCE_METRICS, check_servable, serve
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
+from spark_eos.runtime import process_state
 from spark_eos.source.admission_control import AdmissionControl
 from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.data_loss import DataLossPolicy
@@ -54,7 +55,7 @@ class RangePartition(InputPartition):
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     failpoints.enter(options.client.client_id)
-    spare_modules()
+    spare_modules(process_state())
     # Spark makes up an empty partition where none was planned.
     return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
 

@@ -10,7 +10,7 @@ def _packages(package: str, *names: str) -> frozenset[str]:
     return frozenset(f"{package}.{name}" for name in names)
 
 
-_CORE_BASE = _packages("broker_core", "errors", "types", "ports", "config")
+_CORE_BASE = _packages("broker_core", "errors", "types", "ports", "properties", "config")
 _CORE_FORMATS = _packages("broker_core", "wire", "records")
 _CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
 _CORE_RUNTIMES = _packages("broker_core", "server", "simulation")
@@ -24,9 +24,8 @@ _EOS_BASE = _packages(
     "metrics",
     "options",
     "runtime",
-    "worker_memory",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client")
+_EOS_TOOLS = _packages("spark_eos", "codec", "client", "worker_memory")
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -38,13 +37,13 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.errors": frozenset(),
         "broker_core.decision_table": frozenset(),
+        "broker_core.properties": frozenset(),
         "spark_eos.errors": frozenset(),
-        "spark_eos.worker_memory": frozenset(),
     },
     {
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
-        "broker_core.config": _packages("broker_core", "errors"),
+        "broker_core.config": _packages("broker_core", "errors", "properties"),
     },
     {
         "broker_core.wire": _CORE_BASE,
@@ -75,6 +74,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.codec": _EOS_BASE | _SHARED,
     },
     {
+        "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
@@ -88,7 +88,11 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES,
         "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
         # An operator's command ends transactions by the same rules as the sink.
-        "spark_eos.admin": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink") | _SHARED,
+        "spark_eos.admin": _EOS_BASE
+        | _EOS_TOOLS
+        | _packages("spark_eos", "sink")
+        | _SHARED
+        | _packages("broker_core", "properties"),
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
     },
     {
@@ -161,11 +165,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin", "sink.incarnation"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
-    "os": _CORE_REAL
-    | _RUNTIME
-    | _FAILPOINTS
-    | _packages("spark_eos", "client.tls", "sink", "admin")
-    | _packages("spark_eos", "worker_memory"),
+    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.tls", "sink", "admin"),
     "os.getpid": _CORE_REAL
     | _RUNTIME
     | _FAILPOINTS

@@ -7,15 +7,16 @@ import pytest
 
 _PROGRAM = """
 import gc
+from spark_eos.runtime import process_state
 from spark_eos.worker_memory import spare_modules
 
-spare_modules()
+spare_modules(process_state())
 first = gc.get_freeze_count()
 again = [object(), []]
-spare_modules()
+spare_modules(process_state())
 second = gc.get_freeze_count()
 import decimal, csv
-spare_modules()
+spare_modules(process_state())
 print(first > 1_000, second <= first, gc.get_freeze_count() > second)
 """
 
