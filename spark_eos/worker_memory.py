@@ -9,15 +9,20 @@ messages of kafka-python. That is 40 and 20 ms of processor time, for each task.
 import gc
 import sys
 
-from spark_eos.runtime import ProcessState, Runtime
+from spark_eos.runtime import Process, ProcessState, Runtime
 
 
 class _FrozenModules:
     """How many modules a process had loaded when their objects were set aside, 0 before that."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.is_kept = bool(runtime.process.environ.get("SPARK_REUSE_WORKER"))
+        self.is_kept = is_worker_kept(runtime.process)
         self.count = 0
+
+
+def is_worker_kept(process: Process) -> bool:
+    """Say whether Spark gives a process further tasks: `spark.python.worker.reuse`, as it sets it for its daemon."""
+    return bool(process.environ.get("SPARK_REUSE_WORKER"))
 
 
 def spare_modules(process: ProcessState) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from tests.benchmarks.null_sink import NULL_FORMAT
 from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
 from tests.benchmarks.spark_bench import OURS, Bench, in_turn
-from tests.support.processor_time import tree_seconds
+from tests.support.processes import processor_seconds
 
 # As many tasks as a small cluster would take, over two cores.
 TASKS = 4
@@ -53,10 +53,10 @@ def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], flo
     used: dict[str, list[float]] = defaultdict(list)
 
     def watched(name: str) -> float:
-        before = tree_seconds(jvm)
+        before = processor_seconds(jvm)
         seconds = work(name)
         if before is not None:
-            used[name].append((tree_seconds(jvm) or 0.0) - before)
+            used[name].append((processor_seconds(jvm) or 0.0) - before)
         return seconds
 
     taken = in_turn(names, watched, bench.arguments.repeats)

@@ -21,12 +21,12 @@ from tests.crash.decided import Verdicts, transactions, verdicts
 from tests.crash.feed import Feed, Sent
 from tests.crash.hanging import Hanging, Open, end_hanging, fate, find_hanging
 from tests.crash.judge import Records, history, read_committed
-from tests.crash.processes import send, tree
 from tests.crash.wire import Loss, Wire
 from tests.crash.world import PARTITIONS, World
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.history.checker import check
 from tests.support.history.format import INFO, OK
+from tests.support.processes import send, tree
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.spark_eos.sink_topic import open_transactions

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from spark_eos.metrics import SINK_METRICS, ProcessMetrics
 from spark_eos.runtime import REAL
 from spark_eos.sink.driver import run_state
-from spark_eos.sink.task.identity_pool import is_worker_kept
+from spark_eos.worker_memory import is_worker_kept
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare

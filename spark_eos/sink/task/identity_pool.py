@@ -39,7 +39,6 @@ from typing import Final, NamedTuple
 
 from broker_core.types import LAST_CLIENT_EPOCH, ProducerIdentity, TransactionState
 from spark_eos.errors import EosKafkaError, LostTransactionError
-from spark_eos.runtime import Process
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.descriptions import why_earlier
 from spark_eos.sink.naming import TaskId
@@ -286,8 +285,3 @@ def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTra
             f"{allowed}. Or write less at a time"
         ),
     )
-
-
-def is_worker_kept(process: Process) -> bool:
-    """Say whether Spark gives a process further tasks: `spark.python.worker.reuse`, as its daemon is told."""
-    return bool(process.environ.get("SPARK_REUSE_WORKER"))

@@ -17,9 +17,10 @@ from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.recovery.settlement import Course, course_of_task
 from spark_eos.sink.rerun_checks import check_topic, check_write, rolled_back_error
 from spark_eos.sink.task.batching import CHUNK_BYTES, BatchBuilder, PlacedBatches, gather
-from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet, is_worker_kept
+from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
 from spark_eos.sink.task.row_counter import RowCounter, given_timestamps
 from spark_eos.sink.task.transaction import TransactionPort
+from spark_eos.worker_memory import is_worker_kept
 
 logger = logging.getLogger(__name__)
 
