@@ -50,10 +50,10 @@ class LogRecoveryAction(Enum):
     REPLAY = "replay the batches behind it, then write a new one"
     USE_FIRST_SEGMENT = "let the log start at its first segment"
     START_EMPTY = "empty the log and let it start there"
-    REBUILD_INDEX = "write it anew from the segment's headers"
-    REBUILD_TRANSACTION_INDEX = "write it anew by replaying the segment's producers"
+    REBUILD_INDEX = "write it again from the segment's headers"
+    REBUILD_TRANSACTION_INDEX = "write it again by replaying the segment's producers"
     CUT_SEGMENT = "cut the segment there"
-    REBUILD_EPOCHS = "write it anew from all headers"
+    REBUILD_EPOCHS = "write it again from all headers"
     CUT_EPOCHS = "forget them"
     CLEAN_FROM_START = "let compaction begin at the log start again"
 

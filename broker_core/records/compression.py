@@ -75,7 +75,9 @@ def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) 
 
 
 def _over_limit(codec: Compression, limit_bytes: int) -> DecompressedTooLarge:
-    return DecompressedTooLarge(f"{codec.name.lower()} records unfold to more than the limit of {limit_bytes} bytes")
+    return DecompressedTooLarge(
+        f"{codec.name.lower()} records decompress to more than the limit of {limit_bytes} bytes"
+    )
 
 
 def _unlimited(codec: Compression, data: Bytes) -> bytes:

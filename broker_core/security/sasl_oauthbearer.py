@@ -107,7 +107,7 @@ class UnsecuredTokens:
             raise InvalidToken("the algorithm is not none")
         name = claims.get(self.principal_claim)
         if not isinstance(name, str) or not name.strip():
-            raise InvalidToken(f"the claim {self.principal_claim} names nobody")
+            raise InvalidToken(f"the claim {self.principal_claim} is missing or empty")
         expires_ms, issued_ms = _time_ms(claims, "exp"), _time_ms(claims, "iat")
         if expires_ms is None:
             raise InvalidToken("the token does not say when it expires")

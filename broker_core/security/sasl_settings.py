@@ -57,7 +57,7 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, services: SaslSer
     if name == "OAUTHBEARER":
         if services.token_validator is None:
             logger.warning(
-                "listener %s takes unsigned tokens at their word: whoever reaches it can be anybody. For tests "
+                "listener %s accepts unsigned tokens: a client can claim any name. For tests "
                 "only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms",
                 listener,
             )

@@ -110,7 +110,7 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
         raise OptionError(
-            "abort is not told which transaction: "
+            "abort does not know which transaction to end: "
             + ", ".join(f"--{n.replace('_', '-')}" for n in missing)
             + " missing",
             remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",

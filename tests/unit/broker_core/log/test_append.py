@@ -219,7 +219,7 @@ def test_more_than_a_hundred_times_the_size_is_not_unfolded(monkeypatch: pytest.
 
     assert append_raw(log, bomb(199_000)).base_offset == 0
     error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, bomb(200_000)))
-    assert "unfold to more than the limit of 200000 bytes; send smaller batches" in error.message
+    assert "decompress to more than the limit of 200000 bytes; send smaller batches" in error.message
 
 
 # Rule C.1 more/11.
