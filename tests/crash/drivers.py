@@ -121,10 +121,9 @@ class Driver:
         """Leave nothing running."""
         send([*reversed(self._family), *reversed(tree(self._process.pid))], signal.SIGKILL)
         self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with suppress_broken_pipe():
-                    stream.close()
+        assert self._process.stdin is not None
+        with suppress_broken_pipe():
+            self._process.stdin.close()
 
     def tail(self) -> str:
         """Give the end of what the driver wrote."""
@@ -137,8 +136,10 @@ class Driver:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._reports.put(json.loads(line))
+        # Closed here: whoever closes a stream that another thread reads makes that thread fail.
+        with self._process.stdout as reports:
+            for line in reports:
+                self._reports.put(json.loads(line))
 
     def _drain(self) -> None:
         while not self._reports.empty():

@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 
@@ -45,8 +45,8 @@ def answer(server: socket.socket, node: int) -> None:
 
 
 def echo(connection: socket.socket, node: int) -> None:
-    """Answer each byte until the other end is gone."""
-    with closing(connection):
+    """Answer each byte until the other end closes or resets the connection."""
+    with closing(connection), suppress(OSError):
         while connection.recv(1):
             connection.sendall(bytes([node]))
 

@@ -3,13 +3,12 @@
 import os
 import socket
 import subprocess
-from collections.abc import Generator
-from pathlib import Path
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, Never
 
 import pytest
 
-FOLDER = Path(__file__).parent
 REFUSED = (
     *((socket.socket, name) for name in ("bind", "connect", "connect_ex", "sendto")),
     (subprocess.Popen, "_execute_child"),
@@ -18,15 +17,25 @@ REFUSED = (
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Refuse connections and processes, in fixtures too; a test that needs them belongs in tests/integration."""
-    # pytest calls this hook for the tests of all folders.
-    if FOLDER not in item.path.parents:
+def pytest_runtest_setup() -> Generator[None, None, None]:
+    """Refuse connections and processes in fixtures."""
+    with _no_connections_and_processes():
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, None, None]:
+    """Refuse connections and processes in tests; the teardown may be that of another suite's fixture."""
+    with _no_connections_and_processes():
+        return (yield)
+
+
+@contextmanager
+def _no_connections_and_processes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in REFUSED:
             patch.setattr(owner, name, _refusing(name))
-        return (yield)
+        yield
 
 
 def _refusing(name: str) -> Any:
