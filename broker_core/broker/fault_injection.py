@@ -161,10 +161,12 @@ class Fault:
             raise ValueError(f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold or a function")
         if self.when == MID:
             if self.api not in (None, "EndTxn"):
-                raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has no middle")
+                raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has only one phase")
             unknown = sorted(self._wanted.keys() - _OF_MARKERS)
             if unknown:
-                raise ValueError(f"{unknown[0]}: markers have no client; when='mid' can match {sorted(_OF_MARKERS)}")
+                raise ValueError(
+                    f"{unknown[0]}: markers are sent by no client; when='mid' can match {sorted(_OF_MARKERS)}"
+                )
 
     def remove(self) -> None:
         """Meet no more requests; what is held or delayed already goes on when its time comes."""
@@ -269,7 +271,7 @@ class FaultInjector:
 
         def cut() -> None:
             seen.outcome = "disconnected by a fault"
-            context.hang_up("a fault was asked for that does so")
+            context.hang_up("a fault disconnects this request")
 
         return InterceptedRequest(
             seen,

@@ -92,7 +92,9 @@ class FetchSessions:
                 f"fetch session {body.session_id} is at epoch {session.epoch}, not {body.session_epoch}",
             )
         if session.uses_ids != uses_ids:
-            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics one way only")
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a fetch session names topics either by name or by id"
+            )
         self._sessions.move_to_end(session.session_id)
         session.used_ms = now_ms
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1

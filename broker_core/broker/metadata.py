@@ -153,7 +153,7 @@ class ClusterMetadata:
         """Raise the verdict Kafka gives on a topic name that cannot be created."""
         check_topic_name(name)
         if name == CLUSTER_METADATA_TOPIC:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is the cluster's own and cannot be created")
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be created")
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         # Names that differ in '.' and '_' only would share the names of their metrics.
@@ -306,7 +306,7 @@ class ClusterMetadata:
         topic = Topic(record["name"], UUID(record["id"]), partitions, record["config"])
         known = self.topics.get(topic.name, topic).topic_id
         if (known, self.names.get(known, topic.name)) != (topic.topic_id, topic.name):
-            raise ValueError(f"the topic {topic.name} and the id {topic.topic_id} are not each other's only ones")
+            raise ValueError(f"the topic {topic.name} or the id {topic.topic_id} is already used with another one")
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
         self.topics_version += 1

@@ -168,7 +168,7 @@ class RequestContext:
                 return step(*args, **kwargs)
             except Exception:
                 logger.exception(
-                    "broker %d: %s v%d from %s failed after it had waited",
+                    "broker %d: %s v%d from %s failed after waiting",
                     self.broker.broker_id,
                     self.request.api.name,
                     self.version,

@@ -40,7 +40,7 @@ def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[in
     running = cluster.controller.addresses
     if len(running) < 2 or broker_id not in running:
         raise ValueError(
-            f"broker {broker_id} cannot be cut off from others: the brokers that run are "
+            f"broker {broker_id} cannot be cut off from other brokers; running brokers: "
             f"{', '.join(map(str, running)) or 'none'}"
         )
     copy_storage(cluster.storage, memory)

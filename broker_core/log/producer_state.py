@@ -276,7 +276,7 @@ def is_expired(entry: ProducerStateEntry, now_ms: int, expiration_ms: int) -> bo
 def _fenced(producer_id: int, producer_epoch: int, entry: ProducerStateEntry) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"producer {producer_id} came with epoch {producer_epoch}, but epoch {entry.producer_epoch} was here already",
+        f"producer {producer_id} sent epoch {producer_epoch}; the newest epoch here is {entry.producer_epoch}",
     )
 
 

@@ -40,7 +40,7 @@ def summarize_records(
     `limit_bytes`, `InvalidRecord` at the first that is broken.
     """
     if header.record_count < 1:
-        raise InvalidBatch(f"the batch at byte {position} says that it has {header.record_count} records")
+        raise InvalidBatch(f"the batch at byte {position} has a record count of {header.record_count}")
     section, start = _section(buffer, position, header, limit_bytes)
     survey = scan_records(section, start, header.record_count)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

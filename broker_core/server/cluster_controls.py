@@ -88,7 +88,7 @@ class ClockHandle:
         could not send a heartbeat. Raises ValueError for negative `seconds`.
         """
         if seconds < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("the time cannot be moved back")
         self._thread.act(
             lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
         )
@@ -218,7 +218,7 @@ class ClusterControls:
 
         def begin(server: SocketServer) -> None:
             if server.is_down:
-                raise ValueError("no broker runs")
+                raise ValueError("no broker is running")
             cut_off(server.cluster, broker, server.reachable, self._memory())
             server.publish_addresses()
 

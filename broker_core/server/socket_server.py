@@ -375,7 +375,7 @@ class SocketServer:
         except Crashed:
             return
         except Exception as error:
-            logger.exception("the broker stops: it cannot keep its promises any more")
+            logger.exception("the broker stops because of an unexpected error")
             if self.failure is not None and not self.failure.done():
                 self.failure.set_exception(error)
             for acceptor in self._acceptors.values():

@@ -129,8 +129,8 @@ class GroupCoordinator:
         except DamageError as damage:
             self._loading.discard(partition)
             logger.error(
-                "__consumer_offsets-%d is not coordinated: %s. Its groups are answered NOT_COORDINATOR, all others go"
-                " on. Look at the record with a dump tool. To go on without it, stop the broker, move the folder"
+                "__consumer_offsets-%d has no coordinator: %s. Its groups get NOT_COORDINATOR, all other groups"
+                " work. Inspect the record with a dump tool. To go on without it, stop the broker, move the folder"
                 " __consumer_offsets-%d away, and start again: the groups then begin without committed offsets",
                 partition,
                 damage,

@@ -166,7 +166,7 @@ class GroupShard:
         elif key_type not in self._foreign_types:
             self._foreign_types.add(key_type)
             logger.warning(
-                "records of key type %d in __consumer_offsets-%d are left alone: no group of ours writes them",
+                "records of key type %d in __consumer_offsets-%d are ignored: this coordinator does not write them",
                 key_type,
                 self.partition,
             )

@@ -327,7 +327,7 @@ class TransactionCoordinator:
                 self._completion.abort_ongoing(entry, now_ms)
             except KafkaError as error:
                 logger.warning(
-                    "timed-out transaction of %s not aborted: %s; the next scan tries again",
+                    "timed-out transaction of %s was not aborted: %s; the next scan tries again",
                     entry.transactional_id,
                     error,
                 )
@@ -344,7 +344,7 @@ class TransactionCoordinator:
                     self._store.record(number, dict.fromkeys(batch), now_ms)
                 except KafkaError as error:
                     logger.warning(
-                        "%d unused transactional ids not expired: %s; the next scan tries again", len(batch), error
+                        "%d unused transactional ids were not expired: %s; the next scan tries again", len(batch), error
                     )
 
     # Shared

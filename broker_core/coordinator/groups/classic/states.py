@@ -174,7 +174,7 @@ class ExpiryBasis(Enum):
 
     LAST_COMMIT = "the commit of each offset"
     SINCE_EMPTY = "the moment the last member left"
-    NEVER = "nothing is forgotten while the group looks like this"
+    NEVER = "nothing expires in this state"
 
 
 # (state, kind of group): a group that never had members is "simple" and forgets by commit alone.
