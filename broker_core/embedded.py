@@ -274,11 +274,11 @@ class EmbeddedBroker(ClusterControls):
                 its answer is missing (requests that were refused do not match); "mid", for each marker that the end of
                 a transaction has to write, when the transaction is prepared.
             action: `Error`, `Delay`, `Drop`, `Disconnect` or `Hold`; or a function, which is called with the
-                `RequestSeen` in the broker's thread before the request goes on, and may use `move_leader`, `crash` and
-                the like.
+                `RequestSeen` in the broker's thread before the request continues, and may use `move_leader`, `crash`
+                and the like.
             times: How many requests at most; by default all.
             nth: Only the nth request that matches, counted from 1.
-            version, client_id, broker: The API version, the client's `client.id`, the id of the broker that is asked.
+            version, client_id, broker: The API version, the client's `client.id`, the id of the receiving broker.
             principal: The user, with or without "User:".
             topic, partition, group, transactional_id: What the request is about; of several, one has to match.
 

@@ -131,12 +131,12 @@ class Connection:
         self._paused = True
 
     def resume(self, now_ms: int) -> None:
-        """Go on: the client has read."""
+        """Resume after the client has read."""
         self._paused = False
         self._work(now_ms)
 
     def finish(self, data: bytes | None) -> None:
-        """Send the answer once what it promises is durable, then take up the next request."""
+        """Send the response once the writes it confirms are durable, then handle the next request."""
 
         def leave(now_ms: int) -> None:
             if self.closed:

@@ -58,7 +58,7 @@ class FetchContext(NamedTuple):
 class FetchSessions:
     """A broker's sessions, as many as there are slots.
 
-    When all are taken, as in Kafka, one that has not been used for two minutes makes room for a new one, else the
+    When all are taken, as in Kafka, one that has not been used for two minutes is evicted for a new one, else the
     smallest of those that are two minutes old, if it has fewer partitions. Else the newcomer gets no session, and names
     each time what it fetches: so a client that opens many does not throw out those that are in use.
 

@@ -244,7 +244,7 @@ class ClusterMetadata:
         self._record({"type": "acl", "name": json.dumps([*acl.pattern, *acl[1:]]), "exists": exists})
 
     def set_scram(self, mechanism: str, user_name: str, credential: ScramCredential | None) -> None:
-        """Record what the cluster knows of a user's password; None: nothing any more."""
+        """Record a user's SCRAM credential; None deletes it."""
         # Who may read the log learns no password: keys made of it with a salt, as RFC 5802 has them.
         kept = credential and [
             credential.iterations,

@@ -17,7 +17,7 @@ TRANSACTIONS_V2 = 2
 
 
 class Mode(Enum):
-    """What is asked, by the version of the client's request."""
+    """The kind of verification, by the version of the client's request."""
 
     OLD_ERROR = "verify, for clients without TRANSACTION_ABORTABLE"
     VERIFY = "verify"

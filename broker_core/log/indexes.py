@@ -102,7 +102,7 @@ class _SparseIndex:
         if values and min(self._firsts[0], self._seconds[0]) < 0:
             raise DamageError(f"{self._path}: negative entry")
         if len(data) != self._written * size:
-            # Kafka's preallocated zeros, or half an entry; appends must go on right behind the last one.
+            # Kafka's preallocated zeros, or half an entry; appends must continue right behind the last one.
             file.truncate(self._written * size)
 
     @property

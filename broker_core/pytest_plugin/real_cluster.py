@@ -50,7 +50,10 @@ class RealRun:
             self._topics_before = self.topics(_PATIENCE_S)
         except KafkaException as error:
             # Every test would wait for this timeout again.
-            self.problem = f"--kafka-bootstrap {address}: no broker answered a metadata request within {_PATIENCE_S} s ({_text(error)})"
+            self.problem = (
+                f"--kafka-bootstrap {address}: no broker answered a metadata request within {_PATIENCE_S} s "
+                f"({_text(error)})"
+            )
 
     def topics(self, timeout_s: float) -> set[str]:
         """Return the names of the existing topics, internal ones left out."""

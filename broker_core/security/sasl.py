@@ -171,7 +171,7 @@ class SaslSession:
         self.principal = principal
         self.expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms
         self.state = SaslState.OPEN
-        # What it knows of the password is of no further use.
+        # The password is not needed any more.
         self._mechanism = None
         return reply, lifetime_ms or 0
 

@@ -90,7 +90,7 @@ def _parse(message: bytes) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredTokens:
-    """The validator of unsigned tokens: well-formed, issued, not expired, with the scope that is asked for."""
+    """The validator of unsigned tokens: well-formed, issued, not expired, with the required scope."""
 
     principal_claim: str = "sub"
     scope_claim: str = "scope"

@@ -167,8 +167,8 @@ class ClusterControls:
         """Leave a transactional id or a group without coordinator until `end()`, or the end of the `with` block.
 
         Meanwhile FindCoordinator answers COORDINATOR_NOT_AVAILABLE and every broker NOT_COORDINATOR; transaction
-        timeouts go on. Afterwards the coordinator loads its state from the log, in a new coordinator epoch. All ids in
-        the same partition of the internal topic share the outage; `without_leader` says when it ends.
+        timeouts keep running. Afterwards the coordinator loads its state from the log, in a new coordinator epoch. All
+        ids in the same partition of the internal topic share the outage; `without_leader` says when it ends.
 
         >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(brokers=2) as kafka:

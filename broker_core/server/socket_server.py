@@ -367,7 +367,7 @@ class SocketServer:
         self._drive(lambda now_ms: self.cluster.advance(now_ms))
 
     def _drive(self, step: Callable[[int], None]) -> None:
-        """Run one step; an exception fails the server: a core that cannot write its log must not go on answering."""
+        """Run one step; an exception fails the server: a core that cannot write its log must not keep answering."""
         if self.has_failed or self._cluster is None:
             return
         try:

@@ -186,7 +186,7 @@ def _array_step(field: Any, version: int, compact: bool, tagged: bool | None, nu
         count, position = _length(walk, position, name, form, nullable)
         if step is None:
             return walk.skip(position, max(count, 0) * (size or 0), name)
-        # An item has one byte at least, so a count that lies is found out where the bytes end.
+        # An item has at least one byte, so a wrong count fails where the bytes end.
         for _ in range(count):
             position = step(walk, position)
         return position

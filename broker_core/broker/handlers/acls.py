@@ -172,5 +172,5 @@ def _is_unknown(*numbers: int) -> bool:
 
 
 def _hang_up(context: RequestContext) -> None:
-    """Close the connection, as Kafka does on a request it cannot make sense of."""
+    """Close the connection, as Kafka does for a request with unknown types."""
     context.hang_up(f"{context.request.api.name} contains the type UNKNOWN")

@@ -1,7 +1,7 @@
 """The API that changes the cluster's feature levels while it runs (KIP-584).
 
 What a transaction has recorded goes on as it was recorded, so a change needs no pause: the level only decides
-what clients are told, how state is written, and how the broker aborts on its own account.
+the advertised version, how state is written, and how the broker aborts by itself.
 """
 
 from typing import Any

@@ -129,7 +129,7 @@ def produce(context: RequestContext) -> None:
     try:
         sent = [_Sent.read(*each) for each in entries]
     except InvalidBatch as error:
-        # Kafka looks into all of them before it looks at any: one that makes no sense spoils the request.
+        # Kafka looks into all of them before it looks at any: a malformed one fails the whole request.
         unread = [_Sent(topic, entry, b"", None, None) for topic, entry in entries]
         _answer(context, _all_refused(unread, ErrorCode.CORRUPT_MESSAGE, str(error)))
         return
@@ -340,7 +340,7 @@ def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
     except KafkaError as error:
         says_start = error.code not in _SAY_NOTHING_OF_THE_LOG
         return _Refused(part.sent, part.topic_partition, error, part.log.log_start_offset if says_start else -1)
-    # A duplicate too: what it repeats may have been written without a promise, and is now acknowledged.
+    # A duplicate too: the original may not have been acknowledged, and this response acknowledges it.
     context.broker.logs.appended(part.topic_partition)
     return _Appended(part.sent, result)
 

@@ -68,7 +68,7 @@ class GroupShard:
     def load(self) -> None:
         """Replay the journal and make a group of everything it knows.
 
-        Raises `DamageError` at a record that makes no sense: with half a partition it is not known which half it is.
+        Raises `DamageError` at a record that cannot be read: a partly read partition must not be used.
         """
         for entry in self._journal.read(self.partition):
             try:

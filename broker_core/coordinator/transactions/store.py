@@ -159,7 +159,7 @@ class TransactionStore:
     def load(self, partition: int, coordinator_epoch: int) -> None:
         """Take over the partition under `coordinator_epoch` and read all of it.
 
-        A record that makes no sense ends the reading, and what was read so far is used, as by Kafka. When
+        A record that cannot be read ends the load, and the records before it are used, as in Kafka. When
         the journal itself cannot be read the partition stays loading.
         """
         self._led[partition] = StatePartition(coordinator_epoch)
@@ -205,7 +205,7 @@ class TransactionWriter:
     ) -> TransactionDraft:
         """Build the verdict's record, append it and replay it.
 
-        Raises `KafkaError` with what the client is answered when there is no producer id to go on to, or when
+        Raises `KafkaError` with the client's error when there is no next producer id, or when
         the log refuses the record; nothing has changed then.
         """
         assert verdict.image is not None, verdict

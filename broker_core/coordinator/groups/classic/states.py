@@ -197,7 +197,7 @@ DELETE_GROUP: Final[Mapping[GroupState, ErrorCode]] = {
     _DEAD: ErrorCode.GROUP_ID_NOT_FOUND,
 }
 
-# (state, the members are consumers): consumers are asked topic by topic, others must be gone.
+# (state, the members are consumers): the subscriptions of consumers are known by topic, other members block deletion.
 # Rules E.6/9 and E.6/10.
 DELETE_OFFSETS: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_EMPTY, False): ErrorCode.NONE,

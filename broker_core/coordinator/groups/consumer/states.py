@@ -109,7 +109,7 @@ class Caller(Enum):
 
 
 def caller_of(member_id: str, member_epoch: int) -> Caller:
-    """Sort a commit by what it tells of its caller."""
+    """Classify a commit by what it contains about its caller."""
     if member_epoch >= 0:
         return Caller.MEMBER
     return Caller.WITHOUT_EPOCH if member_id else Caller.ANONYMOUS
