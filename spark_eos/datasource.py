@@ -6,7 +6,7 @@ of data sources, and a task that only reads does not need the sink.
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
+from spark_eos.spark_api import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,

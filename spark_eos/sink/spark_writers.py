@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
@@ -33,6 +32,7 @@ from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
+from spark_eos.spark_api import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from spark_eos.worker_memory import spare_modules
 
 if TYPE_CHECKING:
