@@ -47,6 +47,8 @@ _NO_END: Final = 1 << 62
 # Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
+# One look at a topic takes several requests; a leader that is none any more says so.
+_SAME_LOOK_MS: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
 # What writes decisions with a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
@@ -76,10 +78,12 @@ class KafkaCluster:
         made = transactions.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
         return ProducerIdentity(made.producer_id, made.producer_epoch)
 
-    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
-        made = transactions.own_one_of(self.client, transactional_ids, transaction_timeout_ms=timeout_ms)
-        return made.transactional_id, ProducerIdentity(made.producer_id, made.producer_epoch)
+    def own_some_of(
+        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
+    ) -> Sequence[tuple[str, ProducerIdentity]]:
+        """Become the owner of one of these ids or more; one whose coordinator did not answer is given up."""
+        made = transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
+        return [(each.transactional_id, ProducerIdentity(each.producer_id, each.producer_epoch)) for each in made]
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, wait_ms: int | None = None
@@ -228,18 +232,15 @@ class KafkaCluster:
         self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         """Scan partitions for keys, by the markers in them."""
-        begins = self._ends([place for place, start in starts.items() if start is None], EARLIEST)
         ends = self._ends(starts, LATEST)
+        begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
         searches = {place: KeySearch(place, is_wanted) for place in starts}
-        for place, start in starts.items():
+        for place, given in starts.items():
+            start = begins.get(place, 0) if given is None else given
+            if start >= ends[place]:
+                continue
             try:
-                for chunk in self._chunks(
-                    place,
-                    begins[place] if start is None else start,
-                    ends[place],
-                    IsolationLevel.READ_UNCOMMITTED,
-                    _SCAN,
-                ):
+                for chunk in self._chunks(place, start, ends[place], IsolationLevel.READ_UNCOMMITTED, _SCAN):
                     searches[place].take(chunk)
             except OffsetsGoneError as error:
                 raise _vanished(place, error.reason.value) from error
@@ -311,18 +312,22 @@ class KafkaCluster:
     def _chunks(
         self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits
     ) -> Iterator[FetchedChunk]:
-        place = self._places(topic_partition.topic).get(topic_partition)
+        place = self._places(topic_partition.topic, max_age_ms=_SAME_LOOK_MS).get(topic_partition)
         if place is None:
             raise _vanished(topic_partition, "its topic has fewer partitions")
         yield from RangeFetch(self.client, topic_partition, place, isolation, limits).chunks(start, end)
 
-    def _places(self, topic: str, timeout_ms: int | None = None) -> dict[TopicPartition, PartitionPlace]:
-        """Find a topic's partitions, or raise.
+    def _places(
+        self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0
+    ) -> dict[TopicPartition, PartitionPlace]:
+        """Find a topic's partitions, or raise; an answer of `max_age_ms` will do where leaders correct it.
 
         A broker that has just started may not know the topic yet. To take that for an empty topic would be to take
         every micro-batch for undecided.
         """
-        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms)[topic]
+        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms, max_age_ms=max_age_ms)[
+            topic
+        ]
         return {
             TopicPartition(topic, number): PartitionPlace(found.topic_id, each.leader, each.leader_epoch)
             for number, each in found.partitions.items()
@@ -330,7 +335,11 @@ class KafkaCluster:
 
     def _ends(self, places: Collection[TopicPartition], end: int) -> dict[TopicPartition, int]:
         """Find where partitions begin or end, or raise."""
-        found = OffsetLookup(self.client).offsets(dict.fromkeys(places, end), IsolationLevel.READ_UNCOMMITTED)
+        known: dict[TopicPartition, PartitionPlace] = {}
+        for topic in {place.topic for place in places}:
+            known |= self._places(topic, max_age_ms=_SAME_LOOK_MS)
+        lookup = OffsetLookup(self.client, known)
+        found = lookup.offsets(dict.fromkeys(places, end), IsolationLevel.READ_UNCOMMITTED)
         ends = {place: offset for place, offset in found.items() if offset is not None}
         for place in places:
             if place not in ends:

@@ -108,8 +108,13 @@ class SinkCluster(Protocol):
     def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
         """Become the owner of an id; whatever it had open is aborted."""
 
-    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
+    def own_some_of(
+        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
+    ) -> Sequence[tuple[str, ProducerIdentity]]:
+        """Become the owner of one of these ids or more, of `count` if their coordinators answer at once.
+
+        An id whose coordinator did not answer is given up.
+        """
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, wait_ms: int | None = None
