@@ -33,6 +33,7 @@ from spark_eos.sink.ports import (
     FoundRecords,
     KeyedRecord,
     UnstableOffsetsError,
+    UnstableRest,
 )
 
 _LOOK: Final = FetchLimits(
@@ -262,12 +263,13 @@ class KafkaCluster:
             return False
         return bool(search.committed() or search.unended())
 
-    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+    def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
-        # Up to the end as it is now, not up to the last stable offset: our decision may lie behind another's open one.
-        ends = self._ends(places, LATEST)
+        # A decision that is looked for may lie behind another one that is open.
+        isolation = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
+        ends = self._ends(places, LATEST, isolation)
         try:
             for place in places:
                 for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, _SCAN):
@@ -275,6 +277,22 @@ class KafkaCluster:
                         yield place, record
         except OffsetsGoneError as error:
             raise _vanished(topic, error.reason.value) from error
+
+    def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
+        """Name the partitions of a topic that end in what open transactions have written."""
+        # Here, since only the command line asks for it.
+        from spark_eos.client.lso_blocker import LsoBlockerSearch
+
+        # The last stable offset first: where it is the later one, nothing was open.
+        places = self._places(topic)
+        stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
+        ends = self._ends(places, LATEST)
+        search = LsoBlockerSearch(self.client)
+        return [
+            UnstableRest(place, stable[place], ends[place], search.find(place).words)
+            for place in sorted(places)
+            if stable[place] < ends[place]
+        ]
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions."""
@@ -333,13 +351,18 @@ class KafkaCluster:
             for number, each in found.partitions.items()
         }
 
-    def _ends(self, places: Collection[TopicPartition], end: int) -> dict[TopicPartition, int]:
+    def _ends(
+        self,
+        places: Collection[TopicPartition],
+        end: int,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
         """Find where partitions begin or end, or raise."""
         known: dict[TopicPartition, PartitionPlace] = {}
         for topic in {place.topic for place in places}:
             known |= self._places(topic, max_age_ms=_SAME_LOOK_MS)
         lookup = OffsetLookup(self.client, known)
-        found = lookup.offsets(dict.fromkeys(places, end), IsolationLevel.READ_UNCOMMITTED)
+        found = lookup.offsets(dict.fromkeys(places, end), isolation)
         ends = {place: offset for place, offset in found.items() if offset is not None}
         for place in places:
             if place not in ends:

@@ -75,6 +75,15 @@ class UnendedRecord(NamedTuple):
     identity: ProducerIdentity
 
 
+class UnstableRest(NamedTuple):
+    """The records of a partition that are behind its last stable offset; `blocker` names the oldest transaction."""
+
+    topic_partition: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+    blocker: str
+
+
 class FoundRecords(NamedTuple):
     """The committed records of some keys, by offset in each partition, and where the look at each ended."""
 
@@ -179,8 +188,14 @@ class SinkCluster(Protocol):
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         """Say whether a record of this key is among the first of a partition."""
 
-    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic; raises `TopicError` when it does not exist."""
+    def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+        """Scan the committed records of a topic; raises `TopicError` when it does not exist.
+
+        Up to its end of now, where open transactions are waited for, or without a wait up to the last stable offsets.
+        """
+
+    def unstable_rests(self, topic: str) -> Sequence["UnstableRest"]:
+        """Name the partitions of a topic that end in what open transactions have written, and what is in the way."""
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""

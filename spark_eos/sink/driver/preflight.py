@@ -10,12 +10,10 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
-from kafka.protocol.admin import ListTransactionsRequest
-
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import fetch_offsets
-from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
@@ -132,7 +130,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     probe = f"{options.prefix}.{_PROBE}"
     try:
         describe_transactions(client, [probe])
-        client.api_version(ListTransactionsRequest)
+        check_listing(client)
     except UnsupportedError as error:
         raise UnsupportedError(
             "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",

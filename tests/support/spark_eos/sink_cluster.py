@@ -23,6 +23,7 @@ from spark_eos.sink.ports import (
     FoundRecords,
     KeyedRecord,
     UnendedRecord,
+    UnstableRest,
 )
 from tests.support.clocks import runtime_by
 
@@ -231,7 +232,10 @@ class MemoryCluster:
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         return any(found == key for _, found, _ in self.logs.get(topic_partition, [])[:1])
 
-    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+    def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
+        return []
+
+    def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         for tp, log in self.logs.items():
             for at, (_, key, value) in enumerate(log):
                 if tp.topic == topic:
