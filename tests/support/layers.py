@@ -25,7 +25,7 @@ _EOS_BASE = _packages(
     "options",
     "runtime",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client", "worker_memory")
+_EOS_TOOLS = _packages("spark_eos", "codec", "client", "spark_api", "worker_memory")
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -39,6 +39,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.decision_table": frozenset(),
         "broker_core.properties": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.spark_api": frozenset(),
     },
     {
         "broker_core.types": _packages("broker_core", "errors"),
@@ -101,7 +102,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
-        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors") | {"broker_core.__version__"},
+        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "sink") | {"broker_core.__version__"},
     },
 )
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
@@ -134,7 +135,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and columns.
-    "pyspark": _packages("spark_eos", "datasource", "sink", "source"),
+    "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api"),
     "pyarrow": _EOS_COLUMNS,
     "numpy": _EOS_COLUMNS,
     # Test tools.
