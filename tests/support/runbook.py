@@ -346,6 +346,38 @@ def job() -> Iterator[tuple[str, str]]:
         yield "job-complete", terminal.take()
 
 
+def refused() -> Iterator[tuple[str, str]]:
+    """Ways to sign in that are refused, and a wrong password."""
+    with EmbeddedBroker(listeners={"SASL": "SASL_PLAINTEXT"}, users={"alice": "secret"}) as kafka:
+        with tempfile.TemporaryDirectory() as folder:
+            terminal = Terminal(kafka.bootstrap_servers, Path(folder))
+            plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            for name, lines in {
+                "auth-msk-iam": ["security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"],
+                "auth-token-url": [
+                    "security.protocol=SASL_SSL",
+                    "sasl.mechanism=OAUTHBEARER",
+                    "sasl.oauthbearer.token.endpoint.url=https://login.example/token",
+                ],
+                "auth-jks": ["security.protocol=SSL", "ssl.truststore.location=/etc/kafka/truststore.jks"],
+                "auth-password": [
+                    "security.protocol=SASL_PLAINTEXT",
+                    "sasl.mechanism=PLAIN",
+                    f'sasl.jaas.config={plain} username="alice" password="wrong";',
+                ],
+                "auth-command": [
+                    "security.protocol=SASL_PLAINTEXT",
+                    "sasl.mechanism=SCRAM-SHA-512",
+                    "sasl.username=alice",
+                    "sasl.password=secret",
+                ],
+            }.items():
+                (Path(folder) / "client.properties").write_text("\n".join(lines))
+                terminal.show("$ cat client.properties\n" + "\n".join(lines))
+                terminal.run("transactions list --command-config client.properties", exit_code=True)
+                yield name, terminal.take()
+
+
 def failure(terminal: Terminal, action: Callable[[], object]) -> str:
     """Return the message of the error that an action ends with."""
     try:
@@ -385,6 +417,7 @@ SITUATIONS: Final = (
     lost_before_any,
     stopped,
     job,
+    refused,
 )
 
 
