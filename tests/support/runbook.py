@@ -53,7 +53,9 @@ TIMEOUT_MS: Final = 15 * MINUTE_MS
 _FEW_PARTITIONS: Final = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}
 _UNVERIFYING: Final = {"transaction.partition.verification.enable": "false", "transaction.version": "1"}
 _RUNS: Final = ("0b7a91c2-54d0-4f0f-9a55-0d1f6f3a1e10", "d27e4c86-08a3-47a4-8a4f-5a2d7f90b6c3")
-_BLOCK: Final = re.compile(r"(<!-- output: (?P<name>[\w-]+) -->\n```(?:console|text)\n)(?:(?!```).*\n)*(```\n)")
+_BLOCK: Final = re.compile(
+    r"(?P<head><!-- output: (?P<name>[\w-]+) -->\n```(?:console|text)\n)(?P<text>(?:(?!```).*\n)*)```\n"
+)
 
 
 @dataclass
@@ -70,7 +72,12 @@ class Terminal:
         reach = f"--bootstrap-server {self.address}"
         given = f"{area} {reach} {rest}" if area == "transactions" else f"{words} {reach}"
         stream = io.StringIO()
-        with contextlib.chdir(self.folder), contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+        with (
+            contextlib.chdir(self.folder),
+            contextlib.redirect_stdout(stream),
+            contextlib.redirect_stderr(stream),
+            _logs_of_a_command(),
+        ):
             code = eos_kafka(shlex.split(given))
         self.show(f"$ eos-kafka {given}\n{stream.getvalue()}" + (f"$ echo $?\n{code}\n" if exit_code else ""))
         return code
@@ -84,6 +91,18 @@ class Terminal:
         """Return what was kept, and begin again."""
         shown, self.shown = self.shown.rstrip("\n"), ""
         return shown
+
+
+@contextlib.contextmanager
+def _logs_of_a_command() -> Iterator[None]:
+    """Log as in a process of the command's own: warnings to the standard error, and nothing of the broker."""
+    broker = logging.getLogger("broker_core")
+    with (
+        patch.object(logging.root, "handlers", []),
+        patch.object(broker, "handlers", [logging.NullHandler()]),
+        patch.object(broker, "propagate", False),
+    ):
+        yield
 
 
 class Query:
@@ -421,25 +440,33 @@ SITUATIONS: Final = (
 )
 
 
+def outputs() -> dict[str, str]:
+    """Stage all situations and return what the commands print, by name."""
+    return {name: text for situation in SITUATIONS for name, text in situation()}
+
+
+def shown_outputs() -> Iterator[tuple[Path, str, str]]:
+    """Yield what the pages show: the page, the name of the output and its text."""
+    for page in sorted(PAGES.rglob("*.md")):
+        for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+            yield page, found["name"], found["text"].rstrip("\n")
+
+
+def comparable(text: str) -> str:
+    """Return a text without what is different in each run: times, durations, the width of columns."""
+    return re.sub(r" +", " ", re.sub(r"\d+", "0", text))
+
+
 def main() -> int:
-    """Run all commands and rewrite the pages; with `--print`, print instead."""
-    shown: dict[str, str] = {}
-    for situation in SITUATIONS:
-        shown.update(situation())
-    if "--print" in sys.argv[1:]:
-        for name, text in shown.items():
-            print(f"===== {name}\n{text}")
-        return 0
-    used: set[str] = set()
-
-    def put(found: re.Match[str]) -> str:
-        used.add(found["name"])
-        return f"{found[1]}{shown[found['name']]}\n{found[3]}"
-
+    """Run all commands and rewrite the pages."""
+    printed = outputs()
     for page in sorted(PAGES.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        page.write_text(_BLOCK.sub(put, text), encoding="utf-8")
-    print(f"{len(used)} outputs written; shown on no page: {', '.join(sorted(shown.keys() - used)) or 'none'}")
+        page.write_text(
+            _BLOCK.sub(lambda found: f"{found['head']}{printed[found['name']]}\n```\n", text), encoding="utf-8"
+        )
+    unused = sorted(printed.keys() - {name for _, name, _ in shown_outputs()})
+    print(f"{len(printed)} outputs; shown on no page: {', '.join(unused) or 'none'}")
     return 0
 
 
