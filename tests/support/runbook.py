@@ -414,7 +414,7 @@ def capture_warnings() -> Iterator[list[str]]:
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            lines.append(f"{record.levelname} {record.name}: {record.getMessage()}")
+            lines.append(record.getMessage())
 
     handler = Keep()
     logger = logging.getLogger("spark_eos.source")
