@@ -11,6 +11,7 @@ import re
 import shlex
 import sys
 import tempfile
+import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,7 @@ PAGES: Final = Path(__file__).parents[2] / "docs"
 SHOWN_ADDRESS: Final = "localhost:9092"
 QUERY: Final = "6f1c2d34-9b1e-4c55-8a0e-2f6f0f1f7a01"
 PREFIX, DECISIONS, TOPIC = "eos-kafka", "eos-kafka-decisions", "orders"
+WIDTH: Final = 118
 MINUTE_MS: Final = 60_000
 TIMEOUT_MS: Final = 15 * MINUTE_MS
 _FEW_PARTITIONS: Final = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}
@@ -85,12 +87,23 @@ class Terminal:
     def show(self, text: str) -> None:
         """Keep a text."""
         text = text.replace(self.address, SHOWN_ADDRESS).replace("\t", "  ")
-        self.shown += "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n"
+        self.shown += "\n".join(_wrapped(line.rstrip()) for line in text.rstrip().splitlines()) + "\n"
 
     def take(self) -> str:
         """Return what was kept, and begin again."""
         shown, self.shown = self.shown.rstrip("\n"), ""
         return shown
+
+
+def _wrapped(line: str) -> str:
+    """Break a long sentence as a terminal does; commands, tables and JSON stay as they are."""
+    words = line.lstrip()
+    if len(line) <= WIDTH or words.startswith(("$", '"', "to end it:")) or "  " in words:
+        return line
+    indent = " " * (len(line) - len(words))
+    return textwrap.fill(
+        words, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 @contextlib.contextmanager
@@ -453,8 +466,8 @@ def shown_outputs() -> Iterator[tuple[Path, str, str]]:
 
 
 def comparable(text: str) -> str:
-    """Return a text without what is different in each run: times, durations, the width of columns."""
-    return re.sub(r" +", " ", re.sub(r"\d+", "0", text))
+    """Return a text without what is different in each run: times, durations, the width of columns, line breaks."""
+    return re.sub(r"\s+", " ", re.sub(r"\d+", "0", text))
 
 
 def main() -> int:
