@@ -49,7 +49,7 @@ PAGES: Final = Path(__file__).parents[2] / "docs"
 SHOWN_ADDRESS: Final = "localhost:9092"
 QUERY: Final = "6f1c2d34-9b1e-4c55-8a0e-2f6f0f1f7a01"
 PREFIX, DECISIONS, TOPIC = "eos-kafka", "eos-kafka-decisions", "orders"
-WIDTH: Final = 118
+WIDTH: Final = 80
 MINUTE_MS: Final = 60_000
 TIMEOUT_MS: Final = 15 * MINUTE_MS
 _FEW_PARTITIONS: Final = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}
@@ -96,14 +96,33 @@ class Terminal:
 
 
 def _wrapped(line: str) -> str:
-    """Break a long sentence as a terminal does; commands, tables and JSON stay as they are."""
+    """Break a long line as a terminal does; tables, JSON and commands to be copied stay as they are."""
     words = line.lstrip()
-    if len(line) <= WIDTH or words.startswith(("$", '"', "to end it:")) or "  " in words:
+    if len(line) <= WIDTH or words.startswith(('"', "to end it:")) or "  " in words:
         return line
+    if words.startswith("$ "):
+        return _wrapped_command(words)
     indent = " " * (len(line) - len(words))
+    further = f"{indent}  " if words.startswith("- ") else indent
     return textwrap.fill(
-        words, WIDTH, initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        words, WIDTH, initial_indent=indent, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
     )
+
+
+def _wrapped_command(line: str) -> str:
+    groups: list[str] = []
+    for word in map(shlex.quote, shlex.split(line.removeprefix("$ "))):
+        # An option stays with its value.
+        if groups and groups[-1].startswith("--") and " " not in groups[-1] and not word.startswith("--"):
+            groups[-1] += f" {word}"
+        else:
+            groups.append(word)
+    lines = ["$"]
+    for group in groups:
+        if len(lines[-1]) + 1 + len(group) > WIDTH - 2:
+            lines.append("   ")
+        lines[-1] += f" {group}"
+    return " \\\n".join(lines)
 
 
 @contextlib.contextmanager
