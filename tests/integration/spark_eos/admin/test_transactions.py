@@ -242,7 +242,7 @@ def test_a_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka
     ]
     assert [*cells(row)[:6], cells(row)[7]] == [topic, "0", *map(str, identity), "0", "2", "0"]
     for part in (f"{topic}-0 has an open transaction of producer id {identity.producer_id}", "begins at offset 2",
-                 f"broker 1 coordinates '{session.transactional_id}': CompleteCommit",
+                 f"broker 1 coordinates '{session.transactional_id}': state CompleteCommit",
                  "no marker will end it"):  # fmt: skip
         assert part in kafka.err
     [line] = [line for line in kafka.err.splitlines() if "to end it: " in line]
