@@ -1,7 +1,7 @@
-"""The decision topic: that it is there, and keeps what is written to it.
+"""The decision topic: its creation and the checks that it keeps what is written to it.
 
-A decision that is lost between its commit point and the completion leaves a micro-batch half visible, so the topic has
-to be as durable as the data it decides about.
+A decision that is lost between its commit point and its completion leaves a micro-batch partly visible, so the topic
+has to be as durable as the data it decides about.
 """
 
 import logging
@@ -23,10 +23,10 @@ from spark_eos.sink.ports import DecisionWrite
 
 logger = logging.getLogger(__name__)
 _USUAL_REPLICAS: Final = 3
-# With as many replicas, one that acknowledges alone is fewer than need be.
+# With as many replicas as min.insync.replicas, writes stop as soon as one broker is offline.
 _REPLICAS_OF_TWO_INSYNC: Final = 3
 _TWO_INSYNC: Final = 2
-# Kafka compacts what it has closed: by its own defaults a segment of a gigabyte, or of a week.
+# Kafka compacts closed segments only: by its defaults a segment of a gigabyte or of a week.
 _COMPACTION: Final = {
     "segment.bytes": "67108864",
     "segment.ms": "21600000",
@@ -37,19 +37,19 @@ _LAYOUT: Final = "layout"
 _MARK_TIMEOUT_MS: Final = 10_000
 _LONGEST_LAG_MS: Final = 86_400_000
 _LARGEST_SEGMENT_BYTES: Final = 128 << 20
-# Where a platform allows other values only.
+# For platforms that allow only other values.
 _REFUSED: Final = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST})
 
 
 class Durability(NamedTuple):
-    """How many replicas a topic has, and how many of them a write must reach (0: not known)."""
+    """How many replicas a topic has, and how many of them a write must reach (0: unknown)."""
 
     replicas: int
     min_insync: int
 
 
 def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = True) -> Durability:
-    """Say how durable the data is; what is usual is supposed where only rows name topics. Raises without the topic."""
+    """Return how durable the data is; assume the usual if only rows name topics. Raises if the topic does not exist."""
     if topic is None:
         replicas = min(_USUAL_REPLICAS, len(client.brokers()))
         return Durability(replicas, _TWO_INSYNC if replicas >= _REPLICAS_OF_TWO_INSYNC else 0)
@@ -71,7 +71,7 @@ def ensure_decision_topic(
     prefix: str,
     is_first: bool = True,
 ) -> None:
-    """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
+    """Create the decision topic if it is missing; raise if it could lose decisions or cannot take any."""
     described = client.metadata([name]).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         if _create(client, name, capabilities):
@@ -97,7 +97,7 @@ def ensure_decision_topic(
 
 
 def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) -> TopicError | None:
-    """Say why a decision topic must not be used; None when it may."""
+    """Return why a decision topic must not be used, or None if it may."""
     policy = (config.get("cleanup.policy") or "compact").strip()
     if policy != "compact":
         return TopicError(
@@ -117,7 +117,7 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
 
 
 def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
-    """Say what makes a decision topic less durable than the data."""
+    """Return what makes a decision topic less durable than the data."""
     doubts = []
     if replicas < data.replicas:
         doubts.append(
@@ -125,7 +125,7 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
             "loss of a broker could lose decisions. Reassign its partitions to more replicas"
         )
     needed = int(config.get(MIN_INSYNC) or 1)
-    # Not all of them: writes would stop as soon as one is away.
+    # Not all replicas: writes would stop as soon as one broker is offline.
     wanted = min(data.min_insync, replicas - 1)
     if needed < wanted:
         doubts.append(
@@ -149,14 +149,14 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
 
 
 def replica_count(topic: TopicMetadata) -> int:
-    """Count the replicas of the partition that has the fewest."""
+    """Return the replica count of the partition that has the fewest."""
     return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
 
 
 def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) -> bool:
-    """Create the topic as replicated as the cluster's own topics are: it outlives the query that needs it first.
+    """Create the topic with the replication of the cluster's own topics; it outlives the query that creates it.
 
-    Says whether this call has made it.
+    Returns whether this call created it.
     """
     replicas = _own_replication(client, capabilities)
     config = {"cleanup.policy": "compact"}
@@ -202,9 +202,9 @@ def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Ma
 
 
 def _mark(client: KafkaClient, name: str, prefix: str) -> None:
-    """Write into a topic that is new by which rule decisions are placed in it.
+    """Write to a new topic a record of the rule by which decisions are placed in it.
 
-    A topic without this record is read as a whole where a part of it would do, so a failure is no more than that.
+    Without this record the whole topic is read where a part would do, so a failure costs nothing else.
     """
     from spark_eos.sink.driver.decision_writer import DecisionWriter
 
@@ -229,7 +229,7 @@ def _mark(client: KafkaClient, name: str, prefix: str) -> None:
 
 
 def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:
-    """Say how often the cluster replicates what it cannot lose: as its settings say, or as its offsets topic is."""
+    """Return the replication factor of the cluster's internal data: its setting, or that of its offsets topic."""
     known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
     if known:
         return max(known)

@@ -1,9 +1,9 @@
-"""The check, before any data is sent, that the cluster can do what the sink needs, and what to do where it cannot.
+"""The checks, before any data is sent, that the cluster supports what the sink needs.
 
-Runs on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch: what a
-query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
-whether brokers have come that do not verify transactions, and whether the decision topic still keeps decisions. An
-outage is no reason to stop there. The feature level needs no look: each transaction begins with what connections say.
+They run on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch. A query
+keeps the results of its start. Every ten minutes a running query checks again what may have changed: whether there are
+new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
+stop the query there. The feature level needs no check: each transaction begins with what the connections report.
 """
 
 import logging
@@ -33,7 +33,7 @@ _LOOK_PATIENCE_MS: Final = 5_000
 
 @dataclass(slots=True)
 class _Checked:
-    """What a check found, and when the next look is due."""
+    """The result of a check, and the time of the next one."""
 
     options: SinkOptions
     capabilities: BrokerCapabilities
@@ -41,15 +41,15 @@ class _Checked:
 
 
 class _Checks:
-    """What a process has checked."""
+    """The checks of a process."""
 
     def __init__(self, runtime: Runtime) -> None:
-        # A query that makes no writer for so long is taken for one that starts.
+        # A query that makes no writer for this long counts as new.
         self.by_options: ProcessCache[SinkOptions, _Checked] = ProcessCache(runtime.clock, _LOOKS_EVERY_SECONDS)
 
 
 def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
-    """Return the options with what the brokers allow filled in; raises what is wrong with its remedy."""
+    """Return the options, completed with the brokers' limits; each error comes with its remedy."""
     checked = process.part(_Checks).by_options.get(options, lambda: _check_first(process, options))
     if process.runtime.clock.monotonic() >= checked.next_look:
         _look(process, options, checked)
@@ -65,10 +65,10 @@ def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
 
 
 def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:
-    """Check what may have changed; where brokers do not answer, the micro-batch itself is better placed to wait."""
+    """Check what may have changed; if brokers do not respond, leave the waiting to the micro-batch itself."""
     client = client_of(process, options.client)
     try:
-        # Names the brokers that have come.
+        # This finds new brokers.
         client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
         checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
         checked.next_look = process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
@@ -80,7 +80,7 @@ def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> Non
 def check_cluster(
     client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities | None = None, *, is_first: bool = True
 ) -> SinkOptions:
-    """Ask the cluster everything the sink depends on; a later one asks what may have changed, without a warning."""
+    """Check everything the sink depends on; later checks cover what may have changed, without warnings."""
     client.connect()
     capabilities = BrokerCapabilities() if capabilities is None else capabilities
     capabilities.complete(client)
@@ -99,7 +99,7 @@ def check_cluster(
         )
     timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
-        # The id has no owner and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
+        # The id has no owner and never has a transaction. Rights and timeout are checked as for the tasks' own ids.
         init_producer_id(client, f"{options.prefix}.{_PROBE}", transaction_timeout_ms=timeout_ms)
     return replace(
         options, transaction_timeout_ms=timeout_ms, timeout_limit_ms=limit_ms, allow_hanging_transactions=may_hang
@@ -107,9 +107,9 @@ def check_cluster(
 
 
 def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
-    """Choose the transaction timeout: what the user wants, else the most the broker allows, within bounds.
+    """Return the transaction timeout: the one in the options, or the longest that the broker allows, within bounds.
 
-    What a crash of driver and executors leaves open holds readers up for that long at worst.
+    In the worst case, what a crash of driver and executors leaves open blocks readers for that long.
     """
     if wanted_ms is None:
         return min(limit_ms, LONGEST_DEFAULT_TIMEOUT_MS) if limit_ms is not None else FALLBACK_TIMEOUT_MS
@@ -123,7 +123,7 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 
 
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
-    """Ask as a commit will ask, about unused names: old brokers and missing rights show now, not at a crash."""
+    """Send the requests of a commit for unused names, so that old brokers and missing rights show before a crash."""
     probe = f"{options.prefix}.{_PROBE}"
     job = options.job_id
     pattern = id_pattern(id_prefix(options.prefix, job) if job is not None else probe)
@@ -151,7 +151,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
 def _check_verification(
     client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities, is_first: bool
 ) -> bool:
-    """Refuse brokers that do not verify transactions, unless they are accepted; says whether transactions may hang."""
+    """Refuse brokers that do not verify transactions, unless accepted; return whether transactions may hang."""
     unverifying = capabilities.unverifying(client.transaction_version())
     reasons = "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items())
     if unverifying and not options.allow_hanging_transactions:
