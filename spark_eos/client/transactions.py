@@ -1,7 +1,7 @@
-"""The begin and the end of transactions, from outside the producer that fills them.
+"""The begin and the end of transactions, apart from the producer that fills them.
 
-Each function is one exchange with transaction coordinators, repeated until it is answered. `end_txns` passes no
-judgement on the codes it gets: what became of a transaction is what `inspection.describe_transactions` says.
+Each function is one exchange with transaction coordinators, repeated until there is a response. `end_txns` does not
+interpret the codes it receives: `inspection.describe_transactions` reports what became of a transaction.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -31,8 +31,8 @@ LAST_CLIENT_ADD_PARTITIONS: Final = 3
 class TransactionIdentity:
     """A transaction: its id, the producer that fills it, and the protocol it was begun with.
 
-    `transaction_version` is kept because the EndTxn version must match it, however the cluster's feature level
-    has changed since: a version 4 EndTxn repeated as version 5 is an error for a transaction that is committed.
+    `transaction_version` is kept because the EndTxn version must match it, however the cluster's feature level has
+    changed since: repeating a version 4 EndTxn as version 5 is an error for a transaction that is committed.
     """
 
     transactional_id: str
@@ -43,9 +43,9 @@ class TransactionIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResult:
-    """The last answer to EndTxn; `next_identity` is the producer's next one where the broker gave it (TV2).
+    """The last response to EndTxn; `next_identity` is the producer's next one if the broker returned it (TV2).
 
-    `answered` is False when no final answer came in time; `error_code` is then the last retriable one.
+    `answered` is False if there was no final response in time; `error_code` is then the last retriable one.
     """
 
     identity: TransactionIdentity
@@ -63,10 +63,10 @@ def init_producer_id(
     timeout_ms: float | None = None,
     repeats: bool = True,
 ) -> TransactionIdentity:
-    """Take over a transactional id: abort what it has open, fence its former owner, get a fresh epoch.
+    """Take over a transactional id: abort its open transaction, fence its former owner, get a new epoch.
 
-    `transaction_version` is what the next transaction will be begun with; None asks the cluster. Without `repeats` the
-    first request that stays unanswered is an `UnansweredError`.
+    `transaction_version` is that of the next transaction; None reads the cluster's level. Without `repeats` the first
+    request that receives no response raises `UnansweredError`.
     """
     deadline = client.deadline(timeout_ms)
     if transaction_version is None:
@@ -101,10 +101,10 @@ def init_producer_id(
 def own_one_of(
     client: KafkaClient, transactional_ids: Iterable[str], *, transaction_timeout_ms: int
 ) -> TransactionIdentity:
-    """Take over the first of these ids whose coordinator answers.
+    """Take over the first of these ids whose coordinator responds.
 
-    A request that stays unanswered may be applied late, and would then abort what its id has open by that time. So it
-    is not sent again, its id is given up, and the next one is tried, until the client's deadline.
+    A request without a response may be applied late, and would then abort what its id has open at that time. So it is
+    not sent again, its id is given up, and the next one is tried, until the client's deadline.
     """
     deadline = client.deadline(None)
     for attempt, transactional_id in enumerate(transactional_ids):
@@ -136,13 +136,14 @@ def end_txns(
     commit: bool,
     timeout_ms: float | None = None,
 ) -> dict[TransactionIdentity, EndTxnResult]:
-    """Commit or abort many transactions in parallel, each repeated until it is answered.
+    """Commit or abort many transactions in parallel, each repeated until there is a response.
 
-    Code 0 says that the coordinator has recorded the end. Every other code leaves open what became of the
-    transaction: describe it.
+    NONE means that the coordinator has recorded the end. Every other code leaves open what became of the transaction:
+    describe it.
 
-    A transaction ends by the protocol it was begun with. Only where the level has fallen to 0 since, one of TV2 ends by
-    the old one: Apache Kafka's coordinator could not write down any other end, and would refuse the id from then on.
+    A transaction ends by the protocol it was begun with. There is one exception: if the level has fallen to 0 since, a
+    transaction of TV2 ends by the old protocol. Apache Kafka's coordinator could not store any other end, and would
+    refuse the id from then on.
     """
     deadline = client.deadline(timeout_ms)
     first_tv2 = TV2 if client.known_transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
@@ -237,7 +238,7 @@ def _partition_codes(response: Any) -> Mapping[TopicPartition, int]:
 
 
 def _worst_partition_code(response: Any) -> int:
-    """Choose the code that decides; "not attempted" only says that another partition has the reason."""
+    """Return the code that decides; OPERATION_NOT_ATTEMPTED only means that another partition has the reason."""
     codes = list(_partition_codes(response).values())
     reasons = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
     return worst_code(Api.ADD_PARTITIONS, reasons) or worst_code(Api.ADD_PARTITIONS, codes)
