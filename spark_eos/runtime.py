@@ -156,7 +156,7 @@ class RealClock:
 
 
 class RealRandomness:
-    """The system's generator: a job may seed Python's own, and expect its numbers without another's in between."""
+    """The system's generator: a job may seed Python's own, and expect its sequence to be its alone."""
 
     _system = random.SystemRandom()
     uniform = staticmethod(_system.uniform)

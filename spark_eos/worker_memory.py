@@ -1,12 +1,12 @@
 """The garbage collector in Spark's Python workers.
 
 After each task PySpark's daemon makes a worker that it keeps collect all its garbage (`gc.collect()` in
-`pyspark/daemon.py`), before that worker can take another task. A full collection looks at every object that a module
-has made when it was imported: 75,000 for PySpark, pyarrow, NumPy and pandas, and 30,000 for this package and the
-messages of kafka-python. That is 40 and 20 ms of processor time, for each task.
+`pyspark/daemon.py`), before that worker can take another task. A full collection visits every object that modules
+created when they were imported: 75,000 for PySpark, pyarrow, NumPy and pandas, and 30,000 for this package and the
+messages of kafka-python. That takes 40 and 20 ms of CPU time for each task.
 
-While modules are imported, collections look at the same objects several times and find next to nothing: of the 210 ms
-that the imports of a task take, 40 are theirs.
+While modules are imported, collections visit the same objects several times and find almost nothing: of the 210 ms that
+the imports of a task take, 40 are theirs.
 """
 
 import gc
@@ -45,7 +45,7 @@ def spare_modules(process: ProcessState) -> None:
 
 @contextmanager
 def loading_modules(process: ProcessState) -> Iterator[None]:
-    """Import modules without a collection in between, and set aside what they have made."""
+    """Import modules without a collection in between, and freeze the objects they create."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -41,9 +41,9 @@ class Entry:
 def read_inventory(
     cluster: SinkCluster, topic: str, prefix: str | None = None, query: str | None = None, *, waits: bool = True
 ) -> list[Entry]:
-    """List the newest decision of each query, all at once described by their coordinators.
+    """Return the newest decision of each query, with the coordinators' descriptions, requested all at once.
 
-    Without `waits` what lies behind an open transaction is left out.
+    Without `waits`, what is behind an open transaction is left out.
     """
     found = _read_entries(_live(cluster.all_records(topic, waits=waits)))
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]

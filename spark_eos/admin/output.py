@@ -33,10 +33,10 @@ def as_json(value: object) -> str:
 
 
 def rest_text(rest: UnstableRest) -> str:
-    """Say what was not read of a partition, and why."""
+    """Return what was not read of a partition, and why."""
     return (
-        f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, and ends at "
-        f"{rest.high_watermark}: an open transaction holds the last stable offset. {rest.blocker}"
+        f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, but ends at "
+        f"{rest.high_watermark}: an open transaction blocks the last stable offset. {rest.blocker}"
     )
 
 

@@ -46,7 +46,7 @@ class TransactionDescription:
         return self.error_code == ErrorCode.NONE
 
     def will_end(self, topic_partition: TopicPartition) -> bool:
-        """Say whether the coordinator will still write the marker for what the producer has open in a partition.
+        """Return whether the coordinator will still write the marker for what the producer has open in a partition.
 
         The coordinator lists a partition until its marker is written. An open transaction that is on no list hangs.
         """
@@ -160,7 +160,7 @@ def list_transactions(
 
 
 def check_listing(client: KafkaClient) -> None:
-    """Raise `UnsupportedError` where the broker that is connected does not list transactions; asks nothing."""
+    """Raise `UnsupportedError` if the connected broker does not list transactions; sends no request."""
     client.api_version(ListTransactionsRequest)
 
 

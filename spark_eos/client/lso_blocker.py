@@ -29,7 +29,7 @@ class LsoBlocker(NamedTuple):
 
 
 def name_lso_blocker(client: KafkaClient, topic_partition: TopicPartition) -> str:
-    """Describe the oldest open transaction of a partition and how to end it; never raises for want of an answer."""
+    """Describe the oldest open transaction of a partition and how to end it; a missing response never raises."""
     return LsoBlockerSearch(client).find(topic_partition).words
 
 

@@ -37,9 +37,9 @@ class PartitionPlace(NamedTuple):
 
 
 class OffsetLookup:
-    """The look-ups of partitions and offsets of one query, with retries where leaders move.
+    """The look-ups of partitions and offsets for one query, with retries when leaders move.
 
-    `places` are those that are known already.
+    `places` are those that are already known.
     """
 
     def __init__(self, client: KafkaClient, places: Mapping[TopicPartition, PartitionPlace] | None = None) -> None:

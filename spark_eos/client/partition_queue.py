@@ -84,7 +84,7 @@ class PartitionQueue:
     def split_head(self) -> int:
         """Replace a refused batch with its two halves; return by how many bytes the queue grew."""
         head = self.batches.popleft()
-        # Here, since hardly any batch is too large.
+        # Imported here, because hardly any batch is too large.
         from spark_eos.codec.encode import split
 
         halves = split(head)

@@ -82,7 +82,7 @@ def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) ->
 def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: bytearray, *, timeout_ms: float) -> None:
     """Append one batch outside of any transaction, for its leader to accept or refuse.
 
-    Sent again only where it was refused for a while: without an answer (`UnansweredError`) it may have been appended.
+    It is sent again only after a retriable refusal: without a response (`UnansweredError`) it may have been appended.
     """
     deadline = client.deadline(timeout_ms)
     topic, number = topic_partition

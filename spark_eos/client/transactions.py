@@ -23,7 +23,7 @@ from spark_eos.errors import EosKafkaError, UnansweredError
 TV2: Final = 2
 _NEVER: Final = 1 << 15
 _LAST_INIT: Final = 5
-# What is wanted beside the one id that is needed is not waited for longer.
+# The ids beyond the first one are not waited for longer.
 _AT_ONCE_MS: Final = 2_000
 LAST_TV1_END_TXN: Final = 4
 FIRST_TV2_END_TXN: Final = 5
@@ -111,10 +111,10 @@ def _initialised(
 def own_some_of(
     client: KafkaClient, transactional_ids: Iterator[str], count: int, *, transaction_timeout_ms: int
 ) -> Sequence[TransactionIdentity]:
-    """Take over one of these ids or more, each at most once: `count` at the same time, where that is answered at once.
+    """Take over at least one of these ids, each at most once: `count` at the same time, if that is answered at once.
 
-    Else what was answered is given, and where that is nothing, `own_one_of` goes on with the ids that follow. A
-    coordinator that is away then costs seconds, and not an id that would have been answered.
+    Otherwise this returns the ids that were taken, and if there are none, `own_one_of` continues with the ids that
+    follow. An unavailable coordinator then costs seconds, and not an id that would have been taken.
     """
     if count > 1:
         names = list(itertools.islice(transactional_ids, count))
@@ -125,7 +125,7 @@ def own_some_of(
 
 
 def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_ms: int) -> list[TransactionIdentity]:
-    """Ask once for each; gives those that were answered well. What is wrong shows when one is asked for by itself."""
+    """Send one request for each; return those that succeeded. Errors show when an id is requested alone."""
     deadline = client.deadline(_AT_ONCE_MS)
     try:
         transaction_version = client.transaction_version(timeout_ms=_AT_ONCE_MS)

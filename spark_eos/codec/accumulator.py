@@ -161,7 +161,7 @@ class RecordAccumulator(Generic[Place]):
             self._budgets[numbers] -= HEADER_SIZE
 
     def _most_added(self, rows: _Rows) -> int:
-        """Return how many bytes the fields that depend on the batch can take in any record."""
+        """Return the maximum size of the fields that depend on the batch, in any record."""
         deltas = _varint_size(len(rows.value) + int(self._counts.max(initial=0)))
         stamps = [rows.timestamps] if isinstance(rows.timestamps, int) else _span(rows.timestamps)
         stamps += _span(self._firsts_ms[self._counts > 0])

@@ -18,7 +18,7 @@ from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte
 
-# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call says not to make them smaller.
+# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call rules out smaller ones.
 _BLOCK_ROWS: Final = 8192
 _BLOCK_BYTES: Final = 1024 * 1024
 
@@ -152,8 +152,8 @@ def split(batch: EncodedBatch) -> list[EncodedBatch]:
     Raises `ValueError` for a single record, which cannot be made smaller.
     """
     if batch.record_count < 2:
-        raise ValueError("a batch of one record cannot be split; raise max.message.bytes or write smaller records")
-    # Here, since hardly any batch is too large.
+        raise ValueError("cannot split a batch of one record; raise max.message.bytes or write smaller records")
+    # Imported here, because hardly any batch is too large.
     from spark_eos.codec.decode import decode_batches
 
     header = BatchHeader.parse(batch.data)

@@ -53,7 +53,7 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     if names.null_count:
         raise EncodeError(f"{names.null_count} header keys are null; Kafka needs a key for every header")
     encoded = _encode_entries(binary_column(names, "header key"), binary_column(values, "header value"))
-    # Here, since it takes long to import, and most rows have no headers.
+    # Imported here, because it takes long, and most rows have no headers.
     import pyarrow.compute as pc
 
     counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -48,7 +48,7 @@ _NO_END: Final = 1 << 62
 # Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
-# One look at a topic takes several requests; a leader that is none any more says so.
+# One look at a topic takes several requests; a broker that is no longer the leader refuses them.
 _SAME_LOOK_MS: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
 # Makes the writer of decisions for a client.
@@ -82,7 +82,7 @@ class KafkaCluster:
     def own_some_of(
         self, transactional_ids: Iterator[str], count: int, timeout_ms: int
     ) -> Sequence[tuple[str, ProducerIdentity]]:
-        """Become the owner of one of these ids or more; one whose coordinator did not answer is given up."""
+        """Become the owner of at least one of these ids; give up one whose coordinator did not respond."""
         made = transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
         return [(each.transactional_id, ProducerIdentity(each.producer_id, each.producer_epoch)) for each in made]
 
@@ -233,7 +233,7 @@ class KafkaCluster:
     def find_records(
         self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
-        """Scan partitions for keys, by the markers in them."""
+        """Find records by key, with the outcomes of their transactions."""
         ends = self._ends(starts, LATEST)
         begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
         searches = {place: KeySearch(place, is_wanted) for place in starts}
@@ -268,7 +268,7 @@ class KafkaCluster:
         """Scan the committed records of a topic."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
-        # A decision that is looked for may lie behind another one that is open.
+        # A decision that is searched may be behind another one that is open.
         isolation = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
         ends = self._ends(places, LATEST, isolation)
         try:
@@ -280,11 +280,11 @@ class KafkaCluster:
             raise _vanished(topic, error.reason.value) from error
 
     def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
-        """Name the partitions of a topic that end in what open transactions have written."""
-        # Here, since only the command line asks for it.
+        """Return the partitions of a topic that end in records of open transactions."""
+        # Imported here, because only the command line needs it.
         from spark_eos.client.lso_blocker import LsoBlockerSearch
 
-        # The last stable offset first: where it is the later one, nothing was open.
+        # The last stable offset first: if it is the higher one, no transaction was open.
         places = self._places(topic)
         stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
         ends = self._ends(places, LATEST)
@@ -339,7 +339,7 @@ class KafkaCluster:
     def _places(
         self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0
     ) -> dict[TopicPartition, PartitionPlace]:
-        """Find a topic's partitions, or raise; an answer of `max_age_ms` will do where leaders correct it.
+        """Return a topic's partitions, or raise; a response of `max_age_ms` is enough if leaders correct it.
 
         A broker that has just started may not know the topic yet. Treating that as an empty topic would treat every
         micro-batch as undecided.
@@ -358,7 +358,7 @@ class KafkaCluster:
         end: int,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
-        """Find where partitions begin or end, or raise."""
+        """Return where partitions begin or end, or raise."""
         known: dict[TopicPartition, PartitionPlace] = {}
         for topic in {place.topic for place in places}:
             known |= self._places(topic, max_age_ms=_SAME_LOOK_MS)

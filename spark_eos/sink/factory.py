@@ -1,6 +1,6 @@
-"""The sink's parts put together for one process: one client, its pools and what a run's driver remembers.
+"""The assembly of the sink's parts in one process: its client, its pools and the state of its runs.
 
-A process runs tasks or commits, so that what only one of the two needs is imported where it is used.
+A process either runs tasks or commits, so what only one of the two needs is imported where it is used.
 """
 
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -53,7 +53,7 @@ def task_writer(
     incarnation: str | None = None,
     committed: CommitReport | None = None,
 ) -> "TaskWriter":
-    """Make the writer of one task; identities and connections outlive it in the worker process."""
+    """Make the writer of one task; identities and connections are kept in the worker process."""
     with loading_modules(process):
         from spark_eos.sink.task.transaction import TaskTransaction
         from spark_eos.sink.task.writer import TaskWriter
@@ -91,7 +91,7 @@ def pool_of(
 
 
 def _task_set(options: SinkOptions) -> "TaskSet | None":
-    """Name the tasks that are committed together; None under speculation, where one may be written twice at a time."""
+    """Return the tasks that are committed together, or None under speculation, where two attempts may run at a time."""
     from spark_eos.sink.task.identity_pool import TaskSet
 
     context = TaskContext.get()
@@ -111,7 +111,7 @@ def committer(
     retirement: "Retirement | None" = None,
     write: str = "",
 ) -> "Committer":
-    """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
+    """Make the committer of a micro-batch; the state of its run is kept in the driver's process."""
     with loading_modules(process):
         from spark_eos.sink.driver.committer import Committer
         from spark_eos.sink.driver.retirement import Retirement

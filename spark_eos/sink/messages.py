@@ -29,7 +29,7 @@ MESSAGE_VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which task of which micro-batch this is."""
+    """The query, run, micro-batch and task that rows belong to."""
 
     query: str
     run: str

@@ -76,7 +76,7 @@ class UnendedRecord(NamedTuple):
 
 
 class UnstableRest(NamedTuple):
-    """The records of a partition that are behind its last stable offset; `blocker` names the oldest transaction."""
+    """The records of a partition that are after its last stable offset; `blocker` describes the oldest transaction."""
 
     topic_partition: TopicPartition
     last_stable_offset: int
@@ -120,9 +120,9 @@ class SinkCluster(Protocol):
     def own_some_of(
         self, transactional_ids: Iterator[str], count: int, timeout_ms: int
     ) -> Sequence[tuple[str, ProducerIdentity]]:
-        """Become the owner of one of these ids or more, of `count` if their coordinators answer at once.
+        """Become the owner of at least one of these ids, and of `count` if their coordinators respond at once.
 
-        An id whose coordinator did not answer is given up.
+        An id whose coordinator did not respond is given up.
         """
 
     def describe_transactions(
@@ -189,13 +189,14 @@ class SinkCluster(Protocol):
         """Return whether a record of this key is among the first of a partition."""
 
     def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic; raises `TopicError` when it does not exist.
+        """Scan the committed records of a topic; raises `TopicError` if it does not exist.
 
-        Up to its end of now, where open transactions are waited for, or without a wait up to the last stable offsets.
+        It reads up to the current end and waits for open transactions, or, without `waits`, up to the last stable
+        offsets.
         """
 
     def unstable_rests(self, topic: str) -> Sequence["UnstableRest"]:
-        """Name the partitions of a topic that end in what open transactions have written, and what is in the way."""
+        """Return the partitions of a topic that end in records of open transactions, and what blocks them."""
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""

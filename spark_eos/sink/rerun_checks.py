@@ -171,7 +171,7 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     if len(lines) > _LINES_SHOWN:
         lines[_LINES_SHOWN:] = [f"{len(lines) - _LINES_SHOWN} more topics"]
     if is_same_plan:
-        lines.append(f"tasks with other rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
+        lines.append(f"tasks with different rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
     else:
         lines.append("the number of tasks differs as well")
     return "; ".join(lines)

@@ -118,7 +118,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._committer(place).abort(present, place.micro_batch)
 
     def _place(self, messages: Sequence[TaskMessage]) -> Place:
-        """Say what is committed; only the tasks see whether it is a micro-batch."""
+        """Return what is committed; only the tasks know whether it is a micro-batch."""
         for message in messages:
             return Place(message.query, message.run, message.micro_batch, message.split, self.run)
         return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
@@ -228,7 +228,7 @@ def _commit(
 
 
 def streaming_place(context: TaskContext) -> Place:
-    """Read from a task's local properties which micro-batch of which query and run it belongs to."""
+    """Return the micro-batch, query and run of a task, from its local properties."""
     found = {name: context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)}
     missing = [name for name, value in found.items() if not value]
     if missing:
@@ -242,7 +242,7 @@ def streaming_place(context: TaskContext) -> Place:
 
 
 def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> Place | None:
-    """Say which micro-batch a batch write belongs to; None for one outside of `foreachBatch`."""
+    """Return the micro-batch that a batch write belongs to, or None for one outside of `foreachBatch`."""
     query, run, micro_batch = (
         context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
     )

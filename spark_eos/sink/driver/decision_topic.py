@@ -35,7 +35,7 @@ _COMPACTION: Final = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 _MARK_TIMEOUT_MS: Final = 10_000
-# An answer of the same check.
+# A response from the same check.
 _JUST_ASKED_MS: Final = 1_000
 _LONGEST_LAG_MS: Final = 86_400_000
 _LARGEST_SEGMENT_BYTES: Final = 128 << 20
@@ -72,7 +72,7 @@ def ensure_decision_topic(
     *,
     is_first: bool = True,
 ) -> None:
-    """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
+    """Create the decision topic if it is missing; raise if it could lose decisions or cannot take any."""
     recent = client.recent.since([name], client.runtime.clock.monotonic() - _JUST_ASKED_MS / 1000)
     described = (recent or client.metadata([name])).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -204,10 +204,10 @@ def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Ma
 
 
 def _mark(client: KafkaClient, name: str) -> None:
-    """Write into a topic that is new by which rule decisions are placed in it.
+    """Write to a new topic a record of the rule by which decisions are placed in it.
 
-    In no transaction, which would take more requests one after the other. A topic without this record is read as a
-    whole where a part of it would do, so a failure is no more than that.
+    It is written without a transaction, which would take more requests in sequence. Without this record the whole topic
+    is read where a part would do, so a failure costs nothing else.
     """
     mark = NewRecord(
         LAYOUT_KEY,

@@ -32,7 +32,7 @@ from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
 
 logger = logging.getLogger(__name__)
-# `_check_time` has just said that there is time; without any the end would not be sent at all.
+# `_check_time` has just confirmed that there is time; with a limit of zero the end would not be sent at all.
 _ONE_SEND_MS: Final = 1.0
 # A step before the end may always take this long: `_check_time` comes after it.
 _SHORTEST_STEP_MS: Final = 1_000.0

@@ -86,7 +86,7 @@ def check_cluster(
     capabilities.complete(client)
     may_hang = _check_verification(client, options, capabilities, is_first)
     if is_first and options.topic is not None:
-        # Both topics by one request; what is missing, or has no leader yet, is asked for again.
+        # Both topics with one request; a topic that is missing, or has no leader yet, is requested again.
         client.metadata([options.topic, options.decision_topic])
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
     ensure_decision_topic(client, options.decision_topic, data, capabilities, is_first=is_first)

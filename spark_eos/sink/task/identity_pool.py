@@ -48,7 +48,7 @@ _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.CO
 _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
 # How long an id is assumed to be unchanged: a coordinator forgets unused ids, by default after days.
 _KNOWN_FOR_SECONDS: Final = 300.0
-# At most a third of a worker's ids are then more than it needs.
+# Then at most a third of a worker's ids are more than it needs.
 _OWNED_AT_ONCE: Final = 16
 
 
@@ -120,7 +120,7 @@ class IdentityPool:
         self._is_asked = False
         self._reported = -1
         self._fresh_names = self._name_ids()
-        # Initialised and not used yet.
+        # Initialized and not used yet.
         self._spares: list[_Spare] = []
 
     def __len__(self) -> int:
@@ -244,7 +244,7 @@ class IdentityPool:
         """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
         now = self._monotonic()
         usable = [spare for spare in self._spares if spare[2:4] == (timeout_ms, version)]
-        # Others were initialised for another timeout, or by another protocol.
+        # Drop those that were initialized for another timeout, or by another protocol.
         self._spares = [spare for spare in usable if now - spare.owned_at <= _KNOWN_FOR_SECONDS]
         if not self._spares:
             count = min(max(len(self) // 2, 1), _OWNED_AT_ONCE)
@@ -257,7 +257,7 @@ class IdentityPool:
 
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
         [(transactional_id, identity)] = self._cluster.own_some_of(names, 1, timeout_ms)
-        # At the last epoch the end of a transaction changes the producer id, and recovery could not follow it.
+        # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
             again = itertools.chain([transactional_id], names)
             [(transactional_id, identity)] = self._cluster.own_some_of(again, 1, timeout_ms)
