@@ -144,7 +144,9 @@ def _user() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eos-kafka", description="Look at transactions and mend what was left.")
+    parser = argparse.ArgumentParser(
+        prog="eos-kafka", description="Inspect Kafka transactions and repair incomplete commits."
+    )
     areas = parser.add_subparsers(required=True, metavar="AREA")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)

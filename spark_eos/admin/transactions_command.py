@@ -140,7 +140,7 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         type=int,
         default=_DEFAULT_LIMIT_MINUTES,
         metavar="MINUTES",
-        help="leave transactions in peace whose last record is not older; give the brokers' transaction.max.timeout.ms "
+        help="skip transactions whose last record is not older than this; use the brokers' transaction.max.timeout.ms "
         "(default: %(default)s)",
     )
     parser.add_argument(
