@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from pyspark.sql.types import StructType
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
@@ -46,9 +48,10 @@ from spark_eos.sink.driver.decision_topic import (
 )
 from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.clocks import AheadClock, runtime_by
-from tests.support.spark_eos.client_world import make_topic, unique
+from tests.support.spark_eos.client_world import DEADLINE_S, make_topic, unique
 from tests.support.spark_eos.sink_world import World
 
 ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
@@ -536,3 +539,30 @@ def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.
         until_next_look(clock, process, wanted)
         with pytest.raises(TopicError, match="cleanup.policy=delete"):
             preflight.preflight(process, wanted)
+
+
+def test_the_write_after_a_failed_commit_checks_the_cluster_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decision topic that was deleted stayed missing for the ten minutes in which a check counts."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    schema = StructType().add("value", "string")
+    with EmbeddedBroker(topics={"data": 1}) as kafka:
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": unique("job")}
+
+        def topics() -> Collection[str]:
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            return admin.list_topics(timeout=DEADLINE_S).topics
+
+        writer = BatchWriter(options, schema, False)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.delete_topics(["eos-kafka-decisions"])["eos-kafka-decisions"].result(DEADLINE_S)
+        with pytest.raises(TopicError, match="'eos-kafka-decisions' does not exist"):
+            writer.commit([])
+        assert "eos-kafka-decisions" not in topics()
+        again = BatchWriter(options, schema, False)
+        assert "eos-kafka-decisions" in topics()
+        again.commit([])
+        before = len(kafka.requests())
+        BatchWriter(options, schema, False)
+        assert requests_since(kafka, before) == {}, "once is enough"
