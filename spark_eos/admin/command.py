@@ -34,7 +34,7 @@ _EXIT_CODES: Final = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     chosen = _parser().parse_args(transactions_command.with_subcommand(given))
     try:
@@ -78,18 +78,19 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
-    # A program reads the result from the standard output; the plan is for those who watch.
+    # A program reads the result from the standard output; the plan is for people.
     stream = sys.stdout if chosen.output == "table" else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
-        print("Nothing was done. Repeat the command with --yes to do this.", file=sys.stderr)
+        print("Nothing was changed. Repeat the command with --yes to carry this out.", file=sys.stderr)
         return ExitCode.NOTHING_DONE
     settled, problems = operator.carry_out(plan)
     in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
     complete = settled.took_effect if plan.action is OperatorAction.COMPLETE else not (in_part or settled.pending)
     result = (
-        f"Now {len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
-        f"{len(settled.lost)} are aborted or lost, {len(settled.unknown) + len(settled.pending)} are not known."
+        f"{len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
+        f"{len(settled.lost)} are aborted or lost, the outcome of {len(settled.unknown) + len(settled.pending)} "
+        "is unknown."
     )
     _print(
         chosen,
@@ -120,9 +121,9 @@ def _counts(settled: Settlement) -> dict[str, int]:
 def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
     if not entries:
         raise RefusedError(
-            f"There is no decision of query {chosen.query!r} under the prefix {chosen.prefix!r}",
-            checked=f"All records of {chosen.decision_topic}",
-            remedy="See `eos-kafka decisions list` for what there is",
+            f"No decision found for query {chosen.query!r} with transactionalIdPrefix {chosen.prefix!r}",
+            checked=f"Read all records of {chosen.decision_topic}",
+            remedy="Run `eos-kafka decisions list` to list the decisions",
         )
     if entries[0].decision is None:
         raise RefusedError(entries[0].problem)
@@ -143,7 +144,9 @@ def _user() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eos-kafka", description="Look at transactions and mend what was left.")
+    parser = argparse.ArgumentParser(
+        prog="eos-kafka", description="Inspect Kafka transactions and repair incomplete commits."
+    )
     areas = parser.add_subparsers(required=True, metavar="AREA")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)
@@ -212,7 +215,7 @@ def _add_intervention(
 
 
 def _seconds(text: str) -> float:
-    """Read a number of seconds that has an end."""
+    """Parse a finite number of seconds."""
     seconds = float(text)
     if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 0 on")

@@ -1,8 +1,8 @@
 """The picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
 
-It answers one question: what is my last stable offset waiting for? The marks are asked for first and the log is read up
-to that high watermark, so a transaction that ends meanwhile is drawn as open. Once the coordinators were asked, the
-partition is asked again what is open: one that has ended was unknown for a good reason, and does not hang.
+It answers one question: what blocks the last stable offset? The offsets are requested first and the log is read up to
+that high watermark, so a transaction that ends in the meantime is drawn as open. After the coordinators, the partition
+is queried again for open transactions: coordinators rightly do not know one that has ended, and it does not hang.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Draw the page and say in one line what it shows."""
+    """Draw the page and print one line about it."""
     _check_reach(chosen)
     with KafkaClient(options_of(chosen.bootstrap_server, chosen.command_config)) as client:
         timeline = take_timeline(
@@ -76,9 +76,7 @@ def run(chosen: argparse.Namespace) -> int:
     try:
         chosen.out.write_text(drawn.html, encoding="utf-8")
     except OSError as error:
-        raise OptionError(
-            f"The page cannot be written: {error}", remedy="Give --out a file that can be written"
-        ) from error
+        raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
     print(drawn.summary)
     print(f"{len(timeline.transactions)} transactions drawn: {chosen.out}", file=sys.stderr)
     return 0
@@ -91,7 +89,7 @@ def _check_reach(chosen: argparse.Namespace) -> None:
         ("--from-offset", chosen.from_offset, 0),
     ):
         if value is not None and value < least:
-            raise OptionError(f"{name} is {value}", remedy=f"Give a whole number from {least} on")
+            raise OptionError(f"{name} is {value}", remedy=f"Give a whole number of at least {least}")
 
 
 def take_timeline(
@@ -102,17 +100,17 @@ def take_timeline(
     last: int = DEFAULT_LAST_OFFSETS,
     clock: Callable[[], float] = time.time,
 ) -> Timeline:
-    """Read the stretch that begins at `from_offset`, or the `last` offsets before the high watermark.
+    """Read the log from `from_offset`, or the `last` offsets before the high watermark.
 
-    Raises `TopicError` when there is no such partition, and what the client raises when brokers do not answer.
+    Raises `TopicError` if the partition does not exist, and the client's errors if brokers do not respond.
     """
     lookup = OffsetLookup(client)
     place = lookup.places([topic_partition.topic]).get(topic_partition)
     if place is None:
         raise TopicError(
-            f"There is no partition {topic_partition}",
+            f"Partition {topic_partition} does not exist",
             checked=f"Asked {','.join(client.options.bootstrap_servers)}",
-            remedy="Check the name and the number of the partition",
+            remedy="Check the topic name and the partition number",
         )
     asked_for = {topic_partition: LATEST}
     stable = _mark(lookup.offsets(asked_for, IsolationLevel.READ_COMMITTED), topic_partition)
@@ -147,7 +145,7 @@ def take_timeline(
 def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:
     offset = answers.get(topic_partition)
     if offset is None:
-        raise TopicError(f"{topic_partition} was deleted while it was looked at", remedy="Try again")
+        raise TopicError(f"{topic_partition} was deleted while it was read", remedy="Try again")
     return offset
 
 
@@ -161,9 +159,9 @@ def _read(
     except OffsetsGoneError as gone:
         known = gone.log_start_offset if gone.reason is Gone.BELOW_LOG_START else None
         raise BrokerError(
-            f"{topic_partition} could not be read from offset {gone.position} on: {gone.reason.value}",
-            checked="" if known is None else f"The log starts at {known} now",
-            remedy="Try again, with a smaller --last where records are deleted while they are read",
+            f"Cannot read {topic_partition} from offset {gone.position}: {gone.reason.value}",
+            checked="" if known is None else f"The log now starts at {known}",
+            remedy="Try again; use a smaller --last if records are deleted while the command reads",
         ) from gone
     return reading
 
@@ -171,7 +169,7 @@ def _read(
 def _ask_coordinators(
     client: KafkaClient, reading: LogReading
 ) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
-    """Name producers; a principal that may not ask gets the picture of the log without names."""
+    """Look up the transactional ids; for a principal that may not, the picture has no names."""
     try:
         owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
         opened = {bar.producer_id for bar in reading.open} & owners.keys()

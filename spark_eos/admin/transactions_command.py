@@ -1,7 +1,7 @@
 """The command `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
 
-Options, columns and defaults are those of Apache's tool, so that scripts move over unchanged: the standard output has
-what it prints, to the byte. What was found, what is about to be done and why goes to the standard error.
+Options, columns and defaults are those of Apache's tool, so scripts work unchanged: the standard output is the same
+byte for byte. Findings, announcements and reasons go to the standard error.
 """
 
 import argparse
@@ -22,7 +22,7 @@ AREA: Final = "transactions"
 _FORCE_TERMINATE: Final = "force-terminate"
 _CAMEL_CASE: Final = "forceTerminateTransaction"
 _NAMES: Final = ("list", "describe", "describe-producers", "find-hanging", "abort", _FORCE_TERMINATE, _CAMEL_CASE)
-# KIP-664 drew the subcommands as flags.
+# KIP-664 proposed the subcommands as flags.
 _FLAGS: Final = {f"--{name}": name for name in _NAMES}
 _DEFAULT_LIMIT_MINUTES: Final = 15
 _EXIT_CODES: Final = (
@@ -32,7 +32,7 @@ _EXIT_CODES: Final = (
 
 
 def with_subcommand(arguments: Sequence[str]) -> list[str]:
-    """Turn one of KIP-664's flags into the subcommand that was shipped; all other arguments stay as they are.
+    """Convert one of KIP-664's flags to the subcommand that was released; leave other arguments as they are.
 
     >>> with_subcommand(["transactions", "--bootstrap-server", "b:9092", "--list"])
     ['transactions', 'list', '--bootstrap-server', 'b:9092']
@@ -69,7 +69,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _add_reach(parser: argparse.ArgumentParser) -> None:
-    """Add what Apache's tool takes before the subcommand only and people write after it; the last one counts."""
+    """Add the options that Apache's tool accepts only before the subcommand; the last value counts."""
     unset = argparse.SUPPRESS
     parser.add_argument("--bootstrap-server", default=unset, metavar="HOST:PORT", help="several with commas (required)")
     parser.add_argument(
@@ -140,7 +140,7 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         type=int,
         default=_DEFAULT_LIMIT_MINUTES,
         metavar="MINUTES",
-        help="leave transactions in peace whose last record is not older; give the brokers' transaction.max.timeout.ms "
+        help="skip transactions whose last record is not older than this; use the brokers' transaction.max.timeout.ms "
         "(default: %(default)s)",
     )
     parser.add_argument(
@@ -185,7 +185,7 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
 
 
 def _name(text: str) -> str:
-    """Read what Kafka sends as a string; over any other the library would fail, or try for ever."""
+    """Parse a value that Kafka sends as a string; for any other the library would fail, or retry forever."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -196,7 +196,7 @@ def _name(text: str) -> str:
 
 
 def _number(bits: int) -> Callable[[str], int]:
-    """Read a number that Kafka sends in so many bits; on a larger one the library would fail, or wait for ever."""
+    """Parse a number that Kafka sends in so many bits; for a larger one the library would fail, or wait forever."""
 
     def read(text: str) -> int:
         try:

@@ -1,13 +1,13 @@
-"""Every `kafka.*` setting that the data source knows, and what becomes of it.
+"""Every known `kafka.*` setting, and how it is used.
 
-Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is
-refused, because a misspelt `kafka.secruity.protocol` that is silently dropped ends as a puzzle hours later.
+Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is refused: a
+misspelled `kafka.secruity.protocol` that is silently ignored takes hours to find.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-# Read by the client, the sink or the source.
+# Used by the client, the sink or the source.
 USED: Final = frozenset(
     {
         "bootstrap.servers",
@@ -131,13 +131,13 @@ IGNORED: Final = frozenset(
     }
 )
 
-# One value is right and the others would break the promise or the columns; the text says where to turn.
+# Only one value works; others would break the guarantee or the columns. The text gives the alternative.
 FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
     "enable.idempotence": (frozenset({"true"}), "a transaction needs an idempotent producer"),
     "enable.ssl.certificate.verification": (
         frozenset({"true"}),
-        "certificates are always verified; give the authority with ssl.truststore.location",
+        "certificates are always verified; set the certificate authority with ssl.truststore.location",
     ),
     "sasl.login.callback.handler.class": (
         frozenset(
@@ -146,35 +146,35 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
                 for room, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
             }
         ),
-        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     ),
     "sasl.oauthbearer.jwt.retriever.class": (
         frozenset({f"org.apache.kafka.common.security.oauthbearer.{kind}jwtretriever" for kind in ("default", "file")}),
-        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     ),
     "request.required.acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
 }
 
 REFUSED: Final[Mapping[str, str]] = {
-    "transactional.id": "the sink names its own transactions, from the option transactionalIdPrefix",
+    "transactional.id": "the sink chooses its transactional ids, which begin with the option transactionalIdPrefix",
     "transaction.two.phase.commit.enable": "the sink runs its own two-phase commit",
     "key.serializer": "keys are written as they are; cast the key column to string or binary",
     "value.serializer": "values are written as they are; cast the value column to string or binary",
     "key.deserializer": "keys are read as binary; decode the key column with DataFrame operations",
     "value.deserializer": "values are read as binary; decode the value column with DataFrame operations",
-    "auto.offset.reset": "use the option startingOffsets to say where to start",
-    "enable.auto.commit": "the query's checkpoint keeps the offsets, the source commits none",
-    "auto.commit.interval.ms": "the query's checkpoint keeps the offsets, the source commits none",
-    "interceptor.classes": "Java classes cannot run here",
-    "partitioner.class": "Java classes cannot run here; use the partition column to choose partitions",
-    "partitioner": "placement is the Java client's default; use the partition column to choose partitions",
+    "auto.offset.reset": "use the option startingOffsets to choose where to start",
+    "enable.auto.commit": "the query's checkpoint stores the offsets, the source commits none",
+    "auto.commit.interval.ms": "the query's checkpoint stores the offsets, the source commits none",
+    "interceptor.classes": "Java classes are not supported",
+    "partitioner.class": "Java classes are not supported; use the partition column to choose partitions",
+    "partitioner": "partitions are chosen as by the Java client's default; use the partition column to choose others",
     "group.instance.id": "the source assigns partitions itself and joins no group",
     "group.protocol": "the source assigns partitions itself and joins no group",
     "partition.assignment.strategy": "the source assigns partitions itself and joins no group",
-    "sasl.client.callback.handler.class": "Java classes cannot run here",
-    "sasl.login.class": "Java classes cannot run here",
+    "sasl.client.callback.handler.class": "Java classes are not supported",
+    "sasl.login.class": "Java classes are not supported",
     "sasl.oauthbearer.config": "tokens come from the file of sasl.oauthbearer.token.endpoint.url",
-    "ssl.engine.factory.class": "Java classes cannot run here",
+    "ssl.engine.factory.class": "Java classes are not supported",
     "ssl.keymanager.algorithm": "keys come from PEM files",
     "ssl.trustmanager.algorithm": "certificates come from PEM files",
 }
