@@ -32,7 +32,7 @@ EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.USAGE: "wrong usage",
     ExitCode.NOTHING_DONE: "nothing was changed: the command refused, --yes is missing, or --dry-run is given",
     ExitCode.DONE_IN_PART: "done, but not every transaction ended as wanted, or a later step failed",
-    ExitCode.HANGING_FOUND: "find-hanging found a hanging transaction",
+    ExitCode.HANGING_FOUND: "a hanging transaction was found, by find-hanging",
 }
 
 

@@ -170,7 +170,7 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "--producer-id",
         type=_number(64),
         metavar="ID",
-        help="the producer id, for brokers that do not report start offsets",
+        help="the producer id, instead of --start-offset",
     )
     abort.add_argument("--producer-epoch", type=_number(16), metavar="EPOCH", help="required with --producer-id")
     abort.add_argument("--coordinator-epoch", type=_number(32), metavar="EPOCH", help="required with --producer-id")

@@ -257,15 +257,15 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
 }
 
 REFUSED: Final[Mapping[str, str]] = {
-    "transactional.id": "the sink names its own transactions, from the option transactionalIdPrefix",
+    "transactional.id": "the sink chooses its transactional ids; use the option transactionalIdPrefix",
     "transaction.two.phase.commit.enable": "the sink runs its own two-phase commit",
     "key.serializer": "keys are written as they are; cast the key column to string or binary",
     "value.serializer": "values are written as they are; cast the value column to string or binary",
     "key.deserializer": "keys are read as binary; decode the key column with DataFrame operations",
     "value.deserializer": "values are read as binary; decode the value column with DataFrame operations",
-    "auto.offset.reset": "use the option startingOffsets to say where to start",
-    "enable.auto.commit": "the query's checkpoint keeps the offsets, the source commits none",
-    "auto.commit.interval.ms": "the query's checkpoint keeps the offsets, the source commits none",
+    "auto.offset.reset": "use the option startingOffsets",
+    "enable.auto.commit": "the checkpoint keeps the offsets; to commit them too, use the option commitOffsetsToGroup",
+    "auto.commit.interval.ms": "the checkpoint keeps the offsets; to commit them too, use the option commitOffsetsToGroup",
     "interceptor.classes": "Java classes cannot run here",
     "partitioner.class": "Java classes cannot run here; use the partition column to choose partitions",
     "partitioner": "placement is the Java client's default; use the partition column to choose partitions",

@@ -151,7 +151,7 @@ SOURCE_OPTIONS: Final = (
     OptionDefinition("assign", "Read exactly these partitions.", values='JSON: `{"topic": [0, 1]}`'),
     OptionDefinition(
         "startingTimestamp",
-        "Start at the first record of each partition that is not older. It takes precedence over the next two.",
+        "Start at the first record of each partition that is not older than this. The next two options yield to it.",
         unit="ms since 1970-01-01 UTC",
         minimum=0,
     ),
@@ -175,7 +175,7 @@ SOURCE_OPTIONS: Final = (
     ),
     OptionDefinition(
         "endingTimestamp",
-        "Batch only: end before the first record of each partition that is not older.",
+        "Batch only: end before the first record of each partition that is not older than this.",
         unit="ms since 1970-01-01 UTC",
         minimum=0,
     ),
