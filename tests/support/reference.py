@@ -212,19 +212,24 @@ def spark_metrics(metrics: ProcessMetrics) -> str:
     """Write a table of the metrics of one side of a query."""
     rows = []
     for each in metrics.definitions.values():
-        name = f"{metrics.prefix}_{each.name}" + ("_total" if each.is_counter else "")
         kind = "counter" if each.is_counter else "gauge"
-        rows.append((code(name), kind, ", ".join(map(code, each.labels)), _sentence(each.meaning)))
-    return table(("Metric", "Type", "Labels", "Meaning"), rows)
+        name = _metric_name(f"{metrics.prefix}_{each.name}", kind, each.labels)
+        rows.append((name, _sentence(each.meaning), kind))
+    return table(("Metric", "Meaning", "Type"), rows)
+
+
+def _metric_name(name: str, kind: str, labels: Sequence[str]) -> str:
+    return code(name + ("_total" if kind == "counter" else "") + (f"{{{','.join(labels)}}}" if labels else ""))
 
 
 def _broker_metrics() -> str:
-    rows = []
-    for row in ROWS:
-        name = row.name + ("_total" if row.kind == "counter" else "")
-        labels = ", ".join(map(code, row.labels))
-        rows.append((code(name), row.kind, labels, code(row.attribute), _sentence(row.meaning)))
-    return table(("Metric", "Type", "Labels", "Attribute of `kafka.metrics`", "Meaning"), rows)
+    return table(
+        ("Metric", "Meaning", "Type", "Attribute"),
+        (
+            (_metric_name(row.name, row.kind, row.labels), _sentence(row.meaning), row.kind, code(row.attribute))
+            for row in ROWS
+        ),
+    )
 
 
 # Errors
@@ -286,8 +291,8 @@ def _data_losses() -> str:
 def settings(fields: Mapping[str, Any], explained: Mapping[str, str]) -> str:
     """Write a table of broker settings."""
     return table(
-        ("Setting", "Default", "Values", "Meaning"),
-        ((code(key), _shown(spec.default), bounds(spec), explained[key]) for key, spec in fields.items()),
+        ("Setting", "Meaning", "Default", "Values"),
+        ((code(key), explained[key], _shown(spec.default), bounds(spec)) for key, spec in fields.items()),
     )
 
 

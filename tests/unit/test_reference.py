@@ -16,6 +16,7 @@ from spark_eos.options import client_settings
 from spark_eos.options.definitions import SINK_OPTIONS, SOURCE_OPTIONS, OptionDefinition
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, filter_pushdown, stream_options
+from tests.support.doctest_blocks import with_blocks
 from tests.support.reference import BLOCKS, PAGES, PUBLIC_ERRORS, ROOT, block_names, rewritten
 
 SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
@@ -56,6 +57,11 @@ def test_each_public_name_is_on_the_page_of_the_api(package: object) -> None:
     name = package.__name__
     documented = set(re.findall(rf"^::: {name}\.(\w+)$", pages()["api.md"], re.MULTILINE))
     assert documented - {"pytest_plugin"} == set(package.__all__) - {"__version__"}
+
+
+def test_examples_of_docstrings_become_code_blocks() -> None:
+    text = "Add numbers:\n\n>>> 1 + (  # doctest: +SKIP\n...     1)\n2\n\nMore."
+    assert with_blocks(text) == "Add numbers:\n\n```pycon\n>>> 1 + (\n...     1)\n2\n```\n\nMore."
 
 
 # Options
