@@ -74,7 +74,7 @@ ROWS: Final = (
     _one(
         "kafka_server_replicamanager_partitionswithlatetransactionscount",
         _GAUGE,
-        "Partitions whose oldest open transaction has been silent for transaction.max.timeout.ms and five minutes",
+        "Partitions whose oldest open transaction has had no append for transaction.max.timeout.ms and five minutes",
         "partitions_with_late_transactions",
     ),
     _one(
@@ -117,7 +117,7 @@ ROWS: Final = (
     MetricRow(
         "kafka_log_log_logstartoffset",
         _GAUGE,
-        "The first offset of the log",
+        "The log start offset",
         "partitions[partition].log_start_offset",
         _each_partition("log_start_offset"),
         _PARTITION,
@@ -125,7 +125,7 @@ ROWS: Final = (
     MetricRow(
         "kafka_log_log_logendoffset",
         _GAUGE,
-        "The offset that the next record gets",
+        "The log end offset: the offset of the next record",
         "partitions[partition].log_end_offset",
         _each_partition("log_end_offset"),
         _PARTITION,
