@@ -51,9 +51,9 @@ class UnreachableError(EosKafkaError):
     """No broker answered within the time given; the addresses tried are in the message."""
 
     default_remedy = (
-        "Check that the brokers run, that kafka.bootstrap.servers names a listener this machine can reach, "
-        "and that kafka.security.protocol is the one of that listener. One that hangs up at once may have refused the "
-        "user, the token or a client without a certificate"
+        "Check that the brokers are running, that kafka.bootstrap.servers names a listener that this machine can "
+        "reach, and that kafka.security.protocol matches the listener. A broker that closes connections at once "
+        "may have rejected the user, the token, or a client without a certificate"
     )
 
 

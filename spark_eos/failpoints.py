@@ -106,7 +106,7 @@ class Failpoints:
     def reach(self, point: str, micro_batch: int | None = None) -> None:
         """Act on the first rule that fits this visit."""
         if point not in POINTS:
-            raise FailpointError(f"{point!r} is not a failpoint; known are {', '.join(POINTS)}")
+            raise FailpointError(f"{point!r} is not a failpoint; known failpoints are {', '.join(POINTS)}")
         visit = self._visits[point] = self._visits.get(point, 0) + 1
         for rule in self._current():
             if rule.fits(point, self._query, micro_batch, visit) and _first_to_create(rule.once_path):
@@ -129,7 +129,7 @@ def _parse(text: str) -> _FailpointRule:
     found = _RULE.fullmatch(text)
     if found is None or found["point"] not in POINTS:
         raise FailpointError(
-            f"{ENVIRONMENT_NAME} has {text!r}; write point[/query]=kill|raise|hold:PATH[@batch][#visit]"
+            f"{ENVIRONMENT_NAME} is {text!r}; expected point[/query]=kill|raise|hold:PATH[@batch][#visit]"
         )
     micro_batch, visit = (int(found[name]) if found[name] else None for name in ("micro_batch", "visit"))
     return _FailpointRule(

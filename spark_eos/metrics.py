@@ -149,13 +149,13 @@ def metrics_place(options: Mapping[str, str]) -> MetricsPlace | None:
     if port is None:
         if host is not None:
             raise OptionError(
-                f"Option '{HOST_OPTION}' has no meaning without '{PORT_OPTION}'",
-                remedy=f"Give '{PORT_OPTION}' too, or remove it",
+                f"Option '{HOST_OPTION}' has no effect without '{PORT_OPTION}'",
+                remedy=f"Set '{PORT_OPTION}' too, or remove '{HOST_OPTION}'",
             )
         return None
     text = port.strip()
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**16:
-        raise OptionError(f"Option '{PORT_OPTION}' is {port!r}", remedy="Give a port from 1 to 65535")
+        raise OptionError(f"Option '{PORT_OPTION}' is {port!r}", remedy="Use a port from 1 to 65535")
     return MetricsPlace((host or LOOPBACK).strip(), int(text))
 
 
@@ -167,8 +167,8 @@ def check_servable(place: MetricsPlace | None) -> None:
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise OptionError(
-            f"Option '{PORT_OPTION}' needs the package prometheus-client, which the driver does not have",
-            remedy=f"pip install 'eos-kafka[metrics]' on the driver, or remove '{PORT_OPTION}'",
+            f"Option '{PORT_OPTION}' needs the package prometheus-client, which is not installed on the driver",
+            remedy=f"Run `pip install 'eos-kafka[metrics]'` on the driver, or remove '{PORT_OPTION}'",
         ) from error
 
 
@@ -196,8 +196,8 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
     except OSError as error:
         if key not in _served:
             logger.warning(
-                "metrics cannot be served on %s:%d: %s. The query goes on without; every process of the driver needs a "
-                "port of its own: give source and sink, and each query, another '%s'",
+                "cannot serve metrics on %s:%d: %s. The query continues without them. Every process of the "
+                "driver needs its own port: give each source, sink and query a different '%s'",
                 *place,
                 error,
                 PORT_OPTION,

@@ -79,14 +79,15 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     stream = sys.stdout if chosen.output == "table" else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
-        print("Nothing was done. Repeat the command with --yes to do this.", file=sys.stderr)
+        print("Nothing was changed. Repeat the command with --yes to carry this out.", file=sys.stderr)
         return ExitCode.NOTHING_DONE
     settled, problems = operator.carry_out(plan)
     in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
     complete = settled.took_effect if plan.action is OperatorAction.COMPLETE else not (in_part or settled.pending)
     result = (
-        f"Now {len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
-        f"{len(settled.lost)} are aborted or lost, {len(settled.unknown) + len(settled.pending)} are not known."
+        f"{len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
+        f"{len(settled.lost)} are aborted or lost, the outcome of {len(settled.unknown) + len(settled.pending)} "
+        "is unknown."
     )
     _print(
         chosen,
@@ -117,9 +118,9 @@ def _counts(settled: Settlement) -> dict[str, int]:
 def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
     if not entries:
         raise RefusedError(
-            f"There is no decision of query {chosen.query!r} under the prefix {chosen.prefix!r}",
-            checked=f"All records of {chosen.decision_topic}",
-            remedy="See `eos-kafka decisions list` for what there is",
+            f"No decision found for query {chosen.query!r} with transactionalIdPrefix {chosen.prefix!r}",
+            checked=f"Read all records of {chosen.decision_topic}",
+            remedy="Run `eos-kafka decisions list` to list the decisions",
         )
     if entries[0].decision is None:
         raise RefusedError(entries[0].problem)

@@ -50,9 +50,9 @@ class PartitionTransaction:
         """Say in words what the partition says."""
         each = self.producer
         return (
-            f"{self.topic_partition} has a transaction of producer id {each.producer_id}, epoch {each.producer_epoch}, "
-            f"open since offset {each.first_offset}; the producer wrote there last at {_time(each.last_timestamp_ms)}, "
-            f"{self.age_minutes(now_ms)} min ago"
+            f"{self.topic_partition} has an open transaction of producer id {each.producer_id}, epoch "
+            f"{each.producer_epoch}, that begins at offset {each.first_offset}; its last record there is from "
+            f"{_time(each.last_timestamp_ms)}, {self.age_minutes(now_ms)} min ago"
         )
 
 
@@ -67,11 +67,11 @@ class Owner:
         """Say in words what the coordinator says."""
         each = self.description
         if not each.exists:
-            return f"broker {self.coordinator_id} does not know the transactional id '{each.transactional_id}' any more"
-        partitions = ", ".join(map(str, each.topic_partitions)) or "no partitions"
+            return f"broker {self.coordinator_id} no longer knows the transactional id '{each.transactional_id}'"
+        partitions = ", ".join(map(str, each.topic_partitions)) or "none"
         return (
-            f"broker {self.coordinator_id} coordinates '{each.transactional_id}': {each.state}, producer id "
-            f"{each.producer_id}, epoch {each.producer_epoch}, with {partitions}"
+            f"broker {self.coordinator_id} coordinates '{each.transactional_id}': state {each.state}, producer id "
+            f"{each.producer_id}, epoch {each.producer_epoch}, partitions: {partitions}"
         )
 
 
@@ -88,7 +88,7 @@ class HangingFinding:
     def coordinator_says(self) -> str:
         """Say in words what the coordinators say."""
         if self.owners is None:
-            return "no coordinator was asked"
+            return "not queried"
         return coordinators_say(self.transaction.producer.producer_id, self.owners)
 
     @property
@@ -169,9 +169,10 @@ def require_sight(admin: TransactionAdmin, producer_id: int) -> None:
     """Refuse to call a producer unknown where the principal does not see every id: its transaction may be live."""
     if not sees_every_id(admin.client):
         raise AuthorizationError(
-            f"Whether the transaction of producer id {producer_id} hangs cannot be told: its transactional id may be "
-            "one that the principal does not see",
-            checked="ListTransactions of every broker, and DescribeTransactions for an id that nobody has",
+            f"Cannot tell whether the transaction of producer id {producer_id} hangs: the principal may not be "
+            "allowed to see its transactional id",
+            checked="ListTransactions on every broker, and DescribeTransactions for a transactional id that does "
+            "not exist",
             remedy=SEE_EVERY_ID,
         )
 
@@ -209,7 +210,7 @@ def committed_owner(producer_id: int, producer_epoch: int, owners: Iterable[Owne
 def coordinators_say(producer_id: int, owners: Sequence[Owner]) -> str:
     """Say in words what the coordinators say of a producer id."""
     if not owners:
-        return f"every broker was asked, and none lists a transactional id with producer id {producer_id}"
+        return f"no broker lists a transactional id with producer id {producer_id}"
     return "; ".join(owner.says() for owner in owners)
 
 
@@ -225,10 +226,14 @@ def _live_reason(owner: Owner) -> str:
     description = owner.description
     if description.state == TransactionState.ONGOING.label:
         return (
-            "its coordinator has the partition in an ongoing transaction: it ends when its producer ends it, or at its "
-            f"timeout of {description.transaction_timeout_ms} ms after {_time(description.start_time_ms)}"
+            "the partition belongs to an ongoing transaction of its coordinator, which ends when the producer "
+            f"ends it or at its timeout of {description.transaction_timeout_ms} ms after "
+            f"{_time(description.start_time_ms)}"
         )
-    return f"its coordinator is in {description.state} and still has to write the partition's marker"
+    return (
+        f"the transaction is in state {description.state}, and its coordinator still has to write the marker "
+        "to this partition"
+    )
 
 
 def _hanging_reason(producer: ActiveProducer, owners: Sequence[Owner]) -> str:
@@ -246,17 +251,16 @@ def _time(at_ms: int) -> str:
 
 
 _YOUNG: Final = (
-    "its last record is not older than {limit} min, so it may well be at work; lower --max-transaction-timeout to have "
-    "its coordinator asked"
+    "its last record is less than {limit} min old, so the producer may still be active; lower "
+    "--max-transaction-timeout to query its coordinator"
 )
-_ENDED: Final = "it ended while the coordinators were asked"
-_HANGING: Final = (
-    "its coordinator does not have the partition in a transaction, so nobody will write the marker that ends it there"
-)
+_ENDED: Final = "it ended while the coordinators were queried"
+_HANGING: Final = "its coordinator has no open transaction with this partition, so no marker will end it"
 _COMMITTED: Final = (
-    ". By its epoch it was committed and lost its marker, so abort refuses it: an abort marker would take back rows "
-    "that its producer knows to be committed; abort --commit writes the marker that is missing"
+    ". Its epoch shows that it was committed and that the commit marker was lost. An abort would remove rows "
+    "that the producer knows to be committed, so `abort` refuses it; `abort --commit` writes the missing marker"
 )
 _HANGING_UNKNOWN: Final = (
-    "nobody will write the marker that ends it; the principal may see every id, so none is missing for want of rights"
+    "no coordinator knows its producer id, so no marker will end it; the principal can see all transactional "
+    "ids, so this is not for lack of rights"
 )

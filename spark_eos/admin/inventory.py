@@ -80,9 +80,12 @@ def _audit(value: bytes, where: str) -> dict[str, Any]:
     try:
         document = read_sealed_json(value)
     except ValueError:
-        return {"problem": f"The audit record at {where} is damaged"}
+        return {"problem": f"The audit record at {where} is corrupt"}
     if document.get("version") != AUDIT_VERSION:
-        return {"problem": f"The audit record at {where} has version {document.get('version')}; upgrade this package"}
+        return {
+            "problem": f"The audit record at {where} has version {document.get('version')}, which this "
+            "version of the package cannot read; upgrade the package"
+        }
     return document
 
 

@@ -194,8 +194,8 @@ def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int) -
     lines = [
         f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: "
         f"{_VERDICT_WORDS[each.verdict]}",
-        f"  the partition says: {each.transaction.says(now_ms)}",
-        f"  the coordinator says: {each.coordinator_says}",
+        f"  partition: {each.transaction.says(now_ms)}",
+        f"  coordinator: {each.coordinator_says}",
         f"  so: {each.why}",
     ]
     command = command_for(each, commands)
@@ -219,6 +219,6 @@ def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:
 _VERDICT_WORDS: Final[Mapping[HangingVerdict, str]] = {
     HangingVerdict.HANGING: "it hangs",
     HangingVerdict.LIVE: "it does not hang",
-    HangingVerdict.YOUNG: "too young to be judged",
+    HangingVerdict.YOUNG: "too young to judge",
     HangingVerdict.ENDED: "it has ended",
 }

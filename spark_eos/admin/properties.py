@@ -28,5 +28,5 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
-            f"The file given with --command-config cannot be read: {error}", remedy="Give a UTF-8 properties file"
+            f"Cannot read the file of --command-config: {error}", remedy="Give a properties file in UTF-8"
         ) from error

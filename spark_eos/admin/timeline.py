@@ -81,9 +81,7 @@ def run(chosen: argparse.Namespace) -> int:
     try:
         chosen.out.write_text(drawn.html, encoding="utf-8")
     except OSError as error:
-        raise OptionError(
-            f"The page cannot be written: {error}", remedy="Give --out a file that can be written"
-        ) from error
+        raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
     print(drawn.summary)
     print(f"{len(timeline.transactions)} transactions drawn: {chosen.out}", file=sys.stderr)
     return 0
@@ -96,7 +94,7 @@ def _check_reach(chosen: argparse.Namespace) -> None:
         ("--from-offset", chosen.from_offset, 0),
     ):
         if value is not None and value < least:
-            raise OptionError(f"{name} is {value}", remedy=f"Give a whole number from {least} on")
+            raise OptionError(f"{name} is {value}", remedy=f"Give a whole number of at least {least}")
 
 
 def take_timeline(
@@ -115,9 +113,9 @@ def take_timeline(
     place = lookup.places([topic_partition.topic]).get(topic_partition)
     if place is None:
         raise TopicError(
-            f"There is no partition {topic_partition}",
+            f"Partition {topic_partition} does not exist",
             checked=f"Asked {','.join(client.options.bootstrap_servers)}",
-            remedy="Check the name and the number of the partition",
+            remedy="Check the topic name and the partition number",
         )
     asked_for = {topic_partition: LATEST}
     stable = _mark(lookup.offsets(asked_for, IsolationLevel.READ_COMMITTED), topic_partition)
@@ -152,7 +150,7 @@ def take_timeline(
 def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:
     offset = answers.get(topic_partition)
     if offset is None:
-        raise TopicError(f"{topic_partition} was deleted while it was looked at", remedy="Try again")
+        raise TopicError(f"{topic_partition} was deleted while it was read", remedy="Try again")
     return offset
 
 
@@ -166,9 +164,9 @@ def _read(
     except OffsetsGoneError as gone:
         known = gone.log_start_offset if gone.reason is Gone.BELOW_LOG_START else None
         raise BrokerError(
-            f"{topic_partition} could not be read from offset {gone.position} on: {gone.reason.value}",
-            checked="" if known is None else f"The log starts at {known} now",
-            remedy="Try again, with a smaller --last where records are deleted while they are read",
+            f"Cannot read {topic_partition} from offset {gone.position}: {gone.reason.value}",
+            checked="" if known is None else f"The log now starts at {known}",
+            remedy="Try again; use a smaller --last if records are deleted while the command reads",
         ) from gone
     return reading
 

@@ -51,7 +51,7 @@ def summary_of(timeline: Timeline) -> str:
     stable, high_watermark = timeline.last_stable_offset, timeline.high_watermark
     if stable >= high_watermark:
         return (
-            f"Nothing is in the way: the last stable offset of {timeline.topic_partition} has reached the high "
+            f"No transaction blocks the last stable offset of {timeline.topic_partition}: it has reached the high "
             f"watermark, {high_watermark}."
         )
     waiting = (
@@ -60,33 +60,33 @@ def summary_of(timeline: Timeline) -> str:
     )
     bar = blocking(timeline)
     if bar is None:
-        return f"{waiting} The transaction in the way ended while the log was read."
-    return f"{waiting} It waits for {_who(timeline, bar)}. {_verdict(timeline, bar)}"
+        return f"{waiting} The blocking transaction ended while the log was read."
+    return f"{waiting} The blocking transaction is {_who(timeline, bar)}. {_verdict(timeline, bar)}"
 
 
 def _who(timeline: Timeline, bar: TransactionBar) -> str:
     owner = timeline.owners.get(bar.producer_id)
-    name = f"the transaction of '{owner}'" if owner is not None else "a transaction"
+    name = f"that of '{owner}'" if owner is not None else "one without a known transactional id"
     return f"{name} (producer id {bar.producer_id}, epoch {bar.producer_epoch}), open since offset {bar.first_offset}"
 
 
 def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     described = timeline.descriptions.get(bar.producer_id)
     if bar.producer_id in timeline.ended:
-        return "It has ended since: run the command again for a fresh picture."
+        return "It has ended since. Run the command again for a current picture."
     if timeline.untold:
-        return f"Its coordinator could not be asked: {timeline.untold}"
+        return f"Its coordinator could not be queried: {timeline.untold}"
     tp = timeline.topic_partition
     if described is not None and described.will_end(tp):
         age_seconds = max(0, timeline.taken_at_ms - described.start_time_ms) / 1_000
         return (
-            f"Its coordinator knows it: {described.state} for {age_seconds:.0f} s, and ends it after "
-            f"{described.transaction_timeout_ms / 1_000:.0f} s."
+            f"Its coordinator has had it in state {described.state} for {age_seconds:.0f} s and ends it after "
+            f"{described.transaction_timeout_ms / 1000:.0f} s."
         )
     knows = (
         "no coordinator knows its producer id"
         if described is None
-        else (f"its coordinator says {described.state} and does not count this partition in")
+        else (f"its coordinator is in state {described.state} and does not have this partition in the transaction")
     )
     committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
     lost = f" {LOST_ITS_MARKER}" if committed else ""

@@ -60,19 +60,20 @@ def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms:
     name = chosen.transactional_id
     # InitProducerId would make an id that does not exist.
     coordinator_id, found = described(admin, name)
-    _say(f"The coordinator says: {Owner(coordinator_id, found).says()}.")
+    _say(f"Coordinator: {Owner(coordinator_id, found).says()}.")
     task = parse_task_id(name)
     if task is not None and not chosen.force:
         query = shlex.join(["--prefix", task.prefix, "--query", task.query])
         raise RefusedError(
-            f"'{name}' is named like an id of query {task.query!r} of the eos-kafka sink: if its micro-batch is "
-            "decided, its rows would be lost",
-            remedy=f"See `eos-kafka decisions show {query}`, and end it with `complete` or `abort` there; "
-            "--force terminates it all the same",
+            f"'{name}' looks like a transactional id of query {task.query!r} of the eos-kafka sink. If its "
+            "micro-batch is decided, terminating it would lose rows",
+            remedy=f"Run `eos-kafka decisions show {query}`, then `complete` or `abort` that decision; --force "
+            "terminates the transaction anyway",
         )
     return _carry_out(
         chosen,
-        f"abort what '{name}' has open, and fence its producer, by an InitProducerId to broker {coordinator_id}",
+        f"abort the open transaction of '{name}' and fence its producer, with InitProducerId to broker "
+        f"{coordinator_id}",
         # The timeout is stored with the id, so it stays what it was.
         lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
@@ -87,16 +88,20 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
         begins = ", ".join(str(each.producer.first_offset) for each in opened)
         raise TransactionError(
             f"{place} has no open transaction that begins at offset {chosen.start_offset}",
-            checked="Its leader's answer to DescribeProducers"
-            + (f": the open ones begin at {begins}" if begins else ", which has none open"),
+            checked="DescribeProducers of the partition's leader"
+            + (
+                f", which lists open transactions that begin at {begins}"
+                if begins
+                else ", which lists no open transaction"
+            ),
         )
     found = matching[0]
-    _say(f"The partition says: {found.says(now_ms)}.")
+    _say(f"Partition: {found.says(now_ms)}.")
     if not chosen.force:
         finding = judge(admin, [found])[0]
-        _say(f"The coordinator says: {finding.coordinator_says}.")
+        _say(f"Coordinator: {finding.coordinator_says}.")
         if finding.verdict is HangingVerdict.ENDED:
-            raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended by itself")
+            raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended on its own")
         _refuse_live(place, finding.owners or (), commands_of(chosen))
         _refuse_wrong_fate(
             chosen, place, found.producer.producer_id, found.producer.producer_epoch, finding.owners or ()
@@ -110,9 +115,7 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
         raise OptionError(
-            "abort does not know which transaction to end: "
-            + ", ".join(f"--{n.replace('_', '-')}" for n in missing)
-            + " missing",
+            "The transaction to abort is not named; missing: " + ", ".join(f"--{n.replace('_', '-')}" for n in missing),
             remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
         )
     if not chosen.force:
@@ -120,12 +123,12 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
             owners = owners_of(admin, {chosen.producer_id}).get(chosen.producer_id, ())
         except UnsupportedError as error:
             raise RefusedError(
-                f"These brokers cannot say whether the transaction is live: {error.happened}",
-                remedy="Give --force to abort it all the same",
+                f"These brokers cannot report whether the transaction is live: {error.happened}",
+                remedy="Use --force to abort it anyway",
             ) from error
         if not owners:
             require_sight(admin, chosen.producer_id)
-        _say(f"The coordinator says: {coordinators_say(chosen.producer_id, owners)}.")
+        _say(f"Coordinator: {coordinators_say(chosen.producer_id, owners)}.")
         _refuse_live(place, owners, commands_of(chosen))
         _refuse_wrong_fate(chosen, place, chosen.producer_id, chosen.producer_epoch, owners)
     return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch)
@@ -137,11 +140,11 @@ def _refuse_live(place: TopicPartition, owners: Sequence[Owner], commands: Opera
         return
     name = owner.description.transactional_id
     raise RefusedError(
-        f"The transaction does not hang: broker {owner.coordinator_id} has {place} in the transaction of '{name}', in "
-        f"state {owner.description.state}, and will write its marker",
-        checked="ListTransactions of every broker, then DescribeTransactions",
-        remedy=f"If its producer is dead, `{commands.force_terminate(name)}` ends it in all its partitions; --force "
-        "aborts it in this one only, whatever becomes of the others",
+        f"The transaction does not hang: broker {owner.coordinator_id} has {place} in the transaction of "
+        f"'{name}', state {owner.description.state}, and will write its marker",
+        checked="ListTransactions on every broker, then DescribeTransactions",
+        remedy=f"If its producer is dead, `{commands.force_terminate(name)}` ends it in all its partitions. "
+        "--force aborts it in this partition only; its other partitions may end differently",
     )
 
 
@@ -152,24 +155,25 @@ def _refuse_wrong_fate(
     owner = committed_owner(producer_id, producer_epoch, owners)
     if owner is not None and not chosen.commit:
         raise RefusedError(
-            f"'{owner.description.transactional_id}' was committed, by its epoch with this very transaction: an abort "
-            f"marker in {place} would take back rows that its producer knows to be committed",
-            checked=f"The partition has it open at epoch {producer_epoch}, the coordinator is in CompleteCommit at the "
-            "next one; Apache Kafka can lose a marker when a broker comes back (KAFKA-20734)",
-            remedy="--commit writes the commit marker that is missing; --force aborts it all the same",
+            f"The epochs show that '{owner.description.transactional_id}' committed this transaction: an abort "
+            f"marker in {place} would remove rows that its producer knows to be committed",
+            checked=f"The transaction is open at epoch {producer_epoch} in the partition, and its coordinator is "
+            "in CompleteCommit at the next epoch. Apache Kafka can lose a marker when a broker returns "
+            "(KAFKA-20734)",
+            remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway",
         )
     if owner is None and chosen.commit:
         raise RefusedError(
-            f"Nothing says that the transaction in {place} was committed",
+            f"There is no evidence that the transaction in {place} was committed",
             checked=coordinators_say(producer_id, owners),
-            remedy="Leave --commit out to abort it; --force --commit commits it all the same",
+            remedy="Leave out --commit to abort it; --force --commit commits it anyway",
         )
 
 
 def _carry_out(chosen: argparse.Namespace, plan: str, do: Callable[[], object], document: dict[str, Any]) -> int:
     _say(f"About to {plan}.")
     if chosen.dry_run:
-        _say("Nothing was done: --dry-run.")
+        _say("Nothing was changed (--dry-run).")
     else:
         do()
         _say("Done.")

@@ -173,7 +173,7 @@ class BrokerClient:
                 if not self.back_off(attempt, deadline):
                     raise UnreachableError(
                         "No broker answered a metadata request",
-                        checked=f"Brokers asked: {self._address_list()}; the last one: {error.happened}",
+                        checked=f"Tried {self._address_list()}; last error: {error.happened}",
                     ) from error
                 attempt += 1
 
@@ -210,9 +210,11 @@ class BrokerClient:
     def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
         pending = self.transport.start(node_id, metadata_request([]), deadline, min_version=1)
         self.transport.wait([pending], deadline)
-        response = self.transport.outcome(pending, "The first metadata request")
+        response = self.transport.outcome(pending, "Initial metadata request")
         if not response.brokers:
-            raise UnansweredError("The broker named no brokers: it is starting or shutting down")
+            raise UnansweredError(
+                "The broker's metadata response lists no brokers; the broker is starting or shutting down"
+            )
         self.transport.cluster.update_metadata(response)
 
     def _unreachable(self, causes: dict[str, str], waited_seconds: float) -> UnreachableError:

@@ -45,7 +45,7 @@ def ask_brokers(
         try:
             found[node_id] = _facts(node_id, _answered(versions), _answered(configs))
         except EosKafkaError as trouble:
-            logger.info("broker %d does not say what it is: %s", node_id, trouble)
+            logger.info("broker %d does not report its versions and settings: %s", node_id, trouble)
     return found
 
 

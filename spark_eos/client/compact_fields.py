@@ -26,7 +26,7 @@ def varint(data: Bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * index)
         if byte <= LAST_SHORT_LENGTH:
             return value, position + index + 1
-    raise MalformedLayout("a length does not end")
+    raise MalformedLayout("a length is longer than 5 bytes")
 
 
 def count(data: Bytes, position: int) -> tuple[int, int]:
@@ -40,7 +40,7 @@ def count(data: Bytes, position: int) -> tuple[int, int]:
 def skip(data: Bytes, position: int, size_bytes: int) -> int:
     """Step over bytes that must be there."""
     if size_bytes > len(data) - position:
-        raise MalformedLayout(f"a field takes {size_bytes} bytes where {len(data) - position} are left")
+        raise MalformedLayout(f"a field needs {size_bytes} bytes, but only {len(data) - position} are left")
     return position + size_bytes
 
 
@@ -50,7 +50,7 @@ def text(data: Bytes, position: int) -> tuple[str | None, int]:
     if size_bytes == 0:
         return None, position
     if size_bytes - 1 > LONGEST_STRING_BYTES:
-        raise MalformedLayout(f"a string has {size_bytes - 1} bytes")
+        raise MalformedLayout(f"a string is {size_bytes - 1} bytes long")
     end = skip(data, position, size_bytes - 1)
     return bytes(data[position:end]).decode(), end
 

@@ -104,7 +104,7 @@ def read_coordinators(
     for key in keys:
         each = answered.get(key)
         if each is None:
-            trouble = f"one that leaves out {key!r}"
+            trouble = f"a response without {key!r}"
             continue
         verdict = classify(Api.FIND_COORDINATOR, each.error_code)
         if each.error_code == ErrorCode.NONE:

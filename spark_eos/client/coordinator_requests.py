@@ -121,9 +121,9 @@ def ask_coordinators(
 def no_final_answer(api: Api, key_type: CoordinatorType, key: str, error_code: int) -> EosKafkaError:
     """Word the failure of a coordinator that gave no final answer in time."""
     return UnansweredError(
-        f"{api.value} for {key_type.word} {key!r} got no final answer in time",
-        checked=f"The last one was {code_name(error_code)}",
-        remedy="Check that the brokers which lead the coordinator's partition are up",
+        f"{api.value} for {key_type.word} {key!r} did not complete in time",
+        checked=f"The last response was {code_name(error_code)}",
+        remedy="Check that the brokers that lead the coordinator's partition are running",
         error_code=error_code,
     )
 

@@ -41,15 +41,15 @@ class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
         except OSError as error:
             raise self._problem(f"cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise self._problem("does not hold a token") from None
+            raise self._problem("contains no token") from None
         if not text or not text.isprintable() or " " in text:
-            raise self._problem("does not hold one token and nothing else")
+            raise self._problem("contains more than a token")
         return text
 
     def _problem(self, what: str) -> AuthenticationError:
         return AuthenticationError(
             f"The token file {self._path} {what}",
-            remedy="Keep a fresh token in it, on the driver and on every executor, or correct "
+            remedy="Keep a valid token in this file on the driver and on every executor, or correct "
             "kafka.sasl.oauthbearer.token.endpoint.url",
         )
 

@@ -188,22 +188,25 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "Lower the option transactionTimeout, or raise transaction.max.timeout.ms on the brokers",
     ),
     _E.INVALID_PRODUCER_EPOCH: (
-        "the coordinator has ended this transaction, or a newer owner has taken its transactional id",
-        "If transactions take long, raise the option transactionTimeout; otherwise look for a second copy of the query",
+        "the coordinator ended this transaction, or a newer producer took over its transactional id",
+        "If transactions take long, raise the option transactionTimeout; otherwise check whether a second copy "
+        "of the query is running",
     ),
     _E.PRODUCER_FENCED: (
-        "the coordinator has ended this transaction, or a newer owner has taken its transactional id",
-        "If transactions take long, raise the option transactionTimeout; otherwise look for a second copy of the query",
+        "the coordinator ended this transaction, or a newer producer took over its transactional id",
+        "If transactions take long, raise the option transactionTimeout; otherwise check whether a second copy "
+        "of the query is running",
     ),
     _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch again"),
     _E.UNSUPPORTED_VERSION: (
-        "the broker cannot do this, as after transaction.version was lowered to 0 with transactions V2 under way",
-        "If it was lowered: raise transaction.version to 1 or 2, then restart the brokers one after the other",
+        "the broker does not support this, for example after transaction.version was lowered to 0 while "
+        "transactions V2 were open",
+        "If transaction.version was lowered, raise it to 1 or 2, then restart the brokers one by one",
     ),
-    _E.TRANSACTION_ABORTABLE: ("the broker asks for this transaction to be aborted", "Run the micro-batch again"),
+    _E.TRANSACTION_ABORTABLE: ("the broker requires this transaction to be aborted", "Run the micro-batch again"),
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: (
-        "the partition does not hold the records sent before these",
-        "Check the partition's leader for lost data",
+        "the partition does not have the records sent before these",
+        "Check the partition's leader for data loss",
     ),
     _E.MESSAGE_TOO_LARGE: (
         "one record is larger than the topic accepts",
@@ -214,21 +217,24 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "Raise segment.bytes of the topic",
     ),
     _E.TOPIC_AUTHORIZATION_FAILED: (
-        "the principal may not write to the topic",
+        "the principal is not allowed to write to the topic",
         "Grant WRITE and DESCRIBE on the topic",
     ),
-    _E.GROUP_AUTHORIZATION_FAILED: ("the principal may not use the group", "Grant READ and DESCRIBE on the group"),
+    _E.GROUP_AUTHORIZATION_FAILED: (
+        "the principal is not allowed to use the group",
+        "Grant READ and DESCRIBE on the group",
+    ),
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "the principal may not use the transactional id",
+        "the principal is not allowed to use the transactional id",
         "Grant WRITE and DESCRIBE on transactional ids with the prefix of the option transactionalIdPrefix",
     ),
-    _E.UNKNOWN_MEMBER_ID: ("consumers are active in the group", "Choose a group that nothing else uses"),
+    _E.UNKNOWN_MEMBER_ID: ("consumers are active in the group", "Choose a group that no other application uses"),
     _E.CLUSTER_AUTHORIZATION_FAILED: (
         "the principal lacks a right on the cluster",
-        "Grant it, or let an administrator do this step",
+        "Grant it, or ask an administrator to do this step",
     ),
     _E.INVALID_RECORD: (
-        "the broker refuses a record of the batch",
+        "the broker rejected a record of the batch",
         "If the topic is compacted, every record needs a key",
     ),
     _E.INVALID_TIMESTAMP: (
@@ -236,18 +242,18 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "Compare the timestamp column with message.timestamp.before.max.ms and message.timestamp.after.max.ms",
     ),
     _E.UNSUPPORTED_COMPRESSION_TYPE: (
-        "the broker does not know the compression",
+        "the broker does not support the compression type",
         "Choose another kafka.compression.type",
     ),
     _E.UNKNOWN_TOPIC_OR_PARTITION: ("the topic or partition does not exist", "Create it, or correct its name"),
-    _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and made again", "Run the micro-batch again"),
+    _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and created again", "Run the micro-batch again"),
     _E.NOT_ENOUGH_REPLICAS: (
         "fewer replicas are in sync than the topic's min.insync.replicas",
-        "Bring the missing brokers back",
+        "Restart the missing brokers",
     ),
     _E.CONCURRENT_TRANSACTIONS: (
-        "an earlier transaction of the same id is still being completed",
-        "Check that the leaders of the partitions it wrote to are up: they must take its markers",
+        "an earlier transaction of the same transactional id is still being completed",
+        "Check that the leaders of the partitions it wrote to are running: they must accept its markers",
     ),
 }
 

@@ -64,10 +64,10 @@ class FetchedChunk:
 class Gone(Enum):
     """Why offsets cannot be read, or do not hold what was planned, any more."""
 
-    BELOW_LOG_START = "the log starts later"
-    ABOVE_LOG_END = "the log ends earlier"
-    LOG_TRUNCATED = "a new leader has cut the log and may have put other records at the same offsets"
-    TOPIC_DELETED = "the topic does not exist any more"
+    BELOW_LOG_START = "the offset is below the log start offset"
+    ABOVE_LOG_END = "the offset is above the log end offset"
+    LOG_TRUNCATED = "a new leader truncated the log and may have other records at the same offsets"
+    TOPIC_DELETED = "the topic no longer exists"
     TOPIC_RECREATED = "the topic was deleted and created again"
 
 
@@ -148,7 +148,7 @@ class RangeFetch:
                 bound = self._readable_end(chunk)
                 if bound >= end and self._is_hollow(position, end):
                     return
-                self._wait_or_give_up(attempt, position, end, f"records can be read up to {bound} only")
+                self._wait_or_give_up(attempt, position, end, f"records can be read only up to {bound}")
                 attempt += 1
                 continue
             position, attempt = chunk.next_position, 0
@@ -172,7 +172,7 @@ class RangeFetch:
             return
         raise UnansweredError(
             f"Reading {self._topic_partition} made no progress at offset {position} (planned end {end}): {reason}",
-            checked=f"Asked again for {self._limits.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)",
+            checked=f"Retried for {self._limits.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)",
             remedy="Check that the partition has a leader and that no broker was replaced by one that lags behind",
         )
 
@@ -298,7 +298,7 @@ class RangeFetch:
             self._leader_id = -1
             return False
         if answer.error_code != ErrorCode.NONE:
-            raise partition_error(tp, answer.error_code, f"asking where leader epoch {known.leader_epoch} ended")
+            raise partition_error(tp, answer.error_code, f"looking up where leader epoch {known.leader_epoch} ended")
         end_offset = answer.end_offset if answer.end_offset >= 0 else None
         if not known.survives(end_offset):
             self._epoch_check.forget()
@@ -323,8 +323,8 @@ def read_chunk(
         batches = list(iter_headers(data))
     except InvalidBatch as error:
         raise BrokerError(
-            f"{topic_partition} holds something that is not a record batch at offset {position}: {error}",
-            remedy="Message formats before Kafka 0.11 are not read; if the log is newer, it is damaged",
+            f"{topic_partition} has data at offset {position} that is not a record batch: {error}",
+            remedy="Message formats older than Kafka 0.11 are not supported; if the log is newer, it is corrupt",
         ) from error
     aborted = partition.aborted_transactions or () if isolation is IsolationLevel.READ_COMMITTED else ()
     return FetchedChunk(

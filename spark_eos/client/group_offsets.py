@@ -225,7 +225,7 @@ def fetch_offsets_from(
     code = _worst_fetch_code(response, grouped)
     if classify(Api.OFFSET_FETCH, code) in RESENT:
         raise UnansweredError(
-            f"Broker {node_id} does not say what group {group_id!r} has committed",
+            f"Broker {node_id} did not return the committed offsets of group {group_id!r}",
             checked=code_name(code),
             error_code=code,
         )

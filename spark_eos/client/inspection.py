@@ -21,7 +21,7 @@ logger: Final = logging.getLogger(__name__)
 # What to grant to a principal that has to see every transaction.
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
 # What to say of an open transaction that `has_committed`.
-LOST_ITS_MARKER: Final = "It was committed, by its epoch, and lost its marker."
+LOST_ITS_MARKER: Final = "Its epoch shows that it was committed and that the commit marker was lost."
 FIRST_DURATION_VERSION: Final = 1
 _SLOW_SECONDS: Final = 0.3
 FIRST_PATTERN_VERSION: Final = 2
@@ -86,7 +86,7 @@ def describe_transactions(
         trouble = _describe_once(client, wanted, deadline, descriptions)
         wanted = [each for each in wanted if each not in descriptions]
         if wanted and not client.back_off(attempt, deadline):
-            raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last answer: {trouble}")
+            raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last response: {trouble}")
         attempt += 1
     return descriptions
 
@@ -225,7 +225,7 @@ def list_answered(
                 client.metadata([], timeout_ms=client.remaining_ms(deadline))
             wanted = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         elif wanted and not client.back_off(attempt, deadline):
-            logger.warning("brokers %s do not list their transactions in time: %s", wanted, trouble)
+            logger.warning("brokers %s did not list their transactions in time: %s", wanted, trouble)
             slow.update(wanted)
             break
         attempt += 1

@@ -130,8 +130,8 @@ class KafkaClient(BrokerClient):
                 break
             if not self.back_off(attempt, deadline):
                 raise UnreachableError(
-                    f"No coordinator is known for {key_type.word} {next(iter(keys))!r}",
-                    checked=f"Brokers asked: {self._address_list()}; the last answer: {trouble}",
+                    f"No coordinator found for {key_type.word} {next(iter(keys))!r}",
+                    checked=f"Asked {self._address_list()}; last response: {trouble}",
                 )
             attempt += 1
         return self._coordinators.known(key_type, keys)
@@ -159,9 +159,9 @@ class KafkaClient(BrokerClient):
         while (trouble := self._disagreement(key_type, key, deadline)) is not None:
             if not self.back_off(attempt, deadline):
                 raise UnansweredError(
-                    f"The brokers do not agree on the coordinator of {key_type.word} {key!r}",
-                    checked=f"FindCoordinator, asked of each: {trouble}",
-                    remedy="Look for a broker that is cut off from the others, or does not answer",
+                    f"The brokers disagree on the coordinator of {key_type.word} {key!r}",
+                    checked=f"FindCoordinator to each of them: {trouble}",
+                    remedy="Look for a broker that is disconnected from the others or does not respond",
                 )
             attempt += 1
 
@@ -177,7 +177,7 @@ class KafkaClient(BrokerClient):
             self._coordinators.remember(key_type, {key: agreed})
             return None
         said = [each.trouble or f"broker {each.nodes[key]}" for each in answers]
-        return "; ".join(f"broker {node_id} says {answer}" for node_id, answer in zip(node_ids, said, strict=True))
+        return "; ".join(f"broker {node_id}: {answer}" for node_id, answer in zip(node_ids, said, strict=True))
 
     def _ask_for_coordinators(
         self,

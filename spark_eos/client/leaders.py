@@ -40,7 +40,7 @@ class Leaders:
             if partition not in self._topics[topic].partitions:
                 raise TopicError(
                     f"Topic '{topic}' has no partition {partition}",
-                    checked=f"It has {self._topics[topic].partition_count}, numbered from 0",
+                    checked=f"The topic has {self._topics[topic].partition_count} partitions, numbered from 0",
                     remedy="Correct the partition column or add partitions to the topic",
                 )
 

@@ -198,13 +198,13 @@ def known_code(code: int) -> ErrorCode:
 def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
     """Word the trouble with the first of some topics."""
     name, code = next(iter(bad.items()))
-    checked = f"Metadata of {addresses}: {code.name}"
+    checked = f"Metadata response from {addresses}: {code.name}"
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationError(
-            f"No right to describe topic '{name}'",
+            f"The principal is not allowed to describe topic '{name}'",
             checked=checked,
             error_code=code,
-            remedy="Grant the principal READ or WRITE on the topic, whichever it needs; either implies DESCRIBE",
+            remedy="Grant the principal READ or WRITE on the topic, as needed; either implies DESCRIBE",
         )
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return TopicError(
@@ -214,7 +214,7 @@ def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
         return TopicError(
             f"Topic '{name}' has a partition without a leader",
             checked=checked,
-            remedy="Bring the brokers that hold its replicas back",
+            remedy="Restart the brokers that have its replicas",
             error_code=code,
         )
     return TopicError(f"Topic '{name}' cannot be used", checked=checked, error_code=code)

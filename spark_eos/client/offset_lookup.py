@@ -121,8 +121,8 @@ class OffsetLookup:
             wanted -= answers.keys()
             if wanted and not self._client.back_off(attempt, deadline):
                 raise UnansweredError(
-                    f"The offsets of {len(wanted)} partitions could not be looked up, of {min(wanted)} among others",
-                    checked=f"Asked their leaders {attempt + 1} times; the last answer: {trouble}",
+                    f"The offsets of {len(wanted)} partitions could not be looked up, among them {min(wanted)}",
+                    checked=f"Asked their leaders {attempt + 1} times; last response: {trouble}",
                     remedy="Check that every partition has a leader",
                 )
             attempt += 1
@@ -202,7 +202,7 @@ def _collect_epoch_ends(response: Any, answers: _Answers) -> str:
             if partition.error_code == ErrorCode.NONE:
                 answers[tp] = partition.end_offset if partition.end_offset >= 0 else None
             else:
-                trouble = _passing_trouble(tp, partition.error_code, "asking where a leader's epoch ended")
+                trouble = _passing_trouble(tp, partition.error_code, "looking up where a leader epoch ended")
     return trouble
 
 
@@ -217,7 +217,7 @@ def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, Partition
     places = {}
     for topic in topics:
         if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:
-            raise partition_error(topic.name, topic.error_code, "asking for metadata")
+            raise partition_error(topic.name, topic.error_code, "requesting metadata")
         for each in topic.leaders:
             place = PartitionPlace(topic.topic_id, each.leader_id, each.leader_epoch)
             places[TopicPartition(topic.name, each.partition)] = place
@@ -227,11 +227,11 @@ def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, Partition
 def partition_error(where: object, error_code: int, doing: str) -> EosKafkaError:
     """Put an error code that asking again would not cure into words."""
     known = error_code in tuple(ErrorCode)
-    happened = f"{where}: {ErrorCode(error_code).name if known else f'error {error_code}'} when {doing}"
+    happened = f"{where}: {ErrorCode(error_code).name if known else f'error {error_code}'} while {doing}"
     if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationError(
             happened, remedy="Grant the principal DESCRIBE and READ on the topic", error_code=error_code
         )
     if error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return TopicError(happened, remedy="Correct the name of the topic", error_code=error_code)
-    return BrokerError(happened, remedy="See the log of the broker", error_code=error_code)
+    return BrokerError(happened, remedy="See the broker's log", error_code=error_code)

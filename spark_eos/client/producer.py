@@ -107,12 +107,14 @@ class TransactionalProducer:
         """
         if self._in_flight or (self._failure is None and self._queued_bytes):
             raise ClientStateError(
-                "A transaction is begun while another one has records on their way", remedy="Flush or abort first"
+                "begin() called while records of the previous transaction are unacknowledged",
+                remedy="Call flush() or abort() first",
             )
         if self._spent == (identity.producer_id, identity.producer_epoch):
             raise ClientStateError(
-                "A transaction is begun with the producer id and epoch of one that failed or was aborted",
-                remedy="Use the identity that EndTxn gave (TV2), or take a new epoch with InitProducerId",
+                "begin() called with the producer id and epoch of a transaction that failed or was aborted",
+                remedy="Use the identity that EndTxn returned (transactions V2), or get a new epoch with "
+                "InitProducerId",
             )
         # Most often the next transaction writes to the same topics.
         self._leaders.keep_only({each.topic for each in self._queues})
@@ -168,7 +170,7 @@ class TransactionalProducer:
         """Drop what waits, let answers come in, abort; None when nothing had reached the cluster."""
         identity = self._identity
         if identity is None:
-            raise ClientStateError("There is no transaction to abort", remedy="Begin one first")
+            raise ClientStateError("abort() called without an open transaction", remedy="Call begin() first")
         deadline = self._client.deadline(timeout_ms)
         self._client.transport.wait([each.pending for each in self._in_flight], deadline)
         self._in_flight.clear()
@@ -201,7 +203,7 @@ class TransactionalProducer:
         if self._failure is not None:
             raise self._failure
         if self._identity is None:
-            raise ClientStateError("Records are sent outside of a transaction", remedy="Begin one first")
+            raise ClientStateError("Records sent outside of a transaction", remedy="Call begin() first")
         return self._identity
 
     def _step(self, *, force: bool, wait: bool) -> None:
@@ -328,7 +330,7 @@ class TransactionalProducer:
     def _judge(self, queue: PartitionQueue, answer: PartitionAnswer | None) -> None:
         if answer is None or (answer.error_code == ErrorCode.NONE and answer.base_offset < 0):
             raise AbortableError(
-                f"The leader of {queue.topic_partition} named no offset for the records it took",
+                f"The leader of {queue.topic_partition} acknowledged records without an offset",
                 remedy="Run the micro-batch again; if this repeats, report the broker's version",
             )
         verdict = classify(Api.PRODUCE, answer.error_code)
@@ -383,6 +385,6 @@ class TransactionalProducer:
         if now - queue.first_attempt_at > self.delivery_timeout_ms / 1000:
             raise DeliveryTimeoutError(
                 f"Records for {queue.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
-                checked=f"{queue.attempts} attempts; the last one ended with: {queue.last_trouble}",
+                checked=f"{queue.attempts} attempts; the last one failed with: {queue.last_trouble}",
                 remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
             )

@@ -201,11 +201,11 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
 
     def _answer(self, frame: bytes | bytearray) -> tuple[int, Any]:
         if not self.in_flight_requests:
-            raise MalformedResponse("an answer came though nothing was asked")
+            raise MalformedResponse("response without a request")
         request = self.in_flight_requests.popleft()
         kind = request.get_response_class()
         if kind is None:
-            raise MalformedResponse(f"API {request.request_api_key} has no known answer")
+            raise MalformedResponse(f"no response type is known for API key {request.request_api_key}")
         reader = self._readers.pop(request.correlation_id, None)
         try:
             if reader is not None:
@@ -232,7 +232,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
             what = f"{kind.name} version {request.request_api_version}"
             raise MalformedResponse(f"{what} cannot be decoded: {error}") from None
         except Exception as error:
-            raise MalformedResponse(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
+            raise MalformedResponse(f"a response cannot be decoded, {type(error).__name__}: {error}") from None
 
 
 def _copy_into(source: memoryview, space: memoryview) -> int:
@@ -246,14 +246,14 @@ def _body(frame: bytes | bytearray, kind: Any, version: int, asked: int) -> memo
     view = memoryview(frame).toreadonly()
     (answered,) = _CORRELATION_ID.unpack_from(view)
     if answered != asked:
-        raise MalformedResponse(f"request {asked} got the answer to request {answered}")
+        raise MalformedResponse(f"request {asked} received the response to request {answered}")
     position = _CORRELATION_ID.size
     return view[check_tags(view, position) if answer_has_tags(kind, version) else position :]
 
 
 def _check_number(request: Any, answered: int) -> None:
     if answered != request.correlation_id:
-        raise MalformedResponse(f"request {request.correlation_id} got the answer to request {answered}")
+        raise MalformedResponse(f"request {request.correlation_id} received the response to request {answered}")
 
 
 def _version_of(kind: Any, version: int, body: memoryview) -> int:
@@ -266,7 +266,7 @@ def _version_of(kind: Any, version: int, body: memoryview) -> int:
 def only_part(parts: Sequence[Part], what: str) -> Part:
     """Give what was asked for alone; raises `UnansweredError` when the answer leaves it out."""
     if not parts:
-        raise UnansweredError(f"{what}: the broker's answer leaves out what was asked for")
+        raise UnansweredError(f"{what}: the broker's response does not include the requested item")
     return parts[0]
 
 
@@ -274,4 +274,4 @@ def check_complete(asked: Collection[Any], answered: Collection[Any], what: str)
     """Raise `UnansweredError` when an answer says nothing of something that was asked for: that is no success."""
     left_out = [each for each in asked if each not in answered]
     if left_out:
-        raise UnansweredError(f"{what}: the broker's answer leaves out {left_out[0]} and {len(left_out) - 1} others")
+        raise UnansweredError(f"{what}: the broker's response omits {left_out[0]} and {len(left_out) - 1} others")

@@ -46,7 +46,7 @@ class TlsContext:
                 self._context = _build(self._options)
             except OptionError as error:
                 # One file may be there before the others, or half of it: the next connection looks again.
-                LOG.warning("The TLS files have changed and cannot be used; the ones from before still are: %s", error)
+                LOG.warning("The changed TLS files cannot be used; the previous ones remain in use: %s", error)
             else:
                 # Of before the reading: a file that changes meanwhile is read again.
                 self._seen = stamps
@@ -90,9 +90,9 @@ def _trust(context: ssl.SSLContext, options: ClientOptions) -> None:
         context.load_verify_locations(cafile=options.ssl_ca_path, cadata=options.ssl_ca_pem)
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
-            f"The trusted certificates cannot be read: {error}",
+            f"Cannot read the trusted certificates: {error}",
             checked=f"kafka.ssl.truststore.location={options.ssl_ca_path}",
-            remedy="Give a PEM file that exists on the driver and on every executor",
+            remedy="Use a PEM file that exists on the driver and on every executor",
         ) from error
 
 
@@ -108,9 +108,10 @@ def _identify(context: ssl.SSLContext, options: ClientOptions) -> None:
             context.load_cert_chain(certificate or "", key, options.ssl_key_password or "")
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
-            f"The client certificate or its key cannot be read: {error}",
+            f"Cannot read the client certificate or its key: {error}",
             checked=f"kafka.ssl.keystore.location={options.ssl_certificate_path}, key at {options.ssl_key_path}",
-            remedy="Give PEM files that exist on the driver and every executor, and kafka.ssl.key.password if needed",
+            remedy="Use PEM files that exist on the driver and every executor, and set kafka.ssl.key.password if "
+            "the key is encrypted",
         ) from error
 
 

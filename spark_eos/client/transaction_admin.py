@@ -171,7 +171,7 @@ class TransactionAdmin:
         what = f"WriteTxnMarkers for {topic_partition}"
         place = OffsetLookup(self.client).places([topic_partition.topic]).get(topic_partition)
         if place is None:
-            raise TopicError(f"There is no partition {topic_partition}")
+            raise TopicError(f"Partition {topic_partition} does not exist")
         marker = WriteTxnMarkersRequest.WritableTxnMarker
         topic = marker.WritableTxnMarkerTopic(name=topic_partition.topic, partition_indexes=[topic_partition.partition])
         request = WriteTxnMarkersRequest(
@@ -210,12 +210,12 @@ class TransactionAdmin:
                 raise
             except ValueError as error:
                 # The library has an enumeration of states, which a newer broker may add to.
-                raise UnsupportedError(f"The answer to {what} is not understood: {error}") from error
+                raise UnsupportedError(f"The response to {what} cannot be decoded: {error}") from error
             except (LookupError, TypeError, AttributeError, OverflowError, struct.error) as error:
                 # The library takes for granted that an answer names what was asked for.
                 raise UnansweredError(
-                    f"{what} was answered with something that is no answer: {type(error).__name__}: {error}",
-                    remedy="Look with describe-producers or list before you try again",
+                    f"{what}: malformed response: {type(error).__name__}: {error}",
+                    remedy="Check with describe-producers or list before you try again",
                 ) from error
 
     def _connected(self) -> Any:
@@ -248,12 +248,12 @@ def _named(topic_partitions: Iterable[Any]) -> str:
 def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
     """Put one of kafka-python's exceptions into our families, by the broker's code where there is one."""
     if isinstance(error, kafka_errors.UnsupportedVersionError):
-        return UnsupportedError(f"{what} is more than the brokers can do: {error}")
+        return UnsupportedError(f"The brokers do not support {what}: {error}")
     if isinstance(error, _ANSWER_LOST):
         unread = isinstance(error, kafka_errors.KafkaProtocolError)
-        happened = "was answered with something that is no answer" if unread else "got no answer"
+        happened = "received a malformed response" if unread else "received no response"
         return UnansweredError(
-            f"{what} {happened}: {error}", remedy="Look with describe-producers or list before you try again"
+            f"{what} {happened}: {error}", remedy="Check with describe-producers or list before you try again"
         )
     if not isinstance(error, kafka_errors.BrokerResponseError):
         return translate(error, what)
@@ -267,7 +267,7 @@ def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
         return TopicError(
             happened,
             error_code=code,
-            remedy="Correct the topic's name or the number of the partition; or, since a topic is hidden from whoever "
-            "has no right on it: Grant the principal READ on the topic",
+            remedy="Correct the topic name or the partition number. A topic is also hidden from a principal "
+            "without rights on it: Grant the principal READ on the topic",
         )
     return BrokerError(happened, checked=str(error), error_code=code)

@@ -120,7 +120,7 @@ class SocketTransport:
     def outcome(self, future: Pending, described: str) -> Any:
         """Give the response, or raise what went wrong in our own words."""
         if not future.is_done:
-            raise UnansweredError(f"{described} was not answered in time")
+            raise UnansweredError(f"{described} timed out")
         if future.exception is None:
             return future.value
         raise translate(future.exception, described) from future.exception
@@ -138,7 +138,7 @@ class SocketTransport:
         if self._process_id != self._getpid():
             raise ClientStateError(
                 f"A Kafka client opened in process {self._process_id} is used in process {self._getpid()}",
-                remedy="Open a client in each process; connections cannot be shared over a fork",
+                remedy="Open a client in each process; connections cannot be shared across a fork",
             )
         if self.closed:
             raise ClientStateError("The Kafka client is closed", remedy="Open a new one")
@@ -204,7 +204,7 @@ class SocketTransport:
             raise
         except Exception as error:
             # kafka-python trips over addresses that are none, and over what it is answered while it authenticates.
-            raise MalformedResponse(f"no connection can be set up, {type(error).__name__}: {error}") from None
+            raise MalformedResponse(f"cannot connect, {type(error).__name__}: {error}") from None
 
 
 def _close(sockets: Sequence[Any]) -> None:
@@ -217,7 +217,7 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
     """Put one of kafka-python's exceptions into our families; a bug stays what it is."""
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return UnsupportedError(
-            f"{described} needs a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.0 or later"
+            f"{described} requires a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.0 or later"
         )
     if isinstance(
         error,
@@ -225,24 +225,26 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
         | kafka_errors.UnsupportedSaslMechanismError
         | kafka_errors.IllegalSaslStateError,
     ):
-        return AuthenticationError(f"The broker refused the credentials: {error}")
+        return AuthenticationError(f"The broker rejected the credentials: {error}")
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return AuthenticationError(
             f"The broker's certificate is not trusted: {error}",
-            remedy="Give the certificate authority as PEM with kafka.ssl.truststore.location",
+            remedy="Set kafka.ssl.truststore.location to a PEM file with the certificate authority",
         )
     if _REFUSED_CERTIFICATE.search(str(error)):
         return AuthenticationError(
-            f"The broker refused the client's certificate, or the want of one: {error}",
-            remedy="Give a certificate that the broker trusts, and its key, with kafka.ssl.keystore.location (PEM)",
+            f"The broker rejected the client's certificate, or requires one: {error}",
+            remedy="Set kafka.ssl.keystore.location to a PEM file with a certificate that the broker trusts, and "
+            "its key",
         )
     if isinstance(error, kafka_errors.KafkaProtocolError):
         return UnansweredError(
-            f"{described} was answered with something that is no answer: {error}",
-            remedy="Check that kafka.bootstrap.servers names Kafka brokers and that kafka.security.protocol is theirs",
+            f"{described}: malformed response: {error}",
+            remedy="Check that kafka.bootstrap.servers names Kafka brokers and that kafka.security.protocol "
+            "matches their listener",
         )
     if isinstance(error, kafka_errors.KafkaError):
-        return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")
+        return UnansweredError(f"{described} received no response: {error or type(error).__name__}")
     return error
 
 

@@ -122,8 +122,8 @@ def decode_slabs(
 def _verify(buffer: Bytes, spans: Sequence[Span]) -> None:
     for position, header in spans:
         if not crc_matches(buffer, position, header):
-            problem = f"its CRC-32C is not {header.crc:#010x}, or it is cut short"
-            raise InvalidBatch(f"the batch at offset {header.base_offset} is damaged: {problem}")
+            problem = f"the CRC-32C is not {header.crc:#010x}, or the batch is truncated"
+            raise InvalidBatch(f"the batch at offset {header.base_offset} is corrupt: {problem}")
 
 
 def _decode(view: BufferView, rows: Slab, include_headers: bool, first_offset: int, end_offset: int) -> list[Any]:
@@ -156,22 +156,22 @@ def _check_ends(header_counts: Ints, at: Ints, ends: Ints) -> None:
     else:
         is_wrong = (header_counts < 0).any() or (at > ends).any() or ((at != ends) & (header_counts == 0)).any()
     if is_wrong:
-        raise InvalidBatch("a record does not end where its length says")
+        raise InvalidBatch("a record does not end at its encoded length")
     if (header_counts > ends - at).any():
-        raise InvalidBatch("a record counts more headers than it has bytes")
+        raise InvalidBatch("a record has a header count larger than its size in bytes")
 
 
 def _past_lengths(octets: Octets, starts: Ints, ends: Ints) -> Ints:
     """Return where the length of each record ends; it has led to the end of the record, so only its sign is news."""
     first = octets[starts]
     if np.maximum.reduce(first & 1, initial=0):
-        raise InvalidBatch("the length of a record is negative")
+        raise InvalidBatch("a record has a negative length")
     after = starts + ((first >> 7) + np.uint8(1))
     if np.maximum.reduce(octets[after - 1], initial=0) < 0x80:
         return after
     lengths, after = read_varints(octets, starts)
     if (lengths != ends - after).any():
-        raise InvalidBatch("the length of a record is negative")
+        raise InvalidBatch("a record has a negative length")
     return after
 
 

@@ -54,7 +54,7 @@ def decompress_batches(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
     Raises `InvalidBatch` when records do not fill their section, or one is said to be larger than 2 GiB.
     """
     if len(buffer) > LARGEST_BYTES:
-        raise DecompressedTooLarge("more than 2 GiB of record batches cannot be decoded at once; fetch fewer bytes")
+        raise DecompressedTooLarge("cannot decode more than 2 GiB of record batches at once; fetch fewer bytes")
     if not any(header.compression for _, header in spans):
         bounds = [(position + HEADER_SIZE, position + header.size_bytes) for position, header in spans]
         yield _slab(buffer, bounds, [header for _, header in spans])
@@ -99,7 +99,7 @@ def _slab(data: Bytes, bounds: Sequence[Section], headers: Sequence[BatchHeader]
     counts = [header.record_count for header in headers]
     for (start, end), count in zip(bounds, counts, strict=True):
         if count * SMALLEST_RECORD_BYTES > end - start:
-            raise InvalidBatch(f"{count} records cannot fit {end - start} bytes")
+            raise InvalidBatch(f"{count} records cannot fit in {end - start} bytes")
     starts, ends = find_records(data, bounds, counts)
     return Slab(data, starts, ends, headers, np.array(counts))
 
@@ -118,16 +118,18 @@ def _piecewise(compressed: memoryview, header: BatchHeader) -> Iterator[Slab]:
             starts, size, end = starts[:-1], end - int(starts[-1]), int(starts[-1])
             wanted = max(wanted, size)
             if size > LARGEST_BYTES:
-                raise InvalidBatch(f"{batch} has a record that says it is {size} bytes long; none can be over 2 GiB")
+                raise InvalidBatch(f"{batch} has a record with an encoded length of {size} bytes; the maximum is 2 GiB")
         left -= len(starts)
         if ended and left:
-            raise InvalidBatch(f"{batch} counts {header.record_count} records, {left} more than it has")
+            raise InvalidBatch(
+                f"{batch} has a record count of {header.record_count}, {left} more than there are records"
+            )
         if len(starts):
             yield Slab(held, starts, np.append(starts[1:], end), [header], np.array([len(starts)]))
             held = held[end:]
         missing = wanted - len(held)
     if held or _read_on(stream, held, 1):
-        raise InvalidBatch(f"bytes follow the last of the {header.record_count} records of {batch}")
+        raise InvalidBatch(f"{batch} has data after the last of its {header.record_count} records")
 
 
 def _open(codec: Compression, compressed: memoryview) -> Any:
@@ -147,5 +149,5 @@ def _read_on(stream: Any, held: bytearray, size: int) -> bool:
             held += piece
             size -= len(piece)
     except (OSError, pa.ArrowInvalid) as error:
-        raise InvalidBatch(f"records cannot be decompressed: {error}") from None
+        raise InvalidBatch(f"cannot decompress records: {error}") from None
     return True

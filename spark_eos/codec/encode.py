@@ -195,7 +195,7 @@ def split(batch: EncodedBatch) -> list[EncodedBatch]:
     `ValueError` for a single record, which nothing can make smaller.
     """
     if batch.record_count < 2:
-        raise ValueError("a batch of one record cannot be split; raise max.message.bytes or write smaller records")
+        raise ValueError("cannot split a batch of one record; raise max.message.bytes or write smaller records")
     header = BatchHeader.parse(batch.data)
     columns = decode_batches(
         batch.data,

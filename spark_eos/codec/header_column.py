@@ -49,7 +49,7 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     if not len(entries):
         return None
     if entries.null_count:
-        raise EncodeError(f"{entries.null_count} headers are null; remove them from their lists")
+        raise EncodeError(f"{entries.null_count} headers are null; remove them from the lists")
     names, values = entries.flatten()[:2]
     if names.null_count:
         raise EncodeError(f"{names.null_count} header keys are null; Kafka needs a key for every header")
@@ -84,7 +84,8 @@ def decode_headers(view: BufferView, positions: Ints, counts: Ints, record_ends:
     """
     if len(counts) and counts.max() > _MOST_HEADERS:
         raise InvalidBatch(
-            f"a record has {counts.max()} headers; with more than {_MOST_HEADERS} it can only be read without headers"
+            f"a record has {counts.max()} headers; records with more than {_MOST_HEADERS} can only be read "
+            "without headers"
         )
     sums = np.cumsum(counts)
     total = int(sums[-1]) if len(sums) else 0
@@ -129,7 +130,7 @@ def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: I
     if (name_lengths < 0).any():
         raise InvalidBatch("a record header has no key")
     if (at != record_ends).any():
-        raise InvalidBatch("the headers of a record do not end where the record ends")
+        raise InvalidBatch("the headers of a record do not end at the end of the record")
     names, values = view.take(bounds, name_lengths, value_lengths)
     entries = pa.StructArray.from_arrays([_as_text(names), values], fields=list(HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(
@@ -160,7 +161,7 @@ def read_field(data: Octets, positions: Ints, limits: Ints) -> tuple[Ints, Ints,
 
 
 def _too_long() -> InvalidBatch:
-    return InvalidBatch("the length of a key, value or header runs past its record")
+    return InvalidBatch("a key, value or header extends beyond its record")
 
 
 def _as_text(names: Any) -> Any:

@@ -96,7 +96,7 @@ def find_leading_records(data: bytes | bytearray | memoryview, most: int, comple
 
 
 def _astray() -> InvalidBatch:
-    return InvalidBatch("the lengths of the records do not lead to the end of their batch")
+    return InvalidBatch("the record lengths do not add up to the size of the batch")
 
 
 def _lanes(bounds: Ints, guesses: Ints) -> _Lanes:

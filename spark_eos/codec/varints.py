@@ -159,7 +159,7 @@ def read_varints(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
         longer = np.flatnonzero(sizes == _LONGER)
         values[longer], after[longer] = _read_longer(data, positions[longer])
     if is_near_end and (after > len(data)).any():
-        raise IndexError("a varint runs past the end of the data")
+        raise IndexError("a varint extends beyond the end of the data")
     return values, after
 
 
@@ -178,7 +178,7 @@ def _read_longer(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
         more = octets >> 7
         index += 1
     if index > 1 and (after > len(data)).any():
-        raise IndexError("a varint runs past the end of the data")
+        raise IndexError("a varint extends beyond the end of the data")
     if more.any():
-        raise InvalidBatch(f"varint before byte {after[more.argmax()]} is longer than {_LONGEST_BYTES} bytes")
+        raise InvalidBatch(f"the varint before byte {after[more.argmax()]} is longer than {_LONGEST_BYTES} bytes")
     return (unsigned >> np.uint64(1)).view(np.int64) ^ -(unsigned & np.uint64(1)).view(np.int64), after

@@ -27,7 +27,7 @@ _DEFAULT_PORT: Final = 9092
 _JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _PEM_HINT: Final = (
     "Convert the store to PEM (`keytool -importkeystore ... -deststoretype PKCS12`, then `openssl pkcs12 -in ... "
-    "-out ... -nodes`) and give the PEM file with kafka.{name}.location and kafka.{name}.type=PEM"
+    "-out ... -nodes`), then set kafka.{name}.location to the PEM file and kafka.{name}.type=PEM"
 )
 
 
@@ -71,7 +71,9 @@ class ClientOptions:
     def __post_init__(self) -> None:
         """Refuse combinations no broker could accept."""
         if not self.bootstrap_servers:
-            raise OptionError("kafka.bootstrap.servers is empty", remedy="Give host:port, several with commas")
+            raise OptionError(
+                "kafka.bootstrap.servers is empty", remedy="Give host:port, or several separated by commas"
+            )
         if self.security_protocol not in SECURITY_PROTOCOLS:
             raise _not_one_of("security.protocol", self.security_protocol, SECURITY_PROTOCOLS)
         if self.security_protocol.startswith("SASL"):
@@ -84,13 +86,13 @@ class ClientOptions:
             if self.sasl_token_path is None and self.sasl_unsigned_subject is None:
                 raise OptionError(
                     f"{self.security_protocol} with OAUTHBEARER needs a token",
-                    remedy="Give kafka.sasl.oauthbearer.token.endpoint.url=file:///path/of/the/token, a file that is "
-                    "kept fresh on the driver and on every executor",
+                    remedy="Set kafka.sasl.oauthbearer.token.endpoint.url=file:///path/to/token, a file that "
+                    "always has a valid token on the driver and on every executor",
                 )
         elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
                 f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
-                remedy="Give kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
+                remedy="Set kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
             )
 
 
@@ -111,7 +113,7 @@ def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dic
             continue
         _refuse_unusable(written, name, value)
         if name in settings and settings[name] != value:
-            raise OptionError(f"Option '{written}' gives {name} a second value", remedy="Keep one of the two names")
+            raise OptionError(f"Option '{written}' sets {name} a second time", remedy="Keep one of the two names")
         settings[name] = value
     if not settings.get("bootstrap.servers", "").strip():
         raise OptionError(
@@ -135,7 +137,7 @@ def refuse_without_prefix(options: Iterable[str]) -> None:
         if near and near[0] not in _WITHOUT_PREFIX:
             raise OptionError(
                 f"Option '{written}' has no effect without the prefix 'kafka.'",
-                checked="It is a setting of Kafka's client, or nearly one",
+                checked="It looks like a setting of the Kafka client",
                 remedy=f"Remove it: {REFUSED[near[0]]}" if near[0] in REFUSED else f"Did you mean 'kafka.{near[0]}'?",
             )
 
@@ -213,14 +215,14 @@ def _refuse_unusable(written: str, name: str, value: str) -> None:
     if name in FIXED:
         allowed, reason = FIXED[name]
         if value.strip().lower() not in allowed:
-            raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {reason}", remedy="Leave the option out")
+            raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {reason}", remedy="Remove the option")
         return
     if name not in USED:
         near = difflib.get_close_matches(name, [*USED, *ALIASES, *IGNORED], n=1, cutoff=0.6)
         hint = f"Did you mean 'kafka.{near[0]}'?" if near else "Remove it"
         raise OptionError(
             f"Unknown option '{written}'",
-            checked="Settings of the Java client and of librdkafka are known, with the prefix kafka.",
+            checked="Use a setting of the Java client or of librdkafka, with the prefix kafka.",
             remedy=hint,
         )
 
@@ -235,7 +237,9 @@ def _addresses(text: str) -> tuple[str, ...]:
         without_scheme = address.split("://", 1)[-1]
         port = without_scheme.rpartition(":")[2] if ":" in without_scheme else str(_DEFAULT_PORT)
         if not (without_scheme.endswith("]") or (port.isdigit() and 0 < int(port) < 65536)):
-            raise OptionError(f"kafka.bootstrap.servers has {address!r} without a valid port", remedy="Give host:port")
+            raise OptionError(
+                f"kafka.bootstrap.servers contains {address!r}, which has no valid port", remedy="Give host:port"
+            )
     return addresses
 
 
@@ -247,7 +251,8 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
     if "username" not in pairs or "password" not in pairs:
         raise OptionError(
             "kafka.sasl.jaas.config has no username or no password",
-            remedy='Write org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";',
+            remedy='Set it to: org.apache.kafka.common.security.plain.PlainLoginModule required username="u" '
+            'password="p";',
         )
     return pairs["username"], pairs["password"]
 
@@ -260,9 +265,10 @@ def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
         parts = urlsplit(url)
         if parts.scheme.lower() != "file" or not parts.path or parts.netloc not in ("", "localhost"):
             raise OptionError(
-                "kafka.sasl.oauthbearer.token.endpoint.url is no file:///path, and tokens are not fetched by network",
-                remedy="Let an agent of your identity provider write the token to a file on the driver and on every "
-                "executor, and name that file",
+                "kafka.sasl.oauthbearer.token.endpoint.url is not a file:///path URL; fetching tokens over the "
+                "network is not supported",
+                remedy="Have an agent of your identity provider write the token to a file on the driver and on "
+                "every executor, and set the option to that file",
             )
         return unquote(parts.path), None
     jaas = settings.get("sasl.jaas.config")
@@ -279,7 +285,7 @@ def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
         named = f"the login module {module!r}" if module.endswith("LoginModule") else "no login module"
         raise OptionError(
             f"kafka.sasl.jaas.config names {named}",
-            remedy=f"Use {' or '.join(modules)}, as fits kafka.sasl.mechanism",
+            remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism",
         )
     return {
         name: re.sub(r"\\(.)", r"\1", quoted) if quoted else single or bare
@@ -301,9 +307,9 @@ def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
         if "-----BEGIN" in settings.get(f"{name}.location", ""):
             # What is no file name may be a key, so it is not shown.
             raise OptionError(
-                f"kafka.{name}.location holds PEM text and no file name",
-                remedy="Give PEM text with kafka.ssl.truststore.certificates, kafka.ssl.keystore.certificate.chain and "
-                "kafka.ssl.keystore.key",
+                f"kafka.{name}.location contains PEM text instead of a file name",
+                remedy="Set PEM text with kafka.ssl.truststore.certificates, "
+                "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
             )
 
 
@@ -316,7 +322,7 @@ def _pem_store(settings: Mapping[str, str], name: str) -> str | None:
     java_name = location.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore"))
     if kind not in {"", "PEM"} or (not kind and java_name):
         raise OptionError(
-            f"kafka.{name}.location={location} is a {kind or 'Java'} key store; only PEM is understood",
+            f"kafka.{name}.location={location} is a {kind or 'Java'} key store; only PEM is supported",
             remedy=_PEM_HINT.format(name=name),
         )
     return location

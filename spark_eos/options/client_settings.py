@@ -238,7 +238,7 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "enable.idempotence": (frozenset({"true"}), "a transaction needs an idempotent producer"),
     "enable.ssl.certificate.verification": (
         frozenset({"true"}),
-        "certificates are always verified; give the authority with ssl.truststore.location",
+        "certificates are always verified; set the certificate authority with ssl.truststore.location",
     ),
     "sasl.login.callback.handler.class": (
         frozenset(
@@ -247,35 +247,35 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
                 for room, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
             }
         ),
-        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     ),
     "sasl.oauthbearer.jwt.retriever.class": (
         frozenset({f"org.apache.kafka.common.security.oauthbearer.{kind}jwtretriever" for kind in ("default", "file")}),
-        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     ),
     "request.required.acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
 }
 
 REFUSED: Final[Mapping[str, str]] = {
-    "transactional.id": "the sink chooses its transactional ids; use the option transactionalIdPrefix",
+    "transactional.id": "the sink chooses its transactional ids, which begin with the option transactionalIdPrefix",
     "transaction.two.phase.commit.enable": "the sink runs its own two-phase commit",
     "key.serializer": "keys are written as they are; cast the key column to string or binary",
     "value.serializer": "values are written as they are; cast the value column to string or binary",
     "key.deserializer": "keys are read as binary; decode the key column with DataFrame operations",
     "value.deserializer": "values are read as binary; decode the value column with DataFrame operations",
-    "auto.offset.reset": "use the option startingOffsets",
-    "enable.auto.commit": "the checkpoint keeps the offsets; see the option commitOffsetsToGroup",
-    "auto.commit.interval.ms": "the checkpoint keeps the offsets; see the option commitOffsetsToGroup",
-    "interceptor.classes": "Java classes cannot run here",
-    "partitioner.class": "Java classes cannot run here; use the partition column to choose partitions",
-    "partitioner": "placement is the Java client's default; use the partition column to choose partitions",
+    "auto.offset.reset": "use the option startingOffsets to choose where to start",
+    "enable.auto.commit": "the checkpoint stores the offsets; see the option commitOffsetsToGroup",
+    "auto.commit.interval.ms": "the checkpoint stores the offsets; see the option commitOffsetsToGroup",
+    "interceptor.classes": "Java classes are not supported",
+    "partitioner.class": "Java classes are not supported; use the partition column to choose partitions",
+    "partitioner": "partitions are chosen as by the Java client's default; use the partition column to choose others",
     "group.instance.id": "the source assigns partitions itself and joins no group",
     "group.protocol": "the source assigns partitions itself and joins no group",
     "partition.assignment.strategy": "the source assigns partitions itself and joins no group",
-    "sasl.client.callback.handler.class": "Java classes cannot run here",
-    "sasl.login.class": "Java classes cannot run here",
+    "sasl.client.callback.handler.class": "Java classes are not supported",
+    "sasl.login.class": "Java classes are not supported",
     "sasl.oauthbearer.config": "tokens come from the file of sasl.oauthbearer.token.endpoint.url",
-    "ssl.engine.factory.class": "Java classes cannot run here",
+    "ssl.engine.factory.class": "Java classes are not supported",
     "ssl.keymanager.algorithm": "keys come from PEM files",
     "ssl.trustmanager.algorithm": "certificates come from PEM files",
 }

@@ -113,7 +113,7 @@ def parse_pattern(text: str) -> SubscribePattern:
         raise OptionError(
             f"Option 'subscribePattern' is not a regular expression: {error}",
             checked=f"The pattern is '{text}'",
-            remedy="Python's syntax is used here; only rare constructs differ from Java's",
+            remedy="The option uses Python's syntax, which differs from Java's only in rare constructs",
         ) from error
     return SubscribePattern(text)
 
@@ -147,7 +147,7 @@ def parse_timestamp(option: str, text: str) -> Timestamp:
     if timestamp_ms < 0:
         raise OptionError(
             f"Expected a single long value, got {text}",
-            remedy=f"Give option '{option}' a time in milliseconds since 1970-01-01 UTC",
+            remedy=f"Set option '{option}' to a time in milliseconds since 1970-01-01 UTC",
         )
     return Timestamp(timestamp_ms)
 

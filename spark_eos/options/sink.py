@@ -122,7 +122,7 @@ def _topic(text: str, option: str) -> str:
     topic = text.strip()
     if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise OptionError(
-            f"Option '{option}' is {text!r}", remedy="Give 1 to 249 letters, digits, dots, underscores or hyphens"
+            f"Option '{option}' is {text!r}", remedy="Use 1 to 249 letters, digits, dots, underscores or hyphens"
         )
     return topic
 
@@ -132,7 +132,7 @@ def _name(text: str, option: str) -> str:
     if not 0 < size_bytes <= MAX_NAME_BYTES or not text.isprintable():
         raise OptionError(
             f"Option '{option}' is {text[:80]!r} ({size_bytes} bytes)",
-            remedy=f"Give 1 to {MAX_NAME_BYTES} bytes without control characters",
+            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters",
         )
     return text
 
@@ -168,7 +168,7 @@ def _level(
     text = kafka.get(f"compression.{compression.name.lower()}.level") if text is None else text
     if text is not None and beside is not None and text.strip() != beside:
         raise OptionError(
-            f"Options 'compression.type' and 'compression.level' name two levels, {beside} and {text}",
+            f"Options 'compression.type' and 'compression.level' set different levels, {beside} and {text}",
             remedy="Keep one of the two",
         )
     text = beside if text is None else text
@@ -176,7 +176,7 @@ def _level(
         return None
     if compression not in _LEVELS:
         raise OptionError(
-            f"Option 'compression.level' has no meaning with compression.type={compression.name.lower()}",
+            f"Option 'compression.level' has no effect with compression.type={compression.name.lower()}",
             remedy="Remove it, or use gzip, lz4 or zstd",
         )
     lowest, highest = _LEVELS[compression]
@@ -192,7 +192,7 @@ def _timeout(ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
     if not SMALLEST_TIMEOUT_MS <= timeout_ms <= 2**31 - 1:
         raise OptionError(
             f"Option 'transactionTimeout' is {text!r}",
-            remedy=f"Give milliseconds from {SMALLEST_TIMEOUT_MS} to {2**31 - 1}, or a number with ms, s, m or h",
+            remedy=f"Use milliseconds from {SMALLEST_TIMEOUT_MS} to {2**31 - 1}, or a number with ms, s, m or h",
         )
     return timeout_ms
 
@@ -205,5 +205,5 @@ def _size(ours: Mapping[str, str], kafka: Mapping[str, str], name: str, default:
 def _number(text: str, option: str, lowest: int, highest: int) -> int:
     number = int(text) if re.fullmatch(r"\s*-?\d{1,12}\s*", text) else lowest - 1
     if not lowest <= number <= highest:
-        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number from {lowest} to {highest}")
+        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Use a whole number from {lowest} to {highest}")
     return number

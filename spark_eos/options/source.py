@@ -142,7 +142,11 @@ def stream_options(options: Mapping[str, str]) -> SourceOptions:
     lowered = _lowered(options)
     for name, message in _ENDINGS.items():
         if name.lower() in lowered:
-            raise OptionError(message, remedy=f"Remove option '{name}'; Trigger.AvailableNow stops at today's end")
+            raise OptionError(
+                message,
+                remedy=f"Remove option '{name}'; Trigger.AvailableNow stops at the offsets "
+                "that exist when the query starts",
+            )
     return _parse(lowered, starting=Edge(LATEST))
 
 
@@ -190,12 +194,12 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     if not given:
         raise OptionError(
             "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign",
-            remedy='Say which topics to read, e.g. .option("subscribe", "topic")',
+            remedy='Choose which topics to read, e.g. .option("subscribe", "topic")',
         )
     if len(given) > 1:
         raise OptionError(
             f"Only one of the following options can be specified for Kafka source: {names}",
-            checked=f"Given are {' and '.join(given)}",
+            checked=f"Given: {' and '.join(given)}",
         )
     return _SUBSCRIPTIONS[given[0]](options[given[0].lower()])
 
@@ -230,17 +234,17 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
     given, prefix = settings.get("group.id"), options.get("groupidprefix")
     if given:
         logger.warning(
-            "Kafka option 'kafka.group.id' has been set on this query: use it with care. Queries or consumers that "
-            "share the group '%s' overwrite each other's offsets. The query takes no part in the group, its offsets "
-            "are in its checkpoint; option 'groupIdPrefix' is ignored", given,
+            "Kafka option 'kafka.group.id' has been set on this query: use it with care. Queries and consumers that "
+            "share the group '%s' overwrite each other's offsets. The query does not join the group, its offsets "
+            "are in its checkpoint, and option 'groupIdPrefix' is ignored", given,
         )  # fmt: skip
     if not _boolean(options, "commitOffsetsToGroup", False):
         return None
     if not (given or prefix):
         raise OptionError(
-            "Option 'commitOffsetsToGroup' is true, but no group is named",
+            "Option 'commitOffsetsToGroup' is true, but no group is set",
             checked="Neither kafka.group.id nor groupIdPrefix is set",
-            remedy="Set kafka.group.id to a group that nothing else uses",
+            remedy="Set kafka.group.id to a group that no other application uses",
         )
     # A restarted query must find its group again, so what follows the prefix depends on nothing but what is read.
     return given or f"{prefix}-{sha256(repr(subscription).encode()).hexdigest()[:12]}"
@@ -295,7 +299,7 @@ def _refuse_near_misses(options: Mapping[str, str]) -> None:
         near = difflib.get_close_matches(written, known, n=1, cutoff=0.85)
         if near:
             raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
-        logger.warning("Option '%s' has no meaning for the eos-kafka source and is ignored", written)
+        logger.warning("Option '%s' has no effect on the eos-kafka source and is ignored", written)
 
 
 def _number(options: Mapping[str, str], name: str, default: int, *, minimum: int) -> int:
@@ -312,7 +316,7 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     except ValueError:
         number = 0
     if number <= 0:
-        raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Give a whole number above 0")
+        raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Use a whole number above 0")
     return number
 
 
@@ -330,6 +334,6 @@ def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
     text = options.get(name.lower(), default)
     found = _DURATION.fullmatch(text.lower())
     if found is None:
-        raise OptionError(f"Option '{name}' is '{text}'", remedy="Give a time such as 500ms, 30s, 15m or 1h")
+        raise OptionError(f"Option '{name}' is '{text}'", remedy="Use a time such as 500ms, 30s, 15m or 1h")
     number, unit = int(found[1]), found[2] or "ms"
     return number // 1_000 if unit == "us" else number * _DURATION_MS[unit]

@@ -54,7 +54,10 @@ def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> N
         detached.close()
     except OSError as error:
         logger.warning(
-            "micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error
+            "micro-batch %d: the abort sweep ends here; transactions that its tasks still open end at their "
+            "timeout: %s",
+            micro_batch,
+            error,
         )
 
 

@@ -176,11 +176,12 @@ class KafkaCluster:
             if error.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
             raise UnstableOffsetsError(
-                f"Group {group_id!r} has an offset in a transaction that has not ended",
+                f"Group {group_id!r} has an offset commit in a transaction that has not ended",
                 checked=f"OffsetFetch for {wait_ms} ms",
-                remedy="It ends when its transaction times out; start the query again then. If it is still there, the "
-                "transaction hangs: "
-                f"`{OperatorCommands.of(self.client.options).find_hanging_offsets()}` finds it and says how to end it",
+                remedy="Restart the query after that transaction has timed out. If the pending offset is still "
+                "there, the transaction hangs: "
+                f"`{OperatorCommands.of(self.client.options).find_hanging_offsets()}` finds it and prints "
+                "the command that ends it",
                 error_code=error.error_code,
             ) from error
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
@@ -197,9 +198,9 @@ class KafkaCluster:
             if not self.client.back_off(attempt, deadline):
                 raise UnansweredError(
                     f"The leader of {topic_partition} does not have offset {offset}, which was committed",
-                    checked=f"ListOffsets and Fetch, {attempt + 1} times: its log ends before that offset",
-                    remedy="A broker answers that is cut off from its peers. Start the query again, which is safe, "
-                    "when the broker is back or stopped",
+                    checked=f"ListOffsets and Fetch, {attempt + 1} times: the leader's log ends before that offset",
+                    remedy="The response probably comes from a broker that is disconnected from the others. "
+                    "Restart the query when that broker is back or stopped; restarting is safe",
                 )
             attempt += 1
         return found
@@ -341,8 +342,8 @@ class KafkaCluster:
 def _vanished(where: object, reason: str) -> TopicError:
     return TopicError(
         f"{where} cannot be read: {reason}",
-        checked="Metadata, and the offsets its leader gives",
-        remedy="Start the query again when all brokers are up; if the topic was deleted, its records are gone",
+        checked="Metadata, and the offsets from the partition's leader",
+        remedy="Restart the query when all brokers are running; if the topic was deleted, its records are gone",
     )
 
 
@@ -352,10 +353,10 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
         return _STATES[description.state]
     except KeyError:
         raise UnsupportedError(
-            f"Transactional id {description.transactional_id!r} is in a state that this version of the package does "
-            f"not know: {description.state!r}",
+            f"Transactional id {description.transactional_id!r} is in state {description.state!r}, which this "
+            "version of the package does not know",
             checked="DescribeTransactions",
-            remedy="Upgrade this package to a version made for these brokers",
+            remedy="Upgrade this package to a version that supports these brokers",
         ) from None
 
 

@@ -75,9 +75,9 @@ def _require(types: dict[str, DataType], name: str, allowed: tuple[type[DataType
 
 
 def _timestamp_remedy(found: DataType) -> str:
-    drop = "or drop the column, and records get the time of writing, as with Spark's own sink"
+    drop = "or drop the column; records then get the time of writing, as with Spark's own sink"
     if isinstance(found, IntegralType):
-        return f"Use timestamp_millis(timestamp), or timestamp_seconds(timestamp) if it counts seconds, {drop}"
+        return f"Use timestamp_millis(timestamp), or timestamp_seconds(timestamp) if the column is in seconds, {drop}"
     zone = "which reads it in the session's time zone (spark.sql.session.timeZone)"
     return f"Use CAST(timestamp AS timestamp), {zone}, {drop}"
 

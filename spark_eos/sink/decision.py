@@ -35,8 +35,8 @@ class UnreadableDecisionError(EosKafkaError):
     """A decision that cannot be understood; going on without it could lose or repeat a micro-batch."""
 
     default_remedy = (
-        "If a newer version of this package wrote it, upgrade this one; otherwise keep the record for analysis and "
-        "decide by hand with the transactional ids in it"
+        "If a newer version of this package wrote it, upgrade this package; otherwise keep the record for "
+        "analysis and resolve the transactional ids in it manually"
     )
 
 
@@ -137,7 +137,7 @@ def read_part(value: bytes, where: str) -> Part:
     try:
         return _part(document)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise UnreadableDecisionError(f"The decision at {where} lacks something: {problem!r}") from None
+        raise UnreadableDecisionError(f"The decision at {where} is incomplete: {problem!r}") from None
 
 
 def join_parts(parts: Sequence[Part], where: str) -> Decision:
@@ -165,7 +165,7 @@ def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, w
     try:
         fields = _parsed(metadata)
         if fields["v"] != POINTER_VERSION:
-            raise UnreadableDecisionError(f"The pointer in {where} has version {fields['v']}")
+            raise UnreadableDecisionError(f"The decision pointer in {where} has version {fields['v']}")
         return Pointer(
             topic_partition,
             offset,
@@ -177,7 +177,7 @@ def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, w
     except (ValueError, KeyError, TypeError):
         raise UnreadableDecisionError(
             f"The offset in {where} was not committed by this sink: its metadata is {metadata[:200]!r}",
-            remedy="Let no other consumer use that group, or choose another transactionalIdPrefix",
+            remedy="Make sure that no other consumer uses that group, or choose another transactionalIdPrefix",
         ) from None
 
 

@@ -34,8 +34,8 @@ EARLIER: Final[Mapping[tuple[TransactionState, bool], str]] = {
     (TransactionState.PREPARE_COMMIT, True): _COMMITTED_BEFORE,
     (TransactionState.COMPLETE_COMMIT, True): _COMMITTED_BEFORE,
 }
-_LOWER_EPOCH: Final = "an epoch is never lowered"
-_UNKNOWN: Final = "an id is not forgotten while its transaction is open"
+_LOWER_EPOCH: Final = "an epoch never decreases"
+_UNKNOWN: Final = "an id does not expire while its transaction is open"
 
 
 def why_earlier(begun: ProducerIdentity, transaction_version: int, description: Description) -> str | None:
@@ -90,7 +90,7 @@ def _describe(
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
         if attempt:
-            logger.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
+            logger.info("retrying DescribeTransactions, the coordinators' responses may be outdated: %s", doubts)
             cluster.forget_coordinators(doubts)
             cluster.runtime.clock.sleep(_PAUSE_SECONDS)
         described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))
@@ -104,11 +104,11 @@ def _describe(
         return found
     name, why = next(iter(stale.items()))
     raise UnansweredError(
-        f"The coordinator of {name} describes it as it was before its transaction began: "
+        f"The coordinator of {name} reports its state from before its transaction began: "
         f"{described[name].state.label}, producer {described[name].identity}",
-        checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {why}",
+        checked=f"DescribeTransactions, {_TRIES} times, with FindCoordinator before each: {why}",
         remedy=(
-            "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the "
-            "query again, which is safe, when the broker is back or stopped"
+            "The response probably comes from a broker that is disconnected from the others. Nothing was decided "
+            "or ended because of it. Restart the query when that broker is back or stopped; restarting is safe"
         ),
     )

@@ -53,7 +53,7 @@ class DetachedProcess:
 
     def __init__(self) -> None:
         if os.name != "posix":
-            raise OSError("this system has no sessions of processes")
+            raise OSError("this operating system has no process sessions")
         # Spark's files may be on no path but this process's.
         command = [sys.executable, "-S", "-E", "-c", _CODE, *sys.path]
         nothing = subprocess.DEVNULL

@@ -110,6 +110,6 @@ def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_
             )
         if (message.query, message.run, message.micro_batch) != (query, run, micro_batch):
             raise TransactionError(
-                f"A message of query {message.query}, run {message.run}, micro-batch {message.micro_batch} came to "
-                f"the commit of query {query}, run {run}, micro-batch {micro_batch}"
+                f"The commit of query {query}, run {run}, micro-batch {micro_batch} received a message of query "
+                f"{message.query}, run {message.run}, micro-batch {message.micro_batch}"
             )

@@ -41,8 +41,8 @@ def report_sockets(process: ProcessState) -> None:
         return
     report.is_made = True
     logger.info(
-        "Spark talks to its Python processes over TCP here; with %s=true each micro-batch is faster by the time that "
-        "TCP's acknowledgements wait, see docs/latency.md",
+        "Spark talks to its Python processes over TCP; with %s=true each micro-batch is faster, because it does "
+        "not wait for TCP acknowledgements (see docs/latency.md)",
         SETTING,
     )
 

@@ -155,7 +155,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
-                "Option 'jobId' is for batch writes", remedy="Remove it: a streaming query is known by its checkpoint"
+                "Option 'jobId' is for batch writes",
+                remedy="Remove it: a streaming query is identified by its checkpoint",
             )
         if self.options.write_name is not None:
             raise OptionError(
@@ -237,7 +238,7 @@ def streaming_place(context: TaskContext) -> "Place":
     missing = [name for name, value in found.items() if not value]
     if missing:
         raise ClientStateError(
-            f"Spark did not tell the task its local properties {', '.join(missing)}",
+            f"Spark did not give the task its local properties {', '.join(missing)}",
             checked="TaskContext.getLocalProperty in the Python worker",
             remedy="Use PySpark 4.2 or newer, and start the query with writeStream",
         )
@@ -255,21 +256,21 @@ def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) 
     if not query or not micro_batch:
         if options.write_name is not None:
             raise OptionError(
-                "Option 'writeName' is for writes in foreachBatch, and Spark names no streaming query here",
+                "Option 'writeName' is for writes in foreachBatch, but this write belongs to no streaming query",
                 checked=f"The task's local properties {_QUERY_PROPERTY} and {_MICRO_BATCH_PROPERTY}",
                 remedy="For a batch job use jobId. In a thread that the foreachBatch function starts, use "
-                "pyspark.InheritableThread, which hands Spark's properties on",
+                "pyspark.InheritableThread, which passes on Spark's properties",
             )
         return None
     if options.job_id is not None:
         raise OptionError(
             "Option 'jobId' is for batch jobs, and this is a write in foreachBatch",
-            remedy="Remove it: a micro-batch is known by Spark's query id and batch id. Where one function writes more "
-            'than once to one topic, name the writes with option("writeName", ...)',
+            remedy="Remove it: a micro-batch is identified by Spark's query id and batch id. If one function "
+            'writes more than once to one topic, name the writes with option("writeName", ...)',
         )
     if run is None or not _RUN_ID.fullmatch(run):
         raise ClientStateError(
-            f"The job group of this task is {run!r} and not the id of the query's run",
+            f"The job group of this task is {run!r} instead of the id of the query's run",
             checked=f"The task's local property {_RUN_PROPERTY}",
             remedy="Do not set a job group in the foreachBatch function; use a job description or job tags",
         )
@@ -280,7 +281,7 @@ def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) 
 def _task_context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise ClientStateError("write was called outside of a Spark task")
+        raise ClientStateError("write() was called outside of a Spark task")
     return context
 
 

@@ -43,8 +43,8 @@ class GroupCommits:
         except EosKafkaError as error:
             if not self._failing:
                 logger.warning(
-                    "The query's offsets could not be committed to group '%s', so lag tools show old ones; the query "
-                    "itself is not touched by that: %s", self._group_id, error,
+                    "The query's offsets could not be committed to group '%s', so lag tools show old ones; the "
+                    "query is not affected: %s", self._group_id, error,
                 )  # fmt: skip
             self._failing = True
             return

@@ -84,7 +84,7 @@ class LsoStallWarnings:
                 self._name_all(wanted, LsoBlockerSearch(client))
         except Exception:
             # Nothing above this could take it, and the query reads on.
-            logger.exception("The search for the transactions that hold last stable offsets failed")
+            logger.exception("The search for the transactions that block last stable offsets failed")
         finally:
             self._next_search_at = self._clock() + _PAUSE_SECONDS
             self._searching = False
@@ -105,19 +105,21 @@ class LsoStallWarnings:
             self._named |= {each.topic_partition: (each.last_stable_offset, now) for each in (first, *others)}
         if left and not self._closed:
             logger.warning(
-                "Open transactions hold the last stable offsets of %d more partitions, %s; they are named in a while",
+                "Open transactions block the last stable offsets of %d more partitions, %s; they will be "
+                "identified later",
                 len(left), _places(left),
             )  # fmt: skip
 
 
 def _warn(first: LsoStall, others: Sequence[LsoStall], words: str) -> None:
-    beside = f" It is also open in {len(others)} more that stand still, {_places(others)}." if others else ""
+    beside = f" It also blocks {len(others)} more partitions, {_places(others)}." if others else ""
     logger.warning(
-        "%s: an open transaction holds the last stable offset at %d for %.0f s now; %d offsets wait behind. %s%s",
+        "%s: an open transaction has blocked the last stable offset at %d for %.0f s; %d offsets wait behind it. "
+        "%s%s",
         first.topic_partition, first.last_stable_offset, first.seconds, first.offsets_behind, words, beside,
     )  # fmt: skip
 
 
 def _places(stands: Sequence[LsoStall]) -> str:
     shown = ", ".join(str(each.topic_partition) for each in stands[:_MOST_PLACES_SHOWN])
-    return shown if len(stands) <= _MOST_PLACES_SHOWN else f"{shown} among them"
+    return shown if len(stands) <= _MOST_PLACES_SHOWN else f"{shown} and others"

@@ -34,9 +34,9 @@ def from_json_offsets(form: Mapping[str, Any]) -> OffsetMap:
         }
     except (AttributeError, TypeError, ValueError):
         raise EosKafkaError(
-            f"The checkpoint holds an offset that is not Kafka's: {form!r}",
+            f"The checkpoint contains an offset that is not a Kafka offset: {form!r}",
             checked="""Expected e.g. {"topicA":{"0":23,"1":7}}""",
-            remedy="Give the query the checkpoint it was started with, or a new one",
+            remedy="Use the checkpoint that the query was started with, or a new one",
         ) from None
 
 

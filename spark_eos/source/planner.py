@@ -116,7 +116,7 @@ class Planner:
             raise OptionError(
                 f"Unknown topic or partition: {', '.join(missing)}",
                 checked=f"Asked the brokers at {', '.join(self._options.client.bootstrap_servers)}",
-                remedy="Create it first, or correct the option subscribe or assign",
+                remedy="Create it, or correct the option subscribe or assign",
             )
         return places
 
@@ -228,7 +228,7 @@ class Planner:
                 for tp, (begin, until) in kept.items()
                 if (found := young.get(tp, begin)) is not None and (first := max(begin, found)) < until
             }
-        logger.info("The query's filters leave %d of %d partitions to read", len(kept), len(start))
+        logger.info("The query's filters select %d of %d partitions", len(kept), len(start))
         return {tp: begin for tp, (begin, _) in kept.items()}, {tp: until for tp, (_, until) in kept.items()}
 
     def _added(self, partitions: Collection[TopicPartition]) -> OffsetMap:
@@ -277,7 +277,8 @@ class Planner:
             raise OptionError(
                 f"No offset matched from request of topic-partition {unmatched[0]} and timestamp "
                 f"{timestamps_ms[unmatched[0]]}.",
-                checked=f"{len(unmatched)} of {len(timestamps_ms)} partitions have no committed record that young",
+                checked=f"{len(unmatched)} of {len(timestamps_ms)} partitions have no committed record with that "
+                "timestamp or a later one",
                 remedy="Choose an earlier time, or set startingOffsetsByTimestampStrategy to latest",
             )
         ends = self._edges(unmatched, LATEST) if unmatched else {}
@@ -300,14 +301,16 @@ class Planner:
         if not beyond:
             return offsets
         marks = self.high_watermarks(beyond)
-        account = ", ".join(f"{tp}: asked {beyond[tp]}, readable {stable[tp]}, in the log {marks[tp]}" for tp in beyond)
+        account = ", ".join(
+            f"{tp}: requested {beyond[tp]}, readable {stable[tp]}, log end {marks[tp]}" for tp in beyond
+        )
         if self._options.fail_on_data_loss:
             raise EosKafkaError(
-                f"endingOffsets lie beyond what can be read now: {account}",
-                checked="Between the two ends a transaction is still open, or the offsets do not exist yet",
+                f"endingOffsets are beyond what can be read now: {account}",
+                checked="A transaction in between is still open, or the offsets do not exist yet",
                 remedy="Wait for the transaction, use endingOffsets=latest, or set failOnDataLoss=false to read less",
             )
-        logger.warning("endingOffsets lie beyond what can be read now; reading up to there: %s", account)
+        logger.warning("endingOffsets are beyond what can be read now; reading up to the readable offsets: %s", account)
         return offsets | {tp: stable[tp] for tp in beyond}
 
 

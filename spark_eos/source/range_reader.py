@@ -59,12 +59,12 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
 
 def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> tuple[int, int]:
     """Report a loss and, where the user wants to go on, say from where to where."""
-    log = "there is no log"
+    log = "the topic has no log"
     if gone.log_start_offset is not None:
-        log = f"the log holds [{gone.log_start_offset}, {gone.end_offset})"
+        log = f"the log has offsets [{gone.log_start_offset}, {gone.end_offset})"
     what = f"offset {gone.position} cannot be read"
     if gone.reason is Gone.LOG_TRUNCATED:
-        what = f"what was planned from offset {gone.cut_at} on is gone"
+        what = f"the records from offset {gone.cut_at} are gone"
     losses.report(DataLoss.COULD_NOT_READ_OFFSET_RANGE, f"wanted {piece}, {what} because {gone.reason.value}; {log}")
     if gone.log_start_offset is None or gone.end_offset is None:
         return piece.end, piece.end
@@ -91,8 +91,8 @@ def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> It
         raise BrokerError(
             f"A record batch of {piece.topic_partition} between offsets {chunk.position} and {chunk.next_position} "
             f"cannot be read: {error}",
-            checked="The bytes were read as they came from the broker",
-            remedy="Read it with another client to see whether the log is damaged",
+            checked="The bytes were read exactly as the broker sent them",
+            remedy="Read it with another client to check whether the log is corrupt",
         ) from error
 
 

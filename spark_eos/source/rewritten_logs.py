@@ -56,7 +56,7 @@ class RewrittenLogs:
             self._losses.report(
                 DataLoss.TOPIC_RECREATED,
                 "; ".join(
-                    f"offsets 0 to {read[tp] - 1} of {tp} now hold records that are not read" for tp in recreated
+                    f"offsets 0 to {read[tp] - 1} of {tp} now contain records that are not read" for tp in recreated
                 ),
             )
         doubted = {
@@ -72,9 +72,13 @@ class RewrittenLogs:
             self._losses.report(
                 DataLoss.LOG_TRUNCATED,
                 "; ".join(
-                    f"{tp} was read up to {read[tp]}, but leader epoch {doubted[tp]} "
-                    + ("has left no trace in it" if ended[tp] is None else f"ends at {ended[tp]} in it")
-                    + f"; what now lies from there to offset {read[tp] - 1} is not read"
+                    f"{tp} was read up to offset {read[tp]}, but leader epoch {doubted[tp]} "
+                    + (
+                        "is not in the current log; its records"
+                        if ended[tp] is None
+                        else f"ends at offset {ended[tp]} in the current log; the records from there"
+                    )
+                    + f" to offset {read[tp] - 1} are not read"
                     for tp in cut
                 ),
             )

@@ -60,6 +60,6 @@ def refuse_other_schema(schema: StructType, include_headers: bool) -> None:
     if schema != source_schema(include_headers):
         raise OptionError(
             "Kafka source has a fixed schema and cannot be set with a custom one",
-            checked=f"The schema asked for is {schema.simpleString()}",
+            checked=f"The requested schema is {schema.simpleString()}",
             remedy="Remove .schema(...) and cast key and value in a select after load()",
         )

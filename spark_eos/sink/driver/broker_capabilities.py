@@ -55,7 +55,7 @@ class BrokerCapabilities:
         for node_id, facts in sorted(self.facts.items()):
             highest = facts.add_partitions_version
             if highest < _FIRST_VERIFYING:
-                found[node_id] = f"serves AddPartitionsToTxn up to version {highest}, as brokers before Kafka 3.6 do"
+                found[node_id] = f"supports AddPartitionsToTxn only up to version {highest} (brokers before Kafka 3.6)"
             elif transaction_version < TV2 and (facts.settings.get(VERIFICATION) or "").strip().lower() == "false":
                 found[node_id] = f"has {VERIFICATION}=false"
         return found
@@ -63,5 +63,5 @@ class BrokerCapabilities:
     @property
     def troubles(self) -> list[str]:
         """Say which brokers do not tell their settings, and why."""
-        silent = [f"broker {node_id} does not answer" for node_id in sorted(self.silent)]
+        silent = [f"broker {node_id} does not respond" for node_id in sorted(self.silent)]
         return silent + [str(facts.trouble) for facts in self.facts.values() if facts.trouble is not None]

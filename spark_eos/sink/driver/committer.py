@@ -99,7 +99,7 @@ class Committer:
             except EosKafkaError as error:
                 retries.wait_after(error)
                 is_first = False
-                logger.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
+                logger.warning("micro-batch %d of %s: retrying the commit: %s", micro_batch, self.query, error)
                 SINK_METRICS.add("commit_retries")
                 if not isinstance(error, OutdatedError):
                     # They may be cut off from their peers.
@@ -258,14 +258,15 @@ class Committer:
                 account.happened,
                 checked=account.checked,
                 remedy=(
-                    f"The query is at micro-batch {micro_batch} and does not run the older one again. Repair the topic "
-                    "by hand from this account, then set onLostTransaction=rewrite for one micro-batch to go on, or "
-                    "close it with `eos-kafka decisions abort --restart skip`"
+                    f"The query is at micro-batch {micro_batch} and will not run the older one again. Repair the "
+                    "topic using the transactions listed above, then set onLostTransaction=rewrite for one "
+                    "micro-batch to continue, or close the older micro-batch with `eos-kafka decisions abort "
+                    "--restart skip`"
                 ),
             )
         if not settled.is_closed:
             logger.warning(
-                "micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
+                "micro-batch %d of %s: continuing although an older micro-batch may be incomplete: %s",
                 micro_batch,
                 self.query,
                 lost_error(settled),
@@ -362,7 +363,7 @@ class Committer:
             )
         else:
             logger.warning(
-                "micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
+                "micro-batch %d of %s: nothing to write, %s; dropping %d prepared transactions",
                 micro_batch,
                 self.query,
                 why_closed(decision),
@@ -387,7 +388,7 @@ class Committer:
             driver.amend(noted, self._now_ms())
         except EosKafkaError as error:
             logger.warning(
-                "micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
+                "micro-batch %d of %s is committed; the transactions that run %s left open are swept later: %s",
                 driver.micro_batch,
                 self.query,
                 decision.run,
@@ -405,7 +406,9 @@ class Committer:
                 self.state.identity = retire(self.log, self.state.identity, decision, self.retirement, self._now_ms())
         except EosKafkaError as error:
             self.state.identity = None
-            logger.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
+            logger.warning(
+                "job %s is committed; its completion could not be recorded in the decision topic: %s", self.query, error
+            )
 
     def _now_ms(self) -> int:
         return now_ms(self.cluster.runtime.clock)

@@ -55,7 +55,7 @@ def complete(
             if wait_until_ms >= completion.ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
                 raise incomplete_error(decision, error) from error
             logger.warning(
-                "micro-batch %d of %s is decided, completing it is tried again: %s",
+                "micro-batch %d of %s is decided, retrying its completion: %s",
                 decision.micro_batch,
                 decision.query,
                 error,

@@ -151,9 +151,10 @@ class DecisionLog:
         found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
             logger.warning(
-                "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
-                "on under that name, whatever the option says now (%s). Set it back: to find this out, the decision "
-                "topic is read at each start, and what a task finds decided is written first and dropped then",
+                "query %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "
+                "driver continues to use it and ignores the option's current value (%s). Set the option back: "
+                "otherwise every start reads the whole decision topic, and tasks write rows that are already "
+                "decided before they discard them",
                 self._query,
                 found.prefix,
                 self._prefix,
@@ -192,11 +193,13 @@ class DecisionLog:
         if answer.code is ErrorCode.NONE or self._is_newest(decision):
             return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            reason = f"the end of its transaction was answered {answer.code.name if answer.code else 'not at all'}"
+            reason = (
+                f"EndTxn of its transaction was answered with {answer.code.name if answer.code else 'no error code'}"
+            )
             raise undecided_error(decision, self._group, reason, answer.code)
         # The coordinator fences in the same words when the decision's transaction has timed out.
         self._look_up(decision, lambda: self.check_kept(driver))
-        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was away"
+        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was unavailable"
         raise undecided_error(decision, self._group, reason, answer.code)
 
     def check_kept(self, driver: DriverIdentity) -> None:
@@ -231,9 +234,10 @@ class DecisionLog:
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
-                f"the end of that transaction was answered {answer.code.name if answer.code else 'by nobody'}",
-                checked=f"The offset of group {self._group} points to another one",
-                remedy="If the query runs, stop it first; then try again",
+                "EndTxn of the transaction that changes it was answered with "
+                f"{answer.code.name if answer.code else 'no error code'}",
+                checked=f"The offset of group {self._group}, which points to another decision",
+                remedy="If the query is running, stop it first; then try again",
                 error_code=answer.code,
             )
         return following_identity(driver, answer)
@@ -263,10 +267,10 @@ class DecisionLog:
         )
         if answer.code is not ErrorCode.NONE:
             raise TransactionError(
-                f"The decision of {decision.query} is perhaps not deleted: the end of the transaction that deletes it "
-                f"was answered {answer.code.name if answer.code else 'by nobody'}",
+                f"The decision of {decision.query} may not have been deleted: EndTxn of its deletion "
+                f"was answered with {answer.code.name if answer.code else 'no error code'}",
                 checked="EndTxn of the driver's transactional id",
-                remedy="It is completed and harms nobody; its record stays in the decision topic",
+                remedy="The decision is completed and has no further effect; its record stays in the decision topic",
                 error_code=answer.code,
             )
         return following_identity(driver, answer)
@@ -362,7 +366,7 @@ class DecisionLog:
         except UnstableOffsetsError:
             self._end_dead_driver()
         except (UnansweredError, UnreachableError) as error:
-            logger.info("group %s: asking again for longer: %s", self._group, error)
+            logger.info("group %s: retrying for longer: %s", self._group, error)
         return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
     def _end_dead_driver(self) -> None:

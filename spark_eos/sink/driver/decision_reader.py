@@ -47,8 +47,8 @@ def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: st
     wanted = [part for part in parts if part.decision.rank == pointer.rank]
     if not wanted:
         raise UnreadableDecisionError(
-            f"Group {group_id(prefix, query)} points to the decision at {where}, which is not there",
-            checked=f"{len(records)} records were read from that offset on",
+            f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
+            checked=f"Read {len(records)} records from that offset",
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
         )
     return join_parts(wanted, where)
@@ -57,10 +57,10 @@ def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: st
 def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionError:
     """Refuse another decision topic than the one that a query has begun with."""
     return OptionError(
-        f"Option 'decisionTopic' is '{topic}', and query {query} keeps its decisions in '{found}'",
+        f"Option 'decisionTopic' is '{topic}', but query {query} keeps its decisions in '{found}'",
         checked=f"The offsets of group {group}",
-        remedy=f"Set decisionTopic={found}. A query keeps the decision topic that it began with; another one needs a "
-        "new checkpoint",
+        remedy=f"Set decisionTopic={found}. The decision topic of a query cannot change; another one needs a new "
+        "checkpoint",
     )
 
 
@@ -179,13 +179,13 @@ def _open_error(query: str, unended: UnendedRecord) -> UnansweredError:
     # How to reach the cluster is not known here.
     commands = OperatorCommands(("HOST:PORT",))
     return UnansweredError(
-        f"The transaction of {name} has left a decision of query {query} open at {place}@{unended.record.offset}, "
+        f"The transaction of {name} left a decision of query {query} open at {place}@{unended.record.offset}, "
         f"producer {unended.identity}",
-        checked=f"The markers in {place}, for {_OPEN_LIMIT_SECONDS:.0f} s; without its end it is not known what the "
-        "query has decided",
+        checked=f"The markers in {place}, for {_OPEN_LIMIT_SECONDS:.0f} s; until the transaction ends, the "
+        "query's newest decision is unknown",
         remedy=(
-            "If the query runs under that prefix, stop it. The transaction ends when it times out, or with "
-            f"`{commands.force_terminate(name)}`. If it is still there then, it hangs: "
-            f"`{commands.find_hanging(place.topic)}` says how to end it. Start the query again then"
+            "If the query is running under that prefix, stop it. The transaction ends when it times out, or with "
+            f"`{commands.force_terminate(name)}`. If it remains open, it hangs: "
+            f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then restart the query"
         ),
     )

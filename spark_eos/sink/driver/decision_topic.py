@@ -57,7 +57,7 @@ def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = 
     try:
         config = describe_topic_config(client, topic) if is_first else {}
     except (AuthorizationError, UnsupportedError) as error:
-        logger.info("it is not checked that decisions are as durable as the data in %s: %s", topic, error)
+        logger.info("cannot check that decisions are as durable as the data in %s: %s", topic, error)
         config = {}
     return Durability(replicas, int(config.get(MIN_INSYNC) or 0))
 
@@ -84,8 +84,7 @@ def ensure_decision_topic(
     except (AuthorizationError, UnsupportedError) as error:
         if is_first:
             logger.info(
-                "the settings of the decision topic %s cannot be read, so it is not checked that it keeps "
-                "decisions: %s",
+                "cannot read the settings of the decision topic %s, so its cleanup.policy is not checked: %s",
                 name,
                 error,
             )
@@ -104,7 +103,7 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
         return TopicError(
             f"The decision topic '{name}' has cleanup.policy={policy}, so decisions can be deleted",
             checked="DescribeConfigs",
-            remedy="Set it to compact, or name another topic with the option decisionTopic",
+            remedy="Set it to compact, or choose another topic with the option decisionTopic",
         )
     needed = int(config.get("min.insync.replicas") or 1)
     if needed > replicas:
@@ -112,7 +111,7 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
             f"The decision topic '{name}' has {replicas} replica(s) and min.insync.replicas={needed}, so no decision "
             "can be written",
             checked="Metadata and DescribeConfigs",
-            remedy="Give it more replicas, or lower its min.insync.replicas",
+            remedy="Add replicas, or lower min.insync.replicas of the topic",
         )
     return None
 
@@ -122,16 +121,16 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
     doubts = []
     if replicas < data.replicas:
         doubts.append(
-            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: a broker that is "
-            "lost for good could take decisions with it. Reassign its partitions to more replicas"
+            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: the permanent "
+            "loss of a broker could lose decisions. Reassign its partitions to more replicas"
         )
     needed = int(config.get(MIN_INSYNC) or 1)
     # Not all of them: writes would stop as soon as one is away.
     wanted = min(data.min_insync, replicas - 1)
     if needed < wanted:
         doubts.append(
-            f"The decision topic '{name}' has min.insync.replicas={needed}, the data has {data.min_insync}: brokers "
-            f"that are lost could take acknowledged decisions with them. Set it to {wanted} for this topic"
+            f"The decision topic '{name}' has min.insync.replicas={needed}, the data has {data.min_insync}: the "
+            f"loss of brokers could lose acknowledged decisions. Set it to {wanted} for this topic"
         )
     if (config.get("unclean.leader.election.enable") or "").strip() == "true":
         doubts.append(
@@ -141,9 +140,9 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
     lag_ms = min((int(config[key] or 0) for key in ("segment.ms", "max.compaction.lag.ms") if key in config), default=0)
     if lag_ms > _LONGEST_LAG_MS and int(config.get("segment.bytes") or 0) > _LARGEST_SEGMENT_BYTES:
         doubts.append(
-            f"The decision topic '{name}' is hardly ever compacted: its segments are closed after {lag_ms} ms or "
-            f"{config['segment.bytes']} bytes, and each new query reads what they hold. Set other values, for instance "
-            f"with kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
+            f"The decision topic '{name}' is rarely compacted: its segments close after {lag_ms} ms or "
+            f"{config['segment.bytes']} bytes, and each new query reads all records in them. Use other settings, "
+            f"for example with kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
             + ",".join(f"{key}={value}" for key, value in _COMPACTION.items())
         )
     return doubts
@@ -226,7 +225,7 @@ def _mark(client: KafkaClient, name: str, prefix: str) -> None:
             )
         )
     except EosKafkaError as error:
-        logger.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
+        logger.info("every new query will read the whole decision topic %s: %s", name, error)
 
 
 def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:

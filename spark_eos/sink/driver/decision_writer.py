@@ -98,7 +98,9 @@ class DecisionWriter:
         try:
             answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write, self._clock)))
         except EosKafkaError as error:
-            logger.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
+            logger.warning(
+                "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
+            )
             return EndAnswer(None)
         if answer.code is ErrorCode.NONE and expected in (None, first_offset):
             # Behind the marker. After a wrong guess none is made: another driver writes to this partition too.
@@ -143,7 +145,9 @@ class DecisionWriter:
             if producer.abort(_ABORT_MS) is None and started is not None:
                 end_txn(self._client, identity, commit=False, timeout_ms=_ABORT_MS)
         except EosKafkaError as error:
-            logger.warning("micro-batch %d: its decision is left to its timeout: %s", write.micro_batch, error)
+            logger.warning(
+                "micro-batch %d: the transaction of its decision is left to time out: %s", write.micro_batch, error
+            )
 
     def _committed(self, coordinator: int, group_id: str) -> list[CommittedOffset]:
         found = fetch_offsets_from(self._client, coordinator, group_id)
@@ -175,10 +179,11 @@ def _check_time(write: DecisionWrite, clock: Clock) -> None:
     late_ms = 0.0 if write.decide_by_ms is None else clock.time_ns() / 1_000_000 - write.decide_by_ms
     if late_ms > 0:
         raise TransactionError(
-            f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too long, and "
-            "its transactions might time out before they could be completed",
-            checked="The clock, before the decision's transaction was ended; it is aborted and nothing is visible",
-            remedy="Start the query again, and look why the decision topic was slow; a longer transactionTimeout helps",
+            f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too "
+            "long, and its transactions might time out before they could be completed",
+            checked="The clock, before the decision's transaction ended; it was aborted and nothing is visible",
+            remedy="Restart the query, and check why writing to the decision topic was slow; a longer "
+            "transactionTimeout helps",
         )
 
 

@@ -73,7 +73,7 @@ def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> Non
         checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
         checked.next_look = process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
     except (UnansweredError, UnreachableError) as error:
-        logger.info("the cluster is not looked at for now: %s", error)
+        logger.info("the cluster checks are skipped for now: %s", error)
         checked.next_look = process.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
 
 
@@ -92,10 +92,10 @@ def check_cluster(
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:
         logger.info(
-            "%s cannot be read, %d ms is used: %s",
+            "cannot read %s, using %d ms: %s",
             TIMEOUT_LIMIT,
             FALLBACK_TIMEOUT_MS,
-            "; ".join(capabilities.troubles) or "no broker knows it",
+            "; ".join(capabilities.troubles) or "no broker returned it",
         )
     timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
@@ -115,8 +115,8 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
         return min(limit_ms, LONGEST_DEFAULT_TIMEOUT_MS) if limit_ms is not None else FALLBACK_TIMEOUT_MS
     if limit_ms is not None and wanted_ms > limit_ms:
         raise OptionError(
-            f"Option 'transactionTimeout' is {wanted_ms} ms, the brokers allow {limit_ms} ms",
-            checked="transaction.max.timeout.ms by DescribeConfigs",
+            f"Option 'transactionTimeout' is {wanted_ms} ms, but the brokers allow at most {limit_ms} ms",
+            checked="Read transaction.max.timeout.ms with DescribeConfigs",
             remedy="Lower it, or raise transaction.max.timeout.ms on the brokers",
         )
     return wanted_ms
@@ -132,7 +132,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
         listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
     except UnsupportedError as error:
         raise UnsupportedError(
-            "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",
+            "The brokers do not support DescribeTransactions and ListTransactions, which crash recovery requires",
             checked=str(error),
             remedy="Use brokers of Apache Kafka 3.6 or newer",
         ) from error
@@ -141,10 +141,10 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     found = sum(name is not None and (name.prefix, name.query) == (options.prefix, job) for name in names)
     if found:
         logger.warning(
-            "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "
-            "once one commits and the other writes nothing or fails; give every job a jobId of its own",
-            found,
+            "job %s already has %d open transactions: an earlier run died or another run is in progress. Of two "
+            "concurrent runs, one commits and the other writes nothing or fails; give every job its own jobId",
             job,
+            found,
         )
 
 
@@ -156,17 +156,18 @@ def _check_verification(
     reasons = "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items())
     if unverifying and not options.allow_hanging_transactions:
         raise UnsupportedError(
-            "The brokers do not verify that a transaction is open before they write to it, so that the end of a lost "
-            f"task's transaction could leave one that hangs and blocks readers for ever: {reasons}",
-            checked="ApiVersions and DescribeConfigs of every broker",
+            "The brokers do not verify that a transaction is open before they write to it. Ending the "
+            "transaction of a lost task could leave a transaction that hangs and blocks readers indefinitely: "
+            f"{reasons}",
+            checked="ApiVersions and DescribeConfigs on every broker",
             remedy=(
-                f"Use brokers of Apache Kafka 3.6 or newer, all of them, with {VERIFICATION}=true. The option "
-                "allowHangingTransactions=true accepts such brokers: what lost tasks leave open is then left to its "
-                "timeout, and transactions can still hang, by requests that arrive late"
+                f"Use brokers of Apache Kafka 3.6 or newer only, with {VERIFICATION}=true. The option "
+                "allowHangingTransactions=true accepts other brokers: transactions of lost tasks then stay open "
+                "until their timeout, and late requests can still leave transactions that hang"
             ),
         )
     if unverifying and is_first:
         logger.warning(
-            "transactions may hang, and what lost tasks leave open holds readers back until its timeout: %s", reasons
+            "transactions may hang, and those that lost tasks leave open delay readers until their timeout: %s", reasons
         )
     return options.allow_hanging_transactions and (bool(unverifying) or bool(capabilities.troubles))

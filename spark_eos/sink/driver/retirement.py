@@ -69,12 +69,12 @@ def _forget_expired(log: DecisionLog, now_ms: int) -> None:
             if newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank):
                 each.forget(newest, driver, now_ms, place)
                 logger.info(
-                    "the decision of job %s is deleted: it was completed more than %d days ago",
+                    "the decision of job %s is deleted: the job completed more than %d days ago",
                     decision.query,
                     KEPT_MS // _DAY_MS,
                 )
         except EosKafkaError as error:
-            logger.info("the decision of job %s is left in the decision topic: %s", decision.query, error)
+            logger.info("the decision of job %s remains in the decision topic: %s", decision.query, error)
 
 
 def completed(decision: Decision, now_ms: int) -> Decision:

@@ -74,8 +74,8 @@ class IdUsage:
         if not self._is_warned and any(not each.is_worker_kept for each in prepared):
             self._is_warned = True
             logger.warning(
-                "query %s: spark.python.worker.reuse is false, so every task makes a transactional id of its own, and "
-                "brokers keep each in memory for transactional.id.expiration.ms (7 days by default). Set "
+                "query %s: spark.python.worker.reuse is false, so every task creates its own transactional id, "
+                "and brokers keep each in memory for transactional.id.expiration.ms (7 days by default). Set "
                 "spark.python.worker.reuse=true",
                 query,
             )

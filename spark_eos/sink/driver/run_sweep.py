@@ -63,7 +63,7 @@ class RunSweep:
         except EosKafkaError as error:
             SINK_METRICS.add("sweeps_failed")
             logger.warning(
-                "micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
+                "micro-batch %d of %s is committed; transactions that lost attempts left open are swept later: %s",
                 self.micro_batch,
                 self.query,
                 error,

@@ -48,10 +48,9 @@ def superseded_error(newest: Decision, run: str) -> FencedError:
     if word is not None:
         by = f"{word.by} has intervened with `eos-kafka decisions {word.action}`"
     return FencedError(
-        f"Run {run} of query {newest.query} may not decide any more: {by}",
+        f"Run {run} of query {newest.query} may no longer decide: {by}",
         checked=(
-            "The newest decision, which names the runs that it supersedes; nothing that this run has prepared now will "
-            "be visible"
+            "The newest decision, which names the runs it supersedes; nothing that this run prepared becomes visible"
         ),
-        remedy="If another driver runs on this checkpoint, stop one of the two. Otherwise start the query again",
+        remedy="If another driver uses this checkpoint, stop one of the two. Otherwise restart the query",
     )

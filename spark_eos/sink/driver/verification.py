@@ -73,10 +73,10 @@ def verify(
             raise LostTransactionError(
                 f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
                 f"{transaction.transactional_id} of task {transaction.split} {problem}",
-                checked="DescribeTransactions, before anything was decided: nothing of the micro-batch is visible",
+                checked="DescribeTransactions, before anything was decided; no row of the micro-batch is visible",
                 remedy=(
-                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then start "
-                    "the query again"
+                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then "
+                    "restart the query"
                 ),
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
@@ -86,8 +86,8 @@ def verify(
     SINK_METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
     if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
         logger.warning(
-            "micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
-            "raise transactionTimeout or make micro-batches smaller",
+            "micro-batch %d of %s: the oldest transaction times out in %d ms, more than half of its timeout has "
+            "passed; raise transactionTimeout or make micro-batches smaller",
             micro_batch,
             query,
             min(left_ms),
@@ -102,12 +102,15 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
         return "is unknown to its coordinator"
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if description.state is not TransactionState.ONGOING or description.identity != identity:
-        return f"is not open: {description.state.label}, producer {description.identity}, prepared as {identity}"
+        return (
+            f"is not open: its state is {description.state.label} and its producer {description.identity}; it "
+            f"was prepared with {identity}"
+        )
     written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}
     if not written <= description.topic_partitions:
         # The end writes no marker where the coordinator knows of nothing, so that the records there would hang.
         return (
-            f"has written to {sorted(map(str, written))}, which is not what its coordinator has, "
+            f"has written to {sorted(map(str, written))}, but its coordinator has "
             f"{sorted(map(str, description.topic_partitions))}"
         )
     left_ms = time_left_ms(description, now_ms)
@@ -116,7 +119,9 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
     skew = ""
     if left_ms < -MARGIN_LIMIT_MS:
         # It is open still, so its coordinator sees it otherwise.
-        skew = "; by this driver's clock that is long past, by its coordinator's it is not: compare the two clocks"
+        skew = (
+            "; by this driver's clock it timed out long ago, but not by its coordinator's clock: compare the two clocks"
+        )
     return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms{skew})"
 
 

@@ -50,10 +50,12 @@ class SettlementAction(Enum):
     COMMIT = "commit the open ones"
     ABORT = "abort the open ones"
     WAIT = "wait"
-    CLOSED = "nothing is to be written"
+    CLOSED = "write nothing"
     WRITE_AGAIN = "write the whole micro-batch again"
-    WRITE_LOST = "stop with an account, or write the lost ones again where onLostTransaction allows it"
-    STOP = "stop with an account"
+    WRITE_LOST = (
+        "stop with an error that lists the transactions, or write the lost ones again if onLostTransaction allows it"
+    )
+    STOP = "stop with an error that lists the transactions"
 
     @property
     def is_followed_by_a_look(self) -> bool:
@@ -79,46 +81,52 @@ _RULES: Final = (
     _rule(
         (_OPEN, _COMMITTED),
         SettlementAction.COMMIT,
-        "a part is visible, so only forward is left, and each further part is one less to repair",
+        "a part is visible, so the decision can only be completed; each further commit leaves less to repair",
     ),
     _rule(
         (_OPEN, _LOST),
         SettlementAction.ABORT,
-        "a part is lost and none is known to be visible: the whole can still be rolled back. If one that is hidden "
-        "or unknown was committed, the loss has torn the micro-batch already, not the abort",
+        "a part is lost and none is known to be visible, so the whole can still be rolled back. If a hidden or "
+        "unknown one was committed, the micro-batch is partly visible because of the loss, not because of the "
+        "abort",
     ),
     _rule(
         (_OPEN, _HIDDEN),
         SettlementAction.WAIT,
-        "the hidden one may be lost, then a commit would tear, or committed, then an abort would; it will be known",
+        "if the hidden one is lost, a commit would make the micro-batch partly visible; if it is committed, an "
+        "abort would. Its outcome becomes known",
     ),
     _rule(
         (_OPEN, _UNKNOWN),
         SettlementAction.STOP,
-        "to commit tears if the unknown one is lost, to abort tears if it is committed, and no look will tell: an "
-        "operator has to say, before the open ones time out",
+        "if the unknown one is lost, a commit makes the micro-batch partly visible; if it is committed, an abort "
+        "does. The outcome cannot be determined, so an operator must choose before the open ones time out",
     ),
-    _rule((_OPEN,), SettlementAction.COMMIT, "nothing is lost: the decision is completed"),
-    _rule((_HIDDEN,), SettlementAction.WAIT, "whether all, a part or nothing is visible is known when it can be read"),
-    _rule((_UNKNOWN,), SettlementAction.STOP, "what cannot be shown to be lost must not be written again"),
-    _rule((_COMMITTED, _LOST), SettlementAction.WRITE_LOST, "a part is visible: all of it would be written twice"),
+    _rule((_OPEN,), SettlementAction.COMMIT, "nothing is lost, so the decision is completed"),
+    _rule((_HIDDEN,), SettlementAction.WAIT, "it becomes known whether all, a part or nothing is visible"),
+    _rule((_UNKNOWN,), SettlementAction.STOP, "only transactions that are known to be lost may be written again"),
+    _rule(
+        (_COMMITTED, _LOST),
+        SettlementAction.WRITE_LOST,
+        "a part is visible, so writing the whole micro-batch again would duplicate rows",
+    ),
     _rule(
         (_LOST,),
         SettlementAction.WRITE_AGAIN,
-        "nothing is or will be visible, so writing all of it again repeats nothing",
+        "nothing is or becomes visible, so writing the whole micro-batch again duplicates nothing",
     ),
-    _rule((), SettlementAction.CLOSED, "all there is of it is visible"),
+    _rule((), SettlementAction.CLOSED, "all that remains of it is visible"),
 )
 # An operator who says `complete` has looked where the sink cannot.
 _COMPLETED: Final = (
     *_RULES[:3],
-    _rule((_OPEN, _UNKNOWN), SettlementAction.COMMIT, "an operator says that the decision is to be completed"),
+    _rule((_OPEN, _UNKNOWN), SettlementAction.COMMIT, "an operator chose to complete the decision"),
     *_RULES[4:],
 )
 # An operator has taken the decision back: the micro-batch is written again if all of it is lost ...
-_ABANDONED: Final = (_rule((_OPEN,), SettlementAction.ABORT, "an operator has taken the decision back"), *_RULES)
+_ABANDONED: Final = (_rule((_OPEN,), SettlementAction.ABORT, "an operator abandoned the decision"), *_RULES)
 # ... or closed as it is, where only what could still become visible matters.
-_SKIPPED: Final = (_ABANDONED[0], _rule((), SettlementAction.CLOSED, "an operator has closed the micro-batch as it is"))
+_SKIPPED: Final = (_ABANDONED[0], _rule((), SettlementAction.CLOSED, "an operator closed the micro-batch as it is"))
 
 
 def _expanded(rules: Collection[ActionRule]) -> Mapping[frozenset[Fate], ActionRule]:

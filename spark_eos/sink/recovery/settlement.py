@@ -88,7 +88,7 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
         if not action.is_followed_by_a_look or clock.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
         logger.info(
-            "micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
+            "micro-batch %d of %s: %d of %d decided transactions are not settled yet, among them %s; next: %s",
             decision.micro_batch,
             decision.query,
             len(waiting),
@@ -118,7 +118,7 @@ def _end_open(
     still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
     if not commit:
         logger.warning(
-            "micro-batch %d of %s: %d of its %d decided transactions are aborted, %s among them: %s",
+            "micro-batch %d of %s: %d of its %d decided transactions are aborted, among them %s: %s",
             decision.micro_batch,
             decision.query,
             len(still_open),
@@ -217,11 +217,11 @@ def lost_error(settlement: Settlement) -> TransactionError:
     happened = (
         f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
         f"{len(decision.transactions)} transactions ({sum(t.record_count for t in missing)} of "
-        f"{decision.record_count} records) took no effect that can be shown: "
+        f"{decision.record_count} records) are not known to be committed: "
     )
     return LostTransactionError(
         happened + _shown(lines),
-        checked="DescribeTransactions for each, then the log at the offsets in the decision",
+        checked="DescribeTransactions for each transaction, then the log at the offsets in the decision",
         remedy=_lost_remedy(settlement),
     )
 
@@ -229,21 +229,22 @@ def lost_error(settlement: Settlement) -> TransactionError:
 def _lost_remedy(settlement: Settlement) -> str:
     if settlement.took_no_effect:
         return (
-            "Nothing of the micro-batch is visible, and nothing of it will be. Start the query again, or the job under "
-            "the same jobId: it writes the whole micro-batch again. Raise transactionTimeout (and the broker's "
-            "transaction.max.timeout.ms) if the transactions timed out while the query was down"
+            "No row of the micro-batch is or becomes visible. Restart the query, or the job with the same jobId: "
+            "it writes the whole micro-batch again. If the transactions timed out while the query was down, "
+            "raise transactionTimeout (and transaction.max.timeout.ms on the brokers)"
         )
     if settlement.still_open:
         return (
-            "Whether the open ones may be committed depends on the unknown one, which neither its coordinator nor its "
-            "log tells any more. Before they time out, commit them with `eos-kafka decisions complete`, or abort them "
-            "with `eos-kafka decisions abort --restart skip` and repair the topic by hand from this account"
+            "Whether the open transactions may be committed depends on the unknown one, which neither its "
+            "coordinator nor its log reports any more. Before they time out, commit them with `eos-kafka "
+            "decisions complete`, or abort them with `eos-kafka decisions abort --restart skip` and repair the "
+            "topic using the list above"
         )
     return (
-        "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
-        "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
-        "write only the lost ones again; otherwise repair the topic by hand from this account, then let the query "
-        "go on with `eos-kafka decisions abort --restart skip`"
+        "The transactions most likely timed out while the query was down: raise transactionTimeout (and "
+        "transaction.max.timeout.ms on the brokers). If a re-run gives each task the same rows, set "
+        "onLostTransaction=rewrite to write only the lost ones again. Otherwise repair the topic using the list "
+        "above, then let the query continue with `eos-kafka decisions abort --restart skip`"
     )
 
 
@@ -259,25 +260,25 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     so_far = "Nothing is lost so far"
     if settlement.lost:
         lines += [_account(transaction, "lost") for transaction in settlement.lost]
-        so_far = "What is lost is lost in any case; whether a part is visible is known when all can be read"
+        so_far = "The lost transactions stay lost; whether a part is visible becomes known when all can be read"
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
         f"its {len(decision.transactions)} transactions could not be ended or read yet: " + _shown(lines),
         checked=(
-            "DescribeTransactions and the log at the offsets in the decision, until no further one was settled for "
-            f"{SETTLE_LIMIT_SECONDS:.0f} s"
+            "DescribeTransactions and the log at the offsets in the decision, until no transaction was settled "
+            f"for {SETTLE_LIMIT_SECONDS:.0f} s"
         ),
         remedy=(
-            f"{so_far}. Bring their coordinators and leaders up, and end the open transaction of another "
-            f"producer that holds the last stable offset back there (if it hangs, `{find_hanging}` says how); then "
-            "start the query again, or the job under the same jobId"
+            f"{so_far}. Make sure that the coordinators and leaders are running, and end any other producer's "
+            f"open transaction that blocks the last stable offset there (if it hangs, `{find_hanging}` prints the "
+            "command). Then restart the query, or the job with the same jobId"
         ),
     )
 
 
 def _shown(lines: list[str]) -> str:
     if len(lines) > _LINES_SHOWN:
-        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all in the decision record"]
+        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all listed in the decision record"]
     return "; ".join(lines)
 
 

@@ -218,7 +218,7 @@ class IdentityPool:
             with suppress(EosKafkaError):
                 self._cluster.init_producer_id(mark, timeout_ms)
             age_ms = round((now - first.taken_at) * 1000)
-            what = f"transaction {first.transactional_id} of an earlier task, begun {age_ms} ms ago,"
+            what = f"transaction {first.transactional_id} of an earlier task, which began {age_ms} ms ago,"
             raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
 
     def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
@@ -272,16 +272,16 @@ def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:
 
 def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTransactionError:
     """Say why a job cannot be committed any more, and how long the brokers would let it take."""
-    allowed = "is not known here" if limit_ms is None else f"is {limit_ms} ms"
+    allowed = "is not known" if limit_ms is None else f"is {limit_ms} ms"
     raised = "transactionTimeout"
     if limit_ms is not None and timeout_ms >= limit_ms:
         raised = "transaction.max.timeout.ms on the brokers, and transactionTimeout with it,"
     return LostTransactionError(
-        f"The job or micro-batch has taken longer than its transactions may: {what} has timed out with its rows "
-        f"(transactionTimeout is {timeout_ms} ms), so that nothing can be committed",
+        f"The job or micro-batch has taken longer than transactionTimeout ({timeout_ms} ms): {what} has timed out "
+        "with its rows, so nothing can be committed",
         checked="DescribeTransactions, before this task wrote anything",
         remedy=(
-            f"Raise {raised} above the duration of the whole; what the brokers allow now (transaction.max.timeout.ms) "
-            f"{allowed}. Or write less at a time"
+            f"Raise {raised} above the duration of the job or micro-batch; the brokers' limit "
+            f"(transaction.max.timeout.ms) {allowed}. Or write less at a time"
         ),
     )

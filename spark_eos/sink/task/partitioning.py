@@ -116,8 +116,9 @@ def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: 
     wrong = given[is_given & ((given < 0) | (given >= partition_count))]
     if wrong.size:
         raise DataError(
-            f"The column 'partition' has {wrong[0]} for topic {topic!r}, which has {partition_count} partitions",
-            remedy="Give 0 to the number of partitions less one, or null to have one chosen",
+            f"The column 'partition' has the value {wrong[0]} for topic {topic!r}, which has {partition_count} "
+            "partitions",
+            remedy="Use values from 0 to the number of partitions minus one, or null to have a partition chosen",
         )
 
 

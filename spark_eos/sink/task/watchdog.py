@@ -38,13 +38,17 @@ class Watchdog:
         try:
             self._process = DetachedProcess()
         except OSError as error:
-            logger.warning("no process watches this worker; if it is killed, its transaction times out: %s", error)
+            logger.warning(
+                "no watchdog process for this worker; if the worker is killed, its transaction stays "
+                "open until its timeout: %s",
+                error,
+            )
 
     def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
         """Have a transaction ended if this process ends before `release`; what was begun before is forgotten."""
         if self._process is None or self._process.hand_over(partial(end_unprepared, options, identity)):
             return
-        logger.warning("the process that watches this worker has ended or is stopped; it is watched no more")
+        logger.warning("the watchdog process of this worker has ended or is stopped; the worker is no longer watched")
         self._process.close()
         self._process = None
 
@@ -52,9 +56,9 @@ class Watchdog:
         """Take note that the transaction is prepared or ended; raises where a live process cannot be reached."""
         if self._process is not None and not self._process.hand_over(None):
             raise TransactionError(
-                "A task's transaction is flushed, but the process that watches the worker could still abort it",
+                "A task's transaction is flushed, but the watchdog process of the worker could still abort it",
                 checked=f"The pipe to process {self._process.process_id}: it is full, so the process is stopped",
-                remedy="Spark tries the task again. Look for stopped processes beside the Python workers",
+                remedy="Spark retries the task. Look for stopped processes next to the Python workers",
             )
 
 

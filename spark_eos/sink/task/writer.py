@@ -179,5 +179,5 @@ class TaskWriter:
             self.transaction.abort()
         except EosKafkaError as error:
             logger.warning(
-                "task %s: its transaction could not be aborted and is left to the sweep: %s", self.place, error
+                "task %s: its transaction could not be aborted and is left to the abort sweep: %s", self.place, error
             )

@@ -119,7 +119,7 @@ def test_every_transaction_is_a_bar_from_its_first_record_to_its_marker(picture:
     assert width(committed[0]) / width(committed[1]) == pytest.approx(201 / 92, rel=0.02)
     names = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#lanes text")]
     assert names == ["stuck<b>", "producer 4", "loader-1", "loader-2", "no transaction"]
-    assert "It waits for the transaction of 'stuck<b>'" in picture.find_element(By.ID, "summary").text
+    assert "The blocking transaction is that of 'stuck<b>'" in picture.find_element(By.ID, "summary").text
     assert not [entry for entry in picture.get_log("browser") if entry["level"] == "SEVERE"]
 
 
@@ -149,8 +149,8 @@ def test_hovering_tells_who_and_where(picture: webdriver.Chrome) -> None:
     ):
         assert words in text
     ActionChains(picture).move_to_element(bars(picture, ".blocking")[0]).perform()
-    assert "its coordinator says Ongoing" in tip(picture)
-    assert "holds the last stable offset" in tip(picture)
+    assert "coordinator state Ongoing" in tip(picture)
+    assert "blocks the last stable offset" in tip(picture)
     ActionChains(picture).move_to_element(picture.find_element(By.TAG_NAME, "h1")).perform()
     assert tip(picture) == ""
 
