@@ -5,8 +5,6 @@ The tables in docs/reference are generated from this file, and tests hold the pa
 
 from typing import Final, NamedTuple
 
-from spark_eos.metrics import HOST_OPTION, LOOPBACK, PORT_OPTION
-
 _INT_MAX: Final = 2**31 - 1
 
 
@@ -32,15 +30,15 @@ class OptionDefinition(NamedTuple):
 _FLAG: Final = ("true", "false")
 _METRICS: Final = (
     OptionDefinition(
-        PORT_OPTION,
+        "metricsPort",
         "Serve the metrics of this side at this port of the driver. Needs the package `prometheus-client` there.",
         minimum=1,
         maximum=2**16 - 1,
     ),
     OptionDefinition(
-        HOST_OPTION,
-        f"The address that the metrics endpoint listens on. Only with `{PORT_OPTION}`.",
-        default_note=f"`{LOOPBACK}`",
+        "metricsHost",
+        "The address that the metrics endpoint listens on. Only with `metricsPort`.",
+        default="127.0.0.1",
         values="a host name or an IP address",
     ),
 )
