@@ -243,8 +243,8 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "sasl.login.callback.handler.class": (
         frozenset(
             {
-                f"org.apache.kafka.common.security.oauthbearer.{room}oauthbearer{kind}logincallbackhandler"
-                for room, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
+                f"org.apache.kafka.common.security.oauthbearer.{package}oauthbearer{kind}logincallbackhandler"
+                for package, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
             }
         ),
         "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",

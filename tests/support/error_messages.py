@@ -48,65 +48,56 @@ def error_messages() -> tuple[ErrorMessage, ...]:
 
 
 def _messages_of(path: Path, tree: ast.Module) -> Iterator[ErrorMessage]:
-    families = _families(path)
-    constants = _constants(tree)
+    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    if name.endswith("__main__") or "pytest_plugin" in name:
+        return
+    known = vars(import_module(name))
+    families = _families(known)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or not node.args:
             continue
         family = families.get(node.func.id)
         if family is None:
             continue
-        happened = _text(node.args[0], constants)
+        happened = _text(node.args[0], known)
         if not re.search(r"\w{3}", happened):
             continue
-        by_name = {each.arg: _text(each.value, constants) for each in node.keywords if each.arg}
-        yield ErrorMessage(family, happened, _told(by_name.get("checked", "")), _told(by_name.get("remedy", "")))
+        by_name = {each.arg: _text(each.value, known) for each in node.keywords if each.arg}
+        yield ErrorMessage(family, happened, _said(by_name.get("checked", "")), _said(by_name.get("remedy", "")))
 
 
-def _families(path: Path) -> Mapping[str, str]:
+def _families(known: Mapping[str, object]) -> Mapping[str, str]:
     """Map the exception classes that a module knows to the public class that users see."""
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    if name.endswith("__main__") or "pytest_plugin" in name:
-        return {}
     found: dict[str, str] = {}
-    for known, value in vars(import_module(name)).items():
+    for name, value in known.items():
         if isinstance(value, type) and issubclass(value, Exception):
             public = next((base.__name__ for base in value.__mro__ if _LISTED.get(base.__name__) is base), None)
             if public is not None:
-                found[known] = public
+                found[name] = public
     return found
 
 
-def _constants(tree: ast.Module) -> Mapping[str, ast.expr]:
-    """Return the module's constants, so that a text that has a name is found."""
-    found: dict[str, ast.expr] = {}
-    for node in tree.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-            found[node.target.id] = node.value
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = node.value
-    return found
-
-
-def _told(text: str) -> str:
+def _said(text: str) -> str:
     """Drop a sentence that has no words of its own, and a gap in front of others."""
     return text.removeprefix(f"{_GAP}. ") if re.search(r"\w{3}", text) else ""
 
 
-def _text(node: ast.expr, constants: Mapping[str, ast.expr]) -> str:
+def _text(node: ast.expr, known: Mapping[str, object]) -> str:
+    """Write an expression with the texts and numbers that have names in its module."""
     match node:
         case ast.Constant(value=str(text)):
             pass
         case ast.JoinedStr(values=values):
-            text = "".join(_text(each, constants) for each in values)
+            text = "".join(_text(each, known) for each in values)
         case ast.BinOp(left=left, op=ast.Add(), right=right):
-            text = _text(left, constants) + _text(right, constants)
-        case ast.FormattedValue(value=ast.Name(id=name)) | ast.Name(id=name) if name in constants:
-            text = _text(constants[name], {})
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="format")) if name in constants:
-            text = re.sub(r"\{\w*\}", _GAP, _text(constants[name], {}))
+            text = _text(left, known) + _text(right, known)
+        case ast.FormattedValue(value=ast.Name(id=name), format_spec=None) | ast.Name(id=name):
+            value = known.get(name)
+            text = str(value) if isinstance(value, str | int) else _GAP
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="format")):
+            text = re.sub(r"\{\w*\}", _GAP, str(known.get(name, _GAP)))
         case ast.IfExp(body=body, orelse=orelse):
-            either = [_text(body, constants), _text(orelse, constants)]
+            either = [_text(body, known), _text(orelse, known)]
             text = " / ".join(each for each in either if each)
         case _:
             text = _GAP

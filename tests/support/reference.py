@@ -396,7 +396,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def rewritten(page: str) -> str:
-    """Return a page with its generated parts made anew."""
+    """Return a page with its generated parts rewritten."""
     return _BLOCK.sub(lambda found: f"{found['begin']}\n{BLOCKS[found['name']]()}\n\n{found['end']}", page)
 
 
