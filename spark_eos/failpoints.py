@@ -27,7 +27,7 @@ _RULE: Final = re.compile(
     r"(?P<point>[a-z_.]+)(?:/(?P<query>[A-Za-z0-9_-]+))?=(?:once:(?P<once>[^|;]+)\|)?"
     r"(?P<action>kill|raise|hold:(?P<path>[^@#;|]+))(?:@(?P<micro_batch>\d+))?(?:#(?P<visit>\d+))?"
 )
-# In the order in which a micro-batch meets them.
+# In the order in which a micro-batch reaches them.
 POINTS: Final = (
     "driver.before_preflight",
     "source.before_plan",
@@ -63,7 +63,7 @@ POINTS: Final = (
 
 
 class FailpointError(RuntimeError):
-    """The failure that a rule with the action `raise` asked for."""
+    """The failure that a rule with the action `raise` causes."""
 
 
 class _FailpointRule(NamedTuple):
@@ -76,7 +76,7 @@ class _FailpointRule(NamedTuple):
     visit: int | None
 
     def fits(self, point: str, query: str | None, micro_batch: int | None, visit: int) -> bool:
-        """Say whether the rule is for this visit."""
+        """Return whether the rule applies to this visit."""
         return (
             self.point == point
             and self.query in (None, query)
@@ -95,12 +95,12 @@ class Failpoints:
         self._query: str | None = None
 
     def enter(self, query: str) -> None:
-        """Take note that a task, a commit or the planning of a query begins in this process."""
+        """Record that a task, a commit or the planning of a query begins in this process."""
         self._query = query
         self._visits.clear()
 
     def is_armed(self, point: str) -> bool:
-        """Say whether a rule waits for a point."""
+        """Return whether a rule is set for a point."""
         return any(rule.point == point and rule.query in (None, self._query) for rule in self._current())
 
     def reach(self, point: str, micro_batch: int | None = None) -> None:
@@ -153,7 +153,7 @@ def _act(rule: _FailpointRule) -> None:
     if rule.action == "raise":
         raise FailpointError(f"failpoint {rule.point} reached")
     assert rule.hold_path is not None
-    # A reader of the file finds the process in it.
+    # A process that reads the file finds this process's id in it.
     fresh = f"{rule.hold_path}.{os.getpid()}"
     Path(fresh).write_text(str(os.getpid()))
     os.replace(fresh, rule.hold_path)
@@ -162,7 +162,7 @@ def _act(rule: _FailpointRule) -> None:
 
 
 def _never(_point: str) -> bool:
-    """Say no: no rule is set."""
+    """Return False: no rule is set."""
     return False
 
 

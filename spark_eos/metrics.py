@@ -1,7 +1,7 @@
-"""Numbers of the two sides of a query in this process, served where the user wants that.
+"""The metrics of the source and the sink in this process, and their HTTP endpoint.
 
-PySpark gives a Python data source no way to put numbers of its own into a query's progress. So they are in the log,
-and at an HTTP endpoint of the driver's Python process: Prometheus comes and reads, nothing is pushed anywhere.
+PySpark gives a Python data source no way to add metrics to a query's progress. So they are in the log, and at an HTTP
+endpoint of the driver's Python process that Prometheus scrapes.
 """
 
 import logging
@@ -24,7 +24,7 @@ Labels: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class MetricsPlace(NamedTuple):
-    """Where numbers are to be served."""
+    """Where metrics are to be served."""
 
     host: str
     port: int
@@ -43,9 +43,9 @@ class MetricDefinition(NamedTuple):
 
 
 class ProcessMetrics:
-    """Counters (which only grow) and gauges (which are set) of this process; names end with their unit.
+    """The counters (which only grow) and gauges (which are set) of this process; names end with their unit.
 
-    `prefix` begins each name in what Prometheus reads; `definitions` describe the names.
+    `prefix` begins each name for Prometheus; `definitions` describe the names.
 
     >>> metrics = ProcessMetrics("example")
     >>> metrics.add("records_committed", 3)
@@ -61,7 +61,7 @@ class ProcessMetrics:
         self._lock = Lock()
 
     def add(self, name: str, amount: int = 1) -> None:
-        """Raise a counter."""
+        """Increase a counter."""
         with self._lock:
             self._counters[name] = self._counters.get(name, 0) + amount
 
@@ -70,18 +70,18 @@ class ProcessMetrics:
         self.set_each(name, {(): value})
 
     def set_each(self, name: str, values: Mapping[Labels, int]) -> None:
-        """Set a gauge for each of what it is measured of; what is not named any more is forgotten."""
+        """Set a gauge with several labels; labels that are not in `values` are removed."""
         with self._lock:
             self._gauges[name] = dict(values)
 
     def snapshot(self) -> Mapping[str, int]:
-        """Copy all values, by name and labels as Prometheus writes them."""
+        """Return a copy of all values, by name and labels in Prometheus' format."""
         return {
             _written(name, labels): value for name, _, values in self.families() for labels, value in values.items()
         }
 
     def families(self) -> list[tuple[str, bool, dict[Labels, int]]]:
-        """Copy all values by name, and say of each whether it is a counter."""
+        """Return a copy of all values by name, with whether each is a counter."""
         with self._lock:
             found: list[tuple[str, bool, dict[Labels, int]]] = []
             found += [(name, True, {(): value}) for name, value in self._counters.items()]
@@ -144,7 +144,7 @@ def _written(name: str, labels: Labels) -> str:
 
 
 def metrics_place(options: Mapping[str, str]) -> MetricsPlace | None:
-    """Read from options with lowered names where metrics are to be served; None for nowhere."""
+    """Parse where metrics are to be served, from options with lower-case names; None for nowhere."""
     port, host = options.get(PORT_OPTION.lower()), options.get(HOST_OPTION.lower())
     if port is None:
         if host is not None:
@@ -160,7 +160,7 @@ def metrics_place(options: Mapping[str, str]) -> MetricsPlace | None:
 
 
 def check_servable(place: MetricsPlace | None) -> None:
-    """Refuse to serve metrics where the library for it is missing, before any data is read or written."""
+    """Refuse to serve metrics if the library for it is missing, before any data is read or written."""
     if place is None:
         return
     try:
@@ -172,15 +172,15 @@ def check_servable(place: MetricsPlace | None) -> None:
         ) from error
 
 
-# By process, since workers are forked. None: the port was taken, which is warned of once and tried again.
+# By process, because workers are forked. None: the port was in use, which is logged once, and is tried again.
 _served: dict[tuple[int, MetricsPlace], int | None] = {}
 
 
 def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
-    """Serve the numbers from now on until the process ends; asked again, do nothing. Return the port.
+    """Serve the metrics until the process ends, and return the port; further calls do nothing.
 
-    A taken port does not stop a query: it is warned of once and tried again the next time, for the process that has it
-    may be the one that served this query before.
+    A port in use does not stop a query: it is logged once and tried again the next time, because the process that uses
+    it may be the one that served this query before.
     """
     if place is None:
         return None
@@ -210,13 +210,13 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
 
 
 class _PrometheusCollector:
-    """The numbers as Prometheus reads them."""
+    """The metrics as Prometheus reads them."""
 
     def __init__(self, metrics: ProcessMetrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> "Iterator[Metric]":
-        """Yield every number as it is now."""
+        """Yield every metric with its current value."""
         from prometheus_client.core import Metric
 
         for name, is_counter, values in self._metrics.families():

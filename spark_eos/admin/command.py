@@ -33,7 +33,7 @@ _EXIT_CODES: Final = output.exit_codes(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     chosen = _parser().parse_args(transactions_command.with_subcommand(given))
     try:
@@ -57,8 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
-        entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query)
+        entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query, waits=False)
         _print(chosen, output.list_table(entries), output.list_document(entries))
+        for rest in cluster.unstable_rests(chosen.decision_topic):
+            print(output.rest_text(rest), file=sys.stderr)
         return ExitCode.DONE
     decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
     if chosen.command == "show":
@@ -75,7 +77,7 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
-    # A program reads the result from the standard output; the plan is for those who watch.
+    # A program reads the result from the standard output; the plan is for people.
     stream = sys.stdout if chosen.output == "table" else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
@@ -240,7 +242,7 @@ def _add_intervention(
 
 
 def _seconds(text: str) -> float:
-    """Read a number of seconds that has an end."""
+    """Parse a finite number of seconds."""
     seconds = float(text)
     if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 0 on")

@@ -1,17 +1,17 @@
-"""Operators' interventions: a dead query's decision is rolled forward or taken back, safe from a live driver.
+"""Operators' interventions: a dead query's decision is completed or abandoned, safely even if its driver is alive.
 
-Rolling forward goes by the same table as a restart (`recovery.action_table`): what can be rolled back as a whole is
-not torn.
+Completing uses the same table as a restart (`recovery.action_table`): what can be rolled back as a whole is not made
+partly visible.
 
-The order is what makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over:
-from then on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible
-(unless its run has not decided yet: it then takes the id over again, and goes by what it finds decided).
-The newest decision is read again and must be the one that was shown. What the operator wants is then written into the
-decision, with an audit record, in one transaction; only after that are the micro-batch's transactions ended, each by
-its exact producer id and epoch. A query that is restarted at any of these steps finds in the decision what to do.
+The order makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over: from then
+on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible (unless its
+run has not decided yet: then it takes over the id again, and follows what it finds decided). The newest decision is
+read again and must be the one that was shown. The intervention is then written to the decision, with an audit record,
+in one transaction; only after that are the micro-batch's transactions ended, each by its exact producer id and epoch. A
+query that is restarted at any of these steps finds in the decision what to do.
 
-The decision also names the runs that had something open while the query was watched: none of them decides any more, so
-that what they have open besides can be aborted. No clock is asked, and a run that starts later is not touched.
+The decision also names the runs that had open transactions while the query was watched: none of them decides any more,
+so their other open transactions can be aborted. No clock is involved, and a run that starts later is not affected.
 """
 
 import secrets
@@ -62,7 +62,7 @@ class InterventionOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an intervention would do, from a look that changed nothing."""
+    """The effect that an intervention would have, determined without changes."""
 
     action: OperatorAction
     decision: Decision
@@ -74,7 +74,7 @@ class Plan:
         return sum(fate in fates for fate in self.fates.values())
 
     def steps(self) -> list[str]:
-        """Say in order what is about to be done."""
+        """Return a description of the steps, in order."""
         decision, opened = self.decision, self.count(Fate.OPEN)
         name = f"micro-batch {decision.micro_batch} of query {decision.query} (prefix {decision.prefix})"
         first = f"fence the query's driver, {driver_id(decision.prefix, decision.query)}"
@@ -93,7 +93,7 @@ class Plan:
         return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
 
     def _completion(self, name: str, opened: int) -> str:
-        """Say what completing means by the table that recovery goes by, which does not tear what is lost in part."""
+        """Describe completing by recovery's table, which does not make a lost micro-batch partly visible."""
         word = Intervention(self.action, "", 0)
         step = action_for(replace(self.decision, intervention=word), self.fates.values())
         if step is Next.ABORT:
@@ -117,7 +117,7 @@ class Plan:
 
 @dataclass(slots=True)
 class DecisionOperator:
-    """The actions on the decisions of one topic, in an operator's name."""
+    """The interventions of an operator in the decisions of one topic."""
 
     cluster: SinkCluster
     topic: str
@@ -128,7 +128,7 @@ class DecisionOperator:
     pause: Callable[[float], None] = field(default=time.sleep)
 
     def plan(self, decision: Decision, action: OperatorAction, restart: Restart | None = None) -> Plan:
-        """Look what an intervention would meet; raises `RefusedError` where it makes no sense."""
+        """Determine the effect of an intervention; raise `RefusedError` if it is pointless or unsafe."""
         closes_the_rest = action is OperatorAction.ABORT and restart is Restart.SKIP
         if decision.is_abandoned and (decision.is_skipped or not closes_the_rest):
             raise RefusedError(
@@ -153,7 +153,7 @@ class DecisionOperator:
         return plan
 
     def carry_out(self, plan: Plan) -> InterventionOutcome:
-        """Do what the plan says; returns what became of the transactions, and what failed besides."""
+        """Carry out the plan; return what became of the transactions, and other failures."""
         decision = plan.decision
         runs = self._watch(decision)
         log = DecisionLog(self.cluster, decision.prefix, decision.query, self.topic)
@@ -206,10 +206,10 @@ class DecisionOperator:
         return InterventionOutcome(settled, tuple(problems))
 
     def _watch(self, decision: Decision) -> set[str]:
-        """Watch the query for signs of life; gives the runs that have something open, none of which did anything.
+        """Watch the query for signs of life; return the runs with open transactions, none of which did anything.
 
-        A query that only waits for data cannot be seen. It is fenced, stops at its next micro-batch and can be started
-        again.
+        A query that only waits for data cannot be detected. It is fenced, stops at its next micro-batch and can be
+        started again.
         """
         before = self._look(decision)
         unnamed = sorted(before.opened - names_of(decision))
@@ -253,7 +253,7 @@ class DecisionOperator:
             "attempt": decision.attempt,
             "transaction_count": len(decision.transactions),
             "found": {fate.name.lower(): plan.count(fate) for fate in Fate},
-            # Of a very large micro-batch the first ones only: the record must fit into one message.
+            # Of a very large micro-batch only the first ones: the record must fit into one message.
             "transactions": [
                 [t.transactional_id, t.producer_id, t.producer_epoch, fate.name.lower()]
                 for t, fate in list(plan.fates.items())[:_MOST_NAMED]
@@ -269,7 +269,7 @@ class _Look:
 
 
 def _sign_of_life(before: _Look, now: _Look) -> str:
-    """Say what a query was seen doing between two looks; empty for nothing."""
+    """Return what a query was seen doing between two looks, or an empty text."""
     if now.driver is not None and now.driver.state is TransactionState.ONGOING:
         return (
             "its driver is writing a decision, or died while writing one (its coordinator then ends that "
@@ -282,7 +282,7 @@ def _sign_of_life(before: _Look, now: _Look) -> str:
 
 
 def _after_fencing(decision: Decision, error: EosKafkaError) -> EosKafkaError:
-    """Say beside what went wrong that the driver was fenced by then: that cannot be taken back."""
+    """Add to an error that the driver was fenced by then, which cannot be undone."""
     fenced = (
         f"The query's driver, {driver_id(decision.prefix, decision.query)}, was fenced before this check. If the "
         "query is running and its run has already decided a micro-batch, it stops at its next commit and nothing "
@@ -305,7 +305,7 @@ def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
 
 
 def fates_now(cluster: SinkCluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
-    """Find what became of each transaction of a decision, without ending any."""
+    """Return the fate of each transaction of a decision, without ending any."""
     if decision.completed_at_ms is not None:
         return dict.fromkeys(decision.transactions, Fate.COMMITTED)
     return fates_of(cluster, decision.transactions)

@@ -1,9 +1,9 @@
 """The judgement whether an open transaction hangs, and why.
 
-A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers by itself. So
-one that no coordinator has on its list any more stays open for ever, and holds the last stable offset and compaction
-back: it hangs. Whether it does is asked of the coordinator after the partition, and then of the partition once more:
-a transaction that ended in between was unknown for a good reason.
+A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers on its own.
+So an open transaction that no coordinator lists any more stays open forever, and blocks the last stable offset and
+compaction: it hangs. To judge this, the coordinator is queried after the partition, and then the partition once more: a
+coordinator rightly does not know a transaction that ended in between.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,15 +39,15 @@ class PartitionTransaction:
     producer: ActiveProducer
 
     def age_ms(self, now_ms: int) -> int:
-        """Say how long ago its producer wrote its last record."""
+        """Return how long ago its producer wrote its last record."""
         return now_ms - self.producer.last_timestamp_ms
 
     def age_minutes(self, now_ms: int) -> int:
-        """Say the same in whole minutes, cut off towards zero as Java does."""
+        """Return the same in whole minutes, truncated towards zero as Java does."""
         return int(self.age_ms(now_ms) / MINUTE_MS)
 
     def says(self, now_ms: int) -> str:
-        """Say in words what the partition says."""
+        """Describe the transaction as its partition reports it."""
         each = self.producer
         return (
             f"{self.topic_partition} has an open transaction of producer id {each.producer_id}, epoch "
@@ -58,13 +58,13 @@ class PartitionTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What one coordinator says of a transactional id with the producer id in question."""
+    """A coordinator's description of a transactional id with the producer id in question."""
 
     coordinator_id: int
     description: TransactionDescription
 
     def says(self) -> str:
-        """Say in words what the coordinator says."""
+        """Describe the transaction as its coordinator reports it."""
         each = self.description
         if not each.exists:
             return f"broker {self.coordinator_id} no longer knows the transactional id '{each.transactional_id}'"
@@ -77,7 +77,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class HangingFinding:
-    """An open transaction, what its coordinator says and what follows; `owners` is None if none was asked."""
+    """An open transaction, what its coordinators report and the verdict; `owners` is None if none was queried."""
 
     transaction: PartitionTransaction
     verdict: HangingVerdict
@@ -86,20 +86,20 @@ class HangingFinding:
 
     @property
     def coordinator_says(self) -> str:
-        """Say in words what the coordinators say."""
+        """Describe what the coordinators report."""
         if self.owners is None:
             return "not queried"
         return coordinators_say(self.transaction.producer.producer_id, self.owners)
 
     @property
     def is_committed(self) -> bool:
-        """Say whether all that is missing is the marker of a commit."""
+        """Return whether only the marker of a commit is missing."""
         producer = self.transaction.producer
         return committed_owner(producer.producer_id, producer.producer_epoch, self.owners or ()) is not None
 
     @property
     def owner(self) -> Owner | None:
-        """Give the coordinator's word that counts: of the transaction itself where there is one."""
+        """Return the coordinator to quote: that of the transaction itself, if there is one."""
         return live_owner(self.transaction.topic_partition, self.owners or ()) or next(iter(self.owners or ()), None)
 
 
@@ -111,7 +111,7 @@ def find_hanging(
     limit_ms: int,
     now_ms: int,
 ) -> list[HangingFinding]:
-    """Judge every transaction open in the partitions; those with a record younger than the limit are left in peace."""
+    """Judge every open transaction in the partitions; those with a record younger than the limit are not checked."""
     opened = open_transactions(admin, topic_partitions, broker_id)
     old = [each for each in opened if each.age_ms(now_ms) > limit_ms]
     findings = [
@@ -126,7 +126,7 @@ def find_hanging(
 def open_transactions(
     admin: TransactionAdmin, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
 ) -> list[PartitionTransaction]:
-    """List what is open in partitions."""
+    """List the open transactions in partitions."""
     described = admin.describe_producers(topic_partitions, broker_id)
     return [
         PartitionTransaction(topic_partition, producer)
@@ -139,10 +139,10 @@ def open_transactions(
 def judge(
     admin: TransactionAdmin, opened: Sequence[PartitionTransaction], broker_id: int | None = None
 ) -> list[HangingFinding]:
-    """Ask the coordinators about transactions that were seen open, and the partitions of the suspects again."""
+    """Query the coordinators about transactions that were seen open, and the partitions of the suspects again."""
     producer_ids = {each.producer.producer_id for each in opened}
     owners = owners_of(admin, producer_ids)
-    # A coordinator that moves while the brokers are asked one by one may be on no list, but not twice.
+    # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice.
     owners = {**owners, **owners_of(admin, producer_ids - owners.keys())}
     live: dict[PartitionTransaction, Owner] = {}
     for each in opened:
@@ -166,7 +166,7 @@ def judge(
 
 
 def require_sight(admin: TransactionAdmin, producer_id: int) -> None:
-    """Refuse to call a producer unknown where the principal does not see every id: its transaction may be live."""
+    """Refuse to call a producer unknown if the principal may not see every id: its transaction may be live."""
     if not sees_every_id(admin.client):
         raise AuthorizationError(
             f"Cannot tell whether the transaction of producer id {producer_id} hangs: the principal may not be "
@@ -178,9 +178,9 @@ def require_sight(admin: TransactionAdmin, producer_id: int) -> None:
 
 
 def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping[int, tuple[Owner, ...]]:
-    """Find the transactional ids of producer ids, as their coordinators describe them."""
+    """Return the transactional ids of producer ids, as their coordinators describe them."""
     if not producer_ids:
-        # No filter would be a wish for all ids.
+        # A request without a filter lists all ids.
         return {}
     listed = {
         each.transactional_id: (node, each.producer_id)
@@ -190,7 +190,7 @@ def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping
     }
     found: dict[int, tuple[Owner, ...]] = {}
     for name, description in describe_transactions(admin.client, list(listed)).items():
-        # It may have moved since it was listed; the one that described it is the one that is remembered.
+        # It may have moved since it was listed; report the broker that described it.
         node = admin.client.find_coordinator(CoordinatorType.TRANSACTION, name)
         producer_id = listed[name][1]
         found[producer_id] = (*found.get(producer_id, ()), Owner(node, description))
@@ -198,17 +198,17 @@ def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping
 
 
 def live_owner(topic_partition: TopicPartition, owners: Iterable[Owner]) -> Owner | None:
-    """Give the coordinator that will still write the marker for what a producer has open in a partition."""
+    """Return the coordinator that will still write the marker for a producer's open transaction in a partition."""
     return next((each for each in owners if each.description.will_end(topic_partition)), None)
 
 
 def committed_owner(producer_id: int, producer_epoch: int, owners: Iterable[Owner]) -> Owner | None:
-    """Give the coordinator that has committed this very transaction, as far as epochs can tell."""
+    """Return the coordinator that has committed this very transaction, as far as epochs show."""
     return next((each for each in owners if each.description.has_committed(producer_id, producer_epoch)), None)
 
 
 def coordinators_say(producer_id: int, owners: Sequence[Owner]) -> str:
-    """Say in words what the coordinators say of a producer id."""
+    """Describe what the coordinators report about a producer id."""
     if not owners:
         return f"no broker lists a transactional id with producer id {producer_id}"
     return "; ".join(owner.says() for owner in owners)
@@ -243,7 +243,7 @@ def _hanging_reason(producer: ActiveProducer, owners: Sequence[Owner]) -> str:
 
 
 def _time(at_ms: int) -> str:
-    """Write a time that came from somewhere else, so that it may be none."""
+    """Format a time from outside, which may be out of range."""
     try:
         return utc(at_ms)
     except (OverflowError, ValueError, OSError):

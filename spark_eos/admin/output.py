@@ -1,4 +1,4 @@
-"""How commands answer: tables for people, JSON for programs, exit codes for scripts."""
+"""The output of commands: tables for people, JSON for programs, exit codes for scripts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any, Final
 from spark_eos.admin.inventory import Entry
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
+from spark_eos.sink.ports import UnstableRest
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate
 
@@ -16,7 +17,7 @@ _TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "F
 
 
 class ExitCode(IntEnum):
-    """How a command ended; one number means one thing in every area of `eos-kafka`."""
+    """How a command ended; a number means the same in every area of `eos-kafka`."""
 
     DONE = 0
     FAILED = 1
@@ -42,12 +43,20 @@ def exit_codes(*codes: ExitCode) -> str:
 
 
 def as_json(value: object) -> str:
-    """Write a value as JSON with stable order."""
+    """Format a value as JSON with a stable order."""
     return json.dumps(value, indent=2, sort_keys=True)
 
 
+def rest_text(rest: UnstableRest) -> str:
+    """Return what was not read of a partition, and why."""
+    return (
+        f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, but ends at "
+        f"{rest.high_watermark}: an open transaction blocks the last stable offset. {rest.blocker}"
+    )
+
+
 def list_table(entries: Sequence[Entry]) -> str:
-    """Write one line for each query."""
+    """Format one line for each query."""
     rows = [_HEADS]
     for each in entries:
         decision = each.decision
@@ -70,7 +79,7 @@ def list_table(entries: Sequence[Entry]) -> str:
 
 
 def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Give one object for each query."""
+    """Return one object for each query."""
     return [
         {
             "prefix": each.prefix,
@@ -85,7 +94,7 @@ def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
-    """Give what a decision says, without its transactions."""
+    """Return the contents of a decision, without its transactions."""
     return {
         "run": decision.run,
         "micro_batch": decision.micro_batch,
@@ -101,7 +110,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 
 def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]) -> str:
-    """Write one decision with the fate of each of its transactions and every intervention in its query."""
+    """Format one decision with the fate of each of its transactions and every intervention in its query."""
     head = [
         f"Query {decision.query}, prefix {decision.prefix}, run {decision.run}",
         f"Micro-batch {decision.micro_batch}, attempt {decision.attempt}, {decision.split_count} tasks, decided at "
@@ -121,7 +130,7 @@ def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], aud
 def show_document(
     decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Give the same as `show_text` as one object."""
+    """Return the contents of `show_text` as one object."""
     return {
         "prefix": decision.prefix,
         "query": decision.query,
@@ -154,7 +163,7 @@ def show_document(
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Lay rows out in columns; the last column may be of any length."""
+    """Format rows in columns; the last column may have any length."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()

@@ -1,8 +1,8 @@
 """The picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
 
-It answers one question: what is my last stable offset waiting for? The marks are asked for first and the log is read up
-to that high watermark, so a transaction that ends meanwhile is drawn as open. Once the coordinators were asked, the
-partition is asked again what is open: one that has ended was unknown for a good reason, and does not hang.
+It answers one question: what blocks the last stable offset? The offsets are requested first and the log is read up to
+that high watermark, so a transaction that ends in the meantime is drawn as open. After the coordinators, the partition
+is queried again for open transactions: coordinators rightly do not know one that has ended, and it does not hang.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Draw the page and say in one line what it shows."""
+    """Draw the page and print one line about it."""
     _check_reach(chosen)
     with KafkaClient(options_of(chosen.bootstrap_server, chosen.command_config)) as client:
         timeline = take_timeline(
@@ -105,9 +105,9 @@ def take_timeline(
     last: int = DEFAULT_LAST_OFFSETS,
     clock: Callable[[], float] = time.time,
 ) -> Timeline:
-    """Read the stretch that begins at `from_offset`, or the `last` offsets before the high watermark.
+    """Read the log from `from_offset`, or the `last` offsets before the high watermark.
 
-    Raises `TopicError` when there is no such partition, and what the client raises when brokers do not answer.
+    Raises `TopicError` if the partition does not exist, and the client's errors if brokers do not respond.
     """
     lookup = OffsetLookup(client)
     place = lookup.places([topic_partition.topic]).get(topic_partition)
@@ -174,7 +174,7 @@ def _read(
 def _ask_coordinators(
     client: KafkaClient, reading: LogReading
 ) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
-    """Name producers; a principal that may not ask gets the picture of the log without names."""
+    """Look up the transactional ids; for a principal that may not, the picture has no names."""
     try:
         owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
         opened = {bar.producer_id for bar in reading.open} & owners.keys()

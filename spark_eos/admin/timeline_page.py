@@ -15,14 +15,14 @@ _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA)@")
 
 
 class Page(NamedTuple):
-    """The page, and as plain text what stands at its top."""
+    """The page, and its summary as plain text."""
 
     html: str
     summary: str
 
 
 def page(timeline: Timeline) -> Page:
-    """Draw the page; nothing in it is fetched from anywhere."""
+    """Draw the page; it loads nothing from elsewhere."""
     template = resources.files("spark_eos.admin").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     summary = summary_of(timeline)
     parts = {
@@ -34,7 +34,7 @@ def page(timeline: Timeline) -> Page:
 
 
 def blocking(timeline: Timeline) -> TransactionBar | None:
-    """Find the open transaction that holds the last stable offset; None when none does."""
+    """Return the open transaction that blocks the last stable offset, or None if none does."""
     opened = [
         each
         for each in timeline.transactions
@@ -47,7 +47,7 @@ def blocking(timeline: Timeline) -> TransactionBar | None:
 
 
 def summary_of(timeline: Timeline) -> str:
-    """Say in a few sentences what the last stable offset is waiting for."""
+    """Return a few sentences about what blocks the last stable offset."""
     stable, high_watermark = timeline.last_stable_offset, timeline.high_watermark
     if stable >= high_watermark:
         return (
@@ -94,7 +94,7 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
 
 
 def _embedded(timeline: Timeline) -> str:
-    """Write the data as JSON that cannot end the script element it stands in."""
+    """Format the data as JSON that cannot end its script element."""
     bar = blocking(timeline)
     document: dict[str, Any] = {
         "topic": timeline.topic_partition.topic,

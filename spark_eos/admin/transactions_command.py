@@ -1,15 +1,15 @@
 """The command `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
 
-Options, columns and defaults are those of Apache's tool, so that scripts move over unchanged: the standard output has
-what it prints, to the byte. What was found, what is about to be done and why goes to the standard error.
+Options, columns and defaults are those of Apache's tool, so scripts work unchanged: the standard output is the same
+byte for byte. Findings, announcements and reasons go to the standard error.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.output import ExitCode, exit_codes
@@ -23,7 +23,7 @@ AREA: Final = "transactions"
 _FORCE_TERMINATE: Final = "force-terminate"
 _CAMEL_CASE: Final = "forceTerminateTransaction"
 _NAMES: Final = ("list", "describe", "describe-producers", "find-hanging", "abort", _FORCE_TERMINATE, _CAMEL_CASE)
-# KIP-664 drew the subcommands as flags.
+# KIP-664 proposed the subcommands as flags.
 _FLAGS: Final = {f"--{name}": name for name in _NAMES}
 _DEFAULT_LIMIT_MINUTES: Final = 15
 _EXIT_CODES: Final = exit_codes(
@@ -32,7 +32,7 @@ _EXIT_CODES: Final = exit_codes(
 
 
 def with_subcommand(arguments: Sequence[str]) -> list[str]:
-    """Turn one of KIP-664's flags into the subcommand that was shipped; all other arguments stay as they are.
+    """Convert one of KIP-664's flags to the subcommand that was released; leave other arguments as they are.
 
     >>> with_subcommand(["transactions", "--bootstrap-server", "b:9092", "--list"])
     ['transactions', 'list', '--bootstrap-server', 'b:9092']
@@ -49,21 +49,13 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = areas.add_parser(
         AREA, help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES, allow_abbrev=False
     )
-    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {_version()}")
+    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {__version__}")
     _add_reach(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, output="table", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_views(commands)
     _add_find_hanging(commands)
     _add_ends(commands)
-
-
-def _version() -> str:
-    try:
-        return version("eos-kafka")
-    except PackageNotFoundError:
-        # A cluster may be given the packages as an archive, without what pip writes beside them.
-        return "of unknown version"
 
 
 def run(chosen: argparse.Namespace) -> int:
@@ -77,7 +69,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _add_reach(parser: argparse.ArgumentParser) -> None:
-    """Add what Apache's tool takes before the subcommand only and people write after it; the last one counts."""
+    """Add the options that Apache's tool accepts only before the subcommand; the last value counts."""
     unset = argparse.SUPPRESS
     parser.add_argument(
         "--bootstrap-server",
@@ -206,7 +198,7 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
 
 
 def _name(text: str) -> str:
-    """Read what Kafka sends as a string; over any other the library would fail, or try for ever."""
+    """Parse a value that Kafka sends as a string; for any other the library would fail, or retry forever."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -217,7 +209,7 @@ def _name(text: str) -> str:
 
 
 def _number(bits: int) -> Callable[[str], int]:
-    """Read a number that Kafka sends in so many bits; on a larger one the library would fail, or wait for ever."""
+    """Parse a number that Kafka sends in so many bits; for a larger one the library would fail, or wait forever."""
 
     def read(text: str) -> int:
         try:

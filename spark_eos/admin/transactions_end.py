@@ -1,4 +1,4 @@
-"""Ending transactions by hand: a hanging one by a marker in its partition, a live one by its coordinator."""
+"""The manual end of transactions: a hanging one by a marker in its partition, a live one by its coordinator."""
 
 import argparse
 import shlex
@@ -29,7 +29,7 @@ from spark_eos.sink.naming import parse_task_id
 
 
 class _Marker(NamedTuple):
-    """What an end marker says: whose transaction it ends."""
+    """The contents of an end marker: whose transaction it ends."""
 
     producer_id: int
     producer_epoch: int
@@ -43,7 +43,7 @@ def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> i
         named = _at_offset(chosen, place, admin, now_ms)
     else:
         named = _by_producer(chosen, place, admin)
-    # Before its first marker a partition knows no coordinator epoch; 0 is no newer than any.
+    # Before its first marker a partition knows no coordinator epoch; 0 is not newer than any.
     marker = named._replace(coordinator_epoch=max(named.coordinator_epoch, 0))
     kind, write = ("a commit", admin.write_commit_marker) if chosen.commit else ("an abort", admin.write_abort_marker)
     return _carry_out(
@@ -56,9 +56,9 @@ def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> i
 
 
 def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """Have the coordinator abort what a transactional id has open in all its partitions, and fence its producer."""
+    """Have the coordinator abort a transactional id's transaction in all partitions, and fence its producer."""
     name = chosen.transactional_id
-    # InitProducerId would make an id that does not exist.
+    # InitProducerId would create an id that does not exist.
     coordinator_id, found = described(admin, name)
     _say(f"Coordinator: {Owner(coordinator_id, found).says()}.")
     task = parse_task_id(name)
@@ -74,14 +74,14 @@ def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms:
         chosen,
         f"abort the open transaction of '{name}' and fence its producer, with InitProducerId to broker "
         f"{coordinator_id}",
-        # The timeout is stored with the id, so it stays what it was.
+        # The timeout is stored with the id, so pass the same one.
         lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
     )
 
 
 def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int) -> _Marker:
-    """Find the transaction that begins at the offset."""
+    """Return the transaction that begins at the offset."""
     opened = open_transactions(admin, [place])
     matching = [each for each in opened if each.producer.first_offset == chosen.start_offset]
     if not matching:
@@ -111,7 +111,7 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
 
 
 def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> _Marker:
-    """Take the producer as given, for brokers that cannot be asked what is open."""
+    """Return the producer as given, for brokers that cannot report what is open."""
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
         raise OptionError(
@@ -151,7 +151,7 @@ def _refuse_live(place: TopicPartition, owners: Sequence[Owner], commands: Opera
 def _refuse_wrong_fate(
     chosen: argparse.Namespace, place: TopicPartition, producer_id: int, producer_epoch: int, owners: Sequence[Owner]
 ) -> None:
-    """Refuse the marker that contradicts what the coordinator has decided."""
+    """Refuse a marker that contradicts the coordinator's outcome."""
     owner = committed_owner(producer_id, producer_epoch, owners)
     if owner is not None and not chosen.commit:
         raise RefusedError(
@@ -177,7 +177,7 @@ def _carry_out(chosen: argparse.Namespace, plan: str, do: Callable[[], object], 
     else:
         do()
         _say("Done.")
-    # Kafka's tool prints nothing, so the table of this is empty.
+    # Kafka's tool prints nothing, so neither does the table output.
     if chosen.output == "json":
         print(as_json({**document, "done": not chosen.dry_run}))
     return ExitCode.NOTHING_DONE if chosen.dry_run else ExitCode.DONE

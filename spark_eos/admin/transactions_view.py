@@ -59,7 +59,7 @@ def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
 
 
 def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, TransactionDescription]:
-    """Give a transactional id's coordinator and description; raises for an id that it does not know."""
+    """Return a transactional id's coordinator and description; raise for an unknown id."""
     found = describe_transactions(admin.client, [transactional_id])[transactional_id]
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise TransactionError(
@@ -87,7 +87,7 @@ def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_
 
 
 def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """Find the hanging transactions in a scope, and say of each open one why it counts as hanging or not."""
+    """Find the hanging transactions in a scope, and give for each open one why it counts as hanging or not."""
     places = _scope(chosen, admin)
     findings = search(
         admin, places, broker_id=chosen.broker_id, now_ms=now_ms, limit_ms=chosen.max_transaction_timeout * MINUTE_MS
@@ -110,7 +110,7 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
 
 
 def commands_of(chosen: argparse.Namespace) -> OperatorCommands:
-    """Spell further commands for the cluster that this one was given, with the same file."""
+    """Return further commands for the same cluster, with the same properties file."""
     return OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
 
 
@@ -131,7 +131,8 @@ def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPar
         raise OptionError("find-hanging needs --topic or --broker-id", remedy="Give --topic, --broker-id or both")
     if chosen.partition is not None and chosen.topic is None:
         raise OptionError("--partition requires --topic", remedy="Add --topic")
-    # A broker that is not there would lead no partition, so that nothing would be looked at and all seem well.
+    # A broker that does not exist leads no partition, so nothing would be checked and no transaction would seem to
+    # hang.
     _require_broker(chosen.broker_id, admin)
     if chosen.partition is not None:
         return [TopicPartition(chosen.topic, chosen.partition)]

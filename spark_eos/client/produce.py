@@ -7,7 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from kafka.protocol.producer import ProduceRequest
 
+from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from spark_eos.client.coordinator_requests import RESENT
+from spark_eos.client.error_table import Api, classify, failure
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.response_reader import only_part
 
 ACKS_ALL: Final = -1
 LAST_TV1_PRODUCE: Final = 11
@@ -16,7 +21,7 @@ FIRST_TOPIC_ID_PRODUCE: Final = 13
 
 
 class ProduceVersions(NamedTuple):
-    """The bounds of the version of a ProduceRequest."""
+    """The version bounds of a ProduceRequest."""
 
     lowest: int
     highest: int
@@ -24,7 +29,7 @@ class ProduceVersions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What a leader answered about one batch."""
+    """A leader's response about one batch."""
 
     topic_partition: TopicPartition
     error_code: int
@@ -33,19 +38,19 @@ class PartitionAnswer:
 
 
 def produce_versions(transaction_version: int, topic_ids_known: bool) -> ProduceVersions:
-    """Choose the versions that make the leader add the partition itself (TV2, from 12 on), or never do (TV1)."""
+    """Return the versions that make the leader add the partition itself (TV2, from 12 on), or never do (TV1)."""
     if transaction_version < 2:
         return ProduceVersions(3, LAST_TV1_PRODUCE)
     return ProduceVersions(FIRST_TV2_PRODUCE, FIRST_TOPIC_ID_PRODUCE if topic_ids_known else FIRST_TV2_PRODUCE)
 
 
 def produce_request(
-    transactional_id: str,
+    transactional_id: str | None,
     batches: Sequence[tuple[TopicPartition, bytearray]],
     topic_ids: Mapping[str, uuid.UUID | None],
     timeout_ms: int,
 ) -> Any:
-    """Put one sealed batch for each partition into a request; name and id are both set, the version takes its own."""
+    """Make a request of one sealed batch for each partition; it has both topic name and id, the version uses one."""
     topic_class = ProduceRequest.TopicProduceData
     by_topic: dict[str, list[Any]] = {}
     for topic_partition, data in batches:
@@ -64,7 +69,7 @@ def produce_request(
 
 
 def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) -> Iterator[PartitionAnswer]:
-    """Read the answers of a ProduceResponse; topics come back by id from version 13 on."""
+    """Return the results of a ProduceResponse; topics are named by id from version 13 on."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     for topic in response.responses:
         name = topic.name or names.get(topic.topic_id, "")
@@ -72,3 +77,29 @@ def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) ->
             details = [error.batch_index_error_message for error in each.record_errors or ()]
             words = [text for text in (each.error_message, *details[:3]) if text]
             yield PartitionAnswer(TopicPartition(name, each.index), each.error_code, each.base_offset, "; ".join(words))
+
+
+def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: bytearray, *, timeout_ms: float) -> None:
+    """Append one batch outside of any transaction, for its leader to accept or refuse.
+
+    It is sent again only after a retriable refusal: without a response (`UnansweredError`) it may have been appended.
+    """
+    deadline = client.deadline(timeout_ms)
+    topic, number = topic_partition
+    attempt = 0
+    while True:
+        found = client.require_topics([topic], timeout_ms=client.remaining_ms(deadline))[topic]
+        request = produce_request(None, [(topic_partition, batch)], {}, client.options.request_timeout_ms)
+        response = client.send(
+            found.partitions[number].leader,
+            request,
+            min_version=3,
+            max_version=LAST_TV1_PRODUCE,
+            timeout_ms=client.remaining_ms(deadline),
+        )
+        answer = only_part(list(produce_answers(response, {})), "Produce")
+        if answer.error_code == ErrorCode.NONE:
+            return
+        if classify(Api.PRODUCE, answer.error_code) not in RESENT or not client.back_off(attempt, deadline):
+            raise failure(Api.PRODUCE, answer.error_code, str(topic_partition), detail=answer.detail)
+        attempt += 1

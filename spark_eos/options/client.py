@@ -1,4 +1,4 @@
-"""The `kafka.*` options of a query as the client takes them, or an error that says which of them is wrong."""
+"""The `kafka.*` options of a query, parsed for the client."""
 
 import difflib
 import re
@@ -13,7 +13,7 @@ from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-# Settings of Kafka's that the source or the sink takes without the prefix too; one set of options may serve both.
+# Kafka settings that the source or the sink also accepts without the prefix; one set of options may serve both.
 _WITHOUT_PREFIX: Final = frozenset(
     {
         "compression.type",
@@ -33,7 +33,7 @@ _PEM_HINT: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How to reach a cluster; picklable, so it travels to executors. Secrets never show in `repr`."""
+    """The connection settings of a cluster; picklable, so they reach executors. `repr` never shows secrets."""
 
     bootstrap_servers: tuple[str, ...]
     client_id: str = "spark-eos"
@@ -69,7 +69,7 @@ class ClientOptions:
     receive_message_max_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Refuse combinations no broker could accept."""
+        """Refuse combinations that no broker can accept."""
         if not self.bootstrap_servers:
             raise OptionError(
                 "kafka.bootstrap.servers is empty", remedy="Give host:port, or several separated by commas"
@@ -97,12 +97,12 @@ class ClientOptions:
 
 
 def client_options(options: Mapping[str, str], *, side: str = "consumer") -> ClientOptions:
-    """Read the connection settings of a query; `side` is `consumer` or `producer` and only words the errors."""
+    """Parse the connection settings of a query; `side` is `consumer` or `producer` and only affects messages."""
     return client_options_from(kafka_settings(options, side=side))
 
 
 def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dict[str, str]:
-    """Give every `kafka.*` option under its Java name without the prefix, aliases resolved, unknown names refused."""
+    """Return every `kafka.*` option by its Java name without the prefix; resolve aliases, refuse unknown names."""
     settings: dict[str, str] = {}
     for written, value in options.items():
         if not written.lower().startswith(PREFIX):
@@ -124,13 +124,13 @@ def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dic
 
 
 def refuse_without_prefix(options: Iterable[str]) -> None:
-    """Refuse a setting of Kafka's client whose name lacks the prefix: without it nothing would come of the setting."""
+    """Refuse a Kafka client setting without the prefix, because it would have no effect."""
     known = {*USED, *ALIASES, *IGNORED, *FIXED, *REFUSED}
     for written in options:
         name = written.lower()
         if name.startswith(PREFIX) or name in _WITHOUT_PREFIX:
             continue
-        # Spark and its users have options of their own, in one word; only a name with dots is compared for misspelling.
+        # Spark and its users have other options, in one word; only names with dots are checked for misspelling.
         near = [name] if name in known else []
         if "." in name and not near:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
@@ -187,13 +187,13 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
 
 
 def int_setting(settings: Mapping[str, str], name: str, default: int, *, minimum: int = 0) -> int:
-    """Read a client setting that is a whole number of at least `minimum`."""
+    """Parse a client setting that is a whole number of at least `minimum`."""
     text = settings.get(name)
     return default if text is None else whole_number(text, f"kafka.{name}", minimum=minimum)
 
 
 def whole_number(text: str, option: str, *, minimum: int) -> int:
-    """Read a whole number that is at least `minimum`; the error names the option."""
+    """Parse a whole number of at least `minimum`; the error names the option."""
     try:
         number = int(text.strip())
     except ValueError:
@@ -258,10 +258,10 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Find where tokens for OAUTHBEARER come from: a file, or for tests the unsigned ones that anybody can make."""
+    """Return the source of OAUTHBEARER tokens: a file, or unsigned tokens for tests."""
     url = settings.get("sasl.oauthbearer.token.endpoint.url")
     if url is not None:
-        # Never shown: a URL can hold a password.
+        # Never shown: a URL can contain a password.
         parts = urlsplit(url)
         if parts.scheme.lower() != "file" or not parts.path or parts.netloc not in ("", "localhost"):
             raise OptionError(
@@ -278,7 +278,7 @@ def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
-    """Read the options of a login module, which must be one of those that fit the mechanism."""
+    """Parse the options of a login module, which must be one of those that match the mechanism."""
     module = jaas.split(None, 1)[0] if jaas.strip() else ""
     if not module.endswith(modules):
         # Other words may be secrets in the wrong place.
@@ -305,7 +305,7 @@ def _tls_files(settings: Mapping[str, str]) -> tuple[str | None, str | None, str
 def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
     for name in ("ssl.truststore", "ssl.keystore", "ssl.certificate", "ssl.key"):
         if "-----BEGIN" in settings.get(f"{name}.location", ""):
-            # What is no file name may be a key, so it is not shown.
+            # Text that is not a file name may be a key, so it is not shown.
             raise OptionError(
                 f"kafka.{name}.location contains PEM text instead of a file name",
                 remedy="Set PEM text with kafka.ssl.truststore.certificates, "
@@ -314,7 +314,7 @@ def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
 
 
 def _pem_store(settings: Mapping[str, str], name: str) -> str | None:
-    """Take a store that is PEM; a Java key store cannot be read without Java, so it is refused with the way out."""
+    """Return a PEM store; a Java key store cannot be read without Java, so it is refused with a remedy."""
     location = settings.get(f"{name}.location")
     if location is None:
         return None

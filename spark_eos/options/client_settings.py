@@ -1,7 +1,7 @@
-"""Every `kafka.*` setting that the data source knows, and what becomes of it.
+"""Every known `kafka.*` setting, and how it is used.
 
-Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is
-refused, because a misspelt `kafka.secruity.protocol` that is silently dropped ends as a puzzle hours later.
+Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is refused: a
+misspelled `kafka.secruity.protocol` that is silently ignored takes hours to find.
 """
 
 from collections.abc import Mapping
@@ -159,7 +159,7 @@ SOURCE_SETTINGS: Final = (
     ),
 )
 
-# Read by the client, the sink or the source.
+# Used by the client, the sink or the source.
 USED: Final = frozenset(
     each.name for each in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS, *SINK_SETTINGS, *SOURCE_SETTINGS)
 )
@@ -232,7 +232,7 @@ IGNORED: Final = frozenset(
     }
 )
 
-# One value is right and the others would break the promise or the columns; the text says where to turn.
+# Only one value works; others would break the guarantee or the columns. The text gives the alternative.
 FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
     "enable.idempotence": (frozenset({"true"}), "a transaction needs an idempotent producer"),

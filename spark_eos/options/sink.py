@@ -1,4 +1,4 @@
-"""The options of a writing query as a frozen record, or an error that says which of them is wrong."""
+"""The options of a writing query, parsed into a frozen record."""
 
 import difflib
 import re
@@ -21,7 +21,7 @@ FALLBACK_TIMEOUT_MS: Final = 60_000
 LONGEST_DEFAULT_TIMEOUT_MS: Final = 900_000
 MAX_NAME_BYTES: Final = 200
 SMALLEST_TIMEOUT_MS: Final = 1_000
-# Spelled as users write them; Spark hands them over in lower case.
+# Spelled as in users' code; Spark passes them in lower case.
 NAMES: Final = tuple(each.name for each in SINK_OPTIONS)
 _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
     Compression.GZIP: (1, 9),
@@ -42,11 +42,11 @@ class OnLostTransaction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The settings of a sink; picklable, so that the driver and every task work with the same.
+    """The settings of a sink; picklable, so that the driver and every task use the same.
 
-    The preflight finds out what depends on the brokers: `transaction_timeout_ms`, which is None before;
-    `timeout_limit_ms`, the most they allow, None where it cannot be read; and `allow_hanging_transactions`, which is
-    False afterwards where all of them verify transactions.
+    The preflight checks fill in what depends on the brokers: `transaction_timeout_ms`, which is None before;
+    `timeout_limit_ms`, the most they allow, or None if it cannot be read; and `allow_hanging_transactions`, which is
+    False afterwards if all of them verify transactions.
     """
 
     client: ClientOptions
@@ -69,7 +69,7 @@ class SinkOptions:
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Read all options of a writing query; names are case-insensitive, as everywhere in Spark."""
+    """Parse all options of a writing query; names are case-insensitive, as everywhere in Spark."""
     ours = _own_options(options)
     kafka = kafka_settings(options, side="producer")
     compression, level_text = _compression(_either(ours, kafka, "compression.type"))
@@ -94,9 +94,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _own_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Pick our options; refuse a name that is nearly one of ours.
+    """Return the sink's own options; refuse a name that is similar to one of them.
 
-    Spark hands over options of its own too (checkpointLocation, path, ...), so an unknown name alone is no error.
+    Spark also passes its own options (checkpointLocation, path, ...), so an unknown name alone is no error.
     """
     known = {name.lower(): name for name in NAMES}
     ours: dict[str, str] = {}
@@ -151,7 +151,7 @@ def _on_lost(text: str) -> OnLostTransaction:
 
 
 def _compression(text: str | None) -> tuple[Compression, str | None]:
-    """Read a codec, with the level that may follow it after a colon."""
+    """Parse a codec, with the level that may follow it after a colon."""
     name, colon, level = (text or "none").strip().lower().partition(":")
     try:
         return Compression[{"uncompressed": "NONE"}.get(name, name.upper())], level if colon else None

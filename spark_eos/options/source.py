@@ -1,8 +1,7 @@
-"""The options of a reading query as `SourceOptions`, or an error that says which of them is wrong.
+"""The options of a reading query, parsed into `SourceOptions`.
 
-Names, defaults and the words of the errors are those of Spark's own Kafka source, so that changing
-`format("kafka")` to `format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level`
-is `read_committed`.
+Names, defaults and error texts are those of Spark's own Kafka source, so that changing `format("kafka")` to
+`format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level` is `read_committed`.
 """
 
 import difflib
@@ -56,7 +55,7 @@ _ENDINGS: Final[Mapping[str, str]] = {
     "endingTimestamp": "ending timestamp not valid in streaming queries",
 }
 _ISOLATION: Final = {level.name.lower(): level for level in IsolationLevel}
-# Kafka's default is five minutes, which records of a new partition would wait; Spark's own source asks every time.
+# Kafka's default of five minutes would delay records of a new partition by as much; Spark's own source always asks.
 _MAX_AGE_MS: Final = 1_000
 _PATTERN_MAX_AGE_MS: Final = 5_000
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
@@ -64,7 +63,7 @@ _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_6
 
 
 class NoMatch(Enum):
-    """What to do where no record is as young as the starting time."""
+    """What to do if no record is as young as the starting time."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -72,7 +71,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """The bounds of one fetch: how much is asked for, how long brokers may wait, how long no progress is borne."""
+    """The limits of one fetch: its size, how long brokers may wait, how long there may be no progress."""
 
     max_bytes: int
     partition_max_bytes: int
@@ -110,21 +109,21 @@ class SourceOptions:
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """Tell whether the schema has a headers column; asked before all other options are looked at."""
+    """Return whether the schema has a headers column; needed before all other options are parsed."""
     return _boolean(_lowered(options), "includeHeaders", False)
 
 
 def filter_pushdown(options: Mapping[str, str]) -> bool:
-    """Tell whether a batch query may be planned by its filters.
+    """Return whether a batch query may use its filters to read less.
 
-    Off unless asked for: Spark keeps one plan for each load(), so that a DataFrame used twice with different filters
-    is read both times with the plan of one of them, and rows would be missing without a word.
+    Off by default: Spark keeps one plan for each load(), so a DataFrame that is used twice with different filters is
+    read both times with the plan of one of them, and rows would be missing silently.
     """
     return _boolean(_lowered(options), "filterPushdown", False)
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of `spark.read`."""
+    """Parse the options of `spark.read`."""
     lowered = _lowered(options)
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in lowered:
@@ -138,7 +137,7 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of `spark.readStream`."""
+    """Parse the options of `spark.readStream`."""
     lowered = _lowered(options)
     for name, message in _ENDINGS.items():
         if name.lower() in lowered:
@@ -205,7 +204,7 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
 
 
 def _position(options: Mapping[str, str], side: str) -> Position | None:
-    """Find where to start or end: one time beats times per partition, and those beat offsets."""
+    """Return where to start or end: one time takes precedence over times per partition, and those over offsets."""
     name = f"{side}Timestamp"
     if name.lower() in options:
         return parse_timestamp(name, options[name.lower()])
@@ -230,7 +229,7 @@ def _refuse_edge(position: Position, edge: int, message: str, partition_message:
 
 
 def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], subscription: Subscription) -> str | None:
-    """Name the group to which progress is committed, None for none; the query itself never reads it."""
+    """Return the group for progress commits, or None; the query itself never reads it."""
     given, prefix = settings.get("group.id"), options.get("groupidprefix")
     if given:
         logger.warning(
@@ -246,12 +245,12 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
             checked="Neither kafka.group.id nor groupIdPrefix is set",
             remedy="Set kafka.group.id to a group that no other application uses",
         )
-    # A restarted query must find its group again, so what follows the prefix depends on nothing but what is read.
+    # A restarted query must find its group again, so the part after the prefix depends only on what is read.
     return given or f"{prefix}-{sha256(repr(subscription).encode()).hexdigest()[:12]}"
 
 
 def _metadata_max_age_ms(options: Mapping[str, str], subscription: Subscription) -> int:
-    """Say for how long what brokers said of topics is used; a pattern has them say it of all topics."""
+    """Return how long topic metadata is used; a pattern makes brokers describe all topics."""
     default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
     return _number(options, "kafka.metadata.max.age.ms", default, minimum=0)
 
@@ -281,7 +280,7 @@ def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> Isola
 def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> FetchLimits:
     return FetchLimits(
         max_bytes=int_setting(settings, "fetch.max.bytes", 52_428_800, minimum=1),
-        # Java's default is 1 MiB because it asks for many partitions at once; a task asks for one.
+        # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
         partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes", 4 * 1024 * 1024, minimum=1),
         min_bytes=int_setting(settings, "fetch.min.bytes", 1, minimum=0),
         max_wait_ms=int_setting(settings, "fetch.max.wait.ms", 500, minimum=0),
@@ -290,7 +289,7 @@ def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> Fe
 
 
 def _refuse_near_misses(options: Mapping[str, str]) -> None:
-    """Refuse what is nearly an option's name; Spark's own source drops it silently and reads something else."""
+    """Refuse names similar to an option's; Spark's own source ignores them silently and reads something else."""
     known = {name.lower(): name for name in _KNOWN}
     refuse_without_prefix(name for name in options if name not in known)
     for written in options:

@@ -1,4 +1,4 @@
-"""The sink's cluster by the requests of the client; see `ports.SinkCluster` for the meaning of each method."""
+"""The sink's cluster on top of the client; see `ports.SinkCluster` for the meaning of each method."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -33,6 +33,7 @@ from spark_eos.sink.ports import (
     FoundRecords,
     KeyedRecord,
     UnstableOffsetsError,
+    UnstableRest,
 )
 
 _LOOK: Final = FetchLimits(
@@ -41,34 +42,36 @@ _LOOK: Final = FetchLimits(
 _SCAN: Final = FetchLimits(
     max_bytes=8 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
 )
-# The next answer is asked for while this one is read, and must not be waited for when nothing more is wanted.
+# The next response is requested while this one is read, and must not be waited for when nothing more is needed.
 _MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)
 _NO_END: Final = 1 << 62
-# Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
+# Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
+# One look at a topic takes several requests; a broker that is no longer the leader refuses them.
+_SAME_LOOK_MS: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
-# What writes decisions with a client.
+# Makes the writer of decisions for a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
 
 
 class KafkaCluster:
-    """The cluster behind one client; lives in one process and thread."""
+    """The cluster behind one client; used by one process and thread."""
 
     def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriterOf) -> None:
         self.client = client
         self._decision_topic = decision_topic
         self._write_decision = decision_writer(client)
-        # Those that did not answer in time when open transactions were listed last.
+        # The brokers that did not respond in time when open transactions were last listed.
         self._slow_brokers: set[int] = set()
 
     @property
     def runtime(self) -> Runtime:
-        """Return the client's outside."""
+        """Return the client's runtime."""
         return self.client.runtime
 
     def transaction_version(self) -> int:
-        """Give the finalized `transaction.version`."""
+        """Return the finalized `transaction.version`."""
         return self.client.transaction_version()
 
     def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
@@ -76,10 +79,12 @@ class KafkaCluster:
         made = transactions.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
         return ProducerIdentity(made.producer_id, made.producer_epoch)
 
-    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
-        made = transactions.own_one_of(self.client, transactional_ids, transaction_timeout_ms=timeout_ms)
-        return made.transactional_id, ProducerIdentity(made.producer_id, made.producer_epoch)
+    def own_some_of(
+        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
+    ) -> Sequence[tuple[str, ProducerIdentity]]:
+        """Become the owner of at least one of these ids; give up one whose coordinator did not respond."""
+        made = transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
+        return [(each.transactional_id, ProducerIdentity(each.producer_id, each.producer_epoch)) for each in made]
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, wait_ms: int | None = None
@@ -100,7 +105,7 @@ class KafkaCluster:
         }
 
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
-        """Look up coordinators again before they are asked next."""
+        """Look up coordinators again before the next request."""
         for each in transactional_ids:
             self.client.forget_coordinator(CoordinatorType.TRANSACTION, each)
         if group_id is not None:
@@ -135,15 +140,15 @@ class KafkaCluster:
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
     ) -> Mapping[TopicPartition, CommittedView | None]:
-        """Look at one place in each partition with read_committed."""
+        """Return a read_committed view of one place in each partition."""
         return look_at(self.client, offsets, wait_ms)
 
     def unstable_ends(
         self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
     ) -> Mapping[int, bool]:
-        """Find the markers behind offsets that committed readers do not reach yet, in one pass.
+        """Return the markers after offsets that committed readers cannot reach yet, in one pass.
 
-        Only there: compaction, which may remove a marker, does not get beyond the last stable offset either.
+        Only there: compaction, which may remove a marker, does not go beyond the last stable offset either.
         """
         limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
         until = self.client.runtime.clock.monotonic() + wait_ms / 1000
@@ -164,8 +169,8 @@ class KafkaCluster:
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group.
 
-        A request by name waits for an offset that is pending, also where it is the first. Only where there is none, a
-        request for everything shows what was committed under another decision topic.
+        A request that names topics waits for pending offsets, even for the first one. Only if there is none, a request
+        for everything returns what was committed under another decision topic.
         """
         places = self._places(self._decision_topic, wait_ms)
         try:
@@ -187,10 +192,10 @@ class KafkaCluster:
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
-        """Read up to `count` records from the offset of a committed record on, committed or not.
+        """Read up to `count` records from the offset of a committed record, committed or not.
 
-        A leader whose log ends before that offset is cut off from its peers, or has yet to catch up: it is asked again,
-        and its successor with it, until the API timeout.
+        A leader whose log ends before that offset is disconnected from the other brokers, or has yet to catch up. It
+        and its successor are asked again until the API timeout.
         """
         deadline = self.client.deadline()
         attempt = 0
@@ -206,7 +211,7 @@ class KafkaCluster:
         return found
 
     def _records_from(self, topic_partition: TopicPartition, offset: int, count: int) -> list[KeyedRecord] | None:
-        """Read records; None where the log that the leader shows ends before them."""
+        """Read records; return None if the log that the leader shows ends before them."""
         last = self._ends([topic_partition], LATEST)[topic_partition]
         if last <= offset:
             return None
@@ -221,26 +226,23 @@ class KafkaCluster:
         return found[:count]
 
     def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
-        """Read all offsets of a group by one request."""
+        """Read all offsets of a group with one request."""
         found = fetch_offsets(self.client, group_id, None, require_stable=False)
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def find_records(
         self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
-        """Scan partitions for keys, by the markers in them."""
-        begins = self._ends([place for place, start in starts.items() if start is None], EARLIEST)
+        """Find records by key, with the outcomes of their transactions."""
         ends = self._ends(starts, LATEST)
+        begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
         searches = {place: KeySearch(place, is_wanted) for place in starts}
-        for place, start in starts.items():
+        for place, given in starts.items():
+            start = begins.get(place, 0) if given is None else given
+            if start >= ends[place]:
+                continue
             try:
-                for chunk in self._chunks(
-                    place,
-                    begins[place] if start is None else start,
-                    ends[place],
-                    IsolationLevel.READ_UNCOMMITTED,
-                    _SCAN,
-                ):
+                for chunk in self._chunks(place, start, ends[place], IsolationLevel.READ_UNCOMMITTED, _SCAN):
                     searches[place].take(chunk)
             except OffsetsGoneError as error:
                 raise _vanished(place, error.reason.value) from error
@@ -251,7 +253,7 @@ class KafkaCluster:
         )
 
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
-        """Look at the first records of a partition."""
+        """Return whether a record of this key is among the first records of a partition."""
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
         search = KeySearch(topic_partition, lambda found, _: found == key)
@@ -262,12 +264,13 @@ class KafkaCluster:
             return False
         return bool(search.committed() or search.unended())
 
-    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+    def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
-        # Up to the end as it is now, not up to the last stable offset: our decision may lie behind another's open one.
-        ends = self._ends(places, LATEST)
+        # A decision that is searched may be behind another one that is open.
+        isolation = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
+        ends = self._ends(places, LATEST, isolation)
         try:
             for place in places:
                 for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, _SCAN):
@@ -275,6 +278,22 @@ class KafkaCluster:
                         yield place, record
         except OffsetsGoneError as error:
             raise _vanished(topic, error.reason.value) from error
+
+    def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
+        """Return the partitions of a topic that end in records of open transactions."""
+        # Imported here, because only the command line needs it.
+        from spark_eos.client.lso_blocker import LsoBlockerSearch
+
+        # The last stable offset first: if it is the higher one, no transaction was open.
+        places = self._places(topic)
+        stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
+        ends = self._ends(places, LATEST)
+        search = LsoBlockerSearch(self.client)
+        return [
+            UnstableRest(place, stable[place], ends[place], search.find(place).words)
+            for place in sorted(places)
+            if stable[place] < ends[place]
+        ]
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions."""
@@ -288,13 +307,13 @@ class KafkaCluster:
         return {name: topic.partition_count for name, topic in found.items()}
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
+        """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
         try:
             found = self.client.require_topics(
                 topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
             )
         except EosKafkaError:
-            # The producer meets the same trouble, with more patience.
+            # The producer meets the same failure, with more patience.
             return {}
         return {
             name: [number for number, each in topic.partitions.items() if each.leader < 0]
@@ -302,7 +321,7 @@ class KafkaCluster:
         }
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
-        """Say how large to make batches for a topic."""
+        """Return the batch size for a topic."""
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
@@ -312,26 +331,39 @@ class KafkaCluster:
     def _chunks(
         self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits
     ) -> Iterator[FetchedChunk]:
-        place = self._places(topic_partition.topic).get(topic_partition)
+        place = self._places(topic_partition.topic, max_age_ms=_SAME_LOOK_MS).get(topic_partition)
         if place is None:
             raise _vanished(topic_partition, "its topic has fewer partitions")
         yield from RangeFetch(self.client, topic_partition, place, isolation, limits).chunks(start, end)
 
-    def _places(self, topic: str, timeout_ms: int | None = None) -> dict[TopicPartition, PartitionPlace]:
-        """Find a topic's partitions, or raise.
+    def _places(
+        self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0
+    ) -> dict[TopicPartition, PartitionPlace]:
+        """Return a topic's partitions, or raise; a response of `max_age_ms` is enough if leaders correct it.
 
-        A broker that has just started may not know the topic yet. To take that for an empty topic would be to take
-        every micro-batch for undecided.
+        A broker that has just started may not know the topic yet. Treating that as an empty topic would treat every
+        micro-batch as undecided.
         """
-        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms)[topic]
+        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms, max_age_ms=max_age_ms)[
+            topic
+        ]
         return {
             TopicPartition(topic, number): PartitionPlace(found.topic_id, each.leader, each.leader_epoch)
             for number, each in found.partitions.items()
         }
 
-    def _ends(self, places: Collection[TopicPartition], end: int) -> dict[TopicPartition, int]:
-        """Find where partitions begin or end, or raise."""
-        found = OffsetLookup(self.client).offsets(dict.fromkeys(places, end), IsolationLevel.READ_UNCOMMITTED)
+    def _ends(
+        self,
+        places: Collection[TopicPartition],
+        end: int,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        """Return where partitions begin or end, or raise."""
+        known: dict[TopicPartition, PartitionPlace] = {}
+        for topic in {place.topic for place in places}:
+            known |= self._places(topic, max_age_ms=_SAME_LOOK_MS)
+        lookup = OffsetLookup(self.client, known)
+        found = lookup.offsets(dict.fromkeys(places, end), isolation)
         ends = {place: offset for place, offset in found.items() if offset is not None}
         for place in places:
             if place not in ends:
@@ -348,7 +380,7 @@ def _vanished(where: object, reason: str) -> TopicError:
 
 
 def _state(description: inspection.TransactionDescription) -> TransactionState:
-    """Read the state of a transaction; a newer broker may have one that nothing here is made for."""
+    """Return the state of a transaction; raise for one that only newer brokers know."""
     try:
         return _STATES[description.state]
     except KeyError:
@@ -361,7 +393,7 @@ def _state(description: inspection.TransactionDescription) -> TransactionState:
 
 
 def end_answer(result: transactions.EndTxnResult) -> EndAnswer:
-    """Read EndTxn's result; a code that is not known is no success either."""
+    """Return EndTxn's result; an unknown code is not success."""
     if not result.answered:
         return EndAnswer(None)
     try:
@@ -378,7 +410,7 @@ def _identity(ending: Ending) -> transactions.TransactionIdentity:
 
 
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:
-    """Read a chunk's records, but for those of aborted transactions (none are named for read_uncommitted)."""
+    """Return a chunk's records without those of aborted transactions (read_uncommitted names none)."""
     for position, header in visible_in(chunk):
         for record in read_records(chunk.data, position, header):
             yield KeyedRecord(record.offset, record.key, record.value)

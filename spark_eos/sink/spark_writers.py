@@ -1,15 +1,15 @@
 """The writers that PySpark calls: `write` in a task, `commit` and `abort` in a Python process on the driver.
 
-Spark pickles a batch writer once, to the tasks and to the commit. It makes a streaming writer again for every
+Spark pickles a batch writer once, to the tasks and to the commit. It creates a streaming writer again for every
 micro-batch and for its commit, so the driver learns the query and the run from the messages, or from what is open under
 the stream's incarnation.
 
-A batch write in a `foreachBatch` function is part of a micro-batch: its tasks see Spark's query id, batch id and run in
-their local properties, as those of a stream do. Each write of the function has a name, and is treated as a stream of
-its own with that name behind the query id.
+A batch write in a `foreachBatch` function is part of a micro-batch: its tasks find Spark's query id, batch id and run
+in their local properties, as those of a stream do. Each write of the function has a name, and is treated as a separate
+stream with that name after the query id.
 
-The process that makes a writer, a task's and the one that commits are three, and each is started for the first write:
-so what only one of them needs is imported where it is used.
+The process that creates a writer, that of a task and the one that commits are three, and each is started for the first
+write, so what only one of them needs is imported where it is used.
 """
 
 import logging
@@ -29,21 +29,19 @@ from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.commit_report import last_report, leave_report, report_of
-from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
-from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
-from spark_eos.worker_memory import spare_modules
+from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
     from spark_eos.sink.driver.committer import Committer
-    from spark_eos.sink.task.writer import Place
 
-# The parent of all of the sink's loggers.
+# The parent of all loggers of the sink.
 _SINK_LOGGER: Final = logging.getLogger("spark_eos.sink")
 if _SINK_LOGGER.level == logging.NOTSET:
     # A Python worker has no logging of its own. With spark.sql.pyspark.worker.logging.enabled Spark collects what is
-    # logged in it, but only what the loggers let through; without any handler INFO still goes nowhere.
+    # logged in it, but only what the loggers' level allows; without any handler INFO is still discarded.
     _SINK_LOGGER.setLevel(logging.INFO)
 
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -58,11 +56,12 @@ BATCH_JOB_MICRO_BATCH: Final = 0
 class BatchWriter(DataSourceArrowWriter):
     """The writer of one DataFrame: all of it or nothing.
 
-    In `foreachBatch` each micro-batch is written once, elsewhere each `jobId`; a job without one is written each time.
+    In `foreachBatch` each micro-batch is written once, elsewhere each `jobId`; a job without one is written every time.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        spare_modules(process_state())
+        with loading_modules(process_state()):
+            from spark_eos.sink.driver.preflight import preflight
         self.options: SinkOptions = sink_options(options)
         check_columns(schema, self.options.topic)
         check_append(overwrite)
@@ -72,21 +71,19 @@ class BatchWriter(DataSourceArrowWriter):
         self.run = process_state().runtime.random.token_hex(8)
         # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
         self.incarnation = new_incarnation()
-        # Of another query with the same options it says nothing, and the tasks see that.
+        # It does not apply to another query with the same options, and the tasks detect that.
         self.committed = last_report(repr(self.options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task."""
-        from spark_eos.sink.factory import task_writer
-        from spark_eos.sink.task.watchdog import watched
-        from spark_eos.sink.task.writer import Place
-
+        with loading_modules(process_state()):
+            from spark_eos.sink.factory import task_writer
+            from spark_eos.sink.task.watchdog import watched
         failpoints.enter(self.options.prefix)
         acknowledge_input()
-        spare_modules(process_state())
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
-        # The writer is another one for each micro-batch, and the ids are those of the run: they bear no incarnation.
+        # There is one writer for each micro-batch, but the ids are those of the run, so they have no incarnation.
         incarnation = None if place is not None else self.incarnation
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
@@ -120,17 +117,16 @@ class BatchWriter(DataSourceArrowWriter):
             keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
         self._committer(place).abort(present, place.micro_batch)
 
-    def _place(self, messages: Sequence[TaskMessage]) -> "Place":
-        """Say what is committed; only the tasks see whether it is a micro-batch."""
-        from spark_eos.sink.task.writer import Place
-
+    def _place(self, messages: Sequence[TaskMessage]) -> Place:
+        """Return what is committed; only the tasks know whether it is a micro-batch."""
         for message in messages:
             return Place(message.query, message.run, message.micro_batch, message.split, self.run)
         return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
 
-    def _committer(self, place: "Place") -> "Committer":
-        from spark_eos.sink.driver.retirement import Retirement
-        from spark_eos.sink.factory import committer
+    def _committer(self, place: Place) -> "Committer":
+        with loading_modules(process_state()):
+            from spark_eos.sink.driver.retirement import Retirement
+            from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
         serve(SINK_METRICS, self.options.metrics_place)
@@ -151,7 +147,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        spare_modules(process_state())
+        with loading_modules(process_state()):
+            from spark_eos.sink.driver.preflight import preflight
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
@@ -173,12 +170,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
-        from spark_eos.sink.factory import task_writer
-        from spark_eos.sink.task.watchdog import watched
+        with loading_modules(process_state()):
+            from spark_eos.sink.factory import task_writer
+            from spark_eos.sink.task.watchdog import watched
 
         failpoints.enter(self.options.prefix)
         acknowledge_input()
-        spare_modules(process_state())
         place = streaming_place(_task_context())
         writer = task_writer(
             process_state(),
@@ -198,7 +195,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop what the run has open; where no task has finished, the run is known by the incarnation."""
+        """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
         from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 
         incarnation = end_incarnation(self.checkpoint)
@@ -211,7 +208,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             sweep_incarnation(process_state(), self.options, incarnation, batchId)
 
     def _committer(self, message: TaskMessage) -> "Committer":
-        from spark_eos.sink.factory import committer
+        with loading_modules(process_state()):
+            from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
         serve(SINK_METRICS, self.options.metrics_place)
@@ -222,18 +220,15 @@ def _commit(
     committer: "Committer", messages: Sequence[TaskMessage], micro_batch: int, report_place: str | None
 ) -> None:
     """Commit, and report to the tasks of the next micro-batch, if there is one."""
-    spare_modules(process_state())
     committer.commit(messages, micro_batch)
-    # Not all that the messages name: what an earlier attempt or run has decided is dropped.
+    # Not everything that the messages name: what an earlier attempt or run has decided is dropped.
     if report_place is not None and committer.committed:
         report = report_of(committer.run, micro_batch, committer.committed, last_report(report_place))
         leave_report(report_place, report)
 
 
-def streaming_place(context: TaskContext) -> "Place":
-    """Read from a task's local properties which micro-batch of which query and run it belongs to."""
-    from spark_eos.sink.task.writer import Place
-
+def streaming_place(context: TaskContext) -> Place:
+    """Return the micro-batch, query and run of a task, from its local properties."""
     found = {name: context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)}
     missing = [name for name, value in found.items() if not value]
     if missing:
@@ -246,10 +241,8 @@ def streaming_place(context: TaskContext) -> "Place":
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())
 
 
-def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> "Place | None":
-    """Say which micro-batch a batch write belongs to; None for one outside of `foreachBatch`."""
-    from spark_eos.sink.task.writer import Place
-
+def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> Place | None:
+    """Return the micro-batch that a batch write belongs to, or None for one outside of `foreachBatch`."""
     query, run, micro_batch = (
         context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
     )

@@ -1,7 +1,7 @@
 """The check of each micro-batch of Trigger.AvailableNow against the ends that were fixed when the query began.
 
-The four ways to be wrong, their names included, are those of Spark's own source: all of them mean that topics changed
-under the query in a way that no later micro-batch can repair, so that `failOnDataLoss` has no say.
+The four failures, including their names, are those of Spark's own source. All of them mean that topics changed under
+the query in a way that no later micro-batch can repair, so `failOnDataLoss` does not apply.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def check_micro_batch(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
-    """Raise unless `end` is for the partitions of `fixed`, not beyond it, and all of it is in the logs of now."""
+    """Raise unless `end` has the partitions of `fixed`, is not beyond it, and is within the current logs."""
     strange = end.keys() ^ fixed.keys()
     if strange:
         raise _error(

@@ -1,4 +1,4 @@
-"""The ways in which records can be gone, and what `failOnDataLoss` makes of them."""
+"""The kinds of data loss, and the effect of `failOnDataLoss`."""
 
 import logging
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class DataLoss(Enum):
-    """The names of Spark's error classes below KAFKA_DATA_LOSS, and two for what Spark does not notice."""
+    """Spark's error classes below KAFKA_DATA_LOSS, and two for losses that Spark does not detect."""
 
     ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO = "an added partition does not start at offset 0"
     COULD_NOT_READ_OFFSET_RANGE = "offsets of the planned range are no longer in the log"
@@ -29,7 +29,7 @@ class DataLoss(Enum):
 
 _CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
 _REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
-# A checkpoint holds offsets only, so a restart does not find these two again: it must be said what it does instead.
+# A checkpoint contains only offsets, so a restart does not detect these two again: the message says what it does.
 _AFTER_A_RESTART: Final = (
     "A restarted query does not detect this loss, whatever failOnDataLoss is: it continues at the offsets of its "
     "checkpoint in the current log, and the records named above are never read. If the log is shorter than that, "
@@ -49,12 +49,12 @@ _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class DataLossPolicy:
-    """What becomes of a loss that was found."""
+    """The reaction to a detected loss."""
 
     fail: bool
 
     def report(self, loss: DataLoss, details: str) -> None:
-        """Raise `DataLossError`, or warn when the user has said to go on without the records."""
+        """Raise `DataLossError`, or warn if the user has chosen to continue without the records."""
         SOURCE_METRICS.add("data_losses")
         if not self.fail:
             logger.warning("KAFKA_DATA_LOSS.%s: %s: %s", loss.name, loss.value, details)

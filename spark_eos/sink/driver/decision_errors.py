@@ -1,4 +1,4 @@
-"""The errors of a driver that cannot decide a micro-batch, or does not know whether it has."""
+"""The errors of a driver that cannot decide a micro-batch, or does not know whether it has decided."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,15 +11,15 @@ from spark_eos.sink.recovery.settlement import lost_error
 
 
 class UndecidedError(TransactionError):
-    """A decision that was not made, so that another attempt may be."""
+    """A decision that was not made; another attempt may make it."""
 
 
 class UnclearError(UndecidedError):
-    """A decision of which it is not known whether it was made; to take over again finds it out."""
+    """A decision whose outcome is unknown; another take-over determines it."""
 
 
 class OutdatedError(UndecidedError):
-    """Another decision is the newest than the one a driver took for it; `rank` is the other one's."""
+    """A decision that is newer than the one a driver took for the newest; `rank` is that of the newer one."""
 
     def __init__(self, happened: str, *, rank: tuple[int, int, int], checked: str = "", remedy: str = "") -> None:
         super().__init__(happened, checked=checked, remedy=remedy)
@@ -27,7 +27,7 @@ class OutdatedError(UndecidedError):
 
 
 def undecided_error(decision: Decision, group: str, reason: str, code: int | None) -> UndecidedError:
-    """Say that a decision was not made."""
+    """Return the error for a decision that was not made."""
     return UndecidedError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
         checked=f"The offset of group {group}, which does not point to this decision",
@@ -37,7 +37,7 @@ def undecided_error(decision: Decision, group: str, reason: str, code: int | Non
 
 
 def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
-    """Say that it could not be found out what became of a decision."""
+    """Return the error for a decision whose outcome could not be determined."""
     return UnclearError(
         f"Cannot determine whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
         "request that ends its decision had no conclusive response, and the decision log cannot be read",
@@ -51,7 +51,7 @@ def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
 
 
 def outdated_error(query: str, group: str, rank: tuple[int, int, int]) -> OutdatedError:
-    """Say that what a driver read of the decisions was from the past."""
+    """Return the error for a driver that read an outdated decision."""
     return OutdatedError(
         f"Query {query} already has a decision for micro-batch {rank[0]}, which this driver did not know when it "
         "decided",
@@ -65,7 +65,7 @@ def outdated_error(query: str, group: str, rank: tuple[int, int, int]) -> Outdat
 
 
 def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
-    """Say that another process of the run has decided, which what this one read did not show."""
+    """Return the error for a process that did not know the decision of another process of its run."""
     return OutdatedError(
         f"Another process of this run decided micro-batch {rank[0]} of query {query}, which this process did not know",
         rank=rank,
@@ -76,7 +76,7 @@ def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
 
 
 def late_error(error: FencedError) -> UndecidedError:
-    """Say that an id was perhaps taken by an earlier request of this process, which was done late."""
+    """Return the error for an id that an earlier request of this process may have taken, applied late."""
     return UndecidedError(
         "The driver's transactional id was taken over, possibly by an earlier request of this process that "
         "received no response",
@@ -86,7 +86,7 @@ def late_error(error: FencedError) -> UndecidedError:
 
 
 def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -> FencedError:
-    """Say that another driver has taken the query over."""
+    """Return the error for a query that another driver has taken over."""
     return FencedError(
         f"A newer driver is running query {query}",
         checked=(
@@ -98,7 +98,7 @@ def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -
 
 
 def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionError:
-    """Say that a micro-batch is decided although its commit failed: to write it again would double its rows."""
+    """Return the error for a decided micro-batch whose completion failed; writing it again would duplicate rows."""
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be completed: {error}",
         checked="EndTxn, retried until a retry could not succeed or the transactions were about to time out",
@@ -114,7 +114,7 @@ def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionErr
 def disagreement_error(
     settled: Settlement | None, query: str, micro_batch: int, splits: Sequence[int]
 ) -> UndecidedError:
-    """Stop where tasks skipped their rows because they found them committed, and the driver finds nothing visible."""
+    """Return the error for rows that tasks skipped as committed and the driver finds not visible."""
     what = (
         "no decision for it"
         if settled is None
@@ -136,7 +136,7 @@ def disagreement_error(
 
 
 def other_plan_error(settlement: Settlement, split_count: int, written: Collection[int]) -> TransactionError:
-    """Refuse to write what is lost again with tasks that are not those of the decision: their rows are others."""
+    """Return the error for lost transactions that a re-run with other tasks cannot write again."""
     account = lost_error(settlement)
     lost = sorted({transaction.split for transaction in settlement.lost})
     return type(account)(

@@ -1,7 +1,7 @@
-"""The decision topic: that it is there, and keeps what is written to it.
+"""The decision topic: its creation and the checks that it keeps what is written to it.
 
-A decision that is lost between its commit point and the completion leaves a micro-batch half visible, so the topic has
-to be as durable as the data it decides about.
+A decision that is lost between its commit point and its completion leaves a micro-batch partly visible, so the topic
+has to be as durable as the data it decides about.
 """
 
 import logging
@@ -9,51 +9,53 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.compression import Compression
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
+from spark_eos.client.produce import produce_alone
 from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
-from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import sealed_json
 from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, OFFSETS_REPLICATION, REPLICATION, BrokerCapabilities
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, LAYOUT_KEY
-from spark_eos.sink.ports import DecisionWrite
 
 logger = logging.getLogger(__name__)
 _USUAL_REPLICAS: Final = 3
-# With as many replicas, one that acknowledges alone is fewer than need be.
+# With as many replicas as min.insync.replicas, writes stop as soon as one broker is offline.
 _REPLICAS_OF_TWO_INSYNC: Final = 3
 _TWO_INSYNC: Final = 2
-# Kafka compacts what it has closed: by its own defaults a segment of a gigabyte, or of a week.
+# Kafka compacts closed segments only: by its defaults a segment of a gigabyte or of a week.
 _COMPACTION: Final = {
     "segment.bytes": "67108864",
     "segment.ms": "21600000",
     "max.compaction.lag.ms": "86400000",
     "min.cleanable.dirty.ratio": "0.1",
 }
-_LAYOUT: Final = "layout"
 _MARK_TIMEOUT_MS: Final = 10_000
+# A response from the same check.
+_JUST_ASKED_MS: Final = 1_000
 _LONGEST_LAG_MS: Final = 86_400_000
 _LARGEST_SEGMENT_BYTES: Final = 128 << 20
-# Where a platform allows other values only.
+# For platforms that allow only other values.
 _REFUSED: Final = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST})
 
 
 class Durability(NamedTuple):
-    """How many replicas a topic has, and how many of them a write must reach (0: not known)."""
+    """How many replicas a topic has, and how many of them a write must reach (0: unknown)."""
 
     replicas: int
     min_insync: int
 
 
 def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = True) -> Durability:
-    """Say how durable the data is; what is usual is supposed where only rows name topics. Raises without the topic."""
+    """Return how durable the data is; assume the usual if only rows name topics. Raises if the topic does not exist."""
     if topic is None:
         replicas = min(_USUAL_REPLICAS, len(client.brokers()))
         return Durability(replicas, _TWO_INSYNC if replicas >= _REPLICAS_OF_TWO_INSYNC else 0)
-    replicas = replica_count(client.require_topics([topic], need_leaders=False)[topic])
+    replicas = replica_count(client.require_topics([topic], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[topic])
     try:
         config = describe_topic_config(client, topic) if is_first else {}
     except (AuthorizationError, UnsupportedError) as error:
@@ -68,17 +70,17 @@ def ensure_decision_topic(
     data: Durability,
     capabilities: BrokerCapabilities,
     *,
-    prefix: str,
     is_first: bool = True,
 ) -> None:
-    """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
-    described = client.metadata([name]).get(name)
+    """Create the decision topic if it is missing; raise if it could lose decisions or cannot take any."""
+    recent = client.recent.since([name], client.runtime.clock.monotonic() - _JUST_ASKED_MS / 1000)
+    described = (recent or client.metadata([name])).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         if _create(client, name, capabilities):
-            _mark(client, name, prefix)
+            _mark(client, name)
         # Another broker may not know it yet.
         return
-    described = client.require_topics([name], need_leaders=False)[name]
+    described = client.require_topics([name], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[name]
     try:
         config = describe_topic_config(client, name)
     except (AuthorizationError, UnsupportedError) as error:
@@ -97,7 +99,7 @@ def ensure_decision_topic(
 
 
 def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) -> TopicError | None:
-    """Say why a decision topic must not be used; None when it may."""
+    """Return why a decision topic must not be used, or None if it may."""
     policy = (config.get("cleanup.policy") or "compact").strip()
     if policy != "compact":
         return TopicError(
@@ -117,7 +119,7 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
 
 
 def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
-    """Say what makes a decision topic less durable than the data."""
+    """Return what makes a decision topic less durable than the data."""
     doubts = []
     if replicas < data.replicas:
         doubts.append(
@@ -125,7 +127,7 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
             "loss of a broker could lose decisions. Reassign its partitions to more replicas"
         )
     needed = int(config.get(MIN_INSYNC) or 1)
-    # Not all of them: writes would stop as soon as one is away.
+    # Not all replicas: writes would stop as soon as one broker is offline.
     wanted = min(data.min_insync, replicas - 1)
     if needed < wanted:
         doubts.append(
@@ -149,14 +151,14 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
 
 
 def replica_count(topic: TopicMetadata) -> int:
-    """Count the replicas of the partition that has the fewest."""
+    """Return the replica count of the partition that has the fewest."""
     return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
 
 
 def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) -> bool:
-    """Create the topic as replicated as the cluster's own topics are: it outlives the query that needs it first.
+    """Create the topic with the replication of the cluster's own topics; it outlives the query that creates it.
 
-    Says whether this call has made it.
+    Returns whether this call created it.
     """
     replicas = _own_replication(client, capabilities)
     config = {"cleanup.policy": "compact"}
@@ -201,35 +203,26 @@ def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Ma
         return create(config)
 
 
-def _mark(client: KafkaClient, name: str, prefix: str) -> None:
-    """Write into a topic that is new by which rule decisions are placed in it.
+def _mark(client: KafkaClient, name: str) -> None:
+    """Write to a new topic a record of the rule by which decisions are placed in it.
 
-    A topic without this record is read as a whole where a part of it would do, so a failure is no more than that.
+    It is written without a transaction, which would take more requests in sequence. Without this record the whole topic
+    is read where a part would do, so a failure costs nothing else.
     """
-    from spark_eos.sink.driver.decision_writer import DecisionWriter
-
-    transactional_id = f"{prefix}.{_LAYOUT}"
+    mark = NewRecord(
+        LAYOUT_KEY,
+        sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS}),
+        timestamp_ms=now_ms(client.runtime.clock),
+    )
+    batch = bytearray(build_batch([mark], compression=Compression.GZIP))
     try:
-        made = init_producer_id(client, transactional_id, transaction_timeout_ms=_MARK_TIMEOUT_MS)
-        DecisionWriter(client)(
-            DecisionWrite(
-                transactional_id=transactional_id,
-                identity=ProducerIdentity(made.producer_id, made.producer_epoch),
-                transaction_version=made.transaction_version,
-                topic_partition=TopicPartition(name, 0),
-                records=((LAYOUT_KEY, sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS})),),
-                group_id="",
-                metadata=None,
-                now_ms=now_ms(client.runtime.clock),
-                micro_batch=-1,
-            )
-        )
+        produce_alone(client, TopicPartition(name, 0), batch, timeout_ms=_MARK_TIMEOUT_MS)
     except EosKafkaError as error:
         logger.info("every new query will read the whole decision topic %s: %s", name, error)
 
 
 def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:
-    """Say how often the cluster replicates what it cannot lose: as its settings say, or as its offsets topic is."""
+    """Return the replication factor of the cluster's internal data: its setting, or that of its offsets topic."""
     known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
     if known:
         return max(known)

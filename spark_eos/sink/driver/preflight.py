@@ -1,9 +1,9 @@
-"""The check, before any data is sent, that the cluster can do what the sink needs, and what to do where it cannot.
+"""The checks, before any data is sent, that the cluster supports what the sink needs.
 
-Runs on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch: what a
-query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
-whether brokers have come that do not verify transactions, and whether the decision topic still keeps decisions. An
-outage is no reason to stop there. The feature level needs no look: each transaction begins with what connections say.
+They run on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch. A query
+keeps the results of its start. Every ten minutes a running query checks again what may have changed: whether there are
+new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
+stop the query there. The feature level needs no check: each transaction begins with what the connections report.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Final
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import fetch_offsets
-from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
@@ -33,7 +33,7 @@ _LOOK_PATIENCE_MS: Final = 5_000
 
 @dataclass(slots=True)
 class _Checked:
-    """What a check found, and when the next look is due."""
+    """The result of a check, and the time of the next one."""
 
     options: SinkOptions
     capabilities: BrokerCapabilities
@@ -41,15 +41,15 @@ class _Checked:
 
 
 class _Checks:
-    """What a process has checked."""
+    """The checks of a process."""
 
     def __init__(self, runtime: Runtime) -> None:
-        # A query that makes no writer for so long is taken for one that starts.
+        # A query that makes no writer for this long counts as new.
         self.by_options: ProcessCache[SinkOptions, _Checked] = ProcessCache(runtime.clock, _LOOKS_EVERY_SECONDS)
 
 
 def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
-    """Return the options with what the brokers allow filled in; raises what is wrong with its remedy."""
+    """Return the options, completed with the brokers' limits; each error comes with its remedy."""
     checked = process.part(_Checks).by_options.get(options, lambda: _check_first(process, options))
     if process.runtime.clock.monotonic() >= checked.next_look:
         _look(process, options, checked)
@@ -65,10 +65,10 @@ def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
 
 
 def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:
-    """Check what may have changed; where brokers do not answer, the micro-batch itself is better placed to wait."""
+    """Check what may have changed; if brokers do not respond, leave the waiting to the micro-batch itself."""
     client = client_of(process, options.client)
     try:
-        # Names the brokers that have come.
+        # This finds new brokers.
         client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
         checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
         checked.next_look = process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
@@ -80,13 +80,16 @@ def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> Non
 def check_cluster(
     client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities | None = None, *, is_first: bool = True
 ) -> SinkOptions:
-    """Ask the cluster everything the sink depends on; a later one asks what may have changed, without a warning."""
+    """Check everything the sink depends on; later checks cover what may have changed, without warnings."""
     client.connect()
     capabilities = BrokerCapabilities() if capabilities is None else capabilities
     capabilities.complete(client)
     may_hang = _check_verification(client, options, capabilities, is_first)
+    if is_first and options.topic is not None:
+        # Both topics with one request; a topic that is missing, or has no leader yet, is requested again.
+        client.metadata([options.topic, options.decision_topic])
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
-    ensure_decision_topic(client, options.decision_topic, data, capabilities, prefix=options.prefix, is_first=is_first)
+    ensure_decision_topic(client, options.decision_topic, data, capabilities, is_first=is_first)
     if is_first:
         _check_transactions(client, options)
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
@@ -99,7 +102,7 @@ def check_cluster(
         )
     timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
-        # The id has no owner and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
+        # The id has no owner and never has a transaction. Rights and timeout are checked as for the tasks' own ids.
         init_producer_id(client, f"{options.prefix}.{_PROBE}", transaction_timeout_ms=timeout_ms)
     return replace(
         options, transaction_timeout_ms=timeout_ms, timeout_limit_ms=limit_ms, allow_hanging_transactions=may_hang
@@ -107,9 +110,9 @@ def check_cluster(
 
 
 def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
-    """Choose the transaction timeout: what the user wants, else the most the broker allows, within bounds.
+    """Return the transaction timeout: the one in the options, or the longest that the broker allows, within bounds.
 
-    What a crash of driver and executors leaves open holds readers up for that long at worst.
+    In the worst case, what a crash of driver and executors leaves open blocks readers for that long.
     """
     if wanted_ms is None:
         return min(limit_ms, LONGEST_DEFAULT_TIMEOUT_MS) if limit_ms is not None else FALLBACK_TIMEOUT_MS
@@ -123,13 +126,11 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 
 
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
-    """Ask as a commit will ask, about unused names: old brokers and missing rights show now, not at a crash."""
+    """Send the requests of a commit for unused names, so that old brokers and missing rights show before a crash."""
     probe = f"{options.prefix}.{_PROBE}"
-    job = options.job_id
-    pattern = id_pattern(id_prefix(options.prefix, job) if job is not None else probe)
     try:
         describe_transactions(client, [probe])
-        listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
+        check_listing(client)
     except UnsupportedError as error:
         raise UnsupportedError(
             "The brokers do not support DescribeTransactions and ListTransactions, which crash recovery requires",
@@ -137,8 +138,15 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
             remedy="Use brokers of Apache Kafka 3.6 or newer",
         ) from error
     fetch_offsets(client, probe, [TopicPartition(options.decision_topic, 0)], require_stable=True)
+    if options.job_id is not None:
+        _warn_of_other_runs(client, options.prefix, options.job_id)
+
+
+def _warn_of_other_runs(client: KafkaClient, prefix: str, job: str) -> None:
+    pattern = id_pattern(id_prefix(prefix, job))
+    listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
     names = [parse_task_id(each.transactional_id) for each in listed]
-    found = sum(name is not None and (name.prefix, name.query) == (options.prefix, job) for name in names)
+    found = sum(name is not None and (name.prefix, name.query) == (prefix, job) for name in names)
     if found:
         logger.warning(
             "job %s already has %d open transactions: an earlier run died or another run is in progress. Of two "
@@ -151,7 +159,7 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
 def _check_verification(
     client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities, is_first: bool
 ) -> bool:
-    """Refuse brokers that do not verify transactions, unless they are accepted; says whether transactions may hang."""
+    """Refuse brokers that do not verify transactions, unless accepted; return whether transactions may hang."""
     unverifying = capabilities.unverifying(client.transaction_version())
     reasons = "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items())
     if unverifying and not options.allow_hanging_transactions:

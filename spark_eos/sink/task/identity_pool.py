@@ -1,4 +1,4 @@
-"""The transactional ids of one worker process, and the producer identity with which the next task may go on.
+"""The transactional ids of one worker process, and the producer identity with which the next task may continue.
 
 InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python does not know whether
 another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other ever
@@ -16,9 +16,9 @@ A coordinator may speak of the past, though, and what it says must never let a t
 may decide. What proves itself to be from the past is not used. Where an answer proves nothing, the id is used: Spark
 begins a micro-batch when the commit of the one before has returned, and by then every transaction that was decided is
 committed, which InitProducerId waits for and does not undo. Where a commit has failed and a foreachBatch function goes
-on all the same, a decided transaction may be open; its coordinator says so.
+on anyway, a decided transaction may be open; its coordinator says so.
 
-An id goes on with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
+An id continues with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
 very epoch of a decided transaction is then no answer from the time before (see `descriptions.EARLIER`).
 
 For the same reason an InitProducerId that stayed unanswered is not sent again: the first one may be applied as late as
@@ -46,12 +46,14 @@ from spark_eos.sink.ports import Description, SinkCluster
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
 _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
-# How long an id is taken to be as it was left: a coordinator forgets ids that are not used, after days by default.
+# How long an id is assumed to be unchanged: a coordinator forgets unused ids, by default after days.
 _KNOWN_FOR_SECONDS: Final = 300.0
+# Then at most a third of a worker's ids are more than it needs.
+_OWNED_AT_ONCE: Final = 16
 
 
 class TaskIdentity(NamedTuple):
-    """The transaction that a task may now begin."""
+    """The transaction that a task may begin."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -86,30 +88,43 @@ class _Slot:
     taken_at: float
     # The stage of the task whose rows the transaction holds, once it is prepared.
     prepared_stage: int | None = None
-    # What is known since the transaction has ended: that the driver has committed it, or the coordinator's answer.
+    # What is known since the transaction ended: that the driver committed it, or the coordinator's response.
     is_committed: bool = False
     description: Description | None = None
     known_at: float = 0.0
 
 
+class _Spare(NamedTuple):
+    """An id of this worker that has not had a transaction."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    timeout_ms: int
+    transaction_version: int
+    owned_at: float
+
+
 class IdentityPool:
-    """The identities that are given to one task after another."""
+    """The pool of identities for the tasks of one worker process."""
 
     def __init__(self, cluster: SinkCluster, prefix: str, query: str, run: str, worker: str) -> None:
         self._cluster = cluster
         self._monotonic = cluster.runtime.clock.monotonic
         self._name = TaskId(prefix, query, run, worker, 0)
         self._micro_batch = -1
-        # Of the present micro-batch; of earlier ones those with nothing open, as far as that is known, and the others.
+        # Ids of the current micro-batch; of earlier ones those without an open transaction, as far as known, and the
+        # others.
         self._taken: list[_Slot] = []
         self._ended: list[_Slot] = []
         self._unknown: list[_Slot] = []
         self._is_asked = False
         self._reported = -1
         self._fresh_names = self._name_ids()
+        # Initialized and not used yet.
+        self._spares: list[_Spare] = []
 
     def __len__(self) -> int:
-        """Count the ids in use."""
+        """Return the number of ids in use."""
         return len(self._taken) + len(self._ended) + len(self._unknown)
 
     def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> TaskIdentity:
@@ -127,8 +142,7 @@ class IdentityPool:
         # A task of an older micro-batch is one that is not waited for any more; what is free is left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
-            transactional_id, identity = self._own(self._fresh_names, timeout_ms)
-            return self._add(transactional_id, identity, version)
+            return self._add(*self._own_fresh(timeout_ms, version), version)
         following = identity_after_commit(slot.last, slot.transaction_version, version)
         if following is None or not _is_committed(slot, following):
             transactional_id, following = self._own(
@@ -153,7 +167,7 @@ class IdentityPool:
             self._ended += committed
 
     def _take_ended(self, version: int) -> _Slot | None:
-        """Choose an id of an earlier micro-batch that has nothing open; asks at most once in a micro-batch."""
+        """Choose an id of an earlier micro-batch that has nothing open; ask at most once in a micro-batch."""
         while True:
             found, passed_over = None, []
             while self._ended and found is None:
@@ -162,8 +176,8 @@ class IdentityPool:
                     self._unknown.append(slot)
                     self._is_asked = False
                 elif slot.transaction_version >= 2 and version == 0:
-                    # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses
-                    # to initialise such an id, and every request for it from then on.
+                    # At level 0, Apache Kafka's coordinator cannot store what transactions V2 left: it refuses to
+                    # initialize such an id, and every later request for it.
                     passed_over.append(slot)
                 else:
                     found = slot
@@ -173,14 +187,14 @@ class IdentityPool:
             self._ask()
 
     def _ask(self) -> None:
-        """Ask the coordinators of all ids of which it is not known whether they have something open."""
+        """Ask the coordinators about all ids that may have an open transaction."""
         self._is_asked = True
         described = self._cluster.describe_transactions([slot.transactional_id for slot in self._unknown])
         still_unknown = []
         for slot in self._unknown:
             slot.is_committed, slot.description = False, described.get(slot.transactional_id)
             slot.known_at = self._monotonic()
-            # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
+            # An id that its coordinator does not know, perhaps only for a moment, may still have an open transaction.
             if slot.description is None or slot.description.state is TransactionState.ONGOING:
                 still_unknown.append(slot)
             elif not _is_free(slot, slot.description):
@@ -226,12 +240,27 @@ class IdentityPool:
         self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
         return TaskIdentity(transactional_id, identity, version)
 
+    def _own_fresh(self, timeout_ms: int, version: int) -> tuple[str, ProducerIdentity]:
+        """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
+        now = self._monotonic()
+        usable = [spare for spare in self._spares if spare[2:4] == (timeout_ms, version)]
+        # Drop those that were initialized for another timeout, or by another protocol.
+        self._spares = [spare for spare in usable if now - spare.owned_at <= _KNOWN_FOR_SECONDS]
+        if not self._spares:
+            count = min(max(len(self) // 2, 1), _OWNED_AT_ONCE)
+            self._spares = [
+                _Spare(transactional_id, identity, timeout_ms, version, now)
+                for transactional_id, identity in self._cluster.own_some_of(self._fresh_names, count, timeout_ms)
+            ]
+        transactional_id, identity, *_ = self._spares.pop(0)
+        return transactional_id, identity
+
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        transactional_id, identity = self._cluster.own_one_of(names, timeout_ms)
-        # At the last epoch the end of a transaction changes the producer id, and recovery could not follow it.
+        [(transactional_id, identity)] = self._cluster.own_some_of(names, 1, timeout_ms)
+        # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
             again = itertools.chain([transactional_id], names)
-            transactional_id, identity = self._cluster.own_one_of(again, timeout_ms)
+            [(transactional_id, identity)] = self._cluster.own_some_of(again, 1, timeout_ms)
         return transactional_id, identity
 
     def _name_ids(self) -> Iterator[str]:
@@ -239,7 +268,7 @@ class IdentityPool:
 
 
 def identity_after_commit(last: ProducerIdentity, begun_with: int, version: int) -> ProducerIdentity | None:
-    """Give the identity with which an id goes on after a commit without InitProducerId; None where it cannot.
+    """Return the identity for the transaction after a commit without InitProducerId, or None if there is none.
 
     Transactions V2 (KIP-890) raise the epoch by one at every end.
     """
@@ -250,7 +279,7 @@ def identity_after_commit(last: ProducerIdentity, begun_with: int, version: int)
 
 
 def _is_committed(slot: _Slot, following: ProducerIdentity) -> bool:
-    """Say whether a transaction is known to be committed, and that nothing else has happened on its id."""
+    """Return whether a transaction is known to be committed, and nothing else has happened on its id."""
     described = slot.description
     return slot.is_committed or (
         described is not None and described.state in _COMMITTED and described.identity == following
@@ -258,20 +287,20 @@ def _is_committed(slot: _Slot, following: ProducerIdentity) -> bool:
 
 
 def _is_free(slot: _Slot, description: Description) -> bool:
-    """Say whether what the coordinator says of an id of an earlier micro-batch is not proven to be of the past."""
-    # A task that failed before it sent anything has left its id as the initialisation had.
+    """Return whether the description of an id of an earlier micro-batch is not proven to be outdated."""
+    # A task that failed before it sent anything left its id as the initialization did.
     never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
     return never_begun or why_earlier(slot.last, slot.transaction_version, description) is None
 
 
 def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:
-    """Say whether a transaction was aborted with a new epoch, as by its timeout. No answer from its past says that."""
+    """Return whether a transaction was aborted with a new epoch, as by its timeout. No outdated response says that."""
     following = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
     return description.state in _ABORTED and description.identity == following
 
 
 def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTransactionError:
-    """Say why a job cannot be committed any more, and how long the brokers would let it take."""
+    """Return the error for a job that can no longer be committed, with the brokers' limit."""
     allowed = "is not known" if limit_ms is None else f"is {limit_ms} ms"
     raised = "transactionTimeout"
     if limit_ms is not None and timeout_ms >= limit_ms:

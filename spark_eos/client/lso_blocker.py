@@ -1,6 +1,5 @@
-"""The transaction that holds a partition's last stable offset, for the warning a user reads."""
+"""The transaction that blocks a partition's last stable offset, for a warning in the log."""
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,34 +22,32 @@ _TIMEOUT_MS = 5_000
 
 
 class LsoBlocker(NamedTuple):
-    """What a user reads of the transaction in a partition's way, and all partitions it will end in, where known."""
+    """The text about a blocking transaction, and all partitions it will end in, if known."""
 
     words: str
     partitions: frozenset[TopicPartition] = frozenset()
 
 
-def name_lso_blocker(
-    client: KafkaClient, topic_partition: TopicPartition, clock: Callable[[], float] = time.time
-) -> str:
-    """Describe the oldest open transaction of a partition and how to end it; never raises for want of an answer."""
-    return LsoBlockerSearch(client, clock).find(topic_partition).words
+def name_lso_blocker(client: KafkaClient, topic_partition: TopicPartition) -> str:
+    """Describe the oldest open transaction of a partition and how to end it; a missing response never raises."""
+    return LsoBlockerSearch(client).find(topic_partition).words
 
 
 class LsoBlockerSearch:
-    """A search for the transactions in the way of some partitions, in which each producer is looked up once.
+    """A search for the transactions that block some partitions, which looks up each producer once.
 
     A partition costs one request to its leader. A producer costs one to each broker, since any of them can be its
-    coordinator, and one to the one that is.
+    coordinator, and one to the coordinator.
     """
 
-    def __init__(self, client: KafkaClient, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: KafkaClient, clock: Callable[[], float] | None = None) -> None:
         self._client = client
-        self._clock = clock
+        self._clock = clock or (lambda: client.runtime.clock.time_ns() / 1_000_000_000)
         self._commands = OperatorCommands.of(client.options)
         self._owners: dict[int, list[str]] = {}
 
     def find(self, topic_partition: TopicPartition) -> LsoBlocker:
-        """Describe the oldest open transaction of a partition; never raises for want of an answer."""
+        """Describe the oldest open transaction of a partition; a missing response never raises."""
         try:
             return self._find(topic_partition)
         except EosKafkaError as error:
@@ -71,11 +68,11 @@ class LsoBlockerSearch:
                 return LsoBlocker(self._live(oldest, each), frozenset(each.topic_partitions))
         again = open_transactions(self._client, topic_partition, place.leader_id, timeout_ms=_TIMEOUT_MS)
         if oldest.transaction not in [each.transaction for each in again]:
-            # Its marker was written while the coordinators were asked, so they had good reason not to know it.
+            # Its marker was written while the coordinators were queried, so they rightly did not know it.
             return LsoBlocker("It ended in the meantime.")
         who = f"It is a transaction of producer id {oldest.producer_id}, epoch {oldest.producer_epoch}"
         if not owners and not sees_every_id(self._client, timeout_ms=_TIMEOUT_MS):
-            # A live transaction whose id is hidden must not be taken for one that hangs.
+            # A live transaction with a hidden id must not be mistaken for one that hangs.
             return LsoBlocker(
                 f"{who}, whose transactional id is hidden from the query's principal. {SEE_EVERY_ID} to have it "
                 f"named, or have an operator run `{self._commands.find_hanging(topic_partition.topic)}`."
