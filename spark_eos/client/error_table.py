@@ -159,7 +159,7 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
     },
     # TRANSACTIONAL_ID_NOT_FOUND is an answer, so it ends the retries and stays in the result.
     Api.DESCRIBE_TRANSACTIONS: {**_RETRIED_EVERYWHERE},
-    # Every broker is asked about its own transactions, so no coordinator has to be looked up again.
+    # Every broker lists its own transactions, so no coordinator has to be looked up again.
     Api.LIST_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
     Api.OFFSET_FETCH: {**_RETRIED_EVERYWHERE, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},
     # The committer is not a member, so codes about members mean that consumers are active in this group: never

@@ -25,7 +25,7 @@ from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
 
 logger = logging.getLogger(__name__)
-# A broker that does not respond is soon replaced, or is asked again by the next sweep.
+# A broker that does not respond is soon replaced, or the next sweep tries it again.
 _WAIT_MS: Final = 10_000
 SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
 

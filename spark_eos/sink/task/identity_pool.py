@@ -1,34 +1,34 @@
-"""The transactional ids of one worker process, and the producer identity with which the next task may continue.
+"""The transactional ids of one worker process, and the producer identity for the next task.
 
 InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python does not know whether
-another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other ever
-initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
-driver's verdict:
+another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other process
+ever initializes it. A process runs one task at a time, but its own earlier transactions may still wait for the driver's
+decision:
 
-- Those of the present micro-batch do, and nothing is asked about them. A task that fails ends its process, so that none
-  of them is free again before the micro-batch is committed.
-- Those of an earlier micro-batch are ended, but for those of which the driver never heard, as of a second attempt that
-  came too late. The driver names those that it has committed to the tasks of the next micro-batch (`CommitReport`), and
-  under transactions V2 that is all there is to know: a commit raises the epoch by one. Of the others the coordinator is
-  asked, once in a micro-batch.
+- Those of the current micro-batch do, and no request is sent about them. A task that fails ends its process, so none of
+  them is free again before the micro-batch is committed.
+- Those of an earlier micro-batch are ended, except those that the driver never learned of, for example from a second
+  attempt that came too late. The driver names those that it has committed to the tasks of the next micro-batch
+  (`CommitReport`), and under transactions V2 nothing more is needed: a commit raises the epoch by one. The coordinator
+  is queried about the others, once in a micro-batch.
 
-A coordinator may speak of the past, though, and what it says must never let a transaction be aborted that the driver
-may decide. What proves itself to be from the past is not used. Where an answer proves nothing, the id is used: Spark
-begins a micro-batch when the commit of the one before has returned, and by then every transaction that was decided is
-committed, which InitProducerId waits for and does not undo. Where a commit has failed and a foreachBatch function goes
-on anyway, a decided transaction may be open; its coordinator says so.
+A coordinator's response may be outdated, however, and must never cause an abort of a transaction that the driver may
+decide. A response that is proven to be outdated is not used. If a response proves nothing, the id is used: Spark begins
+a micro-batch when the commit of the one before has returned, and by then every decided transaction is committed, which
+InitProducerId waits for and does not undo. If a commit failed and a foreachBatch function continues anyway, a decided
+transaction may be open; its coordinator reports that.
 
 An id continues with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
-very epoch of a decided transaction is then no answer from the time before (see `descriptions.EARLIER`).
+very epoch of a decided transaction is then no outdated response (see `descriptions.EARLIER`).
 
-For the same reason an InitProducerId that stayed unanswered is not sent again: the first one may be applied as late as
-a broker likes, and would abort what the second had let begin, decided or not. The id is given up for a fresh one.
+For the same reason an InitProducerId without a response is not sent again: the first one may be applied at any later
+time, and would abort what the second allowed to begin, decided or not. The id is replaced by a new one.
 
-Before a task begins, the pool looks whether its job is hopeless: where the first transaction that another task of it in
-this process has prepared is older than its timeout, its coordinator is asked whether it has timed out. See `TaskSet`
-for why no job can succeed after that. The task then fails, and Spark ends this process with it and tries the task again
-in another one, which knows nothing. So the finding is left with a coordinator, as a transactional id that exists; every
-later attempt of a task asks for it.
+Before a task begins, the pool checks whether its job can still succeed: if the first transaction that another task of
+it prepared in this process is older than its timeout, its coordinator is queried whether it has timed out. See
+`TaskSet` for why no job can succeed after that. The task then fails, and Spark ends this process with it and retries
+the task in another one, which knows nothing. So the result is stored at a coordinator, as a transactional id that
+exists; every later attempt of a task looks for it.
 """
 
 import itertools
@@ -65,11 +65,11 @@ class TaskSet(NamedTuple):
 
     `attempt` counts the attempts of the task from 0 on, `limit_ms` is the longest timeout that brokers allow.
 
-    Spark accepts the first attempt of a task that succeeds and runs it no more. So once a task has prepared its rows,
-    they are what the job would commit, and when their transaction is aborted, the job cannot succeed. Another attempt
-    can only have been accepted instead where two ran at a time: under speculation, where no `TaskSet` is to be given,
-    and after a lost shuffle file. There a job that has already taken longer than `transactionTimeout` may be failed
-    although it might just have come through.
+    Spark accepts the first attempt of a task that succeeds and does not run it again. So once a task has prepared its
+    rows, they are what the job would commit, and if their transaction is aborted, the job cannot succeed. Another
+    attempt can only have been accepted instead if two ran at the same time: under speculation, for which no `TaskSet`
+    must be given, and after a lost shuffle file. In the latter case a job that has already taken longer than
+    `transactionTimeout` may fail although it could have succeeded.
     """
 
     stage: int
@@ -130,7 +130,7 @@ class IdentityPool:
     def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> TaskIdentity:
         """Choose an id without an open transaction and make its identity ready.
 
-        Raises `LostTransactionError` where a transaction that was prepared for the same tasks has timed out.
+        Raises `LostTransactionError` if a transaction that was prepared for the same tasks has timed out.
         """
         version = self._cluster.transaction_version()
         if task_set is not None:
@@ -139,7 +139,7 @@ class IdentityPool:
             self._micro_batch, self._is_asked = micro_batch, False
             self._unknown += self._taken
             self._taken = []
-        # A task of an older micro-batch is one that is not waited for any more; what is free is left to the others.
+        # A task of an older micro-batch is no longer waited for; free ids are left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
             return self._add(*self._own_fresh(timeout_ms, version), version)
@@ -152,7 +152,7 @@ class IdentityPool:
         return self._add(slot.transactional_id, following, version)
 
     def note_committed(self, report: CommitReport) -> None:
-        """Take note of what the driver has committed, so that nothing needs to be asked about it."""
+        """Record what the driver has committed, so that no request is needed for it."""
         mine = report.workers.get(self._name.worker)
         if report.run != self._name.run or mine is None or mine.micro_batch <= self._reported:
             return
@@ -211,16 +211,16 @@ class IdentityPool:
                 slot.prepared_stage = task_set.stage
 
     def _mark_of(self, task_set: TaskSet) -> str:
-        """Name the id that exists once a task of a stage has found that the stage is hopeless."""
+        """Return the id that exists once a task of a stage has found that the stage cannot succeed."""
         return str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
 
     def _check_timeouts(self, timeout_ms: int, task_set: TaskSet) -> None:
-        """Ask whether an earlier task has found the job hopeless, or the first one here that was prepared shows it."""
+        """Raise if an earlier task found that the job cannot succeed, or the first prepared transaction shows it."""
         mark = self._mark_of(task_set)
         names = [mark] if task_set.attempt else []
         now = self._monotonic()
         first = next((slot for slot in self._taken if slot.prepared_stage == task_set.stage), None)
-        # Younger than its timeout it was aborted by a driver, whose job has then ended anyway.
+        # If it was younger than its timeout, a driver aborted it, and the driver's job has ended anyway.
         if first is not None and (now - first.taken_at) * 1000 >= timeout_ms:
             names.append(first.transactional_id)
         described = self._cluster.describe_transactions(names) if names else {}
@@ -228,7 +228,7 @@ class IdentityPool:
             raise _hopeless_error("a transaction of an earlier task", timeout_ms, task_set.limit_ms)
         description = described.get(first.transactional_id) if first is not None else None
         if first is not None and description is not None and _is_fenced_abort(first.last, description):
-            # Without an answer the next attempt goes on until it finds out for itself.
+            # Without a response the next attempt continues until it detects this itself.
             with suppress(EosKafkaError):
                 self._cluster.init_producer_id(mark, timeout_ms)
             age_ms = round((now - first.taken_at) * 1000)

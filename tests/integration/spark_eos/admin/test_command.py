@@ -83,7 +83,7 @@ def test_list_does_not_wait_for_open_transactions_of_others(world: World, capsys
         producer.abort()
     printed = capsys.readouterr()
     assert world.query in printed.out
-    assert f"{place} is listed up to its last stable offset {first}, and ends at {first + 1}" in printed.err
+    assert f"{place} is listed up to its last stable offset {first}, but ends at {first + 1}" in printed.err
     assert f"the transaction of '{other}'" in printed.err
     assert command(world, "list") == ExitCode.DONE
     assert capsys.readouterr().err == ""

@@ -163,7 +163,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
 
 def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
-    with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
+    with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*Add replicas, or lower"):
         ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities())
 
 
