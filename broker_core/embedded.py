@@ -278,9 +278,14 @@ class EmbeddedBroker(ClusterControls):
                 the like.
             times: How many requests at most; by default all.
             nth: Only the nth request that matches, counted from 1.
-            version, client_id, broker: The API version, the client's `client.id`, the id of the broker that is asked.
+            version: The API version.
+            client_id: The client's `client.id`.
             principal: The user, with or without "User:".
-            topic, partition, group, transactional_id: What the request is about; of several, one has to match.
+            broker: The id of the broker that receives the request.
+            topic: A topic in the request; of several, one has to match.
+            partition: A partition in the request, likewise.
+            group: A consumer group in the request, likewise.
+            transactional_id: A transactional id in the request, likewise.
 
         Raises:
             ValueError: The arguments can never match; markers, for example, have no client.
