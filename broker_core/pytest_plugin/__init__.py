@@ -51,13 +51,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka-bootstrap",
         metavar="HOST:PORT",
         help="run tests with the fixtures kafka and kafka_cluster on this "
-        "cluster instead of an embedded broker; what cannot be had there is skipped",
+        "cluster instead of an embedded broker; tests that need the embedded broker are skipped",
     )
     parser.getgroup("kafka").addoption(
         "--kafka-config",
         metavar="FILE",
-        help="how clients get into that cluster: librdkafka's settings, name=value a "
-        "line, such as security.protocol=SASL_SSL",
+        help="file with client settings for that cluster: librdkafka's names, one name=value "
+        "per line, such as security.protocol=SASL_SSL",
     )
 
 
@@ -65,12 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and read the client settings for the real cluster."""
     path = config.getoption("--kafka-config")
     if path and not config.getoption("--kafka-bootstrap"):
-        raise pytest.UsageError("--kafka-config says how to get into a real cluster: name it with --kafka-bootstrap")
+        raise pytest.UsageError("--kafka-config needs --kafka-bootstrap, the address of the real cluster")
     config.stash[_SETTINGS] = _read_settings(path) if path else {}
     config.addinivalue_line(
         "markers",
-        "kafka(brokers=1, topics=None, transaction_version=2, ...): what the fixture kafka is made with; "
-        "takes the arguments of broker_core.EmbeddedBroker",
+        "kafka(brokers=1, topics=None, transaction_version=2, ...): arguments of broker_core.EmbeddedBroker "
+        "for the fixture kafka",
     )
 
 

@@ -142,6 +142,7 @@ def _user() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="eos-kafka", description="Look at transactions and mend what was left.")
+    transactions_command.add_version(parser)
     areas = parser.add_subparsers(required=True, metavar="AREA")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)

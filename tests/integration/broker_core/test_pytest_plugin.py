@@ -185,7 +185,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_costs_its_wait_once(run
         )
     result.assert_outcomes(errors=20)
     assert time.monotonic() - began < 10
-    result.stdout.fnmatch_lines([f"--kafka-bootstrap {address}: no broker told its topics in 1 s (*)"])
+    result.stdout.fnmatch_lines([f"--kafka-bootstrap {address}: no broker answered a metadata request within 1 s (*)"])
     assert "Traceback" not in result.stdout.str()
 
 
@@ -247,7 +247,7 @@ def test_a_file_of_settings_that_is_none_ends_the_run(run, tmp_path, content, to
 
 def test_a_file_of_settings_needs_a_cluster(run):
     result = run("def test(): pass", "--kafka-config", "client.properties")
-    result.stderr.fnmatch_lines(["*--kafka-config*name it with --kafka-bootstrap"])
+    result.stderr.fnmatch_lines(["*--kafka-config needs --kafka-bootstrap*"])
 
 
 def test_a_setting_that_librdkafka_does_not_have_is_named(run, tmp_path):
@@ -255,7 +255,7 @@ def test_a_setting_that_librdkafka_does_not_have_is_named(run, tmp_path):
     config.write_text("security.protocl=SSL\n")
     result = run("def test_it(kafka): pass", "--kafka-bootstrap", "127.0.0.1:1", "--kafka-config", str(config))
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(['--kafka-config is not what librdkafka takes: *"security.protocl"*'])
+    result.stdout.fnmatch_lines(['--kafka-config: librdkafka refuses the settings: *"security.protocl"*'])
 
 
 def test_somebody_elses_topic_is_left_alone(run):

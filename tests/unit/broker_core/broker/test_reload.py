@@ -178,8 +178,8 @@ def test_a_log_that_cannot_be_read_keeps_its_own_ids_waiting(monkeypatch, caplog
     ]
     assert answers == [ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *[ErrorCode.NONE] * 3]
     [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert f"{topic}-1 cannot be read: magic 7 at byte 0. Nobody coordinates the" in line
-    assert f"Look at the folder {topic}-1 with" in line
+    assert f"{topic}-1 cannot be read: magic 7 at byte 0. The " in line
+    assert f"Inspect the folder {topic}-1 with" in line
     assert ("groups then begin without" in line) is (topic == CONSUMER_OFFSETS_TOPIC)
     assert ("ids are then unknown" in line) is (topic == TRANSACTION_STATE_TOPIC)
 
