@@ -59,8 +59,8 @@ def test_names_say_something(modules: list[Module]):
 
 def test_the_table_imports_downwards_only():
     layer_of = {package: number for number, layer in enumerate(LAYERS) for package in layer}
-    # A constant; the module imports nothing before one of its other names is used.
-    layer_of["broker_core.__version__"] = 0
+    # A constant; the file with it imports nothing until a public name is used.
+    layer_of["broker_core.__version__"] = -1
     upwards = [
         f"{package} -> {other}"
         for package, allowed in ALLOWED.items()
