@@ -1,4 +1,4 @@
-"""Prove the README's table of rights: with exactly these each role does its work, and without any one it does not."""
+"""Prove the documentation's table of rights: with exactly these each role does its work, and without any one it does not."""
 
 import logging
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from tests.support.spark_eos.security_scene import (
     task_that_looks,
 )
 
-README = Path(__file__).parents[4] / "README.md"
+PAGE = Path(__file__).parents[4] / "docs" / "security" / "access-control.md"
 LACKING = [(role, number) for role, rights in roles.ROLES.items() for number in range(len(rights))]
 # Where a right that is missing is no error but a shorter answer, which says so.
 SAID_ONLY = {"`transactions list`"}
@@ -53,9 +53,9 @@ def test_every_role_has_its_work() -> None:
     assert roles.OPTIONAL.keys() <= roles.ROLES.keys()
 
 
-def test_the_readme_shows_what_is_proved_here() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert text.count(roles.BEGIN) == 1, "the README has no table of rights"
+def test_the_documentation_shows_what_is_proved_here() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text.count(roles.BEGIN) == 1, "the page has no table of rights"
     shown = text.partition(roles.BEGIN)[2].partition(roles.END)[0]
     assert [line for line in shown.splitlines() if line.startswith("|")] == roles.table().splitlines()
 
