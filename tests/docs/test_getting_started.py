@@ -1,9 +1,10 @@
-"""What the pages of `Getting started` show as output is what a reader gets."""
+"""The README, and the pages of `Getting started`: what they show as output is what a reader gets."""
 
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from confluent_kafka import Producer
 
 from broker_core import EmbeddedBroker
 from spark_eos.admin import command
-from tests.support.documents import DOCS, Page
+from tests.support.documents import DOCS, ROOT, Page
 
 DEADLINE_S = 120
+README_LINES = 150
 
 
 def page(name: str) -> Page:
@@ -75,3 +77,17 @@ def test_the_commands_print_what_the_page_shows(
 def _comparable(text: str) -> str:
     """Return what two runs have in common: no ages, and no spaces at the ends of lines."""
     return re.sub(r"for \d+ s", "for N s", "\n".join(line.rstrip() for line in text.splitlines()))
+
+
+def test_the_readme_is_short_and_its_links_lead_to_files() -> None:
+    """The README's links are absolute, since it is shown on PyPI too."""
+    readme = Page("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))
+    metadata = ConfigParser()
+    metadata.read(ROOT / "setup.cfg", encoding="utf-8")
+    repository = metadata["metadata"]["url"]
+    files = (f"{repository}/blob/main/", f"{repository.replace('github.com', 'raw.githubusercontent.com')}/main/")
+    targets = [target for _, target in readme.links()]
+    assert [target for target in targets if not target.startswith(files)] == []
+    paths = [target.removeprefix(files[0]).removeprefix(files[1]).partition("#")[0] for target in targets]
+    assert [path for path in paths if not (ROOT / path).is_file()] == []
+    assert len(readme.text.splitlines()) <= README_LINES
