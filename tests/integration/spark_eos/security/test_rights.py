@@ -1,4 +1,4 @@
-"""Prove the documentation's table of rights: with exactly these each role does its work, and without any one it does not."""
+"""Prove the documented table of rights: with exactly these each role does its work, and without any one it fails."""
 
 import logging
 from collections.abc import Iterator
