@@ -50,7 +50,7 @@ class OptionError(EosKafkaError, ValueError):
 
 
 class UnreachableError(EosKafkaError):
-    """No broker answered within the time given; the addresses tried are in the message."""
+    """No broker responded in time; the message has the addresses that were tried."""
 
     default_remedy = (
         "Check that the brokers are running, that kafka.bootstrap.servers names a listener that this machine can "

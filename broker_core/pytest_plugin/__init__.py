@@ -21,6 +21,7 @@ file` contains the clients' security settings; clients that the fixtures do not 
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -134,7 +135,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 @pytest.fixture
 def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Producer]]":
     """Provide a function that creates producers: `kafka_producer({"transactional.id": "t"})`."""
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
 
     broker = _broker_of(request)
     real = _real(request, broker)
@@ -149,7 +150,9 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
     while made:
         # Unsent records of a finished test are dropped: `close` would wait for a broker that is not running.
         made[-1].purge()
-        made[-1].flush(0)
+        # A producer with a fatal error, such as a fenced one, cannot be flushed.
+        with suppress(KafkaException):
+            made[-1].flush(0)
         if real is not None:
             real.abort_open_transaction(made[-1])
         # The last reference, unless the test has failed and its frames are kept for the report.

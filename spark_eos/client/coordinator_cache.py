@@ -27,7 +27,7 @@ class CoordinatorType(IntEnum):
 
     @property
     def word(self) -> str:
-        """Return the name of the kind of key, for messages."""
+        """Return the kind of key as a text for messages."""
         return "group" if self is CoordinatorType.GROUP else "transactional id"
 
 

@@ -18,7 +18,7 @@ class LogPoint(NamedTuple):
     offset: int = 0
 
     def survives(self, end_offset: int | None) -> bool:
-        """Say whether a log in which the epoch ended at `end_offset` holds all up to here; None for no such epoch."""
+        """Return whether a log where the epoch ended at `end_offset` (None: no such epoch) reaches this point."""
         return end_offset is not None and end_offset >= self.offset
 
 
@@ -31,7 +31,7 @@ class LeaderEpochCheck:
         self._agreed_epoch = planned.leader_epoch
 
     def doubted_by(self, leader_epoch: int) -> LogPoint | None:
-        """Give the point a leader has to be asked about before anything is read from it; None for nothing to ask."""
+        """Return the point to ask a leader about before anything is read from it, or None."""
         nothing_known = self._point.leader_epoch <= NO_LEADER_EPOCH
         return None if nothing_known or leader_epoch <= self._agreed_epoch else self._point
 

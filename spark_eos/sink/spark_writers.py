@@ -15,6 +15,7 @@ write, so what only one of them needs is imported where it is used.
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from spark_eos import failpoints
-from spark_eos.errors import ClientStateError, OptionError
+from spark_eos.errors import ClientStateError, EosKafkaError, OptionError
 from spark_eos.metrics import SINK_METRICS, check_servable, serve
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
@@ -105,7 +106,8 @@ class BatchWriter(DataSourceArrowWriter):
         place = self._place(present)
         # A job has no next micro-batch.
         report_place = None if place.query == self.query else repr(self.options)
-        _commit(self._committer(place), present, place.micro_batch, report_place)
+        with _checked_again(self.options):
+            _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the job has prepared."""
@@ -192,7 +194,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _present(messages)
         if present:
-            _commit(self._committer(present[0]), present, batchId, self.checkpoint)
+            with _checked_again(self.options):
+                _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
@@ -214,6 +217,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         failpoints.enter(self.options.prefix)
         serve(SINK_METRICS, self.options.metrics_place)
         return committer(process_state(), self.options, message.query, message.run, may_be_decided=True)
+
+
+@contextmanager
+def _checked_again(options: SinkOptions) -> Iterator[None]:
+    """Have the cluster checked again before the next write where this one cannot be committed."""
+    try:
+        yield
+    except EosKafkaError:
+        from spark_eos.sink.driver.preflight import leave_doubt
+
+        leave_doubt(options)
+        raise
 
 
 def _commit(

@@ -4,9 +4,14 @@ They run on the driver whenever a writer is made, and Spark makes a streaming wr
 keeps the results of its start. Every ten minutes a running query checks again what may have changed: whether there are
 new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
 stop the query there. The feature level needs no check: each transaction begins with what the connections report.
+
+A commit that fails may reveal what a check would have found, for example that the decision topic was deleted. The
+commit runs in another Python process, so it leaves a file in the temporary directory of the driver's JVM (see
+`incarnation`), and the next writer checks everything again.
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,6 +26,7 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
+from spark_eos.sink.incarnation import local_path
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
@@ -50,10 +56,36 @@ class _Checks:
 
 def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
     """Return the options, completed with the brokers' limits; each error comes with its remedy."""
-    checked = process.part(_Checks).by_options.get(options, lambda: _check_first(process, options))
+    checks = process.part(_Checks).by_options
+    if _take_doubt(options):
+        checks.forget(options)
+    checked = checks.get(options, lambda: _check_first(process, options))
     if process.runtime.clock.monotonic() >= checked.next_look:
         _look(process, options, checked)
     return checked.options
+
+
+def leave_doubt(options: SinkOptions) -> None:
+    """Have the next writer of this driver for the same decision topic check the cluster again."""
+    path = local_path("doubt", _topic_of(options))
+    if path is not None:
+        with suppress(OSError):
+            path.touch()
+
+
+def _take_doubt(options: SinkOptions) -> bool:
+    path = local_path("doubt", _topic_of(options))
+    try:
+        if path is not None:
+            path.unlink()
+            return True
+    except OSError:
+        pass
+    return False
+
+
+def _topic_of(options: SinkOptions) -> str:
+    return repr((options.client.bootstrap_servers, options.decision_topic))
 
 
 def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:

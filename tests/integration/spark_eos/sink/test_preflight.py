@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from pyspark.sql.types import StructType
 
-from broker_core import EmbeddedBroker
+from broker_core import EmbeddedBroker, Error
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
 from broker_core.wire.versions import SERVED
@@ -46,9 +48,10 @@ from spark_eos.sink.driver.decision_topic import (
 )
 from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.clocks import AheadClock, runtime_by
-from tests.support.spark_eos.client_world import make_topic, unique
+from tests.support.spark_eos.client_world import DEADLINE_S, make_topic, unique
 from tests.support.spark_eos.sink_world import World
 
 ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
@@ -81,6 +84,21 @@ def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -
 def facts(**settings: str) -> BrokerFacts:
     """Be a new broker with settings; `a_b=c` stands for the setting `a.b=c`."""
     return BrokerFacts(5, {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_the_decision_topic_is_waited_for_where_brokers_learn_of_it_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that takes over thousands of new partitions answers for seconds as if a later topic did not exist."""
+    monkeypatch.setattr("spark_eos.client.kafka_client._MISSING_TOPIC_GRACE_SECONDS", 0.0)
+    with (
+        EmbeddedBroker(topics={"data": 1}) as broker,
+        KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client,
+    ):
+        wanted = options_for(client, topic="data", decisionTopic="decisions")
+        unknown = Error("UNKNOWN_TOPIC_OR_PARTITION")
+        with broker.fault(api="Metadata", topic="decisions", nth=2, times=4, action=unknown) as fault:
+            check_cluster(client, wanted)
+        assert fault.hits == 4
+        assert broker.topics["decisions"] == 8
 
 
 def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client: KafkaClient) -> None:
@@ -536,3 +554,30 @@ def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.
         until_next_look(clock, process, wanted)
         with pytest.raises(TopicError, match="cleanup.policy=delete"):
             preflight.preflight(process, wanted)
+
+
+def test_the_write_after_a_failed_commit_checks_the_cluster_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decision topic that was deleted stayed missing for the ten minutes in which a check counts."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    schema = StructType().add("value", "string")
+    with EmbeddedBroker(topics={"data": 1}) as kafka:
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": unique("job")}
+
+        def topics() -> Collection[str]:
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            return admin.list_topics(timeout=DEADLINE_S).topics
+
+        writer = BatchWriter(options, schema, False)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.delete_topics(["eos-kafka-decisions"])["eos-kafka-decisions"].result(DEADLINE_S)
+        with pytest.raises(TopicError, match="'eos-kafka-decisions' does not exist"):
+            writer.commit([])
+        assert "eos-kafka-decisions" not in topics()
+        again = BatchWriter(options, schema, False)
+        assert "eos-kafka-decisions" in topics()
+        again.commit([])
+        before = len(kafka.requests())
+        BatchWriter(options, schema, False)
+        assert requests_since(kafka, before) == {}, "once is enough"
