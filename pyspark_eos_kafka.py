@@ -1,4 +1,4 @@
-"""Let Spark find `eos-kafka` without registration: it imports every top-level module named `pyspark_*`.
+"""The entry point for Spark, which imports every top-level module named `pyspark_*` to find data sources.
 
 An import that fails here would end Spark's search, and its session would find no Python data source at all. So what
 this package needs and does not find is reported when the format is used.
