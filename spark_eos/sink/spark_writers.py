@@ -250,7 +250,7 @@ def streaming_place(context: TaskContext) -> Place:
         raise ClientStateError(
             f"Spark did not give the task its local properties {', '.join(missing)}",
             checked="TaskContext.getLocalProperty in the Python worker",
-            remedy="Use PySpark 4.2 or newer, and start the query with writeStream",
+            remedy="Use PySpark 4.0 or newer, and start the query with writeStream",
         )
     micro_batch = int(str(found[_MICRO_BATCH_PROPERTY]))
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())

@@ -1,11 +1,13 @@
 """`spark_eos.write` and `spark_eos.foreach_batch_sink`: the same guarantees without Spark's data source API."""
 
+import doctest
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
+import spark_eos.sink.dataframe_writes
 from tests.support.spark_eos.sink_topic import make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
@@ -21,6 +23,11 @@ def rows(spark: SparkSession, first: int = 0) -> DataFrame:
 
 def expected(first: int = 0) -> list[str]:
     return sorted(str(number) for number in range(first, first + COUNT))
+
+
+def test_the_examples_of_the_functions_run(spark: SparkSession) -> None:
+    result = doctest.testmod(spark_eos.sink.dataframe_writes, extraglobs={"spark": spark})
+    assert result.attempted and not result.failed
 
 
 def test_a_named_job_is_written_once_and_refuses_other_rows(kafka_address: str, spark: SparkSession) -> None:

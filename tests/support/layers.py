@@ -139,7 +139,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and columns.
-    "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api"),
+    "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
     "pyarrow": _EOS_COLUMNS,
     "numpy": _EOS_COLUMNS,
     # Test tools.
@@ -190,7 +190,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
     # Ways around this table; the public packages import a name when it is first used.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
-    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__"}),
+    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"}),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
     # The page that a timeline fills in.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page"),
