@@ -80,6 +80,10 @@ def pool_of(
 
     The token is the pool's, not the process's: a pool that is made again must not meet ids of the one before, whose
     transactions may still await their verdict.
+
+    A batch job has a pool of its own, although each leaves its ids behind: what its lost tasks have open is found by
+    the job's name in their ids. With ids that several jobs use, the abort of one would end what another one, at the
+    same time in the same workers, is about to commit.
     """
     from spark_eos.sink.task.identity_pool import IdentityPool
 
