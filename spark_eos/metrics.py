@@ -1,21 +1,16 @@
-"""Numbers of the two sides of a query in this process, served where the user wants that.
+"""Numbers of the two sides of a query in this process, and where the user wants them served.
 
 PySpark gives a Python data source no way to put numbers of its own into a query's progress. So they are in the log,
-and at an HTTP endpoint of the driver's Python process: Prometheus comes and reads, nothing is pushed anywhere.
+and at an HTTP endpoint of the driver's Python process (`metrics_endpoint`): Prometheus comes and reads, nothing is
+pushed anywhere.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
-from os import getpid
+from collections.abc import Mapping
 from threading import Lock
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from spark_eos.errors import OptionError
 
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
-
-logger = logging.getLogger(__name__)
 PORT_OPTION: Final = "metricsPort"
 HOST_OPTION: Final = "metricsHost"
 LOOPBACK: Final = "127.0.0.1"
@@ -98,71 +93,3 @@ def metrics_place(options: Mapping[str, str]) -> MetricsPlace | None:
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**16:
         raise OptionError(f"Option '{PORT_OPTION}' is {port!r}", remedy="Give a port from 1 to 65535")
     return MetricsPlace((host or LOOPBACK).strip(), int(text))
-
-
-def check_servable(place: MetricsPlace | None) -> None:
-    """Refuse to serve metrics where the library for it is missing, before any data is read or written."""
-    if place is None:
-        return
-    try:
-        import prometheus_client  # noqa: F401
-    except ImportError as error:
-        raise OptionError(
-            f"Option '{PORT_OPTION}' needs the package prometheus-client, which the driver does not have",
-            remedy=f"pip install 'eos-kafka[metrics]' on the driver, or remove '{PORT_OPTION}'",
-        ) from error
-
-
-# By process, since workers are forked. None: the port was taken, which is warned of once and tried again.
-_served: dict[tuple[int, MetricsPlace], int | None] = {}
-
-
-def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
-    """Serve the numbers from now on until the process ends; asked again, do nothing. Return the port.
-
-    A taken port does not stop a query: it is warned of once and tried again the next time, for the process that has it
-    may be the one that served this query before.
-    """
-    if place is None:
-        return None
-    key = (getpid(), place)
-    if _served.get(key) is not None:
-        return _served[key]
-    from prometheus_client import CollectorRegistry, start_http_server
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_PrometheusCollector(metrics))
-    try:
-        server, _ = start_http_server(place.port, place.host, registry)
-    except OSError as error:
-        if key not in _served:
-            logger.warning(
-                "metrics cannot be served on %s:%d: %s. The query goes on without; every process of the driver needs a "
-                "port of its own: give source and sink, and each query, another '%s'",
-                *place,
-                error,
-                PORT_OPTION,
-            )
-        _served[key] = None
-        return None
-    _served[key] = port = int(server.server_port)
-    logger.info("metrics are served at http://%s:%d/metrics", place.host, port)
-    return port
-
-
-class _PrometheusCollector:
-    """The numbers as Prometheus reads them."""
-
-    def __init__(self, metrics: ProcessMetrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> "Iterator[Metric]":
-        """Yield every number as it is now."""
-        from prometheus_client.core import Metric
-
-        for name, is_counter, values in self._metrics.families():
-            full_name = f"{self._metrics.prefix}_{name}"
-            family = Metric(full_name, name.replace("_", " "), "counter" if is_counter else "gauge")
-            for labels, value in values.items():
-                family.add_sample(f"{full_name}_total" if is_counter else full_name, dict(labels), value)
-            yield family
