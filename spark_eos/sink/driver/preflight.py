@@ -13,7 +13,7 @@ from typing import Final
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import fetch_offsets
-from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
@@ -85,8 +85,11 @@ def check_cluster(
     capabilities = BrokerCapabilities() if capabilities is None else capabilities
     capabilities.complete(client)
     may_hang = _check_verification(client, options, capabilities, is_first)
+    if is_first and options.topic is not None:
+        # Both topics by one request; what is missing, or has no leader yet, is asked for again.
+        client.metadata([options.topic, options.decision_topic])
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
-    ensure_decision_topic(client, options.decision_topic, data, capabilities, prefix=options.prefix, is_first=is_first)
+    ensure_decision_topic(client, options.decision_topic, data, capabilities, is_first=is_first)
     if is_first:
         _check_transactions(client, options)
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
@@ -125,11 +128,9 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     """Ask as a commit will ask, about unused names: old brokers and missing rights show now, not at a crash."""
     probe = f"{options.prefix}.{_PROBE}"
-    job = options.job_id
-    pattern = id_pattern(id_prefix(options.prefix, job) if job is not None else probe)
     try:
         describe_transactions(client, [probe])
-        listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
+        check_listing(client)
     except UnsupportedError as error:
         raise UnsupportedError(
             "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",
@@ -137,8 +138,15 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
             remedy="Use brokers of Apache Kafka 3.6 or newer",
         ) from error
     fetch_offsets(client, probe, [TopicPartition(options.decision_topic, 0)], require_stable=True)
+    if options.job_id is not None:
+        _warn_of_other_runs(client, options.prefix, options.job_id)
+
+
+def _warn_of_other_runs(client: KafkaClient, prefix: str, job: str) -> None:
+    pattern = id_pattern(id_prefix(prefix, job))
+    listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
     names = [parse_task_id(each.transactional_id) for each in listed]
-    found = sum(name is not None and (name.prefix, name.query) == (options.prefix, job) for name in names)
+    found = sum(name is not None and (name.prefix, name.query) == (prefix, job) for name in names)
     if found:
         logger.warning(
             "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "

@@ -8,11 +8,11 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import client_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.group_commits import GroupCommits
-from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
 from tests.support.spark_eos import security_roles as roles

@@ -14,7 +14,8 @@ from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from spark_eos.codec import encode as encode_module
 from spark_eos.codec.columns import EncodeError
-from spark_eos.codec.encode import EncodedBatch, encode_batches, seal, split
+from spark_eos.codec.encode import encode_batches, split
+from spark_eos.codec.encoded_batch import EncodedBatch, seal
 from tests.support.examples import examples
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
