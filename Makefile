@@ -10,13 +10,15 @@ FAULTS ?= all
 VENV := .venv
 RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.docs-installed
+MERMAID := mermaid-11.17.2
 # Most tests wait for others; those of one file share brokers and Spark sessions. In the order of the folders, the long
 # files with few tests start early and the short unit tests come last, so that no worker waits for another at the end.
 IN_PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test conformance crash simulate histories fuzz bench lint format types clean python java
+.PHONY: help venv demo check test conformance crash simulate histories fuzz bench docs lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -70,6 +72,24 @@ bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in S
 	@$(RUN) -m tests.benchmarks.bench_source
 	@$(RUN) -m tests.benchmarks.bench_spark --broker $(BROKER)
 
+docs: $(DOCS_INSTALLED) .cache/$(MERMAID).min.js ## Build the documentation site into site/, strictly: no warnings, no broken links
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --clean --strict
+	@if [ -s .cache/$(MERMAID).min.js ]; then mkdir -p site/javascripts && cp .cache/$(MERMAID).min.js site/javascripts/mermaid.min.js; fi
+	@echo "The site is in site/: $(RUN) -m http.server --directory site"
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input --editable '.[docs]' --config-settings editable_mode=compat
+	@touch $@
+
+# Draws the diagrams. Without npm the site loads it from unpkg.com.
+.cache/$(MERMAID).min.js:
+	@mkdir -p .cache
+	@folder=$$(mktemp -d) && \
+		if (cd $$folder && npm pack --silent mermaid@$(MERMAID:mermaid-%=%) && tar xzf $(MERMAID).tgz package/dist/mermaid.min.js) >/dev/null 2>&1; \
+		then mv $$folder/package/dist/mermaid.min.js $@; \
+		else echo "npm could not fetch $(MERMAID): the site will load it from unpkg.com."; fi; \
+		rm -rf $$folder
+
 lint: $(INSTALLED) ## Check style, format and import order
 	@$(RUN) -m ruff check --quiet
 	@$(RUN) -m ruff format --check --quiet
@@ -82,6 +102,6 @@ types: $(INSTALLED) ## Check types, strictly in both packages, and in what tests
 	@$(RUN) -m mypy
 
 clean: ## Remove what builds and tests left behind; .venv and .cache (fetched, slow to get again) stay
-	@rm -rf build dist htmlcov coverage.xml .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info \
+	@rm -rf build dist site htmlcov coverage.xml .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info \
 		spark-warehouse metastore_db derby.log artifacts
 	@find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -273,14 +273,18 @@ class EmbeddedBroker(ClusterControls):
             when: The moment: "before" the request is handled; "after_apply", when it has taken effect durably and only
                 its answer is missing (requests that were refused do not match); "mid", for each marker that the end of
                 a transaction has to write, when the transaction is prepared.
-            action: `Error`, `Delay`, `Drop`, `Disconnect` or `Hold`; or a function, which is called with the
-                `RequestSeen` in the broker's thread before the request continues, and may use `move_leader`, `crash`
-                and the like.
+            action: `Error`, `Delay`, `Drop`, `Disconnect` or `Hold`; or a function. The broker's thread calls it
+                with the `RequestSeen` before the request continues; it may use `move_leader`, `crash` and the like.
             times: How many requests at most; by default all.
             nth: Only the nth request that matches, counted from 1.
-            version, client_id, broker: The API version, the client's `client.id`, the id of the receiving broker.
+            version: The API version.
+            client_id: The client's `client.id`.
             principal: The user, with or without "User:".
-            topic, partition, group, transactional_id: What the request is about; of several, one has to match.
+            broker: The id of the broker that receives the request.
+            topic: A topic in the request; of several, one has to match.
+            partition: A partition in the request, likewise.
+            group: A consumer group in the request, likewise.
+            transactional_id: A transactional id in the request, likewise.
 
         Raises:
             ValueError: The arguments can never match; markers, for example, have no client.

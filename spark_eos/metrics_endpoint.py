@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a process, where Prometheus reads its numbers."""
+"""The HTTP endpoint of a process that Prometheus scrapes."""
 
 import logging
 from collections.abc import Iterator
@@ -15,30 +15,30 @@ logger: Final = logging.getLogger("spark_eos.metrics")
 
 
 def check_servable(place: MetricsPlace | None) -> None:
-    """Refuse to serve metrics where the library for it is missing, before any data is read or written."""
+    """Refuse to serve metrics if the library for it is missing, before any data is read or written."""
     if place is None:
         return
     try:
         import prometheus_client  # noqa: F401
     except ImportError as error:
         raise OptionError(
-            f"Option '{PORT_OPTION}' needs the package prometheus-client, which the driver does not have",
-            remedy=f"pip install 'eos-kafka[metrics]' on the driver, or remove '{PORT_OPTION}'",
+            f"Option '{PORT_OPTION}' needs the package prometheus-client, which is not installed on the driver",
+            remedy=f"Run `pip install 'eos-kafka[metrics]'` on the driver, or remove '{PORT_OPTION}'",
         ) from error
 
 
 class ServedPorts:
-    """Where this process serves numbers. None: the port was taken, which is warned of once and tried again."""
+    """The ports of this process. None: the port was in use, which is logged once, and is tried again."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.by_place: dict[MetricsPlace, int | None] = {}
 
 
 def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
-    """Serve the numbers from now on until the process ends; asked again, do nothing. Return the port.
+    """Serve the metrics until the process ends, and return the port; further calls do nothing.
 
-    A taken port does not stop a query: it is warned of once and tried again the next time, for the process that has it
-    may be the one that served this query before.
+    A port in use does not stop a query: it is logged once and tried again the next time, because the process that uses
+    it may be the one that served this query before.
     """
     if place is None:
         return None
@@ -54,8 +54,8 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
     except OSError as error:
         if place not in ports:
             logger.warning(
-                "metrics cannot be served on %s:%d: %s. The query goes on without; every process of the driver needs a "
-                "port of its own: give source and sink, and each query, another '%s'",
+                "cannot serve metrics on %s:%d: %s. The query continues without them. Every process of the "
+                "driver needs its own port: give each source, sink and query a different '%s'",
                 *place,
                 error,
                 PORT_OPTION,
@@ -68,18 +68,20 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
 
 
 class _PrometheusCollector:
-    """The numbers as Prometheus reads them."""
+    """The metrics as Prometheus reads them."""
 
     def __init__(self, metrics: ProcessMetrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> "Iterator[Metric]":
-        """Yield every number as it is now."""
+        """Yield every metric with its current value."""
         from prometheus_client.core import Metric
 
         for name, is_counter, values in self._metrics.families():
             full_name = f"{self._metrics.prefix}_{name}"
-            family = Metric(full_name, name.replace("_", " "), "counter" if is_counter else "gauge")
+            known = self._metrics.definitions.get(name)
+            meaning = name.replace("_", " ") if known is None else known.meaning
+            family = Metric(full_name, meaning, "counter" if is_counter else "gauge")
             for labels, value in values.items():
                 family.add_sample(f"{full_name}_total" if is_counter else full_name, dict(labels), value)
             yield family

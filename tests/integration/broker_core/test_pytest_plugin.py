@@ -42,6 +42,31 @@ def test_clients_are_made_and_closed(run):
     run(ROUND_TRIP).assert_outcomes(passed=1)
 
 
+def test_a_fenced_producer_does_not_fail_its_test(run):
+    run("""
+        import pytest
+        from confluent_kafka import KafkaException
+
+        def test_fenced(kafka, kafka_producer):
+            zombie, successor = (kafka_producer({"transactional.id": "t"}) for _ in range(2))
+            zombie.init_transactions(30)
+            zombie.begin_transaction()
+            zombie.produce("topic", b"late", partition=0)
+            zombie.flush(30)
+            successor.init_transactions(30)
+            with pytest.raises(KafkaException):
+                zombie.commit_transaction(30)
+    """).assert_outcomes(passed=1)
+
+
+def test_a_run_that_turns_warnings_into_errors_passes(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nfilterwarnings = error")
+    pytester.makepyfile("def test_a_broker(kafka): kafka.create_topic('t')")
+    # In a process of its own, which has not imported kafka-python's messages yet.
+    done = pytester.runpytest_subprocess("-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider")
+    done.assert_outcomes(passed=1, warnings=0)
+
+
 def test_the_marker_says_what_the_broker_is_like_and_each_test_has_its_own(run):
     run("""
         import pytest
