@@ -5,7 +5,7 @@ endpoint of the driver's Python process that Prometheus scrapes.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from os import getpid
 from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -30,10 +30,22 @@ class MetricsPlace(NamedTuple):
     port: int
 
 
+class MetricDefinition(NamedTuple):
+    """One metric: its name without the prefix of its side, its meaning, and its labels.
+
+    docs/reference/metrics.md is generated from these definitions; Prometheus reads the meaning as HELP.
+    """
+
+    name: str
+    meaning: str
+    is_counter: bool = False
+    labels: tuple[str, ...] = ()
+
+
 class ProcessMetrics:
     """The counters (which only grow) and gauges (which are set) of this process; names end with their unit.
 
-    `prefix` begins each name for Prometheus.
+    `prefix` begins each name for Prometheus; `definitions` describe the names.
 
     >>> metrics = ProcessMetrics("example")
     >>> metrics.add("records_committed", 3)
@@ -41,8 +53,9 @@ class ProcessMetrics:
     {'records_committed': 3}
     """
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, definitions: Iterable[MetricDefinition] = ()) -> None:
         self.prefix = prefix
+        self.definitions: Final = {each.name: each for each in definitions}
         self._counters: dict[str, int] = {}
         self._gauges: dict[str, dict[Labels, int]] = {}
         self._lock = Lock()
@@ -75,8 +88,54 @@ class ProcessMetrics:
             return found + [(name, False, dict(values)) for name, values in self._gauges.items()]
 
 
-SINK_METRICS: Final = ProcessMetrics("eos_kafka_sink")
-SOURCE_METRICS: Final = ProcessMetrics("eos_kafka_source")
+_Def: Final = MetricDefinition
+_PARTITION: Final = ("topic", "partition")
+SINK_METRICS: Final = ProcessMetrics(
+    "eos_kafka_sink",
+    (
+        _Def("transactions_committed", "Transactions committed", is_counter=True),
+        _Def("records_committed", "Records committed", is_counter=True),
+        _Def("bytes_committed", "Bytes of record batches committed, as they were sent", is_counter=True),
+        _Def("transactions_aborted", "Transactions aborted with their micro-batch", is_counter=True),
+        _Def("transactions_swept", "Orphans aborted: transactions that lost attempts left open", is_counter=True),
+        _Def("sweeps_failed", "Searches for orphans that failed; they are repeated later", is_counter=True),
+        _Def("produce_retries", "Produce requests that tasks sent again", is_counter=True),
+        _Def("commit_retries", "Attempts to commit that were repeated before the decision", is_counter=True),
+        _Def(
+            "completion_retries", "Attempts to end the transactions of a decision that were repeated", is_counter=True
+        ),
+        _Def("transactional_ids_used", "Distinct transactional ids of tasks", is_counter=True),
+        _Def("open_transactions", "Transactions of the newest micro-batch when it was verified"),
+        _Def("oldest_open_age_ms", "Age of the oldest of them at that time"),
+        _Def("time_to_timeout_ms", "Time left to the first of them at that time"),
+        _Def("take_over_ms", "Duration of the latest takeover: fencing an older driver and reading its decision"),
+        _Def("verify_ms", "Duration of the latest check that all transactions are still open; part of decide_ms"),
+        _Def("decide_ms", "Duration of the latest decision"),
+        _Def("complete_ms", "Duration of the latest completion: ending the transactions of a decision"),
+        _Def("sweep_ms", "Duration of the latest search for orphans"),
+        _Def("close_ms", "Duration of the latest note that a batch job is completed"),
+        _Def("roll_forward_ms", "Duration of the latest completion of an earlier decision"),
+        _Def("abort_ms", "Duration of the latest abort of a micro-batch"),
+    ),
+)
+SOURCE_METRICS: Final = ProcessMetrics(
+    "eos_kafka_source",
+    (
+        _Def("micro_batches_planned", "Micro-batches planned", is_counter=True),
+        _Def("offsets_planned", "Offsets planned to be read", is_counter=True),
+        _Def("data_losses", "Data losses that the driver found", is_counter=True),
+        _Def(
+            "offsets_behind_last_stable_offset", "Offsets from the query to the last stable offset", False, _PARTITION
+        ),
+        _Def("offsets_behind_high_watermark", "Offsets from the query to the high watermark", False, _PARTITION),
+        _Def(
+            "last_stable_offset_standing_ms",
+            "How long an open transaction has held the last stable offset where it is",
+            False,
+            _PARTITION,
+        ),
+    ),
+)
 
 
 def _written(name: str, labels: Labels) -> str:
@@ -162,7 +221,9 @@ class _PrometheusCollector:
 
         for name, is_counter, values in self._metrics.families():
             full_name = f"{self._metrics.prefix}_{name}"
-            family = Metric(full_name, name.replace("_", " "), "counter" if is_counter else "gauge")
+            known = self._metrics.definitions.get(name)
+            meaning = name.replace("_", " ") if known is None else known.meaning
+            family = Metric(full_name, meaning, "counter" if is_counter else "gauge")
             for labels, value in values.items():
                 family.add_sample(f"{full_name}_total" if is_counter else full_name, dict(labels), value)
             yield family

@@ -27,6 +27,21 @@ class ExitCode(IntEnum):
     HANGING_FOUND = 5
 
 
+EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "failed, see the message",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.NOTHING_DONE: "nothing was changed: the command refused, --yes is missing, or --dry-run is given",
+    ExitCode.DONE_IN_PART: "done, but not every transaction ended as wanted, or a later step failed",
+    ExitCode.HANGING_FOUND: "a hanging transaction was found, by find-hanging",
+}
+
+
+def exit_codes(*codes: ExitCode) -> str:
+    """Describe exit codes in one line of a command's help."""
+    return "Exit codes: " + "; ".join(f"{code.value} {EXIT_MEANINGS[code]}" for code in codes) + "."
+
+
 def as_json(value: object) -> str:
     """Format a value as JSON with a stable order."""
     return json.dumps(value, indent=2, sort_keys=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.admin.output import ExitCode, exit_codes
 from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import page
@@ -41,17 +42,21 @@ _LIMITS: Final = FetchLimits(
 def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser of `eos-kafka`."""
     parser = areas.add_parser(
-        "timeline", help="draw a partition's transactions as one page: what is the last stable offset waiting for?",
-        description="Draw a partition's log as one self-contained HTML page: its transactions as bars from the first "
-        "record to the marker, the last stable offset and the high watermark.",
-        epilog="Exit codes: 0 done; 1 failed, see the message; 2 wrong usage.",
+        "timeline", help="draw the transactions of a partition as an HTML page",
+        description="Draw the log of a partition as one self-contained HTML page: its transactions as bars from the "
+        "first record to the marker, the last stable offset and the high watermark.",
+        epilog=exit_codes(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
     )  # fmt: skip
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--partition", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("topic", metavar="TOPIC", help="the topic")
+    parser.add_argument("--partition", type=int, default=0, metavar="N", help="the partition (default: %(default)s)")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where to write the page")
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="several with commas")
     parser.add_argument(
-        "--command-config", metavar="FILE", help="properties of the Java client, for TLS and SASL among others"
+        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties file with settings of the client, such as security.protocol",
     )
     reach = parser.add_mutually_exclusive_group()
     reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")

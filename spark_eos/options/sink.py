@@ -9,8 +9,9 @@ from typing import Final
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
+from spark_eos.metrics import MetricsPlace, metrics_place
 from spark_eos.options.client import ClientOptions, client_options_from, kafka_settings, refuse_without_prefix
+from spark_eos.options.definitions import SINK_OPTIONS
 
 DEFAULT_PREFIX: Final = "eos-kafka"
 DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
@@ -21,24 +22,7 @@ LONGEST_DEFAULT_TIMEOUT_MS: Final = 900_000
 MAX_NAME_BYTES: Final = 200
 SMALLEST_TIMEOUT_MS: Final = 1_000
 # Spelled as in users' code; Spark passes them in lower case.
-NAMES: Final = (
-    "topic",
-    "transactionalIdPrefix",
-    "transactionTimeout",
-    "onLostTransaction",
-    "jobId",
-    "compression.type",
-    "compression.level",
-    "batch.size",
-    "buffer.memory",
-    "decisionTopic",
-    "includeHeaders",
-    "writeName",
-    "discardDifferingRows",
-    "allowHangingTransactions",
-    PORT_OPTION,
-    HOST_OPTION,
-)
+NAMES: Final = tuple(each.name for each in SINK_OPTIONS)
 _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
     Compression.GZIP: (1, 9),
     Compression.LZ4: (1, 12),

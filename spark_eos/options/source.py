@@ -15,7 +15,7 @@ from typing import Final
 
 from broker_core.types import IsolationLevel
 from spark_eos.errors import OptionError
-from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
+from spark_eos.metrics import MetricsPlace, metrics_place
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -24,6 +24,7 @@ from spark_eos.options.client import (
     refuse_without_prefix,
     whole_number,
 )
+from spark_eos.options.definitions import SOURCE_OPTIONS
 from spark_eos.options.positions import (
     EARLIEST,
     LATEST,
@@ -47,15 +48,7 @@ _SUBSCRIPTIONS: Final[Mapping[str, Callable[[str], Subscription]]] = {
     "subscribePattern": parse_pattern,
     "assign": parse_assign,
 }
-_KNOWN: Final = (
-    *_SUBSCRIPTIONS,
-    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy",
-    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
-    "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders",
-    "isolation.level", "lagWarningAfter", "logLag", "filterPushdown", "commitOffsetsToGroup",
-    PORT_OPTION, HOST_OPTION,
-)  # fmt: skip
+_KNOWN: Final = tuple(each.name for each in SOURCE_OPTIONS)
 _ENDINGS: Final[Mapping[str, str]] = {
     "endingOffsets": "ending offset not valid in streaming queries",
     "endingOffsetsByTimestamp": "ending timestamp not valid in streaming queries",

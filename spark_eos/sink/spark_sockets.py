@@ -2,7 +2,7 @@
 
 Unless `spark.python.unix.domain.socket.enabled` is true, they are TCP on the loopback interface, and the JVM leaves
 Nagle's algorithm on: it sends a task's settings, and delays the rows until those are acknowledged. Linux delays that
-acknowledgement by 40 ms. docs/latency.md has the figures.
+acknowledgement by 40 ms. docs/spark/latency.md has the figures.
 """
 
 import logging
@@ -42,7 +42,7 @@ def report_sockets(process: ProcessState) -> None:
     report.is_made = True
     logger.info(
         "Spark talks to its Python processes over TCP; with %s=true each micro-batch is faster, because it does "
-        "not wait for TCP acknowledgements (see docs/latency.md)",
+        "not wait for TCP acknowledgements (see docs/spark/latency.md)",
         SETTING,
     )
 

@@ -15,16 +15,15 @@ import pytest
 
 import broker_core
 import spark_eos
+from tests.support.documents import Page, pages
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = (broker_core, spark_eos)
-DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 # Modules that documents may name beside the two packages.
 PUBLIC_MODULES = {"broker_core.pytest_plugin"}
 # What documents write after a package's name and is no Python: files, and metrics.
 _DOTTED = re.compile(r"(?<![\w/])((?:broker_core|spark_eos)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
-_FENCED = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def _in_new_interpreter(code: str, *options: str, cwd: Path = ROOT) -> str:
@@ -101,9 +100,9 @@ def _foreign_imports(code: str) -> Iterator[str]:
                 yield f"{module}.{name}"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda each: str(each.relative_to(ROOT)))
-def test_the_code_in_documents_imports_public_names_only(path: Path) -> None:
-    blocks = _FENCED.findall(path.read_text(encoding="utf-8"))
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_the_code_in_documents_imports_public_names_only(page: Page) -> None:
+    blocks = [block.code for block in page.blocks if block.language == "python"]
     assert [found for block in blocks for found in _foreign_imports(block)] == []
 
 

@@ -177,7 +177,7 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
                 "CREATE on it"
             ),
         ) from error
-    client.require_topics([name])
+    client.require_topics([name], were_created=True)
     if made:
         logger.info(
             "created the decision topic %s, replication factor %d (-1: the brokers' default), with %s",

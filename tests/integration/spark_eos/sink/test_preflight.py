@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql.types import StructType
 
-from broker_core import EmbeddedBroker
+from broker_core import EmbeddedBroker, Error
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
 from broker_core.wire.versions import SERVED
@@ -84,6 +84,21 @@ def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -
 def facts(**settings: str) -> BrokerFacts:
     """Be a new broker with settings; `a_b=c` stands for the setting `a.b=c`."""
     return BrokerFacts(5, {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_the_decision_topic_is_waited_for_where_brokers_learn_of_it_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that takes over thousands of new partitions answers for seconds as if a later topic did not exist."""
+    monkeypatch.setattr("spark_eos.client.kafka_client._MISSING_TOPIC_GRACE_SECONDS", 0.0)
+    with (
+        EmbeddedBroker(topics={"data": 1}) as broker,
+        KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client,
+    ):
+        wanted = options_for(client, topic="data", decisionTopic="decisions")
+        unknown = Error("UNKNOWN_TOPIC_OR_PARTITION")
+        with broker.fault(api="Metadata", topic="decisions", nth=2, times=4, action=unknown) as fault:
+            check_cluster(client, wanted)
+        assert fault.hits == 4
+        assert broker.topics["decisions"] == 8
 
 
 def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client: KafkaClient) -> None:

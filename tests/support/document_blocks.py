@@ -1,0 +1,186 @@
+"""Runs the code blocks of a documentation page, in their order, as a reader would."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.documents import ROOT, Block, Page
+
+# Languages that nothing is done with, and those that are only parsed.
+SHOWN = frozenset({"text", "mermaid", "console"})
+PARSED: Mapping[str, Callable[[str], object]] = {
+    "json": json.loads,
+    "yaml": lambda text: list(yaml.safe_load_all(text)),
+    "toml": tomllib.loads,
+    "properties": lambda text: _properties(text),
+}
+RUN = frozenset({"python", "bash"})
+
+ADDRESS = "localhost:9092"
+# Folders in which pages keep data; each page gets its own.
+FOLDERS = ("/data/", "/tmp/")
+COMMAND_DEADLINE_S = 120
+# How long a query that a page leaves running may work on.
+DRAIN_S = 20
+
+_MAKE = re.compile(r"^make\s+([a-z]+)\b.*$", re.MULTILINE)
+_INSTALLS = re.compile(r"\b(pip3? install|npm install|apt(-get)? install)\b")
+
+
+def is_test(block: Block) -> bool:
+    """Return whether pytest runs the block."""
+    return block.language == "python" and "def test_" in block.code
+
+
+def runs(block: Block) -> bool:
+    """Return whether the block is run, by any means."""
+    return block.language in RUN and block.not_run is None
+
+
+def problems(block: Block) -> Iterator[str]:
+    """Yield what is wrong with a block that can be seen without running it."""
+    known = SHOWN | RUN | PARSED.keys()
+    if block.not_run is not None:
+        if len(block.not_run.split()) < 3:
+            yield "`not run` needs a reason"
+        if block.language in SHOWN:
+            yield f"a {block.language} block is never run: remove `not run`"
+        return
+    if block.language not in known:
+        yield f"the language is {block.language!r}: use one of {', '.join(sorted(known))}, or say why it is not run"
+    if block.language in PARSED:
+        try:
+            PARSED[block.language](block.code)
+        except Exception as problem:  # each parser has errors of its own
+            yield f"not valid {block.language}: {problem}"
+    if block.language == "bash":
+        targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+        for target in _MAKE.findall(block.code):
+            if target not in targets:
+                yield f"the Makefile has no target {target}"
+        if _INSTALLS.search(block.code):
+            yield "it installs something: mark it as not run"
+
+
+def run_page(page: Page, folder: Path, address: str = "", names: Mapping[str, Any] | None = None) -> None:
+    """Run the blocks of a page in `folder`, which is the working directory of this process.
+
+    Args:
+        page: The page.
+        folder: An empty folder for its files.
+        address: Where a broker listens, instead of `localhost:9092`.
+        names: What the Python blocks see from the start.
+    """
+    # Functions of "__main__" reach Spark's workers by value, as those of a user's script do.
+    namespace = {"__name__": "__main__", **(names or {})}
+    for block in page.blocks:
+        code = _replaced(block.code, folder, address)
+        if block.title and block.not_run is None:
+            path = folder / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(code, encoding="utf-8")
+        if not runs(block):
+            continue
+        if is_test(block):
+            _run_pytest(page, block, code, folder)
+        elif block.language == "bash":
+            _run_commands(page, block, code, folder)
+        elif block.title != "conftest.py":
+            # Empty lines before it, so that tracebacks show the page's own lines.
+            exec(compile("\n" * (block.line - 1) + code, str(ROOT / page.name), "exec"), namespace)
+
+
+@contextmanager
+def watched_queries() -> Iterator[None]:
+    """At the end let each streaming query that was started finish its input, stop it, and raise its error if any."""
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+    started: list[StreamingQuery] = []
+    original = DataStreamWriter.start
+
+    def start(*arguments: Any, **keywords: Any) -> StreamingQuery:
+        query = original(*arguments, **keywords)
+        started.append(query)
+        return query
+
+    DataStreamWriter.start = start  # type: ignore[method-assign]
+    try:
+        yield
+        for query in started:
+            _drain(query)
+        for query in started:
+            if query.exception() is not None:
+                raise AssertionError(f"a streaming query of the page failed: {query.exception()}")
+    finally:
+        DataStreamWriter.start = original  # type: ignore[method-assign]
+        for query in started:
+            query.stop()
+
+
+def _drain(query: Any) -> None:
+    """Wait until a running query has no input left, or for a while if its source never ends."""
+
+    def drain() -> None:
+        try:
+            query.processAllAvailable()
+        except Exception:
+            # query.exception() has it.
+            return
+
+    if query.isActive:
+        waiting = threading.Thread(target=drain, daemon=True)
+        waiting.start()
+        waiting.join(DRAIN_S)
+
+
+def _replaced(code: str, folder: Path, address: str) -> str:
+    if address:
+        code = code.replace(ADDRESS, address)
+    for name in FOLDERS:
+        code = re.sub(rf"(?<![\w.]){re.escape(name)}", f"{folder}{name}", code)
+    return code
+
+
+def _run_pytest(page: Page, block: Block, code: str, folder: Path) -> None:
+    name = block.title or f"test_line_{block.line}.py"
+    (folder / name).write_text(code, encoding="utf-8")
+    _check(page, block, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], folder)
+
+
+def _run_commands(page: Page, block: Block, code: str, folder: Path) -> None:
+    script = _MAKE.sub("", code)
+    if script.strip():
+        _check(page, block, ["bash", "-euo", "pipefail", "-c", script], folder)
+
+
+def _check(page: Page, block: Block, command: list[str], folder: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=COMMAND_DEADLINE_S,
+        env={**os.environ, "PATH": path},
+        check=False,
+    )
+    assert done.returncode == 0, f"{page.name}:{block.line} ended with status {done.returncode}:\n{done.stdout}"
+
+
+def _properties(text: str) -> list[str]:
+    for line in text.splitlines():
+        if line.strip() and not re.match(r"\s*([#!]|[^\s=:]+\s*[=:])", line):
+            raise ValueError(f"no key and value: {line}")
+    return text.splitlines()
