@@ -222,7 +222,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 @contextmanager
 def _checked_again(options: SinkOptions) -> Iterator[None]:
-    """Have the cluster checked again before the next write where this one cannot be committed."""
+    """Check the cluster again before the next write if this one cannot be committed."""
     try:
         yield
     except EosKafkaError:
