@@ -146,6 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eos-kafka", description="Inspect Kafka transactions and repair incomplete commits."
     )
+    transactions_command.add_version(parser)
     areas = parser.add_subparsers(required=True, metavar="AREA")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)

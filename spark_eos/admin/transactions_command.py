@@ -43,13 +43,18 @@ def with_subcommand(arguments: Sequence[str]) -> list[str]:
     return [AREA, _FLAGS[flags[0]], *(word for word in arguments[1:] if word not in _FLAGS)]
 
 
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints the version, under Apache's names."""
+    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {__version__}")
+
+
 def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser of `eos-kafka`."""
     text = "find, explain and abort transactions as kafka-transactions.sh does"
     parser = areas.add_parser(
         AREA, help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES, allow_abbrev=False
     )
-    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {__version__}")
+    add_version(parser)
     _add_reach(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, output="table", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
