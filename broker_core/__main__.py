@@ -22,14 +22,14 @@ from broker_core.simulation.disk import MemoryStorage
 
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m broker_core", description="Run a Kafka-compatible broker.")
-    parser.add_argument("--host", default="127.0.0.1", help="address of listeners that name none (%(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="host of listeners that name none (%(default)s)")
     parser.add_argument(
         "--port",
         type=int,
         default=9092,
-        help="first broker's port, 0 for a free one; the setting listeners goes before (%(default)s)",
+        help="port of the first broker, 0 for a free one; ignored when the setting listeners is given (%(default)s)",
     )
-    parser.add_argument("--brokers", type=int, default=1, help="number of broker ids, on ports in a row (%(default)s)")
+    parser.add_argument("--brokers", type=int, default=1, help="number of brokers, on consecutive ports (%(default)s)")
     parser.add_argument("--data-dir", type=Path, help="folder for the logs; without it they are kept in memory")
     parser.add_argument("--config", type=Path, help="a properties file with Kafka's broker settings")
     parser.add_argument(

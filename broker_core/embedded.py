@@ -238,7 +238,7 @@ class EmbeddedBroker(ClusterControls):
         60000
         """
         if not isinstance(self._clock, VirtualClock):
-            raise RuntimeError('the clock is real: make the broker with clock="virtual" to move its time')
+            raise RuntimeError('the clock is real: create the broker with clock="virtual" to advance it')
         return ClockHandle(self._thread, self._clock)
 
     # Faults
@@ -274,8 +274,8 @@ class EmbeddedBroker(ClusterControls):
                 its answer is missing (requests that were refused do not match); "mid", for each marker that the end of
                 a transaction has to write, when the transaction is prepared.
             action: `Error`, `Delay`, `Drop`, `Disconnect` or `Hold`; or a function, which is called with the
-                `RequestSeen` in the broker's thread before the request goes on, and may use `move_leader`, `crash` and
-                the like.
+                `RequestSeen` in the broker's thread before the request continues, and may use `move_leader`, `crash`
+                and the like.
             times: How many requests at most; by default all.
             nth: Only the nth request that matches, counted from 1.
             version: The API version.
@@ -317,7 +317,7 @@ class EmbeddedBroker(ClusterControls):
         """Return the state of a transactional id; KeyError when its coordinator does not know it."""
         view = self._call(lambda cluster: transaction_view(cluster, transactional_id))
         if view is None:
-            raise KeyError(f"no coordinator knows transactional id {transactional_id!r}")
+            raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
         return view
 
     @property
@@ -374,7 +374,7 @@ class EmbeddedBroker(ClusterControls):
         end = time.monotonic() + timeout
         while not (found := condition()):
             if time.monotonic() > end:
-                raise AssertionError(f"waited {timeout} s in vain; it was {found!r} at last")
+                raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
             time.sleep(_PAUSE_S)
         return found
 

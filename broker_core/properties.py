@@ -19,7 +19,7 @@ class Property(NamedTuple):
 
 
 def read_properties(text: str) -> Iterator[Property]:
-    r"""Read settings as Java does: with comments (`#`, `!`), lines that end with a backslash and go on, and escapes.
+    r"""Read settings as Java does: with comments (`#`, `!`), lines continued by a backslash, and escapes.
 
     >>> list(read_properties("# comment\nsecurity.protocol = SASL_SSL\n"))
     [Property(line=2, name='security.protocol', separator='=', value='SASL_SSL')]

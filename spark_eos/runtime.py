@@ -155,11 +155,12 @@ class RealClock:
 
 
 class RealRandomness:
-    """Python's own generator, and the system's for tokens."""
+    """The system's generator: a job may seed Python's own, and expect its numbers without another's in between."""
 
-    uniform = staticmethod(random.uniform)
-    choice = staticmethod(random.choice)
-    shuffle = staticmethod(random.shuffle)
+    _system = random.SystemRandom()
+    uniform = staticmethod(_system.uniform)
+    choice = staticmethod(_system.choice)
+    shuffle = staticmethod(_system.shuffle)
     token_hex = staticmethod(secrets.token_hex)
     generator = staticmethod(random.Random)
 

@@ -1,22 +1,18 @@
 """Give every test the choice of brokers, and skip what this machine cannot run."""
 
+import gc
 import logging
-import os
 import sys
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests.support import examples
 from tests.support.java import java_problem
 
 # Fixtures that several suites share.
 pytest_plugins = ("tests.support.spark_eos.brokers",)
 
-# The same examples in every run, so that a failure is a change; HYPOTHESIS_PROFILE=search looks for new ones.
-# That a slow machine makes examples slowly is no failure.
-settings.register_profile("repeat", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("search", deadline=None, max_examples=1000)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
+examples.load_profile()
 
 
 def pytest_configure() -> None:
@@ -42,3 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if problem:
         for item in with_spark:
             item.add_marker(pytest.mark.skip(reason=problem))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what stays for the whole run out of each garbage collection: pytest, the tests, their modules."""
+    gc.collect()
+    gc.freeze()

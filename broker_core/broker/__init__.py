@@ -2,5 +2,5 @@
 
 Owns: the topic metadata, the open logs, waiting requests, request handlers, dispatch, and the order of sync and answer.
 Asks: `wire`, `records`, `log`, `coordinator`, `security`; storage, chance and time from its caller.
-Never: opens a socket or a file, reads a clock, or lets an answer leave before what it promises is durable.
+Never: opens a socket or a file, reads a clock, or sends a response before the writes it confirms are durable.
 """

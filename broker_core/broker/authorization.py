@@ -29,7 +29,7 @@ def refusal(
 ) -> ErrorCode:
     """Return the verdict on a client that may not do this, NONE on one that may; note in the log what was tried.
 
-    A request has one line for each resource, however many partitions of it are asked for: so it is with Kafka.
+    A request has one line for each resource, however many of its partitions the request names, as in Kafka.
     """
     if is_allowed(context, operation, resource_type, name):
         return ErrorCode.NONE
@@ -56,7 +56,7 @@ def require(
 ) -> None:
     """Raise the verdict on a client that may not do this.
 
-    Its message may go to the client, so it does not name what was asked for by an id.
+    Its message may go to the client, so it does not name a topic that the client named by id.
     """
     code = refusal(context, operation, resource_type, name)
     if code:

@@ -109,7 +109,7 @@ class Cluster:
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def settle(self, now_ms: int) -> None:
-        """Sync what was promised, then let answers leave and markers be written, until all is quiet."""
+        """Sync pending writes, then send responses and write markers, until no effect is left."""
         self.now_ms = now_ms
         self.sync()
         is_quiet = False
@@ -132,7 +132,7 @@ class Cluster:
             is_quiet = not (orders or effects or changed)
 
     def sync(self) -> None:
-        """Make durable all that was promised."""
+        """Sync every log with pending writes."""
         self._metadata_log.sync()
         self.logs.sync()
 

@@ -131,12 +131,12 @@ class Connection:
         self._paused = True
 
     def resume(self, now_ms: int) -> None:
-        """Go on: the client has read."""
+        """Resume after the client has read."""
         self._paused = False
         self._work(now_ms)
 
     def finish(self, data: bytes | None) -> None:
-        """Send the answer once what it promises is durable, then take up the next request."""
+        """Send the response once the writes it confirms are durable, then handle the next request."""
 
         def leave(now_ms: int) -> None:
             if self.closed:
@@ -213,7 +213,7 @@ class Connection:
         elif session.is_open:
             begins_again = api_key_of(frame) == SASL_HANDSHAKE_KEY and session.may_begin_again(now_ms)
             if session.has_expired(now_ms) and not begins_again:
-                self.hang_up("its session has expired and it did not authenticate again")
+                self.hang_up("the session expired and the client did not authenticate again")
             else:
                 self._serve(frame, now_ms)
         else:
@@ -226,7 +226,7 @@ class Connection:
     def _authenticate(self, frame: bytes, session: SaslSession, now_ms: int) -> None:
         """Let the client take its next step, and no other."""
         if len(frame) > session.settings.max_receive_bytes:
-            self.refuse(None, f"a step of its authentication has {len(frame)} bytes")
+            self.refuse(None, f"an authentication frame has {len(frame)} bytes")
             return
         if session.wants_bare_token:
             try:
@@ -239,7 +239,7 @@ class Connection:
         if session.admits(_STEPS.get(api_key_of(frame))):
             self._serve(frame, now_ms)
         else:
-            self.refuse(sasl.answer_out_of_turn(frame, session), "it sent a request before it was authenticated")
+            self.refuse(sasl.answer_out_of_turn(frame, session), "the client sent a request before it authenticated")
 
     def _serve(self, frame: bytes, now_ms: int) -> None:
         try:

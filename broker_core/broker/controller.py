@@ -1,7 +1,7 @@
 """The controller of a cluster: it creates topics, elects leaders, and knows which brokers run.
 
 Every change is a record of the cluster's metadata first. A coordinator follows the leader of its partition of the
-internal topic. While a broker is away others lead what it led; it gets that back when it returns.
+internal topic. While a broker is offline, other brokers lead its partitions; it leads them again when it returns.
 """
 
 import logging
@@ -214,8 +214,8 @@ class Controller:
         except (DamageError, InvalidBatch) as damage:
             what, without = _COORDINATED[topic_partition.topic]
             logger.error(
-                "%s cannot be read: %s. Nobody coordinates the %s of this partition until a restart: they are answered"
-                " COORDINATOR_LOAD_IN_PROGRESS, all others go on. Look at the folder %s with Kafka's kafka-dump-log.sh."
+                "%s cannot be read: %s. The %s of this partition have no coordinator until a restart: requests for them"
+                " get COORDINATOR_LOAD_IN_PROGRESS, others work. Inspect the folder %s with Kafka's kafka-dump-log.sh."
                 " To go on without it, stop the broker, move the folder away, and start again: %s",
                 topic_partition,
                 damage,

@@ -29,7 +29,7 @@ class Crashed(BaseException):
 
 
 class Flag(Protocol):
-    """The sign that what is held may go on; a `threading.Event` is one."""
+    """The signal that releases a held request, such as a `threading.Event`."""
 
     def is_set(self) -> bool:
         """Say whether it may."""
@@ -79,7 +79,7 @@ class Delay:
     seconds: float
 
     def apply(self, request: InterceptedRequest) -> None:
-        """Wait, then go on."""
+        """Wait, then continue."""
         request.later(self.seconds, request.go_on)
 
 
@@ -161,13 +161,15 @@ class Fault:
             raise ValueError(f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold or a function")
         if self.when == MID:
             if self.api not in (None, "EndTxn"):
-                raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has no middle")
+                raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has only one phase")
             unknown = sorted(self._wanted.keys() - _OF_MARKERS)
             if unknown:
-                raise ValueError(f"{unknown[0]}: markers have no client; when='mid' can match {sorted(_OF_MARKERS)}")
+                raise ValueError(
+                    f"{unknown[0]}: markers are sent by no client; when='mid' can match {sorted(_OF_MARKERS)}"
+                )
 
     def remove(self) -> None:
-        """Meet no more requests; what is held or delayed already goes on when its time comes."""
+        """Match no more requests; requests already held or delayed continue when their time comes."""
         self._remove(self)
 
     def __enter__(self) -> Self:
@@ -246,7 +248,7 @@ class FaultInjector:
         context.guarded(handler, None)(context)
 
     def _leave(self, context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
-        """Let an answer go; a fault meets it when what it promises is durable."""
+        """Send a response; a fault applies once the writes it confirms are durable."""
         # What was refused has not taken effect: the fault waits for the one that has.
         fault = None if is_refusal(response, context.version) else self._matching(AFTER_APPLY, seen)
         if fault is None:
@@ -269,7 +271,7 @@ class FaultInjector:
 
         def cut() -> None:
             seen.outcome = "disconnected by a fault"
-            context.hang_up("a fault was asked for that does so")
+            context.hang_up("a fault disconnects this request")
 
         return InterceptedRequest(
             seen,

@@ -58,7 +58,7 @@ class FetchContext(NamedTuple):
 class FetchSessions:
     """A broker's sessions, as many as there are slots.
 
-    When all are taken, as in Kafka, one that has not been used for two minutes makes room for a new one, else the
+    When all are taken, as in Kafka, one that has not been used for two minutes is evicted for a new one, else the
     smallest of those that are two minutes old, if it has fewer partitions. Else the newcomer gets no session, and names
     each time what it fetches: so a client that opens many does not throw out those that are in use.
 
@@ -92,7 +92,9 @@ class FetchSessions:
                 f"fetch session {body.session_id} is at epoch {session.epoch}, not {body.session_epoch}",
             )
         if session.uses_ids != uses_ids:
-            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a session names topics one way only")
+            raise KafkaError(
+                ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, "a fetch session names topics either by name or by id"
+            )
         self._sessions.move_to_end(session.session_id)
         session.used_ms = now_ms
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1

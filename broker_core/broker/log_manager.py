@@ -1,6 +1,6 @@
 """The open logs of the partitions: which of them owe a sync, and which have changed.
 
-Logs are opened when first asked for: a cluster with a hundred empty internal partitions starts as fast as one
+Logs are opened when first used: a cluster with a hundred empty internal partitions starts as fast as one
 without.
 """
 
@@ -72,11 +72,11 @@ class LogManager:
         self._changed.add(topic_partition)
 
     def sync(self) -> None:
-        """Make durable all that was promised; answers may leave afterwards (persist before send)."""
+        """Sync all pending writes; responses may be sent afterwards (persist before send)."""
         if self._config.flush_before_ack:
             promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
             self._storage.sync_all([log.sync for log in promised if log.unsynced])
-        # Only now: a promise whose sync has failed must still be there at the next sync.
+        # Only now: a write whose sync failed must be synced again next time.
         self._promised.clear()
 
     def take_changed(self) -> set[TopicPartition]:

@@ -153,7 +153,7 @@ class ClusterMetadata:
         """Raise the verdict Kafka gives on a topic name that cannot be created."""
         check_topic_name(name)
         if name == CLUSTER_METADATA_TOPIC:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is the cluster's own and cannot be created")
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be created")
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         # Names that differ in '.' and '_' only would share the names of their metrics.
@@ -244,7 +244,7 @@ class ClusterMetadata:
         self._record({"type": "acl", "name": json.dumps([*acl.pattern, *acl[1:]]), "exists": exists})
 
     def set_scram(self, mechanism: str, user_name: str, credential: ScramCredential | None) -> None:
-        """Record what the cluster knows of a user's password; None: nothing any more."""
+        """Record a user's SCRAM credential; None deletes it."""
         # Who may read the log learns no password: keys made of it with a salt, as RFC 5802 has them.
         kept = credential and [
             credential.iterations,
@@ -306,7 +306,7 @@ class ClusterMetadata:
         topic = Topic(record["name"], UUID(record["id"]), partitions, record["config"])
         known = self.topics.get(topic.name, topic).topic_id
         if (known, self.names.get(known, topic.name)) != (topic.topic_id, topic.name):
-            raise ValueError(f"the topic {topic.name} and the id {topic.topic_id} are not each other's only ones")
+            raise ValueError(f"the topic {topic.name} or the id {topic.topic_id} is already used with another one")
         self.topics[topic.name] = topic
         self.names[topic.topic_id] = topic.name
         self.topics_version += 1

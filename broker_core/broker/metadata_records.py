@@ -37,7 +37,7 @@ def read_metadata_record(offset: int, value: bytes) -> Mapping[str, Any]:
 def damaged(offset: int, value: bytes, why: str) -> DamageError:
     """Say which record of the journal is not understood, and why."""
     return DamageError(
-        f"record {offset} of the cluster's metadata is not understood ({why}): {value[:_SHOWN_BYTES]!r}; "
+        f"record {offset} of the cluster's metadata cannot be read ({why}): {value[:_SHOWN_BYTES]!r}; "
         "the data folder may be of a newer version"
     )
 

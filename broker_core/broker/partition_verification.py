@@ -17,9 +17,9 @@ TRANSACTIONS_V2 = 2
 
 
 class Mode(Enum):
-    """What is asked, by the version of the client's request."""
+    """The kind of verification, by the version of the client's request."""
 
-    OLD_ERROR = "verify, for a client that does not know TRANSACTION_ABORTABLE"
+    OLD_ERROR = "verify, for clients without TRANSACTION_ABORTABLE"
     VERIFY = "verify"
     ADD = "add"
 

@@ -15,7 +15,7 @@ from broker_core.types import TopicPartition
 class Waiting:
     """One waiting request.
 
-    `attempt(now_ms)` answers and returns True, or returns False to go on waiting; `expire(now_ms)` must answer. Both
+    `attempt(now_ms)` answers and returns True, or returns False to keep waiting; `expire(now_ms)` must answer. Both
     are guarded by their request's context: what they raise would stop the broker.
     """
 
@@ -26,7 +26,7 @@ class Waiting:
     done: bool = field(default=False)
 
 
-# So many finished requests may lie in the heap before it is worth rebuilding.
+# The heap is rebuilt when it holds more finished requests than this.
 _SOME = 100
 
 

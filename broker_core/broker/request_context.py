@@ -42,7 +42,7 @@ class ClientConnection(Protocol):
 
     @property
     def sasl(self) -> SaslSession | None:
-        """Return how far the client's authentication has come; None where none is asked for."""
+        """Return how far the client's authentication has come; None where the listener requires none."""
         ...
 
     def finish(self, data: bytes | None) -> None:
@@ -62,7 +62,7 @@ class RequestContext:
     """A request, the broker that received it, and the way back.
 
     A handler answers now or later, once: the answer is encoded at once (it speaks of the state it was
-    decided on) and leaves when what it promises is durable.
+    decided on) and is sent when the writes it confirms are durable.
     """
 
     __slots__ = ("_broker", "_connection", "abandon", "answered", "body", "now_ms", "on_answer", "refused", "request")
@@ -118,7 +118,7 @@ class RequestContext:
 
     @property
     def sasl(self) -> SaslSession | None:
-        """Return how far the client's authentication has come; None where none is asked for."""
+        """Return how far the client's authentication has come; None where the listener requires none."""
         return self._connection.sasl
 
     def isolation(self) -> IsolationLevel:
@@ -168,7 +168,7 @@ class RequestContext:
                 return step(*args, **kwargs)
             except Exception:
                 logger.exception(
-                    "broker %d: %s v%d from %s failed after it had waited",
+                    "broker %d: %s v%d from %s failed after waiting",
                     self.broker.broker_id,
                     self.request.api.name,
                     self.version,

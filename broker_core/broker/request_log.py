@@ -1,4 +1,4 @@
-"""The newest requests: who asked for what, and what came of it.
+"""The newest requests: client, API, content and outcome.
 
 It is for people who look for the reason of a failed test. What a request is about is worked out when it is looked at;
 only of large requests at once, so that the log never holds many bytes.

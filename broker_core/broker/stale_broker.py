@@ -5,7 +5,7 @@ since only the controller could take them away, and answers every look at them: 
 DescribeTransactions, ListTransactions, Fetch, ListOffsets, DescribeProducers. What needs the other replicas fails when
 its time is up, because the high watermark stands: REQUEST_TIMED_OUT, of which the coordinators make
 COORDINATOR_NOT_AVAILABLE and a leader that has to ask another broker's coordinator NOT_ENOUGH_REPLICAS. Meanwhile the
-others elect new leaders and go on, and when the broker comes back it follows them.
+the other brokers elect new leaders and continue, and the broker follows them when it returns.
 
 Here the failures come at once, acks=0 and acks=1 fail too (Kafka acknowledges such writes, and the broker drops them
 when it comes back), and time stands for the broker: it times nothing out.
@@ -40,7 +40,7 @@ def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[in
     running = cluster.controller.addresses
     if len(running) < 2 or broker_id not in running:
         raise ValueError(
-            f"broker {broker_id} cannot be cut off from others: the brokers that run are "
+            f"broker {broker_id} cannot be cut off from other brokers; running brokers: "
             f"{', '.join(map(str, running)) or 'none'}"
         )
     copy_storage(cluster.storage, memory)
@@ -63,7 +63,7 @@ def is_cut_off(cluster: Cluster, broker_id: int) -> bool:
 
 
 def copy_storage(source: Storage, target: Storage) -> None:
-    """Copy all files, which lie in the root or one folder below it."""
+    """Copy all files, which are in the root or one folder below it."""
     for name in source.list_folder(""):
         try:
             _copy_file(source, target, name)

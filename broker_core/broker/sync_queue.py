@@ -1,4 +1,4 @@
-"""Effects that wait until what they promise is durable: persist before send."""
+"""Effects that wait until the writes they confirm are durable: persist before send."""
 
 from collections.abc import Callable
 
@@ -16,6 +16,6 @@ class SyncQueue:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Take all effects; the caller makes durable what they promise before it lets them happen."""
+        """Take all effects; the caller syncs the writes they confirm before it runs them."""
         effects, self._effects = self._effects, []
         return effects

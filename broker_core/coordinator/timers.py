@@ -11,12 +11,12 @@ from typing import NamedTuple
 class TimerKind(Enum):
     """What a deadline is about."""
 
-    MEMBER = "a member has been silent for its session timeout, or a new one never came back"
-    JOIN = "the members have had their time to join"
-    SYNC = "the members have had their time to sync"
-    CONSUMER_SESSION = "a member of a consumer group has been silent for the session timeout"
-    CONSUMER_REVOCATION = "a member of a consumer group has had its time to give partitions back"
-    EXPIRY = "look for offsets and groups to forget"
+    MEMBER = "a member sent nothing for its session timeout, or a new member did not return"
+    JOIN = "the time for members to join is over"
+    SYNC = "the time for members to sync is over"
+    CONSUMER_SESSION = "a member of a consumer group sent no heartbeat for its session timeout"
+    CONSUMER_REVOCATION = "the time for a member of a consumer group to revoke partitions is over"
+    EXPIRY = "find expired offsets and groups"
 
 
 class TimerKey(NamedTuple):

@@ -36,7 +36,7 @@ def read_checkpoint(storage: Storage, folder: str, name: str) -> list[list[str]]
     try:
         lines = file.read(0, file.size()).decode("ascii").splitlines()
     except UnicodeDecodeError:
-        raise DamageError(f"{path}: not a text of numbers") from None
+        raise DamageError(f"{path}: not a text file of numbers") from None
     finally:
         file.close()
     if len(lines) < 2 or lines[0] != _VERSION or lines[1] != str(len(lines) - 2):

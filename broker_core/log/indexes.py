@@ -100,9 +100,9 @@ class _SparseIndex:
             if any(left > right for left, right in itertools.pairwise(column)):
                 raise DamageError(f"{self._path}: entries do not ascend")
         if values and min(self._firsts[0], self._seconds[0]) < 0:
-            raise DamageError(f"{self._path}: an entry is negative")
+            raise DamageError(f"{self._path}: negative entry")
         if len(data) != self._written * size:
-            # Kafka's preallocated zeros, or half an entry; appends must go on right behind the last one.
+            # Kafka's preallocated zeros, or half an entry; appends must continue right behind the last one.
             file.truncate(self._written * size)
 
     @property

@@ -40,12 +40,12 @@ class LeaderEpochs:
         return self._starts[-1].leader_epoch if self._starts else NO_LEADER_EPOCH
 
     def epoch_of(self, offset: int) -> int:
-        """Return the epoch in which the offset is written, or will be; -1 when it lies before all that is known."""
+        """Return the epoch in which the offset is written, or will be; -1 when it is below the first known epoch."""
         at = bisect_right([start.start_offset for start in self._starts], offset)
         return self._starts[at - 1].leader_epoch if at else NO_LEADER_EPOCH
 
     def load(self) -> bool:
-        """Read the file and say whether there is one; `DamageError` when it makes no sense."""
+        """Read the file and return whether there is one; raises `DamageError` when it is invalid."""
         rows = read_checkpoint(self._storage, self._folder, LEADER_EPOCHS_FILE)
         if rows is None:
             return False

@@ -334,7 +334,7 @@ class PartitionLog:
         return retention.apply_retention(self._state, now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut the log at `offset`, as a follower does whose leader never had what lies behind."""
+        """Cut the log at `offset`, as a follower does whose leader lacks the records behind it."""
         retention.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
 
     # Compacting.

@@ -39,7 +39,7 @@ class ProducerVerification(NamedTuple):
 
 
 class BatchCase(NamedTuple):
-    """A client's batch beside what the partition knows of its producer."""
+    """A client's batch beside the partition's state of its producer."""
 
     entry: ProducerStateEntry
     verification: ProducerVerification | None
@@ -61,13 +61,13 @@ class BatchCase(NamedTuple):
             "follows_newest": self.base_sequence == (0 if last == MAX_SEQUENCE else last + 1),
             # A client of transactions V2 is about to write: each of its transactions begins at sequence 0.
             "bumps_epochs": verification is not None and verification.supports_epoch_bump,
-            # A batch with a lower sequence asked for verification and has to come first.
+            # A batch with a lower sequence started a verification and has to come first.
             "is_behind_verified": verification is not None and self.base_sequence > verification.lowest_sequence,
         }
 
 
 class MarkerCase(NamedTuple):
-    """A marker beside what the partition knows of its producer."""
+    """A marker beside the partition's state of its producer."""
 
     entry: ProducerStateEntry
     producer_epoch: int

@@ -4,7 +4,7 @@ Theory. The state is a fold over the log: `apply_batch` and `apply_marker` are t
 refuse, and they are the same for a live append and for a replay. All refusing is done before, by `check_batch` and
 `check_marker`, which change nothing. So the state after a crash is the state before it, up to what was lost.
 
-Two things are not in the log and die with the process: verifications (a producer whose coordinator was asked whether
+Two things are not in the log and die with the process: verifications (a producer whose coordinator checks whether
 the partition belongs to its transaction, rules C.3) and the high watermark. Losing the first is safe: a guard that is
 not found is refused and the client asks again. The guard closes a race: verified, then aborted by a marker, then the
 late batch arrives; the marker took the guard away, so the batch cannot open a transaction that would never end.
@@ -249,7 +249,7 @@ class ProducerState:
         return next(iter(self._ongoing), completed.last_offset + 1)
 
     def replicated_up_to(self, offset: int) -> None:
-        """Forget the ended transactions whose marker lies below `offset`."""
+        """Drop ended transactions whose marker is below `offset`."""
         while self._unreplicated and self._unreplicated[0].last_offset < offset:
             self._unreplicated.popleft()
 
@@ -276,7 +276,7 @@ def is_expired(entry: ProducerStateEntry, now_ms: int, expiration_ms: int) -> bo
 def _fenced(producer_id: int, producer_epoch: int, entry: ProducerStateEntry) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
-        f"producer {producer_id} came with epoch {producer_epoch}, but epoch {entry.producer_epoch} was here already",
+        f"producer {producer_id} sent epoch {producer_epoch}; the newest epoch here is {entry.producer_epoch}",
     )
 
 

@@ -14,7 +14,7 @@ from broker_core.types import AbortedTransaction, IsolationLevel
 
 
 class ReadResult(NamedTuple):
-    """Whole batches and the marks at the time; `next_offset` is where the reader goes on.
+    """Whole batches and the marks at the time; `next_offset` is where the reader continues.
 
     `aborted` is None for read_uncommitted: sent to such a reader it would hide data.
     """

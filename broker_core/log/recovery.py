@@ -102,7 +102,7 @@ class Recovery:
         self._sweep_snapshots()
         self._find_first_dirty()
         if state.segments.active.size_bytes == 0:
-            # It was created and maybe never made durable; no other finding would tell.
+            # It was created and maybe never made durable; no other check finds it.
             state.unsynced_names = True
         if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._actions.findings):
             # Or they would be made again each time, from the headers of the whole log.
@@ -229,7 +229,7 @@ class Recovery:
         return (entry for entry in entries if not is_expired(entry, self._now_ms, self._producer_expiration_ms))
 
     def _place_of(self, offset: int) -> _Place | None:
-        """Find the boundary at `offset`, None when it lies before or behind the log or inside a batch."""
+        """Find the boundary at `offset`, None when it is before or behind the log or inside a batch."""
         segments = self._state.segments
         at = segments.index_of(offset)
         segment = segments[at]

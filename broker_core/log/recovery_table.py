@@ -14,28 +14,28 @@ class LogCondition(Enum):
 
     NO_SEGMENT = "no segment"
     LEFTOVER_FILE = "a file of unfinished work"
-    UNFINISHED_SWAP = "a compacted segment that was decided upon and is not yet in its place"
+    UNFINISHED_SWAP = "a compacted segment that has not replaced its sources yet"
     ORPHAN_INDEX = "an index without its log file"
     SEGMENT_BELOW_LOG_START = "a segment wholly below the log start"
-    LOG_START_DAMAGED = "a log start checkpoint that makes no sense"
+    LOG_START_DAMAGED = "an invalid log start checkpoint"
     LOG_START_AHEAD = "a log start beyond the log end"
     SNAPSHOT_DAMAGED = "a snapshot with a wrong version, checksum or length"
     SNAPSHOT_AHEAD = "a snapshot at an offset where no batch begins"
     SNAPSHOT_BEHIND = "a snapshot before the log end"
     SNAPSHOT_STRAY = "a snapshot that is neither a segment's nor the newest"
-    NO_SNAPSHOT = "no snapshot to begin with"
-    INDEX_MISSING = "no offset or time index where there must be one"
-    INDEX_DAMAGED = "an offset or time index that does not fit its log file"
+    NO_SNAPSHOT = "no snapshot"
+    INDEX_MISSING = "a missing offset or time index"
+    INDEX_DAMAGED = "an offset or time index that does not match its log file"
     TRANSACTION_INDEX_DAMAGED = "a transaction index with impossible entries"
     TORN_TAIL = "bytes that are not a whole batch with the right checksum and offset"
     SEGMENT_AFTER_DAMAGE = "a segment behind the end of the log"
     HALF_CREATED_SEGMENT = "a last segment without a batch"
-    MARKER_UNREADABLE = "a control batch with a right checksum and a wrong content"
+    MARKER_UNREADABLE = "a control batch with a valid checksum and invalid content"
     EPOCHS_MISSING = "no leader epoch checkpoint beside a snapshot"
-    EPOCHS_DAMAGED = "a leader epoch checkpoint that makes no sense"
+    EPOCHS_DAMAGED = "an invalid leader epoch checkpoint"
     EPOCHS_AHEAD = "leader epochs that begin behind the log end"
-    CLEANER_DAMAGED = "a checkpoint of compaction that makes no sense"
-    CLEANER_AHEAD = "a checkpoint of compaction beyond the log end"
+    CLEANER_DAMAGED = "an invalid compaction checkpoint"
+    CLEANER_AHEAD = "a compaction checkpoint beyond the log end"
 
 
 class LogRecoveryAction(Enum):
@@ -44,18 +44,18 @@ class LogRecoveryAction(Enum):
     NOTHING = "go on"
     CREATE_SEGMENT = "create an empty segment at the log start"
     DELETE_FILE = "delete the file"
-    FINISH_SWAP = "put it in the place of the segments it was made from"
+    FINISH_SWAP = "replace the segments it was made from"
     DELETE_SEGMENT = "delete the segment"
     DELETE_SNAPSHOT = "delete the snapshot, try the next older one"
     REPLAY = "replay the batches behind it, then write a new one"
-    USE_FIRST_SEGMENT = "let the log start at its first segment"
+    USE_FIRST_SEGMENT = "start the log at its first segment"
     START_EMPTY = "empty the log and let it start there"
-    REBUILD_INDEX = "write it again from the segment's headers"
-    REBUILD_TRANSACTION_INDEX = "write it again by replaying the segment's producers"
+    REBUILD_INDEX = "rewrite it from the segment's headers"
+    REBUILD_TRANSACTION_INDEX = "rewrite it by replaying the segment's producers"
     CUT_SEGMENT = "cut the segment there"
-    REBUILD_EPOCHS = "write it again from all headers"
+    REBUILD_EPOCHS = "rewrite it from all headers"
     CUT_EPOCHS = "forget them"
-    CLEAN_FROM_START = "let compaction begin at the log start again"
+    CLEAN_FROM_START = "restart compaction at the log start"
 
 
 class RecoveryDecision(NamedTuple):
@@ -70,17 +70,13 @@ RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
         "nothing; the log start if there is one", LogRecoveryAction.CREATE_SEGMENT
     ),
     LogCondition.LEFTOVER_FILE: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE),
-    LogCondition.UNFINISHED_SWAP: RecoveryDecision(
-        "the log as it is when compaction is through with it", LogRecoveryAction.FINISH_SWAP
-    ),
+    LogCondition.UNFINISHED_SWAP: RecoveryDecision("the log as compaction leaves it", LogRecoveryAction.FINISH_SWAP),
     LogCondition.ORPHAN_INDEX: RecoveryDecision("the log without it", LogRecoveryAction.DELETE_FILE),
     LogCondition.SEGMENT_BELOW_LOG_START: RecoveryDecision(
         "the segments from the log start on", LogRecoveryAction.DELETE_SEGMENT
     ),
-    LogCondition.LOG_START_DAMAGED: RecoveryDecision("every segment there is", LogRecoveryAction.USE_FIRST_SEGMENT),
-    LogCondition.LOG_START_AHEAD: RecoveryDecision(
-        "the promise that deleted records stay deleted", LogRecoveryAction.START_EMPTY
-    ),
+    LogCondition.LOG_START_DAMAGED: RecoveryDecision("every segment", LogRecoveryAction.USE_FIRST_SEGMENT),
+    LogCondition.LOG_START_AHEAD: RecoveryDecision("the deletion of deleted records", LogRecoveryAction.START_EMPTY),
     LogCondition.SNAPSHOT_DAMAGED: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
     LogCondition.SNAPSHOT_AHEAD: RecoveryDecision("all batches, older snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
     LogCondition.SNAPSHOT_STRAY: RecoveryDecision("all batches, newer snapshots", LogRecoveryAction.DELETE_SNAPSHOT),
@@ -101,7 +97,7 @@ RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
     ),
     LogCondition.EPOCHS_MISSING: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS),
     LogCondition.EPOCHS_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.REBUILD_EPOCHS),
-    LogCondition.EPOCHS_AHEAD: RecoveryDecision("the epochs that wrote something", LogRecoveryAction.CUT_EPOCHS),
+    LogCondition.EPOCHS_AHEAD: RecoveryDecision("the epochs with batches", LogRecoveryAction.CUT_EPOCHS),
     LogCondition.CLEANER_DAMAGED: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START),
     LogCondition.CLEANER_AHEAD: RecoveryDecision("all batches", LogRecoveryAction.CLEAN_FROM_START),
 }

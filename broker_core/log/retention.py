@@ -54,7 +54,7 @@ def apply_retention(state: LogState, now_ms: int) -> int:
                 state.roll()
                 before += 1
         if count:
-            # The new start is made durable first: a segment that a crash brings back then lies below it.
+            # The new start is made durable first: a segment that a crash restores is then below it.
             state.advance_log_start(state.segments[count].base_offset)
     drop_below_log_start(state)
     return before - len(state.segments)

@@ -39,7 +39,7 @@ def indexed_timestamp(header: BatchHeader) -> int:
 class Segment:
     """A file of batches that are appended, found by offset or time, and cut off at the end.
 
-    Positions are bytes in the log file. All offsets asked for lie below the end of the log. `work_suffix` is behind
+    Positions are bytes in the log file. All offsets passed in are below the end of the log. `work_suffix` is behind
     the names of a segment that is in the making.
     """
 
@@ -251,7 +251,7 @@ class Segment:
                     position, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes
                 )
         except InvalidBatch:
-            # The log ends at this damage; a reader that goes on from here will meet it again.
+            # The log ends at this damage; a reader that continues from here meets it again.
             return
 
     def indexes_fit(self, *, whole: bool) -> bool:

@@ -33,7 +33,7 @@ class SegmentList:
         return sum(segment.size_bytes for segment in self._segments)
 
     def index_of(self, offset: int) -> int:
-        """Return the place of the segment whose range of offsets holds `offset`, the first one for what lies before."""
+        """Return the place of the segment whose range of offsets holds `offset`, the first one for lower offsets."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def from_offset(self, offset: int) -> Iterator[Segment]:

@@ -75,7 +75,7 @@ class TransactionIndex:
             file.truncate(self._written * ENTRY_SIZE)
 
     def append(self, entry: AbortedEntry) -> None:
-        """Add the newest abort; its marker lies behind all others."""
+        """Add the newest abort; its marker is behind all others."""
         if self._entries and entry.last_offset <= self._entries[-1].last_offset:
             raise AssertionError(f"{self._path}: {entry} does not follow {self._entries[-1]}")
         self._entries.append(entry)

@@ -86,7 +86,7 @@ def validate_batch(
 
 def _read_header(data: bytes | bytearray | memoryview) -> BatchHeader:
     if len(data) > MAGIC_POSITION and data[MAGIC_POSITION] != MAGIC:
-        raise _invalid(f"magic {data[MAGIC_POSITION]}; only record batches of magic {MAGIC} are taken")
+        raise _invalid(f"magic {data[MAGIC_POSITION]}; only record batches of magic {MAGIC} are accepted")
     try:
         return BatchHeader.parse(data)
     except InvalidBatch as error:
@@ -101,7 +101,9 @@ def _check_frame(
         raise _invalid(f"base offset {header.base_offset}; a producer's batch begins at 0")
     _check_size(header, config)
     if len(data) > header.size_bytes:
-        raise _invalid(f"{len(data) - header.size_bytes} bytes follow the batch; a partition takes one at a time")
+        raise _invalid(
+            f"{len(data) - header.size_bytes} bytes follow the batch; a partition accepts one batch at a time"
+        )
     if not crc_matches(data, 0, header):
         raise KafkaError(
             ErrorCode.CORRUPT_MESSAGE,
@@ -137,8 +139,8 @@ def _check_client_header(header: BatchHeader, config: TopicConfig) -> None:
     most = _largest_plain_bytes(config) // _SMALLEST_RECORD_BYTES
     if header.compression is not Compression.NONE and count > most:
         raise _too_large(
-            f"a compressed batch of {count} records; at most {most} are taken at once, as many as a plain "
-            "batch could hold"
+            f"a compressed batch of {count} records; at most {most} are accepted, as many as an "
+            "uncompressed batch can hold"
         )
 
 
@@ -212,12 +214,12 @@ class _Limits(NamedTuple):
         if self.need_keys and not record.has_key:
             return _NO_KEY
         if self.forbid_stamps:
-            return "a producer may not mark its batch as stamped by the broker"
+            return "a producer must not set the timestamp type LogAppendTime"
         if self.allow(record.timestamp_ms) or record.timestamp_ms == NO_TIMESTAMP:
             return None
         return (
-            f"timestamp {record.timestamp_ms} is not between {self.oldest_ms} and {self.newest_ms}, which is what "
-            "the topic takes at this time of the broker's clock"
+            f"timestamp {record.timestamp_ms} is not between {self.oldest_ms} and {self.newest_ms}, the bounds "
+            "of the topic's settings at the broker's present time"
         )
 
 

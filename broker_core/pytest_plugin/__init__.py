@@ -21,6 +21,7 @@ file` contains the clients' security settings; clients that the fixtures do not 
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +52,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--kafka-bootstrap",
         metavar="HOST:PORT",
         help="run tests with the fixtures kafka and kafka_cluster on this "
-        "cluster instead of an embedded broker; what cannot be had there is skipped",
+        "cluster instead of an embedded broker; tests that need the embedded broker are skipped",
     )
     parser.getgroup("kafka").addoption(
         "--kafka-config",
         metavar="FILE",
-        help="how clients get into that cluster: librdkafka's settings, name=value a "
-        "line, such as security.protocol=SASL_SSL",
+        help="file with client settings for that cluster: librdkafka's names, one name=value "
+        "per line, such as security.protocol=SASL_SSL",
     )
 
 
@@ -65,12 +66,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the marker, and read the client settings for the real cluster."""
     path = config.getoption("--kafka-config")
     if path and not config.getoption("--kafka-bootstrap"):
-        raise pytest.UsageError("--kafka-config says how to get into a real cluster: name it with --kafka-bootstrap")
+        raise pytest.UsageError("--kafka-config needs --kafka-bootstrap, the address of the real cluster")
     config.stash[_SETTINGS] = _read_settings(path) if path else {}
     config.addinivalue_line(
         "markers",
-        "kafka(brokers=1, topics=None, transaction_version=2, ...): what the fixture kafka is made with; "
-        "takes the arguments of broker_core.EmbeddedBroker",
+        "kafka(brokers=1, topics=None, transaction_version=2, ...): arguments of broker_core.EmbeddedBroker "
+        "for the fixture kafka",
     )
 
 
@@ -134,7 +135,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 @pytest.fixture
 def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Producer]]":
     """Provide a function that creates producers: `kafka_producer({"transactional.id": "t"})`."""
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaException, Producer
 
     broker = _broker_of(request)
     real = _real(request, broker)
@@ -149,7 +150,9 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
     while made:
         # Unsent records of a finished test are dropped: `close` would wait for a broker that is not running.
         made[-1].purge()
-        made[-1].flush(0)
+        # A producer with a fatal error, such as a fenced one, cannot be flushed.
+        with suppress(KafkaException):
+            made[-1].flush(0)
         if real is not None:
             real.abort_open_transaction(made[-1])
         # The last reference, unless the test has failed and its frames are kept for the report.

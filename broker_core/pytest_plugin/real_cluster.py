@@ -44,13 +44,16 @@ class RealRun:
         try:
             self.admin = AdminClient(dict(self.client_settings))
         except KafkaException as error:
-            self.problem = f"--kafka-config is not what librdkafka takes: {_text(error)}"
+            self.problem = f"--kafka-config: librdkafka refuses the settings: {_text(error)}"
             return
         try:
             self._topics_before = self.topics(_PATIENCE_S)
         except KafkaException as error:
             # Every test would wait for this timeout again.
-            self.problem = f"--kafka-bootstrap {address}: no broker told its topics in {_PATIENCE_S} s ({_text(error)})"
+            self.problem = (
+                f"--kafka-bootstrap {address}: no broker answered a metadata request within {_PATIENCE_S} s "
+                f"({_text(error)})"
+            )
 
     def topics(self, timeout_s: float) -> set[str]:
         """Return the names of the existing topics, internal ones left out."""
@@ -62,7 +65,7 @@ class RealRun:
         with suppress(KafkaException):
             came_up = sorted(self.topics(_REPORT_PATIENCE_S) - self._topics_before) if not self.problem else []
             if came_up:
-                left.append(f"topics that came up meanwhile: {', '.join(came_up)}")
+                left.append(f"topics created during the test: {', '.join(came_up)}")
         return [f"left on {self.address}: {each}" for each in left]
 
 
@@ -101,7 +104,7 @@ class RealCluster:
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic, which is deleted after the test; the test is skipped if the topic exists already."""
         if name in self._run.topics(_PATIENCE_S):
-            pytest.skip(f"the real cluster has a topic {name!r} already, and it may be somebody's")
+            pytest.skip(f"the real cluster already has a topic {name!r}, which may belong to another user")
         created = self._run.admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])
         created[name].result(_PATIENCE_S)
         self._topics.add(name)
@@ -143,7 +146,7 @@ class RealCluster:
         """Return the group for a consumer, which is deleted after the test; without a name, one for this test alone."""
         name = self._own_group if wanted is None else wanted
         if name in self._groups_before:
-            pytest.skip(f"the real cluster has a group {name!r} already, and it may be somebody's")
+            pytest.skip(f"the real cluster already has a group {name!r}, which may belong to another user")
         self._groups.add(name)
         return name
 
@@ -180,7 +183,7 @@ class RealCluster:
             listings = list(self._listings(came_up, most))
         except (KafkaException, TimeoutError) as error:
             listings = [f"it cannot be looked at now: {_text(error)}"]
-        head = f"{self.bootstrap_servers} is a real cluster: what was asked of it is not known here"
+        head = f"{self.bootstrap_servers} is a real cluster: its request log is not available"
         return "\n".join([head, *(listings or ["nothing was written to a topic that is new"])])
 
     def _listings(self, topics: Collection[str], most: int) -> Iterator[str]:

@@ -180,7 +180,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
         header_value, at = _read_bytes(data, at)
         headers.append((name.decode(), header_value))
     if at != end:
-        raise InvalidBatch(f"its length field says byte {end}, its fields end at byte {at}")
+        raise InvalidBatch(f"its length ends it at byte {end}, its fields at byte {at}")
     timestamp_ms = header.base_timestamp + timestamp_delta
     return Record(header.base_offset + offset_delta, timestamp_ms, key, value, tuple(headers)), at
 

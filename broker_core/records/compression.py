@@ -32,7 +32,7 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-# The levels Kafka's producer uses when none is asked for; lz4's 0 is the fast compressor, as in lz4-java.
+# The levels Kafka's producer uses by default; lz4's 0 is the fast compressor, as in lz4-java.
 _DEFAULT_LEVELS: Final = {Compression.GZIP: 6, Compression.LZ4: 0, Compression.ZSTD: 3}
 _DECODERS: Final[dict[Compression, Any]] = {
     Compression.GZIP: cramjam.gzip,

@@ -140,7 +140,7 @@ class BatchHeader(NamedTuple):
         """Return the codec; `InvalidBatch` when the bits name none that exists."""
         code = self.attributes & _CODEC_BITS
         if code >= len(_CODECS):
-            raise InvalidBatch(f"compression code {code} is none of Kafka's codecs (0 to {len(_CODECS) - 1})")
+            raise InvalidBatch(f"compression code {code} is not one of Kafka's codecs (0 to {len(_CODECS) - 1})")
         return _CODECS[code]
 
     @property
@@ -198,7 +198,7 @@ def framed_size(buffer: Bytes, position: int = 0) -> int | None:
     if left <= MAGIC_POSITION:
         return None
     if buffer[position + MAGIC_POSITION] > MAGIC:
-        raise InvalidBatch(f"magic {buffer[position + MAGIC_POSITION]} at byte {position} is none of 0 to {MAGIC}")
+        raise InvalidBatch(f"magic {buffer[position + MAGIC_POSITION]} at byte {position} is not between 0 and {MAGIC}")
     size_bytes = length + LENGTH_OVERHEAD
     return size_bytes if size_bytes <= left else None
 

@@ -199,7 +199,7 @@ def _check_headers(data: bytes, at: int, end: int) -> None:
             at += size
         count -= 1
     if count or at != end or end > len(data):
-        raise InvalidBatch(f"its length says it ends at byte {end}, its fields say byte {at}")
+        raise InvalidBatch(f"its length ends it at byte {end}, its fields at byte {at}")
 
 
 def _header_lengths(data: bytes, at: int, end: int) -> list[int]:

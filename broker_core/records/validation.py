@@ -17,7 +17,7 @@ from broker_core.types import NO_TIMESTAMP, TimestampType
 
 
 class RecordSummary(NamedTuple):
-    """What the leader has to know of all records of a sound batch."""
+    """What the leader needs of all records of a valid batch."""
 
     min_timestamp_ms: int
     max_timestamp_ms: int
@@ -25,7 +25,7 @@ class RecordSummary(NamedTuple):
 
 
 class RecordFacts(NamedTuple):
-    """What the leader has to know of one record."""
+    """What the leader needs of one record."""
 
     timestamp_ms: int
     has_key: bool
@@ -40,7 +40,7 @@ def summarize_records(
     `limit_bytes`, `InvalidRecord` at the first that is broken.
     """
     if header.record_count < 1:
-        raise InvalidBatch(f"the batch at byte {position} says that it has {header.record_count} records")
+        raise InvalidBatch(f"the batch at byte {position} has a record count of {header.record_count}")
     section, start = _section(buffer, position, header, limit_bytes)
     survey = scan_records(section, start, header.record_count)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:

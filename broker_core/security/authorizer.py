@@ -202,5 +202,5 @@ def _parse_super_users(text: str) -> frozenset[str]:
     users = frozenset(part.strip() for part in text.split(";")) - {""}
     for each in sorted(users):
         if ":" not in each:
-            raise ConfigError(f"super.users={text!r}: {each!r} is no principal; write User:{each}, and ';' between two")
+            raise ConfigError(f"super.users={text!r}: {each!r} is not a principal; write User:{each}, separated by ';'")
     return users

@@ -120,7 +120,7 @@ def _compile(rule: re.Match[str]) -> tuple[re.Pattern[str], str, str]:
     try:
         pattern = re.compile(rule[2])
     except re.error as error:
-        raise ConfigError(f"ssl.principal.mapping.rules: {rule[2]!r} is no regular expression: {error}") from None
+        raise ConfigError(f"ssl.principal.mapping.rules: {rule[2]!r} is not a regular expression: {error}") from None
 
     def python(found: re.Match[str]) -> str:
         """Write a group of Java's as Python does; one that the pattern has not is meant literally."""

@@ -140,7 +140,7 @@ class SaslSession:
             self._again_at_ms = now_ms
         if mechanism not in self.settings.mechanisms:
             raise AuthenticationFailed(
-                "the client asks for a SASL mechanism that is not enabled", ErrorCode.UNSUPPORTED_SASL_MECHANISM
+                "the client's SASL mechanism is not enabled", ErrorCode.UNSUPPORTED_SASL_MECHANISM
             )
         self.has_bare_tokens = version == 0
         if self._is_again and mechanism != self._mechanism_name:
@@ -171,7 +171,7 @@ class SaslSession:
         self.principal = principal
         self.expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms
         self.state = SaslState.OPEN
-        # What it knows of the password is of no further use.
+        # The password is not needed any more.
         self._mechanism = None
         return reply, lifetime_ms or 0
 

@@ -90,7 +90,7 @@ def _parse(message: bytes) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class UnsecuredTokens:
-    """The validator of unsigned tokens: well-formed, issued, not expired, with the scope that is asked for."""
+    """The validator of unsigned tokens: well-formed, issued, not expired, with the required scope."""
 
     principal_claim: str = "sub"
     scope_claim: str = "scope"
@@ -110,7 +110,7 @@ class UnsecuredTokens:
             raise InvalidToken(f"the claim {self.principal_claim} is missing or empty")
         expires_ms, issued_ms = _time_ms(claims, "exp"), _time_ms(claims, "iat")
         if expires_ms is None:
-            raise InvalidToken("the token does not say when it expires")
+            raise InvalidToken("the token has no expiration time")
         if now_ms - self.clock_skew_ms >= expires_ms:
             raise InvalidToken("the token has expired")
         if issued_ms is not None and not now_ms + self.clock_skew_ms >= issued_ms < expires_ms:

@@ -31,7 +31,7 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What the server knows of a password: enough to check a client, not enough to be one."""
+    """What the server stores of a password: enough to check a client, not enough to authenticate as one."""
 
     iterations: int
     salt: bytes = field(repr=False)

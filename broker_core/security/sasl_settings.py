@@ -57,8 +57,8 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, services: SaslSer
     if name == "OAUTHBEARER":
         if services.token_validator is None:
             logger.warning(
-                "listener %s accepts unsigned tokens: a client can claim any name. For tests "
-                "only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms",
+                "listener %s accepts unsigned tokens: clients can claim any name. Use this in "
+                "tests only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms",
                 listener,
             )
         return partial(OAuthBearer, services.token_validator or _unsecured(key, options))

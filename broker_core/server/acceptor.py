@@ -85,7 +85,7 @@ class Acceptor:
                 raise
             if slot is None:
                 logger.warning(
-                    "closing connection from %s at %s: it has as many as it may (max.connections.per.ip)",
+                    "closing connection from %s at %s: its host has reached max.connections.per.ip",
                     host,
                     self._listener,
                 )

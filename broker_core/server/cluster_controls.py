@@ -88,7 +88,7 @@ class ClockHandle:
         could not send a heartbeat. Raises ValueError for negative `seconds`.
         """
         if seconds < 0:
-            raise ValueError("time does not go back")
+            raise ValueError("the time cannot be moved back")
         self._thread.act(
             lambda server: self._clock.pass_by(round(seconds * 1000), server.cluster.next_deadline_ms, server.advance)
         )
@@ -167,8 +167,8 @@ class ClusterControls:
         """Leave a transactional id or a group without coordinator until `end()`, or the end of the `with` block.
 
         Meanwhile FindCoordinator answers COORDINATOR_NOT_AVAILABLE and every broker NOT_COORDINATOR; transaction
-        timeouts go on. Afterwards the coordinator loads its state from the log, in a new coordinator epoch. All ids in
-        the same partition of the internal topic share the outage; `without_leader` says when it ends.
+        timeouts keep running. Afterwards the coordinator loads its state from the log, in a new coordinator epoch. All
+        ids in the same partition of the internal topic share the outage; `without_leader` says when it ends.
 
         >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(brokers=2) as kafka:
@@ -218,7 +218,7 @@ class ClusterControls:
 
         def begin(server: SocketServer) -> None:
             if server.is_down:
-                raise ValueError("no broker runs")
+                raise ValueError("no broker is running")
             cut_off(server.cluster, broker, server.reachable, self._memory())
             server.publish_addresses()
 

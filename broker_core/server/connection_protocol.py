@@ -96,8 +96,7 @@ class ConnectionProtocol(asyncio.Protocol):
         principal = self._principal_of_certificate(transport.get_extra_info("ssl_object"))
         if principal is None:
             logger.warning(
-                "broker %d: closing connection from %s: ssl.principal.mapping.rules make no name of "
-                "that in its certificate",
+                "broker %d: closing connection from %s: ssl.principal.mapping.rules match no name in its certificate",
                 self.broker_id,
                 host,
             )

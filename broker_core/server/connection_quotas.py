@@ -121,7 +121,7 @@ def _resolved(host: str) -> str:
             host = str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
         except (OSError, UnicodeError) as error:
             raise ConfigError(
-                f"max.connections.per.ip.overrides: {host!r} is no address, nor the name of one "
-                f"({getattr(error, 'strerror', None) or 'no host is named so'})"
+                f"max.connections.per.ip.overrides: {host!r} is neither an address nor a known host name "
+                f"({getattr(error, 'strerror', None) or 'no such host'})"
             ) from None
     return printed_host(host)

@@ -65,7 +65,9 @@ class ListenerPlan:
 def listener_settings(listeners: Mapping[str, str], host: str, port: int, brokers: int) -> dict[str, str]:
     """Return Kafka's settings for the listeners that `EmbeddedBroker(listeners=...)` asks for."""
     if not listeners:
-        raise ConfigError("listeners={}: a broker has at least one; leave it out for one in plaintext")
+        raise ConfigError(
+            "listeners={}: a broker needs at least one listener; omit the argument for one PLAINTEXT listener"
+        )
     place = f"[{host}]" if ":" in host else host
     ports = {name: port + number * brokers if port else 0 for number, name in enumerate(listeners)}
     return {
@@ -92,7 +94,7 @@ def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) 
         if config.listeners and plan.advertised.host in _UNSPECIFIED:
             raise ConfigError(
                 f"advertised.listeners: clients cannot connect to {plan.advertised.host}; "
-                f"add {plan.name}://<a name they know>:{plan.advertised.port}"
+                f"add {plan.name}://<host name for clients>:{plan.advertised.port}"
             )
     return plans
 
@@ -105,7 +107,7 @@ def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> 
     ):
         if value and not is_used:
             raise ConfigError(
-                f"{name}: no listener asks for that; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
+                f"{name}: no listener uses it; give listeners={{'SECURE': 'SASL_SSL'}}, or one "
                 "with SASL_PLAINTEXT or SSL"
             )
 
@@ -121,7 +123,7 @@ def add_scram_users(
                 metadata.set_scram(mechanism, user, credential_of_password(mechanism, password, entropy))
             elif not known.is_of(mechanism, password):
                 logger.info(
-                    "users: %r keeps the password for %s that an earlier start or an administrator has set",
+                    "users: %r keeps the %s password set by an earlier start or an administrator",
                     user,
                     mechanism,
                 )
@@ -136,7 +138,7 @@ def _entries(key: str, text: str, host: str) -> dict[str, Address]:
             raise ConfigError(f"{key}: {part!r} is not of the form NAME://host:port")
         name = entry["name"].upper()
         if name in entries:
-            raise ConfigError(f"{key}: {name} is there twice")
+            raise ConfigError(f"{key}: {name} is named twice")
         entries[name] = Address(entry["v6"] or entry["host"] or host, int(entry["port"]))
     return entries
 

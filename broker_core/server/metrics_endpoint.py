@@ -37,8 +37,8 @@ class MetricsEndpoint:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
             raise ConfigError(
-                "metrics are served with prometheus-client, which is not installed here: "
-                "pip install 'eos-kafka[metrics]', or leave --metrics-port out"
+                "metrics need prometheus-client, which is not installed: "
+                "run pip install 'eos-kafka[metrics]', or omit --metrics-port"
             ) from error
         if not 0 <= port <= _LAST_PORT:
             raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {_LAST_PORT}")

@@ -66,26 +66,26 @@ _ROWS: Final = (
     _Row(
         "kafka_server_replicamanager_partitionswithlatetransactionscount",
         _GAUGE,
-        "Partitions whose oldest open transaction has been silent for transaction.max.timeout.ms and five minutes",
+        "Partitions whose oldest open transaction has had no append for transaction.max.timeout.ms and five minutes",
         _one(lambda metrics: metrics.partitions_with_late_transactions),
     ),
     _Row(
         "kafka_server_replicamanager_produceridcount",
         _GAUGE,
-        "Live producer ids, one counted in each partition that knows it",
+        "Live producer ids, counted once per partition",
         _one(lambda metrics: metrics.producer_id_count),
     ),
     _Row(
         "broker_core_producer_ids",
         _GAUGE,
-        "Live producer ids, each counted once",
+        "Live producer ids, counted once per broker",
         _one(lambda metrics: len(metrics.producer_ids)),
     ),
     _Row("broker_core_transactional_ids", _GAUGE, "Transactional ids that have not expired, by state", _states),
     _Row(
         "kafka_cluster_partition_laststableoffsetlag",
         _GAUGE,
-        "How far the last stable offset is behind the high watermark",
+        "Records between the last stable offset and the high watermark",
         _each_partition("last_stable_offset_lag"),
     ),
     _Row(
@@ -94,12 +94,12 @@ _ROWS: Final = (
         "The offset below which every transaction is decided",
         _each_partition("last_stable_offset"),
     ),
-    _Row("kafka_log_log_logstartoffset", _GAUGE, "The first offset there is", _each_partition("log_start_offset")),
-    _Row("kafka_log_log_logendoffset", _GAUGE, "The offset the next record gets", _each_partition("log_end_offset")),
+    _Row("kafka_log_log_logstartoffset", _GAUGE, "The log start offset", _each_partition("log_start_offset")),
+    _Row("kafka_log_log_logendoffset", _GAUGE, "The log end offset", _each_partition("log_end_offset")),
     _Row(
         "kafka_server_addpartitionstotxnmanager_verificationtimems",
         _SUMMARY,
-        "Milliseconds until the transaction coordinator has answered a leader's question about partitions",
+        "Milliseconds until the transaction coordinator answers a partition leader's verification",
         _one(lambda metrics: metrics.verification_time_ms),
     ),
     _Row(
@@ -125,7 +125,7 @@ _ROWS: Final = (
     _Row(
         f"{_MARKERS}unknowndestinationqueuesize",
         _GAUGE,
-        "Transaction markers that wait because their partition cannot be found",
+        "Transaction markers that wait because their partition has no known leader",
         _one(lambda metrics: metrics.unknown_destination_queue_size),
     ),
     _Row(
@@ -135,11 +135,11 @@ _ROWS: Final = (
         _one(lambda metrics: metrics.log_append_retry_queue_size),
     ),
     _Row("kafka_network_requestmetrics_requests", _COUNTER, "Answered requests", _requests),
-    _Row("kafka_network_requestmetrics_errors", _COUNTER, "Error codes in answers, NONE left out", _errors),
+    _Row("kafka_network_requestmetrics_errors", _COUNTER, "Error codes in responses, except NONE", _errors),
     _Row(
         "kafka_network_requestmetrics_totaltimems",
         _SUMMARY,
-        "Milliseconds from taking up a request to its answer, waiting included",
+        "Milliseconds from receiving a request to its response, including waiting time",
         _latencies,
     ),
 )

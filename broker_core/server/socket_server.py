@@ -367,7 +367,7 @@ class SocketServer:
         self._drive(lambda now_ms: self.cluster.advance(now_ms))
 
     def _drive(self, step: Callable[[int], None]) -> None:
-        """Run one step; an exception fails the server: a core that cannot write its log must not go on answering."""
+        """Run one step; an exception fails the server: a core that cannot write its log must not keep answering."""
         if self.has_failed or self._cluster is None:
             return
         try:
@@ -375,7 +375,7 @@ class SocketServer:
         except Crashed:
             return
         except Exception as error:
-            logger.exception("the broker stops: it cannot keep its promises any more")
+            logger.exception("the broker stops because of an unexpected error")
             if self.failure is not None and not self.failure.done():
                 self.failure.set_exception(error)
             for acceptor in self._acceptors.values():

@@ -40,7 +40,7 @@ class ServerThread:
     def start(self) -> None:
         """Start the server, and return when clients can connect."""
         if self._thread is not None:
-            raise RuntimeError("this broker is already running; make another one")
+            raise RuntimeError("this broker is already running; create another one")
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="embedded-broker", daemon=True)
         self._thread.start()

@@ -61,7 +61,7 @@ def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
             raise
         where = config.ssl_keystore_location or "given as text"
         raise ConfigError(
-            f"the certificate and key of listener {plan.name} ({where}) cannot be used: {_reason(error)}"
+            f"the certificate and key of listener {plan.name} ({where}) cannot be loaded: {_reason(error)}"
         ) from None
 
 
@@ -77,7 +77,7 @@ def _load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
     except (OSError, ValueError) as error:
         where = config.ssl_truststore_location or "given as text"
         raise ConfigError(
-            f"the trusted certificates of listener {plan.name} ({where}) cannot be used: {_reason(error)}"
+            f"the trusted certificates of listener {plan.name} ({where}) cannot be loaded: {_reason(error)}"
         ) from None
 
 

@@ -214,7 +214,7 @@ class SimulatedServer:
         self._timer = self.scheduler.at(when_us, self._advance)
 
     def _drive(self, step: Callable[[int], None]) -> None:
-        """Run one step; an exception ends the process: a core that cannot write its log must not go on answering."""
+        """Run one step; an exception ends the process: a core that cannot write its log must not keep answering."""
         try:
             step(self.clock.now_ms())
         except PowerLoss:

@@ -1,6 +1,6 @@
 """Errors in responses: a response that says one error for a whole request, and the codes that a response holds.
 
-Most APIs say what went wrong in one place at the top; the others say it for each thing that was asked about, and
+Most APIs have one error code at the top; the others have one for each item of the request, and
 repeat its name. Where that is stands in a table; what is left out of an answer is named "unknown" there, too.
 """
 

@@ -76,7 +76,7 @@ class _Walk:
             value |= (byte & 0x7F) << (7 * index)
             if byte < 0x80:
                 return value, position + index + 1
-        raise MalformedLayout(f"the length of {name} does not end")
+        raise MalformedLayout(f"the length of {name} is unterminated")
 
     def copy(self, position: int) -> None:
         """Note that kafka-python will copy all that follows."""
@@ -186,7 +186,7 @@ def _array_step(field: Any, version: int, compact: bool, tagged: bool | None, nu
         count, position = _length(walk, position, name, form, nullable)
         if step is None:
             return walk.skip(position, max(count, 0) * (size or 0), name)
-        # An item has one byte at least, so a count that lies is found out where the bytes end.
+        # An item has at least one byte, so a wrong count fails where the bytes end.
         for _ in range(count):
             position = step(walk, position)
         return position
@@ -197,7 +197,7 @@ def _array_step(field: Any, version: int, compact: bool, tagged: bool | None, nu
 def _no_tags(walk: _Walk, position: int) -> int:
     behind = walk.skip(position, 1, "tagged fields")
     if walk.data[position]:
-        raise MalformedLayout("tagged fields stand where none can be")
+        raise MalformedLayout("tagged fields in a version that has none")
     return behind
 
 
@@ -216,7 +216,7 @@ def _tags_walk(known: dict[int, tuple[str, _Step]]) -> _Step:
             size_bytes, position = walk.varint(position, "a tagged field")
             behind = walk.skip(position, size_bytes, "a tagged field")
             if tag in known and known[tag][1](walk, position) != behind:
-                raise MalformedLayout(f"{known[tag][0]} does not take the {size_bytes} bytes it says")
+                raise MalformedLayout(f"{known[tag][0]} does not have the {size_bytes} bytes that its size gives")
             position = behind
         return position
 

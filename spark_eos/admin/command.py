@@ -58,8 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
-        entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query)
+        entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query, waits=False)
         _print(chosen, output.list_table(entries), output.list_document(entries))
+        for rest in cluster.unstable_rests(chosen.decision_topic):
+            print(output.rest_text(rest), file=sys.stderr)
         return ExitCode.DONE
     decision = _decision(read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query), chosen)
     if chosen.command == "show":

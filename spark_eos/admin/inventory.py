@@ -39,10 +39,13 @@ class Entry:
 
 
 def read_inventory(
-    cluster: SinkCluster, topic: str, prefix: str | None = None, query: str | None = None
+    cluster: SinkCluster, topic: str, prefix: str | None = None, query: str | None = None, *, waits: bool = True
 ) -> list[Entry]:
-    """List the newest decision of each query, all at once described by their coordinators."""
-    found = _read_entries(_live(cluster.all_records(topic)))
+    """List the newest decision of each query, all at once described by their coordinators.
+
+    Without `waits` what lies behind an open transaction is left out.
+    """
+    found = _read_entries(_live(cluster.all_records(topic, waits=waits)))
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
     undone = [e.decision for e in entries if e.decision is not None and e.decision.completed_at_ms is None]
     names = [t.transactional_id for decision in undone for t in decision.transactions]

@@ -8,6 +8,7 @@ from typing import Any, Final
 from spark_eos.admin.inventory import Entry
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
+from spark_eos.sink.ports import UnstableRest
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate
 
@@ -29,6 +30,14 @@ class ExitCode(IntEnum):
 def as_json(value: object) -> str:
     """Write a value as JSON with stable order."""
     return json.dumps(value, indent=2, sort_keys=True)
+
+
+def rest_text(rest: UnstableRest) -> str:
+    """Say what was not read of a partition, and why."""
+    return (
+        f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, and ends at "
+        f"{rest.high_watermark}: an open transaction holds the last stable offset. {rest.blocker}"
+    )
 
 
 def list_table(entries: Sequence[Entry]) -> str:

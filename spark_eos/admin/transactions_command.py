@@ -7,9 +7,9 @@ what it prints, to the byte. What was found, what is about to be done and why go
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
 from spark_eos.admin.properties import options_of
@@ -49,21 +49,13 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = areas.add_parser(
         AREA, help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES, allow_abbrev=False
     )
-    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {_version()}")
+    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {__version__}")
     _add_reach(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, output="table", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_views(commands)
     _add_find_hanging(commands)
     _add_ends(commands)
-
-
-def _version() -> str:
-    try:
-        return version("eos-kafka")
-    except PackageNotFoundError:
-        # A cluster may be given the packages as an archive, without what pip writes beside them.
-        return "of unknown version"
 
 
 def run(chosen: argparse.Namespace) -> int:

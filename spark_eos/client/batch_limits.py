@@ -12,7 +12,7 @@ from spark_eos.runtime import Clock
 
 if TYPE_CHECKING:
     # A process that plans a write has a client and no batches.
-    from spark_eos.codec.encode import EncodedBatch
+    from spark_eos.codec.encoded_batch import EncodedBatch
 
 # The setting may be raised while a query runs; it costs one refused batch to find out.
 _KEPT_SECONDS: Final = 600.0

@@ -158,6 +158,11 @@ def list_transactions(
     return sorted(by_id.values(), key=lambda each: each.transactional_id)
 
 
+def check_listing(client: KafkaClient) -> None:
+    """Raise `UnsupportedError` where the broker that is connected does not list transactions; asks nothing."""
+    client.api_version(ListTransactionsRequest)
+
+
 def list_by_broker(
     client: KafkaClient,
     *,

@@ -84,8 +84,12 @@ class KafkaClient(BrokerClient):
         need_leaders: bool = True,
         timeout_ms: float | None = None,
         max_age_ms: float = 0,
+        were_created: bool = False,
     ) -> dict[str, TopicMetadata]:
         """Describe topics that must exist and have leaders; waits for elections, refuses what is missing.
+
+        Topics that `were_created` a moment ago are waited for until the timeout: while brokers take over thousands of
+        new partitions, they do not know of later topics.
 
         With `max_age_ms`, leaders not needed, an answer of that age will do: writers ask the same again and again.
         """
@@ -93,7 +97,7 @@ class KafkaClient(BrokerClient):
         if recent is not None and not need_leaders:
             return recent
         deadline = self.deadline(timeout_ms)
-        missing_until = min(deadline, self._monotonic() + _MISSING_TOPIC_GRACE_SECONDS)
+        missing_until = deadline if were_created else min(deadline, self._monotonic() + _MISSING_TOPIC_GRACE_SECONDS)
         attempt = 0
         while True:
             found = self.metadata(

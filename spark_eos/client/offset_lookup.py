@@ -37,11 +37,14 @@ class PartitionPlace(NamedTuple):
 
 
 class OffsetLookup:
-    """The look-ups of partitions and offsets of one query, with retries where leaders move."""
+    """The look-ups of partitions and offsets of one query, with retries where leaders move.
 
-    def __init__(self, client: KafkaClient) -> None:
+    `places` are those that are known already.
+    """
+
+    def __init__(self, client: KafkaClient, places: Mapping[TopicPartition, PartitionPlace] | None = None) -> None:
         self._client = client
-        self._places: dict[TopicPartition, PartitionPlace] = {}
+        self._places: dict[TopicPartition, PartitionPlace] = dict(places or {})
         self._answered_epochs: dict[TopicPartition, int] = {}
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:

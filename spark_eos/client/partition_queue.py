@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from broker_core.types import TopicPartition, next_sequence
 from spark_eos.client.transactions import TransactionIdentity
-from spark_eos.codec.encode import EncodedBatch, seal, split
+from spark_eos.codec.encoded_batch import EncodedBatch, seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,9 @@ class PartitionQueue:
     def split_head(self) -> int:
         """Put the two halves of a refused batch in its place; gives by how many bytes the queue grew."""
         head = self.batches.popleft()
+        # Here, since hardly any batch is too large.
+        from spark_eos.codec.encode import split
+
         halves = split(head)
         self.batches.extendleft(reversed(halves))
         self._start_over()

@@ -7,7 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from kafka.protocol.producer import ProduceRequest
 
+from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
+from spark_eos.client.coordinator_requests import RESENT
+from spark_eos.client.error_table import Api, classify, failure
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.response_reader import only_part
 
 ACKS_ALL: Final = -1
 LAST_TV1_PRODUCE: Final = 11
@@ -40,7 +45,7 @@ def produce_versions(transaction_version: int, topic_ids_known: bool) -> Produce
 
 
 def produce_request(
-    transactional_id: str,
+    transactional_id: str | None,
     batches: Sequence[tuple[TopicPartition, bytearray]],
     topic_ids: Mapping[str, uuid.UUID | None],
     timeout_ms: int,
@@ -72,3 +77,29 @@ def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) ->
             details = [error.batch_index_error_message for error in each.record_errors or ()]
             words = [text for text in (each.error_message, *details[:3]) if text]
             yield PartitionAnswer(TopicPartition(name, each.index), each.error_code, each.base_offset, "; ".join(words))
+
+
+def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: bytearray, *, timeout_ms: float) -> None:
+    """Append one batch outside of any transaction, for its leader to accept or refuse.
+
+    Sent again only where it was refused for a while: without an answer (`UnansweredError`) it may have been appended.
+    """
+    deadline = client.deadline(timeout_ms)
+    topic, number = topic_partition
+    attempt = 0
+    while True:
+        found = client.require_topics([topic], timeout_ms=client.remaining_ms(deadline))[topic]
+        request = produce_request(None, [(topic_partition, batch)], {}, client.options.request_timeout_ms)
+        response = client.send(
+            found.partitions[number].leader,
+            request,
+            min_version=3,
+            max_version=LAST_TV1_PRODUCE,
+            timeout_ms=client.remaining_ms(deadline),
+        )
+        answer = only_part(list(produce_answers(response, {})), "Produce")
+        if answer.error_code == ErrorCode.NONE:
+            return
+        if classify(Api.PRODUCE, answer.error_code) not in RESENT or not client.back_off(attempt, deadline):
+            raise failure(Api.PRODUCE, answer.error_code, str(topic_partition), detail=answer.detail)
+        attempt += 1

@@ -4,7 +4,8 @@ Each function is one exchange with transaction coordinators, repeated until it i
 judgement on the codes it gets: what became of a transaction is what `inspection.describe_transactions` says.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,10 +18,13 @@ from spark_eos.client.coordinator_requests import CoordinatorRequest, ask_coordi
 from spark_eos.client.error_table import Api, failure, worst_code
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.response_reader import check_complete
-from spark_eos.errors import UnansweredError
+from spark_eos.errors import EosKafkaError, UnansweredError
 
 TV2: Final = 2
 _NEVER: Final = 1 << 15
+_LAST_INIT: Final = 5
+# What is wanted beside the one id that is needed is not waited for longer.
+_AT_ONCE_MS: Final = 2_000
 LAST_TV1_END_TXN: Final = 4
 FIRST_TV2_END_TXN: Final = 5
 # Versions from 4 on are for brokers only (KIP-890 part 1).
@@ -72,6 +76,14 @@ def init_producer_id(
     if transaction_version is None:
         transaction_version = client.transaction_version(timeout_ms=timeout_ms)
 
+    exchange = _init_exchange(transactional_id, transaction_timeout_ms, repeats)
+    response = ask_coordinator(
+        client, Api.INIT_PRODUCER_ID, CoordinatorType.TRANSACTION, exchange, deadline=deadline, max_version=_LAST_INIT
+    )
+    return _initialised(transactional_id, response, transaction_timeout_ms, transaction_version)
+
+
+def _init_exchange(transactional_id: str, transaction_timeout_ms: int, repeats: bool) -> CoordinatorRequest:
     def make() -> Any:
         return InitProducerIdRequest(
             transactional_id=transactional_id,
@@ -80,14 +92,12 @@ def init_producer_id(
             producer_epoch=NO_PRODUCER_EPOCH,
         )
 
-    response = ask_coordinator(
-        client,
-        Api.INIT_PRODUCER_ID,
-        CoordinatorType.TRANSACTION,
-        CoordinatorRequest(transactional_id, make, _error_code, repeats),
-        deadline=deadline,
-        max_version=5,
-    )
+    return CoordinatorRequest(transactional_id, make, _error_code, repeats)
+
+
+def _initialised(
+    transactional_id: str, response: Any, transaction_timeout_ms: int, transaction_version: int
+) -> TransactionIdentity:
     if response.error_code != ErrorCode.NONE:
         raise failure(
             Api.INIT_PRODUCER_ID,
@@ -96,6 +106,41 @@ def init_producer_id(
             detail=f"asked with a transaction timeout of {transaction_timeout_ms} ms",
         )
     return TransactionIdentity(transactional_id, response.producer_id, response.producer_epoch, transaction_version)
+
+
+def own_some_of(
+    client: KafkaClient, transactional_ids: Iterator[str], count: int, *, transaction_timeout_ms: int
+) -> Sequence[TransactionIdentity]:
+    """Take over one of these ids or more, each at most once: `count` at the same time, where that is answered at once.
+
+    Else what was answered is given, and where that is nothing, `own_one_of` goes on with the ids that follow. A
+    coordinator that is away then costs seconds, and not an id that would have been answered.
+    """
+    if count > 1:
+        names = list(itertools.islice(transactional_ids, count))
+        owned = _own_at_once(client, names, transaction_timeout_ms)
+        if owned:
+            return owned
+    return [own_one_of(client, transactional_ids, transaction_timeout_ms=transaction_timeout_ms)]
+
+
+def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_ms: int) -> list[TransactionIdentity]:
+    """Ask once for each; gives those that were answered well. What is wrong shows when one is asked for by itself."""
+    deadline = client.deadline(_AT_ONCE_MS)
+    try:
+        transaction_version = client.transaction_version(timeout_ms=_AT_ONCE_MS)
+        nodes = client.find_coordinators(CoordinatorType.TRANSACTION, names, timeout_ms=client.remaining_ms(deadline))
+    except EosKafkaError:
+        return []
+    requests = [(nodes[name], _init_exchange(name, transaction_timeout_ms, False).make()) for name in names]
+    responses = client.send_all(requests, max_version=_LAST_INIT, timeout_ms=client.remaining_ms(deadline))
+    owned = []
+    for name, response in zip(names, responses, strict=True):
+        if isinstance(response, EosKafkaError) or response.error_code != ErrorCode.NONE:
+            client.forget_coordinator(CoordinatorType.TRANSACTION, name)
+        else:
+            owned.append(_initialised(name, response, transaction_timeout_ms, transaction_version))
+    return owned
 
 
 def own_one_of(

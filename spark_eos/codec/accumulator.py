@@ -17,7 +17,8 @@ import pyarrow as pa
 from broker_core.records.compression import Compression, compress
 from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
-from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.codec.encode import encode_batches
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints
 

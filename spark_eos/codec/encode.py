@@ -4,53 +4,23 @@
 is cut out of the bytes of one block, or of several.
 """
 
-import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-import crc32c
 import numpy as np
 
 from broker_core.records.compression import Bytes, Compression, compress
-from broker_core.records.header import (
-    ATTRIBUTES_POSITION,
-    CRC_POSITION,
-    HEADER,
-    HEADER_SIZE,
-    LENGTH_OVERHEAD,
-    MAGIC,
-    TRANSACTIONAL_BIT,
-    BatchHeader,
-)
+from broker_core.records.header import HEADER, HEADER_SIZE, LENGTH_OVERHEAD, MAGIC, BatchHeader
 from broker_core.types import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
 from spark_eos.codec.batch_cuts import LARGEST_SECTION_BYTES, BatchCuts, cut_batches, offset_deltas
-from spark_eos.codec.decode import decode_batches
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte
 
-_PRODUCER: Final = struct.Struct(">qhi")
-_PRODUCER_POSITION: Final = 43
-_ATTRIBUTES: Final = struct.Struct(">h")
-_CRC: Final = struct.Struct(">I")
 # Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call says not to make them smaller.
 _BLOCK_ROWS: Final = 8192
 _BLOCK_BYTES: Final = 1024 * 1024
-
-
-@dataclass(slots=True)
-class EncodedBatch:
-    """A whole record batch; its producer fields and CRC are unset until `seal`."""
-
-    data: bytearray
-    record_count: int
-    level: int | None = None
-
-    @property
-    def size_bytes(self) -> int:
-        """Return the size of the batch as it goes to the broker, header included."""
-        return len(self.data)
 
 
 class _Block(NamedTuple):
@@ -175,19 +145,6 @@ def _assemble(
     return bytearray().join((header, *parts))
 
 
-def seal(
-    batch: EncodedBatch, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True
-) -> bytearray:
-    """Write who produced the batch, in place, and its CRC; the result may be sealed again with other values."""
-    data = batch.data
-    [attributes] = _ATTRIBUTES.unpack_from(data, ATTRIBUTES_POSITION)
-    attributes = attributes | TRANSACTIONAL_BIT if transactional else attributes & ~TRANSACTIONAL_BIT
-    _ATTRIBUTES.pack_into(data, ATTRIBUTES_POSITION, attributes)
-    _PRODUCER.pack_into(data, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
-    _CRC.pack_into(data, CRC_POSITION, crc32c.crc32c(memoryview(data)[ATTRIBUTES_POSITION:]))
-    return data
-
-
 def split(batch: EncodedBatch) -> list[EncodedBatch]:
     """Return the batch's records as two unsealed batches, for a broker that found the whole too large.
 
@@ -196,6 +153,9 @@ def split(batch: EncodedBatch) -> list[EncodedBatch]:
     """
     if batch.record_count < 2:
         raise ValueError("a batch of one record cannot be split; raise max.message.bytes or write smaller records")
+    # Here, since hardly any batch is too large.
+    from spark_eos.codec.decode import decode_batches
+
     header = BatchHeader.parse(batch.data)
     columns = decode_batches(
         batch.data,

@@ -6,7 +6,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import read_varint
@@ -54,6 +53,9 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     if names.null_count:
         raise EncodeError(f"{names.null_count} header keys are null; Kafka needs a key for every header")
     encoded = _encode_entries(binary_column(names, "header key"), binary_column(values, "header value"))
+    # Here, since it takes long to import, and most rows have no headers.
+    import pyarrow.compute as pc
+
     counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     bounds, data = bounds_of(encoded)
     ends = np.zeros(len(headers) + 1, np.int64)

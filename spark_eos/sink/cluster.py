@@ -33,6 +33,7 @@ from spark_eos.sink.ports import (
     FoundRecords,
     KeyedRecord,
     UnstableOffsetsError,
+    UnstableRest,
 )
 
 _LOOK: Final = FetchLimits(
@@ -47,6 +48,8 @@ _NO_END: Final = 1 << 62
 # Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
+# One look at a topic takes several requests; a leader that is none any more says so.
+_SAME_LOOK_MS: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
 # What writes decisions with a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
@@ -76,10 +79,12 @@ class KafkaCluster:
         made = transactions.init_producer_id(self.client, transactional_id, transaction_timeout_ms=timeout_ms)
         return ProducerIdentity(made.producer_id, made.producer_epoch)
 
-    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
-        made = transactions.own_one_of(self.client, transactional_ids, transaction_timeout_ms=timeout_ms)
-        return made.transactional_id, ProducerIdentity(made.producer_id, made.producer_epoch)
+    def own_some_of(
+        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
+    ) -> Sequence[tuple[str, ProducerIdentity]]:
+        """Become the owner of one of these ids or more; one whose coordinator did not answer is given up."""
+        made = transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
+        return [(each.transactional_id, ProducerIdentity(each.producer_id, each.producer_epoch)) for each in made]
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, wait_ms: int | None = None
@@ -228,18 +233,15 @@ class KafkaCluster:
         self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
         """Scan partitions for keys, by the markers in them."""
-        begins = self._ends([place for place, start in starts.items() if start is None], EARLIEST)
         ends = self._ends(starts, LATEST)
+        begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
         searches = {place: KeySearch(place, is_wanted) for place in starts}
-        for place, start in starts.items():
+        for place, given in starts.items():
+            start = begins.get(place, 0) if given is None else given
+            if start >= ends[place]:
+                continue
             try:
-                for chunk in self._chunks(
-                    place,
-                    begins[place] if start is None else start,
-                    ends[place],
-                    IsolationLevel.READ_UNCOMMITTED,
-                    _SCAN,
-                ):
+                for chunk in self._chunks(place, start, ends[place], IsolationLevel.READ_UNCOMMITTED, _SCAN):
                     searches[place].take(chunk)
             except OffsetsGoneError as error:
                 raise _vanished(place, error.reason.value) from error
@@ -261,12 +263,13 @@ class KafkaCluster:
             return False
         return bool(search.committed() or search.unended())
 
-    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+    def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         """Scan the committed records of a topic."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
-        # Up to the end as it is now, not up to the last stable offset: our decision may lie behind another's open one.
-        ends = self._ends(places, LATEST)
+        # A decision that is looked for may lie behind another one that is open.
+        isolation = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
+        ends = self._ends(places, LATEST, isolation)
         try:
             for place in places:
                 for chunk in self._chunks(place, starts[place], ends[place], IsolationLevel.READ_COMMITTED, _SCAN):
@@ -274,6 +277,22 @@ class KafkaCluster:
                         yield place, record
         except OffsetsGoneError as error:
             raise _vanished(topic, error.reason.value) from error
+
+    def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
+        """Name the partitions of a topic that end in what open transactions have written."""
+        # Here, since only the command line asks for it.
+        from spark_eos.client.lso_blocker import LsoBlockerSearch
+
+        # The last stable offset first: where it is the later one, nothing was open.
+        places = self._places(topic)
+        stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
+        ends = self._ends(places, LATEST)
+        search = LsoBlockerSearch(self.client)
+        return [
+            UnstableRest(place, stable[place], ends[place], search.find(place).words)
+            for place in sorted(places)
+            if stable[place] < ends[place]
+        ]
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions."""
@@ -311,26 +330,39 @@ class KafkaCluster:
     def _chunks(
         self, topic_partition: TopicPartition, start: int, end: int, isolation: IsolationLevel, limits: FetchLimits
     ) -> Iterator[FetchedChunk]:
-        place = self._places(topic_partition.topic).get(topic_partition)
+        place = self._places(topic_partition.topic, max_age_ms=_SAME_LOOK_MS).get(topic_partition)
         if place is None:
             raise _vanished(topic_partition, "its topic has fewer partitions")
         yield from RangeFetch(self.client, topic_partition, place, isolation, limits).chunks(start, end)
 
-    def _places(self, topic: str, timeout_ms: int | None = None) -> dict[TopicPartition, PartitionPlace]:
-        """Find a topic's partitions, or raise.
+    def _places(
+        self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0
+    ) -> dict[TopicPartition, PartitionPlace]:
+        """Find a topic's partitions, or raise; an answer of `max_age_ms` will do where leaders correct it.
 
         A broker that has just started may not know the topic yet. To take that for an empty topic would be to take
         every micro-batch for undecided.
         """
-        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms)[topic]
+        found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms, max_age_ms=max_age_ms)[
+            topic
+        ]
         return {
             TopicPartition(topic, number): PartitionPlace(found.topic_id, each.leader, each.leader_epoch)
             for number, each in found.partitions.items()
         }
 
-    def _ends(self, places: Collection[TopicPartition], end: int) -> dict[TopicPartition, int]:
+    def _ends(
+        self,
+        places: Collection[TopicPartition],
+        end: int,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
         """Find where partitions begin or end, or raise."""
-        found = OffsetLookup(self.client).offsets(dict.fromkeys(places, end), IsolationLevel.READ_UNCOMMITTED)
+        known: dict[TopicPartition, PartitionPlace] = {}
+        for topic in {place.topic for place in places}:
+            known |= self._places(topic, max_age_ms=_SAME_LOOK_MS)
+        lookup = OffsetLookup(self.client, known)
+        found = lookup.offsets(dict.fromkeys(places, end), isolation)
         ends = {place: offset for place, offset in found.items() if offset is not None}
         for place in places:
             if place not in ends:

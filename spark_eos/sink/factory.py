@@ -1,6 +1,9 @@
-"""The sink's parts put together for one process: one client, its pools and what a run's driver remembers."""
+"""The sink's parts put together for one process: one client, its pools and what a run's driver remembers.
 
-from typing import Final, TypeAlias
+A process runs tasks or commits, so that what only one of the two needs is imported where it is used.
+"""
+
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pyspark.taskcontext import TaskContext
 
@@ -9,17 +12,19 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.commit_report import CommitReport
-from spark_eos.sink.driver.committer import Committer
-from spark_eos.sink.driver.decision_log import DRIVER_TIMEOUT_MS, DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.driver.retirement import Retirement
-from spark_eos.sink.driver.run_state import RunState
-from spark_eos.sink.driver.verification import margin_ms
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.process_cache import IDLE_SECONDS, ProcessCache, client_of
-from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
-from spark_eos.sink.task.transaction import TaskTransaction
-from spark_eos.sink.task.writer import Place, TaskWriter
+from spark_eos.worker_memory import loading_modules
+
+if TYPE_CHECKING:
+    from spark_eos.sink.driver.committer import Committer
+    from spark_eos.sink.driver.decision_log import DecisionLog
+    from spark_eos.sink.driver.retirement import Retirement
+    from spark_eos.sink.driver.run_state import RunState
+    from spark_eos.sink.messages import Place
+    from spark_eos.sink.task.identity_pool import IdentityPool, TaskSet
+    from spark_eos.sink.task.writer import TaskWriter
 
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
 # Rows may be mirrored to a second cluster in one function, under the same name.
@@ -42,13 +47,17 @@ class _Kept:
 def task_writer(
     process: ProcessState,
     options: SinkOptions,
-    place: Place,
+    place: "Place",
     *,
     may_be_decided: bool,
     incarnation: str | None = None,
     committed: CommitReport | None = None,
-) -> TaskWriter:
+) -> "TaskWriter":
     """Make the writer of one task; identities and connections outlive it in the worker process."""
+    with loading_modules(process):
+        from spark_eos.sink.task.transaction import TaskTransaction
+        from spark_eos.sink.task.writer import TaskWriter
+
     cluster = cluster_of(process, options)
     pool = pool_of(process, cluster, options.prefix, place.query, place.run, incarnation)
     if committed is not None:
@@ -66,12 +75,13 @@ def task_writer(
 
 def pool_of(
     process: ProcessState, cluster: SinkCluster, prefix: str, query: str, run: str, incarnation: str | None = None
-) -> IdentityPool:
+) -> "IdentityPool":
     """Return a process's pool for a run of a query.
 
     The token is the pool's, not the process's: a pool that is made again must not meet ids of the one before, whose
     transactions may still await their verdict.
     """
+    from spark_eos.sink.task.identity_pool import IdentityPool
 
     def make() -> IdentityPool:
         worker = process.runtime.random.token_hex(6)
@@ -80,8 +90,10 @@ def pool_of(
     return process.part(_Kept).pools.get((prefix, query, run, incarnation, id(cluster)), make)
 
 
-def _task_set(options: SinkOptions) -> TaskSet | None:
+def _task_set(options: SinkOptions) -> "TaskSet | None":
     """Name the tasks that are committed together; None under speculation, where one may be written twice at a time."""
+    from spark_eos.sink.task.identity_pool import TaskSet
+
     context = TaskContext.get()
     # Spark gives its tasks the settings of the session as local properties.
     if context is None or context.getLocalProperty("spark.speculation") == "true":
@@ -96,10 +108,15 @@ def committer(
     run: str,
     *,
     may_be_decided: bool,
-    retirement: Retirement = Retirement.REPLACE,
+    retirement: "Retirement | None" = None,
     write: str = "",
-) -> Committer:
+) -> "Committer":
     """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
+    with loading_modules(process):
+        from spark_eos.sink.driver.committer import Committer
+        from spark_eos.sink.driver.retirement import Retirement
+        from spark_eos.sink.driver.run_state import RunState
+
     cluster = cluster_of(process, options)
     return Committer(
         cluster=cluster,
@@ -110,7 +127,7 @@ def committer(
         policy=options.on_lost_transaction,
         may_be_decided=may_be_decided,
         state=process.part(_Kept).runs.get(_key(options, query, run), RunState),
-        retirement=retirement,
+        retirement=retirement or Retirement.REPLACE,
         write=write,
         discard_differing_rows=options.discard_differing_rows,
         may_hang=options.allow_hanging_transactions,
@@ -126,7 +143,9 @@ def cluster_of(process: ProcessState, options: SinkOptions) -> KafkaCluster:
     )
 
 
-def _log(process: ProcessState, cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> DecisionLog:
+def _log(process: ProcessState, cluster: KafkaCluster, options: SinkOptions, query: str, run: str) -> "DecisionLog":
+    from spark_eos.sink.driver.decision_log import DecisionLog
+
     return process.part(_Kept).logs.get(
         _key(options, query, run),
         lambda: DecisionLog(cluster, options.prefix, query, options.decision_topic, driver_timeout_ms(options)),
@@ -143,5 +162,8 @@ def driver_timeout_ms(options: SinkOptions) -> int:
     Within the margin that is left when a micro-batch is decided: a decision that hangs is then aborted by its
     coordinator before the transactions it names are. Not below what a slow write takes, where timeouts are short.
     """
+    from spark_eos.sink.driver.decision_log import DRIVER_TIMEOUT_MS
+    from spark_eos.sink.driver.verification import margin_ms
+
     timeout_ms = options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
     return min(timeout_ms, max(_SHORTEST_DRIVER_TIMEOUT_MS, min(DRIVER_TIMEOUT_MS, margin_ms(timeout_ms) // 2)))

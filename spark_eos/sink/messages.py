@@ -14,6 +14,7 @@ __all__ = [
     "MESSAGE_VERSION",
     "AlreadyCommitted",
     "Empty",
+    "Place",
     "Prepared",
     "PreparedTransaction",
     "TaskMessage",
@@ -24,6 +25,18 @@ __all__ = [
 ]
 
 MESSAGE_VERSION: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which task of which micro-batch this is."""
+
+    query: str
+    run: str
+    micro_batch: int
+    split: int
+    # One call of a batch write; a stream has none.
+    write: str = ""
 
 
 def _may_have_other_attempts() -> bool:

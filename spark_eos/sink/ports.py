@@ -75,6 +75,15 @@ class UnendedRecord(NamedTuple):
     identity: ProducerIdentity
 
 
+class UnstableRest(NamedTuple):
+    """The records of a partition that are behind its last stable offset; `blocker` names the oldest transaction."""
+
+    topic_partition: TopicPartition
+    last_stable_offset: int
+    high_watermark: int
+    blocker: str
+
+
 class FoundRecords(NamedTuple):
     """The committed records of some keys, by offset in each partition, and where the look at each ended."""
 
@@ -108,8 +117,13 @@ class SinkCluster(Protocol):
     def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
         """Become the owner of an id; whatever it had open is aborted."""
 
-    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        """Become the owner of the first of these ids whose coordinator answers; one that did not is given up."""
+    def own_some_of(
+        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
+    ) -> Sequence[tuple[str, ProducerIdentity]]:
+        """Become the owner of one of these ids or more, of `count` if their coordinators answer at once.
+
+        An id whose coordinator did not answer is given up.
+        """
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, wait_ms: int | None = None
@@ -174,8 +188,14 @@ class SinkCluster(Protocol):
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         """Say whether a record of this key is among the first of a partition."""
 
-    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
-        """Scan the committed records of a topic; raises `TopicError` when it does not exist."""
+    def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+        """Scan the committed records of a topic; raises `TopicError` when it does not exist.
+
+        Up to its end of now, where open transactions are waited for, or without a wait up to the last stable offsets.
+        """
+
+    def unstable_rests(self, topic: str) -> Sequence["UnstableRest"]:
+        """Name the partitions of a topic that end in what open transactions have written, and what is in the way."""
 
     def partition_count(self, topic: str) -> int:
         """Count a topic's partitions; raises `TopicError` when it does not exist."""

@@ -41,6 +41,12 @@ class ProcessCache(Generic[_Key, _Value]):
         self._values[key] = now, value
         return value
 
+    def forget(self, key: _Key) -> None:
+        """Drop the value of a key, if there is one."""
+        found = self._values.pop(key, None)
+        if found is not None:
+            self._drop(found[1])
+
     def _drop_idle(self, now: float) -> None:
         while self._values:
             oldest = next(iter(self._values))

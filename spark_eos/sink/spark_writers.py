@@ -15,6 +15,7 @@ so what only one of them needs is imported where it is used.
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
@@ -23,21 +24,19 @@ from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
 from spark_eos import failpoints
-from spark_eos.errors import ClientStateError, OptionError
+from spark_eos.errors import ClientStateError, EosKafkaError, OptionError
 from spark_eos.metrics import SINK_METRICS, check_servable, serve
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.commit_report import last_report, leave_report, report_of
-from spark_eos.sink.driver.preflight import preflight
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
-from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
-from spark_eos.worker_memory import spare_modules
+from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
     from spark_eos.sink.driver.committer import Committer
-    from spark_eos.sink.task.writer import Place
 
 # The parent of all of the sink's loggers.
 _SINK_LOGGER: Final = logging.getLogger("spark_eos.sink")
@@ -62,7 +61,8 @@ class BatchWriter(DataSourceArrowWriter):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        spare_modules(process_state())
+        with loading_modules(process_state()):
+            from spark_eos.sink.driver.preflight import preflight
         self.options: SinkOptions = sink_options(options)
         check_columns(schema, self.options.topic)
         check_append(overwrite)
@@ -77,13 +77,11 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task."""
-        from spark_eos.sink.factory import task_writer
-        from spark_eos.sink.task.watchdog import watched
-        from spark_eos.sink.task.writer import Place
-
+        with loading_modules(process_state()):
+            from spark_eos.sink.factory import task_writer
+            from spark_eos.sink.task.watchdog import watched
         failpoints.enter(self.options.prefix)
         acknowledge_input()
-        spare_modules(process_state())
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
         # The writer is another one for each micro-batch, and the ids are those of the run: they bear no incarnation.
@@ -108,7 +106,8 @@ class BatchWriter(DataSourceArrowWriter):
         place = self._place(present)
         # A job has no next micro-batch.
         report_place = None if place.query == self.query else repr(self.options)
-        _commit(self._committer(place), present, place.micro_batch, report_place)
+        with _checked_again(self.options):
+            _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop what the job has prepared."""
@@ -120,17 +119,16 @@ class BatchWriter(DataSourceArrowWriter):
             keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
         self._committer(place).abort(present, place.micro_batch)
 
-    def _place(self, messages: Sequence[TaskMessage]) -> "Place":
+    def _place(self, messages: Sequence[TaskMessage]) -> Place:
         """Say what is committed; only the tasks see whether it is a micro-batch."""
-        from spark_eos.sink.task.writer import Place
-
         for message in messages:
             return Place(message.query, message.run, message.micro_batch, message.split, self.run)
         return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
 
-    def _committer(self, place: "Place") -> "Committer":
-        from spark_eos.sink.driver.retirement import Retirement
-        from spark_eos.sink.factory import committer
+    def _committer(self, place: Place) -> "Committer":
+        with loading_modules(process_state()):
+            from spark_eos.sink.driver.retirement import Retirement
+            from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
         serve(SINK_METRICS, self.options.metrics_place)
@@ -151,7 +149,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
-        spare_modules(process_state())
+        with loading_modules(process_state()):
+            from spark_eos.sink.driver.preflight import preflight
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
@@ -172,12 +171,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
-        from spark_eos.sink.factory import task_writer
-        from spark_eos.sink.task.watchdog import watched
+        with loading_modules(process_state()):
+            from spark_eos.sink.factory import task_writer
+            from spark_eos.sink.task.watchdog import watched
 
         failpoints.enter(self.options.prefix)
         acknowledge_input()
-        spare_modules(process_state())
         place = streaming_place(_task_context())
         writer = task_writer(
             process_state(),
@@ -194,7 +193,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _present(messages)
         if present:
-            _commit(self._committer(present[0]), present, batchId, self.checkpoint)
+            with _checked_again(self.options):
+                _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what the run has open; where no task has finished, the run is known by the incarnation."""
@@ -210,18 +210,30 @@ class StreamWriter(DataSourceStreamArrowWriter):
             sweep_incarnation(process_state(), self.options, incarnation, batchId)
 
     def _committer(self, message: TaskMessage) -> "Committer":
-        from spark_eos.sink.factory import committer
+        with loading_modules(process_state()):
+            from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
         serve(SINK_METRICS, self.options.metrics_place)
         return committer(process_state(), self.options, message.query, message.run, may_be_decided=True)
 
 
+@contextmanager
+def _checked_again(options: SinkOptions) -> Iterator[None]:
+    """Have the cluster checked again before the next write where this one cannot be committed."""
+    try:
+        yield
+    except EosKafkaError:
+        from spark_eos.sink.driver.preflight import leave_doubt
+
+        leave_doubt(options)
+        raise
+
+
 def _commit(
     committer: "Committer", messages: Sequence[TaskMessage], micro_batch: int, report_place: str | None
 ) -> None:
     """Commit, and report to the tasks of the next micro-batch, if there is one."""
-    spare_modules(process_state())
     committer.commit(messages, micro_batch)
     # Not all that the messages name: what an earlier attempt or run has decided is dropped.
     if report_place is not None and committer.committed:
@@ -229,10 +241,8 @@ def _commit(
         leave_report(report_place, report)
 
 
-def streaming_place(context: TaskContext) -> "Place":
+def streaming_place(context: TaskContext) -> Place:
     """Read from a task's local properties which micro-batch of which query and run it belongs to."""
-    from spark_eos.sink.task.writer import Place
-
     found = {name: context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)}
     missing = [name for name, value in found.items() if not value]
     if missing:
@@ -245,10 +255,8 @@ def streaming_place(context: TaskContext) -> "Place":
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())
 
 
-def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> "Place | None":
+def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> Place | None:
     """Say which micro-batch a batch write belongs to; None for one outside of `foreachBatch`."""
-    from spark_eos.sink.task.writer import Place
-
     query, run, micro_batch = (
         context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
     )

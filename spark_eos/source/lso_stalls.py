@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.lso_blocker import LsoBlockerSearch
 from spark_eos.options.client import ClientOptions
-from spark_eos.source.lso_blocker import LsoBlockerSearch
 
 logger = logging.getLogger(__name__)
 

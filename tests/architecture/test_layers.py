@@ -59,7 +59,8 @@ def test_names_say_something(modules: list[Module]):
 
 def test_the_table_imports_downwards_only():
     layer_of = {package: number for number, layer in enumerate(LAYERS) for package in layer}
-    layer_of["broker_core.__version__"] = layer_of["broker_core.__init__"]
+    # A constant; the file with it imports nothing until a public name is used.
+    layer_of["broker_core.__version__"] = -1
     upwards = [
         f"{package} -> {other}"
         for package, allowed in ALLOWED.items()
@@ -96,6 +97,6 @@ def test_the_broker_core_imports_nothing_of_spark_eos_which_imports_little_of_it
         if name.startswith("broker_core")
     }
     assert upwards == {}
-    # Words, the properties files of Java, and the bytes of batches and messages.
-    words = {"broker_core.errors", "broker_core.types", "broker_core.properties"}
+    # The version, words, the properties files of Java, and the bytes of batches and messages.
+    words = {"broker_core.__version__", "broker_core.errors", "broker_core.types", "broker_core.properties"}
     assert shared == words | {"broker_core.records", "broker_core.wire"}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.architecture import PACKAGES, ROOT, Module, read_modules, uses
+from tests.support.architecture import PACKAGES, ROOT, Module, read_modules
 
 TESTS = ROOT / "tests"
 # Programs with tests of their own; every other suite has nothing but tests.
@@ -29,7 +29,7 @@ def is_collected(name: str) -> bool:
 
 
 def imports(module: Module) -> list[str]:
-    return [use.name for use in uses(module) if use.is_import]
+    return [use.name for use in module.uses if use.is_import]
 
 
 def test_a_suite_imports_from_itself_and_from_support(modules: list[Module]):

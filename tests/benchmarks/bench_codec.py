@@ -21,7 +21,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from broker_core.records.header import iter_headers
 from spark_eos.codec.accumulator import RecordAccumulator
 from spark_eos.codec.decode import decode_batches
-from spark_eos.codec.encode import EncodedBatch, encode_batches, seal
+from spark_eos.codec.encode import encode_batches
+from spark_eos.codec.encoded_batch import EncodedBatch, seal
 from spark_eos.codec.partitioner import murmur2_partitions
 from spark_eos.codec.row_checksum import hash_rows
 from spark_eos.sink.task.partitioning import PlacedRows, place_rows

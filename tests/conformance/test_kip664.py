@@ -15,8 +15,8 @@ from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition
 from spark_eos.admin.output import ExitCode
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.options.client import ClientOptions
-from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.both_brokers import BROKERS, Kafka
 from tests.support.clients import make_producer, make_topic, send, unique, values_to_end

@@ -17,7 +17,7 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import TransactionIdentity, end_txns, init_producer_id
-from spark_eos.codec.encode import EncodedBatch
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 

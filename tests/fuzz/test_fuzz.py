@@ -4,7 +4,7 @@ import struct
 
 import cramjam
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from broker_core.records.compression import Compression
 from broker_core.wire.versions import SERVED
@@ -12,6 +12,7 @@ from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
 from tests.fuzz.peak_memory import peak_bytes
 from tests.fuzz.targets import TARGETS, Target
+from tests.support.examples import examples
 
 # What an attack of a few bytes may make the process hold, beside the limits that a user sets.
 _MOST_BYTES = 48 << 20
@@ -26,7 +27,7 @@ def test_good_inputs_are_taken(target: Target) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_nothing_but_the_declared_refusals(target: Target) -> None:
-    @settings(max_examples=150, deadline=None)
+    @examples(150)
     @given(hostile(target.seeds()))
     def try_all(data: bytes) -> None:
         target.try_one(data)

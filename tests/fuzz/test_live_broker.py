@@ -12,7 +12,7 @@ from typing import Self
 import cramjam
 import pytest
 from confluent_kafka import Producer
-from hypothesis import given, settings
+from hypothesis import given
 
 from broker_core.errors import ErrorCode
 from broker_core.records.compression import Compression
@@ -22,6 +22,7 @@ from spark_eos.options.client import ClientOptions
 from tests.fuzz import seeds
 from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
 from tests.support.broker_processes import BrokerCore
+from tests.support.examples import examples
 from tests.support.memory import resident_mib
 from tests.support.raw_client import RawClient
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
@@ -179,7 +180,7 @@ def test_a_million_arrays_of_nothing_hold_nobody_up_for_long(broker: Attacked, u
 
 
 def test_spoiled_requests_are_answered_or_hung_up_on(broker: Attacked, unharmed: Worker) -> None:
-    @settings(max_examples=_SPOILED_FRAMES)
+    @examples(_SPOILED_FRAMES)
     @given(hostile(seeds.frames()))
     def attack(data: bytes) -> None:
         with connected(broker) as attacker:

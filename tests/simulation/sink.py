@@ -14,9 +14,8 @@ from spark_eos.errors import EosKafkaError, FencedError, LostTransactionError
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.sink.commit_report import CommitReport, report_of
 from spark_eos.sink.factory import committer, task_writer
-from spark_eos.sink.messages import TaskMessage
+from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.naming import group_id
-from spark_eos.sink.task.writer import Place
 from tests.simulation.fibers import Fiber
 from tests.simulation.history import key_of
 from tests.support.history.format import INVOKE, OK

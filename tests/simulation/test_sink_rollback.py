@@ -21,11 +21,10 @@ from spark_eos.options.sink import OnLostTransaction, SinkOptions, sink_options
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.factory import committer, task_writer
-from spark_eos.sink.messages import Prepared, TaskMessage
+from spark_eos.sink.messages import Place, Prepared, TaskMessage
 from spark_eos.sink.recovery import settlement
 from spark_eos.sink.recovery.action_table import Fate, SettlementAction
 from spark_eos.sink.recovery.settlement import end_all, settle
-from spark_eos.sink.task.writer import Place
 from tests.simulation.judge import final_view
 from tests.simulation.plan import SUNK, Plan, draw
 from tests.simulation.sink import DECISIONS, GROUP, PREFIX, QUERY

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource
 
-import pyspark_eos_kafka
 import spark_eos.datasource
-from spark_eos import EosKafkaDataSource
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 __all__ = ["failpoints_file", "spark"]
@@ -26,27 +23,6 @@ for reader in (spark.read, spark.readStream):
     frame = reader.format("eos-kafka").option("subscribe", "t").option("kafka.bootstrap.servers", "h:1").load()
     print("found", frame.columns)
 """
-
-
-def test_the_module_spark_looks_for() -> None:
-    assert pyspark_eos_kafka.DefaultSource is EosKafkaDataSource
-    assert issubclass(EosKafkaDataSource, DataSource)
-    assert EosKafkaDataSource.name() == "eos-kafka"
-
-
-def test_discovery_imports_nothing_heavy() -> None:
-    """Every Spark session runs the module, whether it reads Kafka or not."""
-    code = "import sys, pyspark_eos_kafka; print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"
-    plain = subprocess.run(
-        [sys.executable, "-c", f"import sys, pyspark.sql.datasource; before = set(sys.modules); {code}"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    baseline = subprocess.run(
-        [sys.executable, "-c", "import sys, pyspark.sql.datasource; "
-         "print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert plain.stdout == baseline.stdout
 
 
 @pytest.mark.spark

@@ -1,138 +1,15 @@
-"""Check that the work of the sink can be watched: steps and their time, counters and gauges, in Spark's own log."""
-
-import logging
-import re
+"""What the sink logs in its workers is in Spark's own log."""
 
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_eos.metrics import SINK_METRICS, ProcessMetrics
-from spark_eos.runtime import REAL
-from spark_eos.sink.driver import run_state
-from spark_eos.worker_memory import is_worker_kept
 from tests.support.spark_eos.client_world import unique
-from tests.support.spark_eos.sink_cluster import MemoryCluster
-from tests.support.spark_eos.sink_commits import cluster, committer_of, prepare
 from tests.support.spark_eos.sink_topic import make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
-__all__ = ["cluster", "failpoints_file", "spark"]
-STEPS = ("take over", "verify", "decide", "complete", "sweep")
-GAUGES = ("open_transactions", "oldest_open_age_ms", "time_to_timeout_ms")
-COUNTERS = (
-    "records_committed",
-    "bytes_committed",
-    "produce_retries",
-    "transactions_committed",
-    "transactions_swept",
-    "transactional_ids_used",
-)
+__all__ = ["failpoints_file", "spark"]
 COLLECTED = "spark.sql.pyspark.worker.logging.enabled"
 REUSE = "spark.python.worker.reuse"
-
-
-def test_every_step_is_logged_with_its_time_and_then_all_numbers(
-    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO, "spark_eos.sink"):
-        committer_of(cluster).commit(prepare(cluster, 7), 7)
-    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
-    timed = [found[1] for line in lines if (found := re.match(r"micro-batch 7 of q: ([a-z ]+) took \d+ ms$", line))]
-    assert timed == list(STEPS)
-    assert any("2 records in 2 transactions are committed" in line for line in lines)
-    for name in (*GAUGES, *COUNTERS):
-        assert f"'{name}':" in lines[-1]
-
-
-def test_gauges_tell_of_the_last_micro_batch_and_counters_only_grow(cluster: MemoryCluster) -> None:
-    committer = committer_of(cluster)
-    before = dict(SINK_METRICS.snapshot())
-    for micro_batch in (0, 1):
-        messages = prepare(cluster, micro_batch, splits=(0, 1, 2))
-        object.__setattr__(messages[0], "retries", 4)
-        object.__setattr__(messages[0], "size_bytes", 100)
-        cluster.pass_time(5_000)
-        committer.commit(messages, micro_batch)
-    now = SINK_METRICS.snapshot()
-    grown = {name: now[name] - before.get(name, 0) for name in COUNTERS}
-    assert grown == {
-        "records_committed": 6,
-        "bytes_committed": 200,
-        "produce_retries": 8,
-        "transactions_committed": 6,
-        "transactions_swept": 0,
-        "transactional_ids_used": 3,
-    }
-    assert {name: now[name] for name in GAUGES} == {
-        "open_transactions": 3,
-        "oldest_open_age_ms": 5_000,
-        "time_to_timeout_ms": 55_000,
-    }
-
-
-@pytest.mark.parametrize(("age_ms", "is_warned"), [(29_000, False), (31_000, True)])
-def test_a_micro_batch_that_takes_half_of_its_time_is_warned(
-    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, age_ms: int, is_warned: bool
-) -> None:
-    messages = prepare(cluster, 0)
-    cluster.pass_time(age_ms)
-    with caplog.at_level(logging.WARNING, "spark_eos.sink"):
-        committer_of(cluster).commit(messages, 0)
-    assert (f"times out in {60_000 - age_ms} ms, half of its time is over" in caplog.text) == is_warned
-
-
-def test_what_is_swept_is_counted(cluster: MemoryCluster) -> None:
-    before = SINK_METRICS.snapshot().get("transactions_swept", 0)
-    messages = prepare(cluster, 0)
-    prepare(cluster, 0, splits=(5, 6))
-    committer_of(cluster).commit(messages, 0)
-    assert SINK_METRICS.snapshot()["transactions_swept"] - before == 2
-
-
-def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
-    cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    committer = committer_of(cluster)
-    before = SINK_METRICS.snapshot().get("transactional_ids_used", 0)
-    for micro_batch, splits in enumerate([(0, 1), (0, 1), (1, 2)]):
-        committer.commit(prepare(cluster, micro_batch, splits=splits), micro_batch)
-    assert SINK_METRICS.snapshot()["transactional_ids_used"] - before == 3
-    assert "spark.python.worker.reuse" not in caplog.text
-    for micro_batch in (3, 4):
-        messages = prepare(cluster, micro_batch)
-        object.__setattr__(messages[1], "is_worker_kept", False)
-        committer.commit(messages, micro_batch)
-    assert caplog.text.count("spark.python.worker.reuse is false") == 1
-
-
-def test_of_very_many_ids_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_state, "_REMEMBERED", 3)
-    cluster, seen = MemoryCluster(), run_state.IdUsage()
-    before = SINK_METRICS.snapshot().get("transactional_ids_used", 0)
-    for splits in ((0, 1), (2, 3), (2, 3), (0,)):
-        seen.note("q", prepare(cluster, 0, splits=splits))
-    assert SINK_METRICS.snapshot()["transactional_ids_used"] - before == 5
-
-
-@pytest.mark.parametrize(("value", "kept"), [("1", True), (None, False)])
-def test_a_task_is_told_by_sparks_daemon_whether_its_worker_is_kept(
-    monkeypatch: pytest.MonkeyPatch, value: str | None, kept: bool
-) -> None:
-    if value is None:
-        monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
-    else:
-        monkeypatch.setenv("SPARK_REUSE_WORKER", value)
-    assert is_worker_kept(REAL.process) is kept
-
-
-def test_a_snapshot_is_a_copy() -> None:
-    metrics = ProcessMetrics("eos")
-    metrics.add("a")
-    metrics.add("a", 2)
-    metrics.set("b", 5)
-    snapshot = metrics.snapshot()
-    metrics.set("b", 6)
-    assert dict(snapshot) == {"a": 3, "b": 5}
 
 
 @pytest.mark.spark

@@ -27,11 +27,10 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.detached_process import DetachedProcess, end_unprepared
 from spark_eos.sink.factory import committer, task_writer
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.task.identity_pool import TaskIdentity
 from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.watchdog import Watchdog, WatchedTransaction, watched
-from spark_eos.sink.task.writer import Place
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
 from tests.support.spark_eos.spark_session import ROOT

@@ -36,10 +36,15 @@ class Module:
     is_package: bool
     source: str
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        """Return the parsed source."""
+        """Parse the source; what is kept of it is small, since each garbage collection looks at all that is kept."""
         return ast.parse(self.source)
+
+    @cached_property
+    def uses(self) -> list["Use"]:
+        """Return what the module imports (in functions and for type checkers too) and reaches through its imports."""
+        return _uses(self)
 
     @property
     def own_name(self) -> str:
@@ -85,7 +90,7 @@ def _dotted(node: ast.expr) -> list[str]:
 
 
 @cache
-def uses(module: Module) -> list[Use]:
+def _uses(module: Module) -> list[Use]:
     """Return what the module imports (in functions and for type checkers too) and reaches through its imports."""
     found: list[Use] = []
     bound: dict[str, str] = {}
@@ -128,7 +133,7 @@ def import_graph(modules: Iterable[Module]) -> "nx.DiGraph[str]":
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_nodes_from(names)
     for module in modules:
-        for use in uses(module):
+        for use in module.uses:
             imported = _longest_prefix(use.name, names) if use.is_import else None
             if imported is not None and imported != module.name:
                 graph.add_edge(module.name, imported)
@@ -169,7 +174,7 @@ def check_layers(modules: Iterable[Module], allowed: Table, tops: Collection[str
         if package is None:
             complaints.append(f"{module.name}: this package is not in the table of layers")
             continue
-        for use in uses(module):
+        for use in module.uses:
             ours = use.is_import and use.name.split(".")[0] in tops and not _is_in(use.name, {package})
             if ours and not _is_in(use.name, allowed[package]):
                 complaints.append(f"{module.name}:{use.line}: package {package} may not import {use.name}")
@@ -181,7 +186,7 @@ def check_outside(modules: Iterable[Module], users: Table, tops: Collection[str]
     complaints = []
     for module in modules:
         seen = set()
-        for use in uses(module):
+        for use in module.uses:
             if use.name.split(".")[0] in tops:
                 continue
             entry = _longest_prefix(use.name, users)

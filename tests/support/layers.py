@@ -92,7 +92,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _EOS_TOOLS
         | _packages("spark_eos", "sink")
         | _SHARED
-        | _packages("broker_core", "properties"),
+        | _packages("broker_core", "properties", "__version__"),
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
     },
     {

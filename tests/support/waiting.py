@@ -15,5 +15,5 @@ def wait_until(probe: Callable[[], Answer], what: str, *, deadline_s: float = 60
         if answer:
             return answer
         if time.monotonic() > end:
-            raise AssertionError(f"waited {deadline_s} s in vain: {what} (last answer: {answer!r})")
+            raise AssertionError(f"condition not met within {deadline_s} s: {what} (last value: {answer!r})")
         time.sleep(pause_s)

@@ -83,7 +83,7 @@ def create(context: RequestContext) -> None:
         try:
             _require(context, Operation.ALTER)
             if is_spoilt:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "only a filter may say ANY or MATCH")
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "ANY and MATCH are allowed in filters only")
             context.broker.metadata.create_acl(
                 new_acl(
                     each.resource_type,
@@ -163,7 +163,7 @@ def _filter(entry: Any) -> AclFilter:
 def _require(context: RequestContext, operation: Operation) -> None:
     require(context, operation, ResourceType.CLUSTER)
     if context.broker.authorizer is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, "there is no authorizer: set authorizer.class.name")
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No authorizer is configured: set authorizer.class.name")
 
 
 def _is_unknown(*numbers: int) -> bool:
@@ -172,5 +172,5 @@ def _is_unknown(*numbers: int) -> bool:
 
 
 def _hang_up(context: RequestContext) -> None:
-    """Close the connection, as Kafka does on a request it cannot make sense of."""
-    context.hang_up(f"{context.request.api.name} speaks of something UNKNOWN")
+    """Close the connection, as Kafka does for a request with unknown types."""
+    context.hang_up(f"{context.request.api.name} contains the type UNKNOWN")

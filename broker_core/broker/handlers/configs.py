@@ -85,7 +85,9 @@ def _settings(context: RequestContext, resource: Any) -> tuple[Any, Mapping[str,
         config = context.broker.config
         defaults = type(config)().as_text()
         return config, {k: v for k, v in config.as_text().items() if v != defaults[k]}, _SOURCE_STATIC_BROKER
-    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings here")
+    raise KafkaError(
+        ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings in this broker"
+    )
 
 
 def alter_configs(context: RequestContext) -> None:
@@ -102,8 +104,8 @@ def _alter(context: RequestContext, resource: Any) -> Any:
         if resource.resource_type != _TOPIC:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                "only topics' settings can be changed while the broker runs; "
-                "set the broker's in broker.properties and restart it",
+                "only topic settings can be changed while the broker runs; "
+                "set broker settings in broker.properties and restart the broker",
             )
         topic = context.broker.metadata.topic(resource.resource_name)
         config = dict(topic.config)
@@ -148,4 +150,4 @@ def _apply(config: dict[str, str], effective: Mapping[str, str], change: Any) ->
         kept = old + [p for p in parts if p not in old] if operation == _APPEND else [p for p in old if p not in parts]
         config[key] = ",".join(kept)
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"config operation {operation} is not known")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown config operation {operation}")

@@ -22,7 +22,7 @@ _CONSUMER_PROTOCOL = 1
 
 
 def heartbeat(context: RequestContext) -> None:
-    """Let a member join, go on, or leave."""
+    """Handle a heartbeat: a member joins, stays, or leaves."""
     body, response = context.body, m.ConsumerGroupHeartbeatResponse
     if not _is_enabled(context):
         context.answer(response(error_code=ErrorCode.UNSUPPORTED_VERSION))

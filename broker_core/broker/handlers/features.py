@@ -1,7 +1,7 @@
 """The API that changes the cluster's feature levels while it runs (KIP-584).
 
 What a transaction has recorded goes on as it was recorded, so a change needs no pause: the level only decides
-what clients are told, how state is written, and how the broker aborts on its own account.
+the advertised version, how state is written, and how the broker aborts by itself.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def update_features(context: RequestContext) -> None:
         for update in updates.values():
             _check(context, update)
     except KafkaError as error:
-        message = f"no feature was changed, since one could not be: {error.message}"
+        message = f"no feature was changed because one update is invalid: {error.message}"
         context.answer(m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[]))
         return
     if not (context.version >= _FIRST_WITH_TYPES and context.body.validate_only):
@@ -54,15 +54,15 @@ def _check(context: RequestContext, update: Any) -> None:
     kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
     reason = None
     if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
-        reason = f"upgrade type {kind} is not known"
+        reason = f"unknown upgrade type {kind}"
     elif update.feature not in FEATURES:
-        reason = f"the feature is not known; there are {' and '.join(FEATURES)}"
+        reason = f"unknown feature; the features are {' and '.join(FEATURES)}"
     elif not 0 <= wanted <= FEATURES[update.feature]:
         reason = f"the level is outside 0..{FEATURES[update.feature]}"
     elif wanted < level and kind == _UPGRADE:
-        reason = f"the level is {level} now; a lower one must be asked for as a downgrade"
+        reason = f"the level is {level}; a lower level requires the upgrade type of a downgrade"
     elif wanted > level and kind != _UPGRADE:
-        reason = f"the level is {level} now; a higher one is no downgrade"
+        reason = f"the level is {level}; a higher level is not a downgrade"
     if reason is not None:
         raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} {wanted}: {reason}")
 

@@ -139,7 +139,7 @@ def _diverging(context: RequestContext, target: FetchTarget, log: PartitionLog) 
     if NO_LEADER_EPOCH in (epoch, end_offset):
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"the end of leader epoch {target.last_fetched_epoch}, which the reader fetched last, is not known here",
+            f"the end of leader epoch {target.last_fetched_epoch}, the last one that the reader fetched, is unknown",
         )
     if end_offset < target.fetch_offset or epoch < target.last_fetched_epoch:
         return epoch, end_offset

@@ -43,7 +43,7 @@ def list_offsets(context: RequestContext) -> None:
             try:
                 require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
                 if named[topic.name, entry.partition_index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
                 offset, timestamp, epoch = _find_offset(context, topic.name, entry)
             except KafkaError as error:
                 code = error.code
@@ -63,7 +63,7 @@ def list_offsets(context: RequestContext) -> None:
 def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
     wanted = entry.timestamp
     if wanted < 0 and context.version < _SINCE.get(wanted, 2**15):
-        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is not known in version {context.version}")
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {wanted} is unknown in version {context.version}")
     client_epoch = entry.current_leader_epoch if context.version >= 4 else NO_LEADER_EPOCH
     log, leader_epoch = context.broker.led_log(
         TopicPartition(topic, entry.partition_index), context.now_ms, client_epoch

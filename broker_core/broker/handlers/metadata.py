@@ -167,7 +167,7 @@ def describe_cluster(context: RequestContext) -> None:
         context.answer(
             response(
                 error_code=ErrorCode.INVALID_REQUEST,
-                error_message="only brokers can be described here",
+                error_message="only brokers can be described",
                 cluster_id="",
                 brokers=[],
             )

@@ -129,7 +129,7 @@ def produce(context: RequestContext) -> None:
     try:
         sent = [_Sent.read(*each) for each in entries]
     except InvalidBatch as error:
-        # Kafka looks into all of them before it looks at any: one that makes no sense spoils the request.
+        # Kafka looks into all of them before it looks at any: a malformed one fails the whole request.
         unread = [_Sent(topic, entry, b"", None, None) for topic, entry in entries]
         _answer(context, _all_refused(unread, ErrorCode.CORRUPT_MESSAGE, str(error)))
         return
@@ -156,7 +156,7 @@ def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
         if context.body.acks not in (-1, 0, 1):
             raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={context.body.acks} is none of -1, 0, 1")
         if broker.metadata.topic(name).is_internal and context.client_id != _REPAIRER:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal; only coordinators write to it")
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only coordinators write to it")
         log, leader_epoch = broker.led_log(topic_partition, context.now_ms)
     except KafkaError as error:
         return _Refused(sent, topic_partition, error)
@@ -167,9 +167,9 @@ def _one_batch(sent: _Sent, version: int) -> bytes:
     """Return the batch; refuse all but one whole one. Half of another behind it is cut off, as Kafka does."""
     records, size_bytes, header = sent.records, sent.size_bytes, sent.header
     if size_bytes is None:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"there is no whole batch in the {len(records)} bytes")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes contain no complete batch")
     if records[MAGIC_POSITION] != MAGIC:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"magic {records[MAGIC_POSITION]}: only {MAGIC} is taken")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"magic {records[MAGIC_POSITION]} is not supported, only {MAGIC}")
     if (
         header is not None
         and version < _FIRST_ZSTD_VERSION
@@ -197,7 +197,7 @@ def _check_transaction(context: RequestContext, sent: list[_Sent]) -> list[_Refu
     transactional_id = context.body.transactional_id
     if transactional_id is None:
         refused = _all_refused(
-            sent, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without an id"
+            sent, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "transactional records without a transactional id"
         )
     elif refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id):
         refused = _all_refused(
@@ -340,7 +340,7 @@ def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
     except KafkaError as error:
         says_start = error.code not in _SAY_NOTHING_OF_THE_LOG
         return _Refused(part.sent, part.topic_partition, error, part.log.log_start_offset if says_start else -1)
-    # A duplicate too: what it repeats may have been written without a promise, and is now acknowledged.
+    # A duplicate too: the original may not have been acknowledged, and this response acknowledges it.
     context.broker.logs.appended(part.topic_partition)
     return _Appended(part.sent, result)
 

@@ -13,7 +13,7 @@ from broker_core.wire.versions import SASL_HANDSHAKE_KEY
 
 
 def handshake(context: RequestContext) -> None:
-    """Agree on a mechanism; a client that needs none, or may not change it now, gets an error and goes on."""
+    """Agree on a mechanism; a client that needs none, or may not change it now, gets an error and stays connected."""
     response, session = m.SaslHandshakeResponse, context.sasl
     if session is None or (session.is_open and not session.may_begin_again(context.now_ms)):
         context.answer(response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))

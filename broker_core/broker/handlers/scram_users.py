@@ -18,7 +18,7 @@ from broker_core.wire import messages as m
 
 
 def alter(context: RequestContext) -> None:
-    """Set and delete credentials, each user's by itself; who is named twice is not changed at all."""
+    """Set and delete credentials, one user at a time; a user named twice is not changed."""
     body, response = context.body, m.AlterUserScramCredentialsResponse
     changes = [(_delete, change) for change in body.deletions] + [(_upsert, change) for change in body.upsertions]
     named = Counter(change.name for _, change in changes)

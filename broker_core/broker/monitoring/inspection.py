@@ -214,8 +214,8 @@ def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
     waiting_count = 0 if clients_may_wait else cluster.purgatory.waiting_count
     if waiting_count:
         found.append(
-            f"purgatory holds {waiting_count} waiting request(s), such as the fetch of a consumer that is "
-            "still open: close it first, or allow it with clients_may_wait=True"
+            f"{waiting_count} request(s) wait in the purgatory, such as the fetch of an open consumer: "
+            "close the consumer first, or pass clients_may_wait=True"
         )
     return found
 

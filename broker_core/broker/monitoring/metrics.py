@@ -1,6 +1,6 @@
-"""The state of a cluster in numbers: gauges worked out when they are asked for, beside the counters of `Meters`.
+"""The state of a cluster in numbers: gauges computed when they are read, beside the counters of `Meters`.
 
-No request pays for a gauge. What is asked for is a picture of one moment: all numbers in it belong together.
+Requests do not update gauges. A reading is a snapshot of one moment: its numbers are consistent.
 """
 
 import math

@@ -3,7 +3,7 @@
 The journal is `__consumer_offsets`: a group belongs to the partition its id hashes to, and the broker that leads that
 partition coordinates the group. What must last (offsets, completed generations) is decided, recorded and
 replayed, by `shard`; who waits for whom in a rebalance is in memory only, as in Kafka: after a failover
-the members find a stable group and go on, or join again.
+the members find a stable group and continue, or rejoin.
 """
 
 import logging
@@ -115,7 +115,7 @@ class GroupCoordinator:
 
         A call with an epoch that is not newer than the present one changes nothing. When the journal cannot be
         read the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then. A record
-        that makes no sense is reported, and as in Kafka the partition has no coordinator: NOT_COORDINATOR.
+        that cannot be read is reported, and as in Kafka the partition has no coordinator: NOT_COORDINATOR.
         """
         current = self._shards.get(partition)
         if current is not None:
@@ -129,8 +129,8 @@ class GroupCoordinator:
         except DamageError as damage:
             self._loading.discard(partition)
             logger.error(
-                "__consumer_offsets-%d is not coordinated: %s. Its groups are answered NOT_COORDINATOR, all others go"
-                " on. Look at the record with a dump tool. To go on without it, stop the broker, move the folder"
+                "__consumer_offsets-%d has no coordinator: %s. Its groups get NOT_COORDINATOR, all other groups"
+                " work. Inspect the record with a dump tool. To go on without it, stop the broker, move the folder"
                 " __consumer_offsets-%d away, and start again: the groups then begin without committed offsets",
                 partition,
                 damage,
@@ -207,7 +207,7 @@ class GroupCoordinator:
         return result
 
     def consumer_heartbeat(self, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Let a member of a consumer group (KIP-848) join, go on or leave."""
+        """Handle a heartbeat of a consumer group (KIP-848): a member joins, stays or leaves."""
         error, shard = self._find(request.group_id, may_be_empty=True)
         if shard is None:
             return ConsumerHeartbeatResult(error)
@@ -355,7 +355,7 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def next_deadline_ms(self) -> int | None:
-        """Tell when `advance` is wanted next."""
+        """Return when `advance` is due next."""
         return self._timers.next_deadline_ms()
 
     def _find(self, group_id: str, *, may_be_empty: bool = False) -> tuple[ErrorCode, GroupShard | None]:

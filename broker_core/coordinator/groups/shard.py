@@ -68,7 +68,7 @@ class GroupShard:
     def load(self) -> None:
         """Replay the journal and make a group of everything it knows.
 
-        Raises `DamageError` at a record that makes no sense: with half a partition it is not known which half it is.
+        Raises `DamageError` at a record that cannot be read: a partly read partition must not be used.
         """
         for entry in self._journal.read(self.partition):
             try:
@@ -166,7 +166,7 @@ class GroupShard:
         elif key_type not in self._foreign_types:
             self._foreign_types.add(key_type)
             logger.warning(
-                "records of key type %d in __consumer_offsets-%d are left alone: no group of ours writes them",
+                "records of key type %d in __consumer_offsets-%d are ignored: this coordinator does not write them",
                 key_type,
                 self.partition,
             )

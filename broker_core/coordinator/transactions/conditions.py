@@ -18,7 +18,7 @@ class IdForm(Enum):
 
 
 class TwoPhase(Enum):
-    """Whether two-phase commit is asked for, and whether the broker allows it (KIP-939)."""
+    """Whether the client requests two-phase commit, and whether the broker allows it (KIP-939)."""
 
     NOT_ASKED = auto()
     ALLOWED = auto()

@@ -56,7 +56,7 @@ class TransactionCoordinator:
 
     `next_producer_id` raises `KafkaError` when there is none to be had. `transaction_version` is the level
     of the cluster feature and is asked each time, so the level may change at run time.
-    `partition_exists` tells a partition whose marker has to wait from one that is gone for good; it must
+    `partition_exists` distinguishes a partition whose marker has to wait from a deleted one; it must
     know the topics before `become_leader` is called.
     """
 
@@ -120,7 +120,7 @@ class TransactionCoordinator:
             return ProducerIdResult(error.code)
 
     def _check_init(self, request: InitProducerId) -> ErrorCode | None:
-        """Return the answer that needs no state, or None to go on."""
+        """Return the answer that needs no state, or None to continue."""
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
         half = expected != NO_EXPECTATION and -1 in expected
         return INIT_REQUEST.resolve(
@@ -220,7 +220,7 @@ class TransactionCoordinator:
         """End the transaction (rules A.8); the markers go out afterwards.
 
         `client_transaction_version` 2 is the path of EndTxn 5 and later, whatever the cluster's level, and
-        its answer without error carries the identity to go on with.
+        its answer without error carries the producer id and epoch to use next.
         """
         bumps = client_transaction_version >= 2
         try:
@@ -327,7 +327,7 @@ class TransactionCoordinator:
                 self._completion.abort_ongoing(entry, now_ms)
             except KafkaError as error:
                 logger.warning(
-                    "timed-out transaction of %s not aborted: %s; the next scan tries again",
+                    "timed-out transaction of %s was not aborted: %s; the next scan tries again",
                     entry.transactional_id,
                     error,
                 )
@@ -344,7 +344,7 @@ class TransactionCoordinator:
                     self._store.record(number, dict.fromkeys(batch), now_ms)
                 except KafkaError as error:
                     logger.warning(
-                        "%d unused transactional ids not expired: %s; the next scan tries again", len(batch), error
+                        "%d unused transactional ids were not expired: %s; the next scan tries again", len(batch), error
                     )
 
     # Shared

@@ -321,7 +321,7 @@ BUMP: Final = Table[Image](
 )
 
 # Rules A.10: how the broker itself ends a transaction. A bump that overflows rotates as trunk does (KAFKA-20090):
-# the releases before it leave the fencing epoch as the id's own, and would tell it to a retrying client.
+# the releases before it leave the fencing epoch as the id's own, and would return it to a retrying client.
 FENCE: Final = Table[Image](
     "abort by the broker",
     {"bumps": _FLAG, "exhausted": _FLAG},

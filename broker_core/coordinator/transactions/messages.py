@@ -64,7 +64,7 @@ class TransactionList(NamedTuple):
 class MarkerOrder(NamedTuple):
     """An order to write the end of a transaction to `partitions`.
 
-    `order_id` tells orders apart within one coordinator instance: under transactions V1 two
+    `order_id` identifies an order within one coordinator instance: under transactions V1 two
     transactions share a producer id and epoch, and an answer to the first must not end the second.
     """
 

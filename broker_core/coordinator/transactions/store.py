@@ -75,7 +75,7 @@ class TransactionStore:
         number = self.partition_for(transactional_id)
         found = self._led.get(number)
         if found is None:
-            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"state partition {number} is not led here")
+            raise KafkaError(ErrorCode.NOT_COORDINATOR, f"state partition {number} has another leader")
         if found.loading:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"state partition {number} is loading")
         return found
@@ -145,7 +145,7 @@ class TransactionStore:
             # The next step from it would be an illegal one, and the id alone is concerned.
             logger.error(
                 "skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
-                " coordinator has written: it breaks %s; the id stands where it stood before",
+                " coordinator writes: it violates %s; the id keeps its previous state",
                 transactional_id,
                 entry.offset,
                 partition,
@@ -159,7 +159,7 @@ class TransactionStore:
     def load(self, partition: int, coordinator_epoch: int) -> None:
         """Take over the partition under `coordinator_epoch` and read all of it.
 
-        A record that makes no sense ends the reading, and what was read so far is used, as by Kafka. When
+        A record that cannot be read ends the load, and the records before it are used, as in Kafka. When
         the journal itself cannot be read the partition stays loading.
         """
         self._led[partition] = StatePartition(coordinator_epoch)
@@ -169,8 +169,8 @@ class TransactionStore:
             except Exception as damage:
                 # A client that may write here can write anything, and replay expects what a coordinator has written.
                 logger.error(
-                    "stopped loading __transaction_state-%d at offset %d: %r; what was read before it is used, so that"
-                    " ids may be missing or stand where they stood before. Look at the record with a dump tool; to go"
+                    "stopped loading __transaction_state-%d at offset %d: %r; the records before it are used, so that"
+                    " ids may be missing or in an earlier state. Inspect the record with a dump tool; to go"
                     " on without it, stop the broker, move the folder __transaction_state-%d away, and start again: its"
                     " ids are then unknown, and open transactions have to be aborted by hand (kafka-transactions.sh)",
                     partition,
@@ -205,7 +205,7 @@ class TransactionWriter:
     ) -> TransactionDraft:
         """Build the verdict's record, append it and replay it.
 
-        Raises `KafkaError` with what the client is answered when there is no producer id to go on to, or when
+        Raises `KafkaError` with the client's error when there is no next producer id, or when
         the log refuses the record; nothing has changed then.
         """
         assert verdict.image is not None, verdict

@@ -9,17 +9,18 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPartition
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.compression import Compression
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
+from spark_eos.client.produce import produce_alone
 from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
-from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import sealed_json
 from spark_eos.sink.driver.broker_capabilities import MIN_INSYNC, OFFSETS_REPLICATION, REPLICATION, BrokerCapabilities
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, LAYOUT_KEY
-from spark_eos.sink.ports import DecisionWrite
 
 logger = logging.getLogger(__name__)
 _USUAL_REPLICAS: Final = 3
@@ -33,8 +34,9 @@ _COMPACTION: Final = {
     "max.compaction.lag.ms": "86400000",
     "min.cleanable.dirty.ratio": "0.1",
 }
-_LAYOUT: Final = "layout"
 _MARK_TIMEOUT_MS: Final = 10_000
+# An answer of the same check.
+_JUST_ASKED_MS: Final = 1_000
 _LONGEST_LAG_MS: Final = 86_400_000
 _LARGEST_SEGMENT_BYTES: Final = 128 << 20
 # Where a platform allows other values only.
@@ -53,7 +55,7 @@ def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = 
     if topic is None:
         replicas = min(_USUAL_REPLICAS, len(client.brokers()))
         return Durability(replicas, _TWO_INSYNC if replicas >= _REPLICAS_OF_TWO_INSYNC else 0)
-    replicas = replica_count(client.require_topics([topic], need_leaders=False)[topic])
+    replicas = replica_count(client.require_topics([topic], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[topic])
     try:
         config = describe_topic_config(client, topic) if is_first else {}
     except (AuthorizationError, UnsupportedError) as error:
@@ -68,17 +70,17 @@ def ensure_decision_topic(
     data: Durability,
     capabilities: BrokerCapabilities,
     *,
-    prefix: str,
     is_first: bool = True,
 ) -> None:
     """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
-    described = client.metadata([name]).get(name)
+    recent = client.recent.since([name], client.runtime.clock.monotonic() - _JUST_ASKED_MS / 1000)
+    described = (recent or client.metadata([name])).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         if _create(client, name, capabilities):
-            _mark(client, name, prefix)
+            _mark(client, name)
         # Another broker may not know it yet.
         return
-    described = client.require_topics([name], need_leaders=False)[name]
+    described = client.require_topics([name], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[name]
     try:
         config = describe_topic_config(client, name)
     except (AuthorizationError, UnsupportedError) as error:
@@ -176,7 +178,7 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
                 "CREATE on it"
             ),
         ) from error
-    client.require_topics([name])
+    client.require_topics([name], were_created=True)
     if made:
         logger.info(
             "created the decision topic %s, replication factor %d (-1: the brokers' default), with %s",
@@ -202,29 +204,20 @@ def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Ma
         return create(config)
 
 
-def _mark(client: KafkaClient, name: str, prefix: str) -> None:
+def _mark(client: KafkaClient, name: str) -> None:
     """Write into a topic that is new by which rule decisions are placed in it.
 
-    A topic without this record is read as a whole where a part of it would do, so a failure is no more than that.
+    In no transaction, which would take more requests one after the other. A topic without this record is read as a
+    whole where a part of it would do, so a failure is no more than that.
     """
-    from spark_eos.sink.driver.decision_writer import DecisionWriter
-
-    transactional_id = f"{prefix}.{_LAYOUT}"
+    mark = NewRecord(
+        LAYOUT_KEY,
+        sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS}),
+        timestamp_ms=now_ms(client.runtime.clock),
+    )
+    batch = bytearray(build_batch([mark], compression=Compression.GZIP))
     try:
-        made = init_producer_id(client, transactional_id, transaction_timeout_ms=_MARK_TIMEOUT_MS)
-        DecisionWriter(client)(
-            DecisionWrite(
-                transactional_id=transactional_id,
-                identity=ProducerIdentity(made.producer_id, made.producer_epoch),
-                transaction_version=made.transaction_version,
-                topic_partition=TopicPartition(name, 0),
-                records=((LAYOUT_KEY, sealed_json({"version": 1, "partitions": DECISION_TOPIC_PARTITIONS})),),
-                group_id="",
-                metadata=None,
-                now_ms=now_ms(client.runtime.clock),
-                micro_batch=-1,
-            )
-        )
+        produce_alone(client, TopicPartition(name, 0), batch, timeout_ms=_MARK_TIMEOUT_MS)
     except EosKafkaError as error:
         logger.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
 

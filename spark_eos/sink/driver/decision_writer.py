@@ -8,12 +8,10 @@ the caller's `confirm` looks at the transactions that are decided on. The end wa
 
 import logging
 from collections.abc import Iterable
-from struct import Struct
 from typing import Final
 
-import pyarrow as pa
-
 from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
 from broker_core.types import TopicPartition
 from spark_eos import failpoints
@@ -27,15 +25,13 @@ from spark_eos.client.group_offsets import (
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn
-from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError, UnansweredError
 from spark_eos.runtime import Clock
 from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
 
 logger = logging.getLogger(__name__)
-# Where the only value of a column begins and ends.
-_ENDS: Final = Struct("=ii")
 # `_check_time` has just said that there is time; without any the end would not be sent at all.
 _ONE_SEND_MS: Final = 1.0
 # A step before the end may take this long however late it is: `_check_time` comes after it.
@@ -185,18 +181,5 @@ def _check_time(write: DecisionWrite, clock: Clock) -> None:
 def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
     # One batch for each part: together they could be more than the topic takes in one.
     for key, value in write.records:
-        yield from encode_batches(
-            key=_column(key),
-            value=_column(value),
-            headers=None,
-            timestamp_ms=write.now_ms,
-            max_batch_bytes=len(key) + len(value or b"") + 1024,
-            compression=Compression.GZIP,
-        )
-
-
-def _column(value: bytes | None) -> pa.Array:
-    """Make a column of one value. `pa.array` would import pandas, for most of a second where nothing else needs it."""
-    if value is None:
-        return pa.nulls(1, pa.binary())
-    return pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(_ENDS.pack(0, len(value))), pa.py_buffer(value)])
+        record = NewRecord(key, value, timestamp_ms=write.now_ms)
+        yield EncodedBatch(bytearray(build_batch([record], compression=Compression.GZIP)), 1)

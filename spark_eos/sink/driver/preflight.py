@@ -4,16 +4,21 @@ Runs on the driver whenever a writer is made, and Spark makes a streaming writer
 query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
 whether brokers have come that do not verify transactions, and whether the decision topic still keeps decisions. An
 outage is no reason to stop there. The feature level needs no look: each transaction begins with what connections say.
+
+A commit that fails may have found what a check would have found, as that the decision topic was deleted. It happens in
+another Python process, so that it leaves a file in the temporary folder of the driver's JVM (see `incarnation`), and
+the next writer checks all of it again.
 """
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.types import TopicPartition, TransactionState
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import fetch_offsets
-from spark_eos.client.inspection import describe_transactions, list_transactions
+from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id
 from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
@@ -21,6 +26,7 @@ from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import Durability, data_durability, ensure_decision_topic
+from spark_eos.sink.incarnation import local_path
 from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
@@ -50,10 +56,36 @@ class _Checks:
 
 def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
     """Return the options with what the brokers allow filled in; raises what is wrong with its remedy."""
-    checked = process.part(_Checks).by_options.get(options, lambda: _check_first(process, options))
+    checks = process.part(_Checks).by_options
+    if _take_doubt(options):
+        checks.forget(options)
+    checked = checks.get(options, lambda: _check_first(process, options))
     if process.runtime.clock.monotonic() >= checked.next_look:
         _look(process, options, checked)
     return checked.options
+
+
+def leave_doubt(options: SinkOptions) -> None:
+    """Have the next writer of this driver for the same decision topic check the cluster again."""
+    path = local_path("doubt", _topic_of(options))
+    if path is not None:
+        with suppress(OSError):
+            path.touch()
+
+
+def _take_doubt(options: SinkOptions) -> bool:
+    path = local_path("doubt", _topic_of(options))
+    try:
+        if path is not None:
+            path.unlink()
+            return True
+    except OSError:
+        pass
+    return False
+
+
+def _topic_of(options: SinkOptions) -> str:
+    return repr((options.client.bootstrap_servers, options.decision_topic))
 
 
 def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
@@ -85,8 +117,11 @@ def check_cluster(
     capabilities = BrokerCapabilities() if capabilities is None else capabilities
     capabilities.complete(client)
     may_hang = _check_verification(client, options, capabilities, is_first)
+    if is_first and options.topic is not None:
+        # Both topics by one request; what is missing, or has no leader yet, is asked for again.
+        client.metadata([options.topic, options.decision_topic])
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
-    ensure_decision_topic(client, options.decision_topic, data, capabilities, prefix=options.prefix, is_first=is_first)
+    ensure_decision_topic(client, options.decision_topic, data, capabilities, is_first=is_first)
     if is_first:
         _check_transactions(client, options)
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
@@ -125,11 +160,9 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     """Ask as a commit will ask, about unused names: old brokers and missing rights show now, not at a crash."""
     probe = f"{options.prefix}.{_PROBE}"
-    job = options.job_id
-    pattern = id_pattern(id_prefix(options.prefix, job) if job is not None else probe)
     try:
         describe_transactions(client, [probe])
-        listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
+        check_listing(client)
     except UnsupportedError as error:
         raise UnsupportedError(
             "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",
@@ -137,8 +170,15 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
             remedy="Use brokers of Apache Kafka 3.6 or newer",
         ) from error
     fetch_offsets(client, probe, [TopicPartition(options.decision_topic, 0)], require_stable=True)
+    if options.job_id is not None:
+        _warn_of_other_runs(client, options.prefix, options.job_id)
+
+
+def _warn_of_other_runs(client: KafkaClient, prefix: str, job: str) -> None:
+    pattern = id_pattern(id_prefix(prefix, job))
+    listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
     names = [parse_task_id(each.transactional_id) for each in listed]
-    found = sum(name is not None and (name.prefix, name.query) == (options.prefix, job) for name in names)
+    found = sum(name is not None and (name.prefix, name.query) == (prefix, job) for name in names)
     if found:
         logger.warning(
             "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "

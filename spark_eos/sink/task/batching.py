@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from broker_core.types import TopicPartition
 from spark_eos.codec.accumulator import RecordAccumulator
-from spark_eos.codec.encode import EncodedBatch
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import now_ms
 from spark_eos.sink import columns

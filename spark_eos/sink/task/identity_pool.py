@@ -48,6 +48,8 @@ _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.CO
 _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
 # How long an id is taken to be as it was left: a coordinator forgets ids that are not used, after days by default.
 _KNOWN_FOR_SECONDS: Final = 300.0
+# At most a third of a worker's ids are then more than it needs.
+_OWNED_AT_ONCE: Final = 16
 
 
 class TaskIdentity(NamedTuple):
@@ -92,6 +94,16 @@ class _Slot:
     known_at: float = 0.0
 
 
+class _Spare(NamedTuple):
+    """An id of this worker that has not had a transaction."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    timeout_ms: int
+    transaction_version: int
+    owned_at: float
+
+
 class IdentityPool:
     """The identities that are given to one task after another."""
 
@@ -107,6 +119,8 @@ class IdentityPool:
         self._is_asked = False
         self._reported = -1
         self._fresh_names = self._name_ids()
+        # Initialised and not used yet.
+        self._spares: list[_Spare] = []
 
     def __len__(self) -> int:
         """Count the ids in use."""
@@ -127,8 +141,7 @@ class IdentityPool:
         # A task of an older micro-batch is one that is not waited for any more; what is free is left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
-            transactional_id, identity = self._own(self._fresh_names, timeout_ms)
-            return self._add(transactional_id, identity, version)
+            return self._add(*self._own_fresh(timeout_ms, version), version)
         following = identity_after_commit(slot.last, slot.transaction_version, version)
         if following is None or not _is_committed(slot, following):
             transactional_id, following = self._own(
@@ -226,12 +239,27 @@ class IdentityPool:
         self._taken.append(_Slot(transactional_id, number, identity, version, self._micro_batch, self._monotonic()))
         return TaskIdentity(transactional_id, identity, version)
 
+    def _own_fresh(self, timeout_ms: int, version: int) -> tuple[str, ProducerIdentity]:
+        """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
+        now = self._monotonic()
+        usable = [spare for spare in self._spares if spare[2:4] == (timeout_ms, version)]
+        # Others were initialised for another timeout, or by another protocol.
+        self._spares = [spare for spare in usable if now - spare.owned_at <= _KNOWN_FOR_SECONDS]
+        if not self._spares:
+            count = min(max(len(self) // 2, 1), _OWNED_AT_ONCE)
+            self._spares = [
+                _Spare(transactional_id, identity, timeout_ms, version, now)
+                for transactional_id, identity in self._cluster.own_some_of(self._fresh_names, count, timeout_ms)
+            ]
+        transactional_id, identity, *_ = self._spares.pop(0)
+        return transactional_id, identity
+
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        transactional_id, identity = self._cluster.own_one_of(names, timeout_ms)
+        [(transactional_id, identity)] = self._cluster.own_some_of(names, 1, timeout_ms)
         # At the last epoch the end of a transaction changes the producer id, and recovery could not follow it.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
             again = itertools.chain([transactional_id], names)
-            transactional_id, identity = self._cluster.own_one_of(again, timeout_ms)
+            [(transactional_id, identity)] = self._cluster.own_some_of(again, 1, timeout_ms)
         return transactional_id, identity
 
     def _name_ids(self) -> Iterator[str]:

@@ -7,7 +7,7 @@ from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import TransactionIdentity
-from spark_eos.codec.encode import EncodedBatch
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.prepared import WrittenRange
 from spark_eos.sink.task.identity_pool import TaskIdentity

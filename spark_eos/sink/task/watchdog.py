@@ -17,7 +17,7 @@ from functools import partial
 
 from broker_core.types import TopicPartition
 from spark_eos.client.transactions import TransactionIdentity
-from spark_eos.codec.encode import EncodedBatch
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions

@@ -12,7 +12,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision, utc
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, PreparedTransaction, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, PreparedTransaction, TaskMessage
 from spark_eos.sink.ports import SinkCluster
 from spark_eos.sink.recovery.settlement import Course, course_of_task
 from spark_eos.sink.rerun_checks import check_topic, check_write, rolled_back_error
@@ -30,18 +30,6 @@ class EarlierDecisions(Protocol):
 
     def pointed(self, micro_batch: int, write: str) -> Decision | None:
         """Read the newest decision by the pointer alone; None when it is for an older micro-batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which task of which micro-batch this is."""
-
-    query: str
-    run: str
-    micro_batch: int
-    split: int
-    # One call of a batch write; a stream has none.
-    write: str = ""
 
 
 @dataclass(slots=True)

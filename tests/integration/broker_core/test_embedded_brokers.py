@@ -212,7 +212,7 @@ def test_a_reader_that_waits_is_answered_though_time_stands():
         before = kafka.clock.now_ms()
         client.post(fetch, 12)
         kafka.wait_for(lambda: kafka.requests(api="Fetch"))
-        with pytest.raises(AssertionError, match="purgatory holds 1"):
+        with pytest.raises(AssertionError, match=r"1 request\(s\) wait in the purgatory"):
             kafka.assert_quiescent()
         assert client.collect(fetch).error_code == 0
         assert monotonic() - asked >= 0.19
@@ -236,7 +236,7 @@ def test_an_ordinary_group_reads_while_time_stands():
 def test_a_real_clock_cannot_be_moved_and_a_virtual_one_not_back():
     with EmbeddedBroker() as kafka, pytest.raises(RuntimeError, match='clock="virtual"'):
         _ = kafka.clock
-    with EmbeddedBroker(clock="virtual") as kafka, pytest.raises(ValueError, match="not go back"):
+    with EmbeddedBroker(clock="virtual") as kafka, pytest.raises(ValueError, match="cannot be moved back"):
         kafka.clock.advance(-1)
     with pytest.raises(ConfigError, match="real, virtual"):
         EmbeddedBroker(clock="sundial")
@@ -269,7 +269,7 @@ def test_an_unknown_id_and_an_unknown_partition_are_errors_that_name_them():
             kafka.transaction("nobody")
         with pytest.raises(KafkaError, match="in-5"):
             kafka.partition("in", 5)
-        with pytest.raises(AssertionError, match="waited 0.01 s in vain; it was 0 at last"):
+        with pytest.raises(AssertionError, match=r"condition not met within 0.01 s \(last value: 0\)"):
             kafka.wait_for(lambda: 0, timeout=0.01)
 
 

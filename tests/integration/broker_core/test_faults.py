@@ -243,8 +243,8 @@ def test_a_group_and_a_partition_are_found_in_requests(kafka, client):
     [
         ({"api": "EndTransaction"}, "EndTransaction.*EndTxn"),
         ({"when": "later"}, "before, after_apply, mid"),
-        ({"when": "mid", "api": "Fetch"}, "Fetch has no middle"),
-        ({"when": "mid", "client_id": "c"}, "have no client"),
+        ({"when": "mid", "api": "Fetch"}, "Fetch has only one phase"),
+        ({"when": "mid", "client_id": "c"}, "are sent by no client"),
         ({"nth": 0}, "count from 1"),
         ({"times": 0}, "count from 1"),
         ({"action": 3}, "expected Error, Delay"),

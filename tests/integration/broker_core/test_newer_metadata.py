@@ -18,6 +18,6 @@ def test_a_data_folder_of_a_newer_version_is_not_started_on(tmp_path, capsys):
     path.write_bytes(path.read_bytes() + newer)
     assert main(["--port", "0", "--data-dir", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert told.startswith("broker_core cannot start: record 1000 of the cluster's metadata is not understood")
+    assert told.startswith("broker_core cannot start: record 1000 of the cluster's metadata cannot be read")
     with pytest.raises(DamageError, match="newer version"):
         EmbeddedBroker(data_dir=tmp_path).start()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.producer import ProduceRequest
 
@@ -17,6 +17,7 @@ from broker_core import EmbeddedBroker
 from broker_core.records.batch import NewRecord, Record, build_batch, read_records
 from broker_core.records.compression import Compression
 from broker_core.records.header import crc_matches, iter_headers
+from tests.support.examples import examples
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
@@ -32,7 +33,7 @@ RECORDS = st.lists(
     min_size=1,
     max_size=12,
 )
-EXAMPLES = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = examples(8)
 
 
 class Exchange(NamedTuple):

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 60
 
-_STAGES = """
+_BEGIN = """
 import importlib.metadata, json, sys, types
 archives = []
 look = importlib.metadata.FastPath.zip_children
@@ -18,36 +19,79 @@ importlib.metadata.FastPath.zip_children = lambda path: archives.append(path.roo
 import pyspark.sql.datasource, pyspark.taskcontext
 before, archives[:], path = set(sys.modules), [], list(sys.path)
 stages = {}
+def note(stage):
+    stages[stage] = sorted(set(sys.modules) - before)
+"""
+_COMMIT = """
 import spark_eos.datasource
-stages["lookup"] = sorted(set(sys.modules) - before)
+note("lookup")
 import spark_eos.sink.spark_writers
-stages["planning"] = sorted(set(sys.modules) - before)
-import spark_eos.source.spark_readers
+note("unpickled")
+import spark_eos.sink.driver.preflight
+note("planning")
+from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink.driver.decision_writer import _encode
+from spark_eos.sink.factory import committer
+from spark_eos.options.sink import sink_options
+options = sink_options({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
+committer(ProcessState(REAL), options, "q", "r", may_be_decided=True)
 list(_encode(types.SimpleNamespace(records=[(b"key", b"value"), (b"key", None)], now_ms=0)))
-stages["commit"] = sorted(set(sys.modules) - before)
+note("commit")
+import spark_eos.source.spark_readers
+"""
+_TASK = """
+from spark_eos.sink.spark_writers import Place
+from spark_eos.options.sink import sink_options
+from spark_eos.runtime import REAL, ProcessState
+from spark_eos.sink.factory import task_writer
+options = sink_options({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
+task_writer(ProcessState(REAL), options, Place("q", "r", 0, 0), may_be_decided=False)
+note("task")
+"""
+_END = """
 print(json.dumps({"stages": stages, "archives": archives, "path_is_as_it_was": sys.path == path}))
 """
+
+
+def stages_of(program: str, *archives: Path) -> Any:
+    """Run a process that imports in stages."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*map(str, archives), str(ROOT)])}
+    done = subprocess.run([sys.executable, "-c", _BEGIN + program + _END], env=environment, capture_output=True,
+                          text=True, timeout=DEADLINE_S, check=True)  # fmt: skip
+    return json.loads(done.stdout)
+
+
+def packages(modules: list[str]) -> set[str]:
+    """Name the modules and all packages that they are in."""
+    return {".".join(name.split(".")[: depth + 1]) for name in modules for depth in range(name.count(".") + 1)}
 
 
 def test_a_process_imports_what_its_part_of_a_write_needs(tmp_path: Path):
     archive = tmp_path / "spark-core.jar"
     with zipfile.ZipFile(archive, "w") as jar:
         jar.writestr("META-INF/MANIFEST.MF", "")
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(archive), str(ROOT)])}
-    done = subprocess.run([sys.executable, "-c", _STAGES], env=environment, capture_output=True, text=True,
-                          timeout=DEADLINE_S, check=True)  # fmt: skip
-    found = json.loads(done.stdout)
+    found = stages_of(_COMMIT, archive)
     assert found["stages"]["lookup"] == ["spark_eos", "spark_eos.datasource"]
-    planning = set(found["stages"]["planning"])
+    # Each process of a write reads the pickled writer.
+    assert not packages(found["stages"]["unpickled"]) & {"kafka", "spark_eos.client", "spark_eos.sink.driver"}
     # What is written, and what becomes of it, is the business of tasks and of the commit.
-    assert planning & {
+    assert not packages(found["stages"]["planning"]) & {
         "pyarrow.compute", "spark_eos.codec", "spark_eos.client.producer", "spark_eos.client.fetch",
-        "spark_eos.sink.task.writer", "spark_eos.sink.driver.committer", "spark_eos.sink.factory",
+        "spark_eos.sink.task", "spark_eos.sink.driver.committer", "spark_eos.sink.factory",
         "spark_eos.options.source", "prometheus_client",
-    } == set()  # fmt: skip
-    assert "spark_eos.sink.driver.preflight" in planning
-    assert "pandas" not in found["stages"]["commit"]
+    }  # fmt: skip
+    commit = packages(found["stages"]["commit"])
+    assert "spark_eos.sink.driver.committer" in commit
+    assert not commit & {"pandas", "pyarrow.compute", "spark_eos.codec.encode", "spark_eos.sink.task"}
     # The directory of Spark's core jar, which each worker has on its path, is long.
     assert found["archives"] == [], "an import has looked for its version in an archive"
     assert found["path_is_as_it_was"]
+
+
+def test_a_task_imports_nothing_that_commits():
+    task = packages(stages_of(_TASK)["stages"]["task"])
+    assert "spark_eos.sink.task.writer" in task
+    assert not task & {
+        "spark_eos.sink.driver.committer", "spark_eos.sink.driver.ownership", "spark_eos.sink.driver.verification",
+        "spark_eos.sink.driver.preflight", "spark_eos.sink.driver.decision_log", "spark_eos.codec.decode", "pandas",
+    }  # fmt: skip

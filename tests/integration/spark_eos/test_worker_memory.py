@@ -1,5 +1,6 @@
 """Check in a process of its own what is set aside from the garbage collector, since it stays so."""
 
+import os
 import subprocess
 import sys
 
@@ -28,3 +29,28 @@ def test_modules_are_spared_once_in_a_process_that_spark_keeps(kept: dict[str, s
     command = [sys.executable, "-c", _PROGRAM]
     found = subprocess.run(command, env=kept, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == expected
+
+
+_LOADING = """
+import gc
+from spark_eos.runtime import process_state
+from spark_eos.worker_memory import loading_modules
+
+collections = []
+gc.callbacks.append(lambda phase, info: collections.append(phase))
+with loading_modules(process_state()):
+    import kafka.protocol.admin, asyncio
+    kept = [[] for _ in range(100_000)]
+during, frozen = len(collections), gc.get_freeze_count()
+gc.disable()
+with loading_modules(process_state()):
+    pass
+print(during, frozen > 100_000, gc.isenabled())
+"""
+
+
+def test_no_garbage_is_collected_while_modules_are_imported() -> None:
+    command = [sys.executable, "-c", _LOADING]
+    environment = os.environ | {"SPARK_REUSE_WORKER": "1"}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "0 True False"

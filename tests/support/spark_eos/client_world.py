@@ -16,7 +16,8 @@ from spark_eos.client.batch_limits import BatchLimits
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import PartitionMetadata, RecentTopics, TopicMetadata
 from spark_eos.client.topics import create_topic
-from spark_eos.codec.encode import EncodedBatch, encode_batches
+from spark_eos.codec.encode import encode_batches
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL
 

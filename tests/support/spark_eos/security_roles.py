@@ -1,4 +1,4 @@
-"""List what each role may do at least, as ACLs: the README's table, and what the tests grant."""
+"""List what each role may do at least, as ACLs: the documentation's table, and what the tests grant."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -101,7 +101,7 @@ BEGIN, END = "<!-- rights: checked by tests/integration/spark_eos/security/test_
 
 
 def table() -> str:
-    """Write the README's table."""
+    """Return the table of `docs/security/access-control.md`."""
     lines = ["| role | operation | on | for |", "|---|---|---|---|"]
     for role, rights in ROLES.items():
         for right in rights:

@@ -18,9 +18,9 @@ from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.sink.factory import pool_of
-from spark_eos.sink.messages import AlreadyCommitted, Prepared
+from spark_eos.sink.messages import AlreadyCommitted, Place, Prepared
 from spark_eos.sink.task.transaction import TaskTransaction
-from spark_eos.sink.task.writer import Place, TaskWriter
+from spark_eos.sink.task.writer import TaskWriter
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from tests.support.guarded_kafka import PASSWORD, GuardedKafka, Stage

@@ -1,6 +1,7 @@
 """Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
 
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from spark_eos.sink.ports import (
     FoundRecords,
     KeyedRecord,
     UnendedRecord,
+    UnstableRest,
 )
 from tests.support.clocks import runtime_by
 
@@ -101,12 +103,14 @@ class MemoryCluster:
         self.ids[transactional_id] = Id(identity, timeout_ms)
         return identity
 
-    def own_one_of(self, transactional_ids: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
-        for name in transactional_ids:
-            identity = self.init_producer_id(name, timeout_ms)
-            if name not in self.lose_answer_of:
-                return name, identity
-        raise AssertionError("there are ever more ids")
+    def own_some_of(
+        self, transactional_ids: Iterator[str], count: int, timeout_ms: int
+    ) -> Sequence[tuple[str, ProducerIdentity]]:
+        while True:
+            names = list(itertools.islice(transactional_ids, count))
+            made = [(name, self.init_producer_id(name, timeout_ms)) for name in names]
+            if answered := [(name, identity) for name, identity in made if name not in self.lose_answer_of]:
+                return answered
 
     def describe_transactions(
         self,
@@ -228,7 +232,10 @@ class MemoryCluster:
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
         return any(found == key for _, found, _ in self.logs.get(topic_partition, [])[:1])
 
-    def all_records(self, topic: str) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
+    def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
+        return []
+
+    def all_records(self, topic: str, *, waits: bool = True) -> Iterator[tuple[TopicPartition, KeyedRecord]]:
         for tp, log in self.logs.items():
             for at, (_, key, value) in enumerate(log):
                 if tp.topic == topic:

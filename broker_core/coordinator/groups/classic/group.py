@@ -153,7 +153,7 @@ class ClassicGroup:
         return not self.pending_joins and all(member.join_reply for member in self.members.values())
 
     def subscribes_to(self, topic: str) -> bool:
-        """Say whether the group reads the topic, as far as one can tell."""
+        """Say whether the group reads the topic, as far as the subscription can be read."""
         return self.is_consumer_group if self._topics is None else topic in self._topics
 
     @property

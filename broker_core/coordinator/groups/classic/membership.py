@@ -114,7 +114,7 @@ class ClassicMembership:
             self._rebalance.record_assignments(shard, group, request.assignments, now_ms)
 
     def heartbeat(self, shard: ClassicShard, request: Heartbeat, now_ms: int) -> ErrorCode:
-        """Keep the caller's session alive and tell it whether to join again."""
+        """Keep the caller's session alive and answer whether to rejoin."""
         group = shard.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

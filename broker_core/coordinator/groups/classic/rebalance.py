@@ -105,7 +105,7 @@ class Rebalance:
             self._complete_join(recorder, group, now_ms)
 
     def join_deadline_passed(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Go on without those that did not join; a first rebalance waits again while members keep coming."""
+        """Continue without members that did not join; a first rebalance waits again while members keep coming."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.initial_budget_ms and group.member_added:
@@ -165,7 +165,7 @@ class Rebalance:
         self._timers.schedule(member_timer(group, member.member_id), now_ms + member.session_timeout_ms)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
-        """Note that a member has asked for its assignment."""
+        """Record that a member has requested its assignment."""
         group.pending_syncs.discard(member.member_id)
         if not group.pending_syncs:
             self._timers.cancel(sync_timer(group))

@@ -174,7 +174,7 @@ class ExpiryBasis(Enum):
 
     LAST_COMMIT = "the commit of each offset"
     SINCE_EMPTY = "the moment the last member left"
-    NEVER = "nothing is forgotten while the group looks like this"
+    NEVER = "nothing expires in this state"
 
 
 # (state, kind of group): a group that never had members is "simple" and forgets by commit alone.
@@ -197,7 +197,7 @@ DELETE_GROUP: Final[Mapping[GroupState, ErrorCode]] = {
     _DEAD: ErrorCode.GROUP_ID_NOT_FOUND,
 }
 
-# (state, the members are consumers): consumers are asked topic by topic, others must be gone.
+# (state, the members are consumers): the subscriptions of consumers are known by topic, other members block deletion.
 # Rules E.6/9 and E.6/10.
 DELETE_OFFSETS: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_EMPTY, False): ErrorCode.NONE,

@@ -281,5 +281,5 @@ class ConsumerShard(Recorder, Protocol):
 
 
 def owns_only(owned: Collection[TopicIdPartition] | None, assigned: Collection[TopicIdPartition]) -> bool:
-    """Say whether the member tells what it owns, and none of it is more than it was assigned."""
+    """Return whether the member reports its partitions, and all of them are assigned to it."""
     return owned is not None and all(partition in assigned for partition in owned)

@@ -142,7 +142,7 @@ class ConsumerMembership:
         return self._take_out(shard, group, member_id, now_ms)
 
     def _stay(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Let the caller join or go on: decide its subscription, the group's target, and its own next step."""
+        """Handle a join or a heartbeat: decide its subscription, the group's target, and its own next step."""
         group = self._find(shard, request)
         member_id = request.member_id or self._new_member_id(request.client_id)
         self._check_capacity(group, request, member_id)

@@ -54,7 +54,7 @@ def reconcile(current: Current, goal: Goal) -> Current:
     if current.state is MemberState.UNKNOWN and (goal.owned is None or goal.owned):
         raise KafkaError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "The member is in a state this coordinator does not know; it must give all partitions up and rejoin.",
+            "The member is in a state this coordinator does not know; it must abandon all its partitions and rejoin.",
         )
     return _unless_same(current, _approach(current, goal, current.member_epoch))
 

@@ -15,7 +15,7 @@ UNCHANGED = -1
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeat:
-    """A request to join (member epoch 0), to go on, or to leave (-1, and -2 for a static member that will be back).
+    """A request to join (member epoch 0), to stay, or to leave (-1, and -2 for a static member that will be back).
 
     What has not changed since the last heartbeat is None, or -1 for the timeout. `member_id` may be empty only
     where `may_lack_member_id` says so: from version 1 on the client makes it (KIP-1082). `may_see` says which
@@ -39,7 +39,7 @@ class ConsumerHeartbeat:
 
     @property
     def is_full(self) -> bool:
-        """Say whether the member tells everything, as it does when it joins or has missed an answer."""
+        """Return whether the request is complete, as when a member joins or missed a response."""
         tells_topics = self.topics is not None or self.regex is not None
         tells_all = self.rebalance_timeout_ms != UNCHANGED and tells_topics and self.owned is not None
         return self.member_epoch == JOIN_EPOCH or tells_all

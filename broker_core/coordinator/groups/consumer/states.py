@@ -44,15 +44,17 @@ GROUP_STATE: Final[Table[ConsumerGroupState]] = Table(
     (
         Row("there are no members", {"members": (False,)}, ConsumerGroupState.EMPTY),
         Row(
-            "the target is to be made", {"members": (True,), "target_is_behind": (True,)}, ConsumerGroupState.ASSIGNING
+            "the target assignment is not computed yet",
+            {"members": (True,), "target_is_behind": (True,)},
+            ConsumerGroupState.ASSIGNING,
         ),
         Row(
-            "members are on their way",
+            "some members have not reached their target",
             {"members": (True,), "target_is_behind": (False,), "all_reconciled": (False,)},
             ConsumerGroupState.RECONCILING,
         ),
         Row(
-            "all have arrived",
+            "all members have reached their target",
             {"members": (True,), "target_is_behind": (False,), "all_reconciled": (True,)},
             ConsumerGroupState.STABLE,
         ),
@@ -65,9 +67,9 @@ class EpochFit(Enum):
 
     JOINING = "0: the member starts again"
     CURRENT = "the known one"
-    PREVIOUS = "the one before: the answer that raised it was lost"
+    PREVIOUS = "the previous one: the response that raised it was lost"
     OLDER = "older than that"
-    NEWER = "one that was never handed out"
+    NEWER = "one that was never assigned"
 
 
 def epoch_fit(received: int, current: int, previous: int) -> EpochFit:
@@ -107,7 +109,7 @@ class Caller(Enum):
 
 
 def caller_of(member_id: str, member_epoch: int) -> Caller:
-    """Sort a commit by what it tells of its caller."""
+    """Classify a commit by what it contains about its caller."""
     if member_epoch >= 0:
         return Caller.MEMBER
     return Caller.WITHOUT_EPOCH if member_id else Caller.ANONYMOUS
@@ -117,8 +119,8 @@ class CommitFit(Enum):
     """How the member epoch of a commit relates to the known one."""
 
     CURRENT = "the known one"
-    KEPT = "older, but all the partitions have been the member's since"
-    STALE = "older and not all of them were its own, or never handed out"
+    KEPT = "older, but the member has owned all the partitions since"
+    STALE = "older and some partitions were not its own, or never assigned"
 
 
 # The epoch is checked for each partition since KIP-1251: a commit on its way while the epoch rises is not lost.
@@ -156,7 +158,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
         Row(
-            "others have it",
+            "owned by other members",
             {"group_is_empty": (False,), "caller": (Caller.WITHOUT_EPOCH, Caller.MEMBER), "is_member": (False,)},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),

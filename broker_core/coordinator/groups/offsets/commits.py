@@ -225,7 +225,7 @@ def keeps_session(group: ClassicGroup | None, request: OffsetCommit) -> bool:
 
 
 def _expire_ms(request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> int:
-    """Tell when the offsets expire if the commit says so itself; a retention without end fits into 64 bits."""
+    """Return when the offsets expire if the commit has a retention; a retention without end fits into 64 bits."""
     if isinstance(request, TxnOffsetCommit) or request.retention_ms < 0:
         return NO_TIMESTAMP
     return min(now_ms + request.retention_ms, 2**63 - 1)

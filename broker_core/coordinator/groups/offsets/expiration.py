@@ -12,7 +12,7 @@ from broker_core.types import NO_TIMESTAMP, TopicPartition
 
 
 def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
-    """Tell from when on the group's offsets age."""
+    """Return when the retention of the group's offsets begins."""
     if group.protocol_type is None:
         return EXPIRY_BASIS[group.state, "simple"]
     can_tell = group.is_consumer_group and group.topics_known
@@ -54,7 +54,7 @@ def expired_in_consumer_group(
 
 
 def _is_expired(value: OffsetValue, since_ms: int, now_ms: int, retention_ms: int) -> bool:
-    """Judge one offset; a retention its commit asked for comes before the broker's."""
+    """Return whether one offset has expired; the retention of its commit overrides the broker's."""
     if value.expire_timestamp_ms != NO_TIMESTAMP:
         return now_ms >= value.expire_timestamp_ms
     basis_ms = value.commit_timestamp_ms if since_ms == NO_TIMESTAMP else since_ms

@@ -23,7 +23,7 @@ class OffsetKey(NamedTuple):
 
 
 class OffsetValue(NamedTuple):
-    """One committed offset; `expire_timestamp_ms` is -1 unless the commit asked for a retention."""
+    """One committed offset; `expire_timestamp_ms` is -1 unless the commit has a retention."""
 
     offset: int
     leader_epoch: int

@@ -1,6 +1,6 @@
 """The committed offsets of one partition of `__consumer_offsets`, and those that await a marker.
 
-A transactional commit lies apart, under its producer, until the marker of that transaction comes: a commit marker
+A transactional commit is kept separately, by producer, until the marker of that transaction comes: a commit marker
 puts it in force unless a plain commit was recorded later, an abort drops it (KIP-98, rules E.2). Only the replay
 of records calls the methods that change anything.
 """

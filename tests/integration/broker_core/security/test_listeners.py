@@ -45,7 +45,7 @@ def test_listeners_are_read_as_kafka_reads_them():
     [
         ({"listeners": "here:9092"}, "'here:9092' is not of the form NAME://host:port"),
         ({"listeners": "PLAINTEXT://here:66000"}, "not of the form"),
-        ({"listeners": "PLAINTEXT://a:1,plaintext://b:2"}, "PLAINTEXT is there twice"),
+        ({"listeners": "PLAINTEXT://a:1,plaintext://b:2"}, "PLAINTEXT is named twice"),
         ({"listeners": "MINE://a:1"}, "MINE has no protocol; add MINE:SASL_SSL"),
         ({"listeners": "SSL://a:1", "listener_security_protocol_map": "SSL:TLS"}, "'SSL:TLS' is not NAME:PROTOCOL"),
         (
@@ -55,7 +55,7 @@ def test_listeners_are_read_as_kafka_reads_them():
         ({"inter_broker_listener_name": "SSL"}, "inter.broker.listener.name: there is no listener SSL"),
         (
             {"listeners": "PLAINTEXT://0.0.0.0:1"},
-            "clients cannot connect to 0.0.0.0; add PLAINTEXT://<a name they know>:1",
+            "clients cannot connect to 0.0.0.0; add PLAINTEXT://<host name for clients>:1",
         ),
         ({"listeners": "PLAINTEXT://a:1,SSL://a:2", "brokers": 2}, "both need port 2.*leave 2 between"),
         ({"listeners": "PLAINTEXT://a:65535", "brokers": 2}, "needs port 65536 for broker number 2"),
@@ -126,9 +126,9 @@ def test_names_are_as_good_in_lower_case():
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"listeners": {}}, "a broker has at least one"),
+        ({"listeners": {}}, "a broker needs at least one"),
         ({"listeners": {"A": "HTTP"}}, "'A:HTTP' is not NAME:PROTOCOL"),
-        ({"users": {"alice": "tell-nobody"}}, "users: no listener asks for that"),
+        ({"users": {"alice": "tell-nobody"}}, "users: no listener uses it"),
         ({"listeners": {"A": "SSL"}}, "listener A has no certificate"),
         (
             {"listeners": {"A": "SASL_PLAINTEXT"}, "config": {"listener.name.a.plain.sasl.jaas.config": "tell-nobody"}},

@@ -158,8 +158,7 @@ def test_a_password_that_is_there_is_not_set_again_by_the_next_start(tmp_path, c
     }
     told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("users:")]
     assert (
-        told
-        == ["users: 'carol' keeps the password for SCRAM-SHA-512 that an earlier start or an administrator has set"] * 2
+        told == ["users: 'carol' keeps the SCRAM-SHA-512 password set by an earlier start or an administrator"] * 2
     ), "once for each listener, and not where it is the same password"
 
 

@@ -149,7 +149,7 @@ def test_an_encrypted_key_needs_its_password(identity):
     key = s.load_pem_private_key(identity["ssl.keystore.key"].encode(), None)
     locked = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(b"open")).decode()
     assert context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "open"})
-    with pytest.raises(ConfigError, match="cannot be used"):
+    with pytest.raises(ConfigError, match="cannot be loaded"):
         context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "tell-nobody"})
 
 

@@ -3,17 +3,24 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.admin.properties import options_of, parse_properties
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer import TransactionalProducer
+from spark_eos.client.transactions import init_producer_id
+from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
+from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_world import World
 
 NO_PYSPARK = """
@@ -56,6 +63,30 @@ def test_complete_makes_a_dead_querys_rows_visible(world: World, capsys: pytest.
     assert "completed" in capsys.readouterr().out
     world.committer("run2").commit([world.prepare("run2")], 0)
     assert world.visible() == ["row of 0"], "the restarted query wrote nothing"
+
+
+def test_list_does_not_wait_for_open_transactions_of_others(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """It read up to the end of the topic, and gave up after a minute where a transaction was open."""
+    world.committer("run1").commit([world.prepare("run1")], 0)
+    other = unique("other")
+    place = TopicPartition(world.decisions, 0)
+    producer = TransactionalProducer(world.client)
+    producer.begin(init_producer_id(world.client, other, transaction_timeout_ms=60_000))
+    batch = bytearray(build_batch([NewRecord(b"open", b"", timestamp_ms=0)]))
+    producer.send(place, [EncodedBatch(batch, 1)])
+    first = producer.flush()[place].first_offset
+    try:
+        began = time.monotonic()
+        assert command(world, "list") == ExitCode.DONE
+        assert time.monotonic() - began < 20
+    finally:
+        producer.abort()
+    printed = capsys.readouterr()
+    assert world.query in printed.out
+    assert f"{place} is listed up to its last stable offset {first}, and ends at {first + 1}" in printed.err
+    assert f"the transaction of '{other}'" in printed.err
+    assert command(world, "list") == ExitCode.DONE
+    assert capsys.readouterr().err == ""
 
 
 def test_abort_frees_readers_and_the_restarted_query_writes_again(

@@ -12,6 +12,7 @@ from broker_core import EmbeddedBroker
 from broker_core.types import TopicPartition
 from spark_eos.admin.command import ExitCode, _parser, main
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.errors import UnansweredError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.operator_commands import OperatorCommands
@@ -20,7 +21,6 @@ from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.ports import UnstableOffsetsError
 from spark_eos.sink.recovery.action_table import Settlement
 from spark_eos.sink.recovery.settlement import lost_error
-from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession

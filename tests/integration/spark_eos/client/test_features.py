@@ -23,11 +23,11 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.run_state import RunState
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.naming import driver_id
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
-from spark_eos.sink.task.writer import Place, TaskWriter
+from spark_eos.sink.task.writer import TaskWriter
 from tests.support.clocks import AheadClock, runtime_by
 from tests.support.spark_eos.brokers import finalize, running_broker
 from tests.support.spark_eos.client_world import make_topic, read_values, unique

@@ -18,9 +18,10 @@ from spark_eos.client.producer import TransactionalProducer
 from spark_eos.client.transactions import TransactionIdentity, end_txn, end_txns, init_producer_id
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
+from spark_eos.sink.messages import Place
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
-from spark_eos.sink.task.writer import Place, TaskWriter
+from spark_eos.sink.task.writer import TaskWriter
 from tests.support.spark_eos.client_world import FakeClient, encoded, make_topic, produced, read_values, unique
 from tests.support.spark_eos.sink_cluster import MemoryCluster
 from tests.support.waiting import wait_until

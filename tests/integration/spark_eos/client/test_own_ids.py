@@ -1,13 +1,14 @@
 """An id whose InitProducerId stayed unanswered is given up, for the request may be applied late."""
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
 
 from broker_core import Disconnect, EmbeddedBroker, Error
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transactions import init_producer_id, own_one_of
-from spark_eos.errors import UnansweredError
+from spark_eos.client.transactions import init_producer_id, own_one_of, own_some_of
+from spark_eos.errors import AuthorizationError, UnansweredError
 from spark_eos.options.client import ClientOptions
 
 
@@ -48,3 +49,38 @@ def test_without_any_answer_the_clients_deadline_ends_it() -> None:
             with pytest.raises(UnansweredError):
                 own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
             assert len(asked(kafka)) == len(set(asked(kafka))) > 1
+
+
+def names() -> Iterator[str]:
+    return (f"id{n}" for n in itertools.count())
+
+
+def owned(client: KafkaClient, ids: Iterator[str], count: int) -> list[str]:
+    return [each.transactional_id for each in own_some_of(client, ids, count, transaction_timeout_ms=60_000)]
+
+
+def test_several_ids_are_owned_in_two_round_trips() -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        ids = names()
+        assert owned(client, ids, 4) == ["id0", "id1", "id2", "id3"] == asked(kafka)
+        assert len(kafka.requests(api="FindCoordinator")) == 1
+        assert owned(client, ids, 1) == ["id4"]
+
+
+@pytest.mark.parametrize("when", ["before", "after_apply"])
+def test_of_several_ids_those_that_were_not_answered_are_given_up(when: str) -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        ids = names()
+        kafka.fault(api="InitProducerId", when=when, action=Error("COORDINATOR_LOAD_IN_PROGRESS"), times=1)
+        assert owned(client, ids, 3) == ["id1", "id2"]
+        kafka.fault(api="InitProducerId", when=when, action=Disconnect(), times=1)
+        [alone] = owned(client, ids, 3)
+        assert alone not in {"id0", "id1", "id2"}
+        assert len(asked(kafka)) == len(set(asked(kafka))), "none is asked for twice"
+
+
+def test_a_refusal_of_several_ids_is_the_one_of_a_single_id() -> None:
+    with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
+        kafka.fault(api="InitProducerId", action=Error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"))
+        with pytest.raises(AuthorizationError):
+            owned(client, names(), 3)

@@ -15,11 +15,11 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.messages import Prepared
+from spark_eos.sink.messages import Place, Prepared
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.partitioning import DataError
 from spark_eos.sink.task.transaction import TaskTransaction
-from spark_eos.sink.task.writer import Place, TaskWriter
+from spark_eos.sink.task.writer import TaskWriter
 from tests.support.spark_eos.client_world import unique
 
 BROKERS = 3

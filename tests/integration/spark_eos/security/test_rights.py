@@ -1,4 +1,4 @@
-"""Prove the documentation's table of rights: with exactly these each role does its work, and without any one it does not."""
+"""Prove the documented table of rights: with exactly these each role does its work, and without any one it does not."""
 
 import logging
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ import pytest
 
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import client_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.group_commits import GroupCommits
-from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
 from tests.support.spark_eos import security_roles as roles
@@ -53,9 +53,9 @@ def test_every_role_has_its_work() -> None:
     assert roles.OPTIONAL.keys() <= roles.ROLES.keys()
 
 
-def test_the_documentation_shows_what_is_proved_here() -> None:
+def test_the_page_shows_what_is_proved_here() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text.count(roles.BEGIN) == 1, "the page has no table of rights"
+    assert text.count(roles.BEGIN) == 1, f"{PAGE} has no table of rights"
     shown = text.partition(roles.BEGIN)[2].partition(roles.END)[0]
     assert [line for line in shown.splitlines() if line.startswith("|")] == roles.table().splitlines()
 

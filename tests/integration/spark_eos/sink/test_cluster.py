@@ -13,6 +13,7 @@ from spark_eos.client import transactions
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import RecentTopics
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import EosKafkaError, FencedError, OptionError, TopicError, TransactionError, UnreachableError
@@ -54,6 +55,8 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
         return [each for each in look_up(self, *asked) if each.name != world.decisions or left[0] <= 0]
 
     monkeypatch.setattr(world.client, "metadata", lagging)
+    # Not by a process that has asked a moment ago: the leaders judge what it knows.
+    monkeypatch.setattr(world.client, "recent", RecentTopics())
     monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
 
 

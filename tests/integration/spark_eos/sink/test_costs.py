@@ -24,11 +24,11 @@ from spark_eos.sink.driver import run_state
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.task.identity_pool import IdentityPool
 from spark_eos.sink.task.transaction import TaskTransaction
-from spark_eos.sink.task.writer import Place, TaskWriter
+from spark_eos.sink.task.writer import TaskWriter
 from tests.support.spark_eos.client_world import encoded, read_values
 from tests.support.spark_eos.cost_tables import table
 

@@ -39,7 +39,7 @@ def world(kafka: EmbeddedBroker) -> Iterator[World]:
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         made = World(kafka.bootstrap_servers, client)
         made.decisions = unique("decisions")
-        ensure_decision_topic(client, made.decisions, Durability(1, 1), BrokerCapabilities(), prefix="p")
+        ensure_decision_topic(client, made.decisions, Durability(1, 1), BrokerCapabilities())
         made.cluster = made.cluster_of(made.decisions)
         yield made
 

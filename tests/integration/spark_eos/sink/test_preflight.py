@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from pyspark.sql.types import StructType
 
-from broker_core import EmbeddedBroker
+from broker_core import EmbeddedBroker, Error
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages
 from broker_core.wire.versions import SERVED
@@ -34,7 +36,7 @@ from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, OptionError, TopicError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions, sink_options
-from spark_eos.runtime import ProcessState
+from spark_eos.runtime import REAL, ProcessState
 from spark_eos.sink.driver import decision_topic, preflight
 from spark_eos.sink.driver.broker_capabilities import BrokerCapabilities
 from spark_eos.sink.driver.decision_topic import (
@@ -46,9 +48,10 @@ from spark_eos.sink.driver.decision_topic import (
 )
 from spark_eos.sink.driver.driver_identity import DriverIdentity
 from spark_eos.sink.driver.preflight import check_cluster
+from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.clocks import AheadClock, runtime_by
-from tests.support.spark_eos.client_world import make_topic, unique
+from tests.support.spark_eos.client_world import DEADLINE_S, make_topic, unique
 from tests.support.spark_eos.sink_world import World
 
 ADD_PARTITIONS = int(messages.AddPartitionsToTxnRequest.API_KEY)
@@ -81,6 +84,21 @@ def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -
 def facts(**settings: str) -> BrokerFacts:
     """Be a new broker with settings; `a_b=c` stands for the setting `a.b=c`."""
     return BrokerFacts(5, {name.replace("_", "."): value for name, value in settings.items()})
+
+
+def test_the_decision_topic_is_waited_for_where_brokers_learn_of_it_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that takes over thousands of new partitions answers for seconds as if a later topic did not exist."""
+    monkeypatch.setattr("spark_eos.client.kafka_client._MISSING_TOPIC_GRACE_SECONDS", 0.0)
+    with (
+        EmbeddedBroker(topics={"data": 1}) as broker,
+        KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client,
+    ):
+        wanted = options_for(client, topic="data", decisionTopic="decisions")
+        unknown = Error("UNKNOWN_TOPIC_OR_PARTITION")
+        with broker.fault(api="Metadata", topic="decisions", nth=2, times=4, action=unknown) as fault:
+            check_cluster(client, wanted)
+        assert fault.hits == 4
+        assert broker.topics["decisions"] == 8
 
 
 def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client: KafkaClient) -> None:
@@ -154,14 +172,15 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
         raise failure(Api.CREATE_TOPICS, 29, f"topic '{name}'")
 
     monkeypatch.setattr("spark_eos.sink.driver.decision_topic.create_topic", refused)
-    with pytest.raises(TopicError, match=r"cannot be created.*cleanup\.policy=compact, 8 partitions and 1 replica"):
+    wanted = "8 partitions and (1|the brokers' default number of) replica"
+    with pytest.raises(TopicError, match=rf"cannot be created.*cleanup\.policy=compact, {wanted}"):
         check_cluster(client, options_for(client))
 
 
 def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
     with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
-        ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities(), prefix="p")
+        ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities())
 
 
 @pytest.mark.parametrize(
@@ -268,7 +287,7 @@ def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_clus
 def test_doubts_are_said_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     for is_first in (True, False):
-        ensure_decision_topic(client, topic, Durability(3, 2), BrokerCapabilities(), prefix="p", is_first=is_first)
+        ensure_decision_topic(client, topic, Durability(3, 2), BrokerCapabilities(), is_first=is_first)
     assert caplog.text.count("Reassign its partitions") == 1
 
 
@@ -451,8 +470,8 @@ def test_a_running_query_is_checked_once_over_connections_that_are_kept() -> Non
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
         settled = preflight.preflight(process, wanted)
         first = requests_since(kafka, 0)
-        # The probe's id, and that under which the new decision topic is marked.
-        assert first["ListTransactions"] == 3 and first["CreateTopics"] == 1 and first["InitProducerId"] == 2
+        # The probe's id.
+        assert first["CreateTopics"] == 1 and first["InitProducerId"] == 1
         # One for the bootstrap, and one for each broker; each is asked for its versions once more.
         assert first["ApiVersions"] == 1 + 3 + 3
         before = len(kafka.requests())
@@ -462,16 +481,32 @@ def test_a_running_query_is_checked_once_over_connections_that_are_kept() -> Non
         # Other options of the same cluster: another query, over the same connections.
         other = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": "other"})
         preflight.preflight(process, other)
-        assert requests_since(kafka, before)["ApiVersions"] == 3
+        asked = requests_since(kafka, before)
+        # Only a job can have been begun by another process under the same name.
+        assert asked["ApiVersions"] == 3 and asked["ListTransactions"] == 3 and first["ListTransactions"] == 0
         before = len(kafka.requests())
         until_next_look(clock, process, wanted)
         assert requests_since(kafka, before) == {}
         assert preflight.preflight(process, wanted) == settled
-        # Which brokers there are; the decision topic, twice, and its settings.
+        # Which brokers there are; the decision topic and its settings.
         asked = requests_since(kafka, before)
         # And the feature level, as before each transaction that begins so long after the last.
         assert asked.pop("ApiVersions") == 1
-        assert asked == {"Metadata": 3, "DescribeConfigs": 1}
+        assert asked == {"Metadata": 2, "DescribeConfigs": 1}
+
+
+def test_the_first_check_takes_so_many_round_trips() -> None:
+    """One after the other; a connection is asked for its versions as it opens."""
+    with EmbeddedBroker(topics={"data": 1}) as kafka:
+        wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
+        # In the first one the decision topic is made, and marked.
+        for expected in (15, 10):
+            before = len(kafka.requests())
+            preflight.preflight(ProcessState(REAL), wanted)
+            asked = requests_since(kafka, before)
+            del asked["ApiVersions"]
+            assert asked.total() == expected, asked
+            assert not {"ListTransactions", "EndTxn"} & asked.keys()
 
 
 def test_an_outage_at_a_later_look_does_not_stop_the_query(
@@ -515,3 +550,30 @@ def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.
         until_next_look(clock, process, wanted)
         with pytest.raises(TopicError, match="cleanup.policy=delete"):
             preflight.preflight(process, wanted)
+
+
+def test_the_write_after_a_failed_commit_checks_the_cluster_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decision topic that was deleted stayed missing for the ten minutes in which a check counts."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    schema = StructType().add("value", "string")
+    with EmbeddedBroker(topics={"data": 1}) as kafka:
+        options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": unique("job")}
+
+        def topics() -> Collection[str]:
+            admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+            return admin.list_topics(timeout=DEADLINE_S).topics
+
+        writer = BatchWriter(options, schema, False)
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+        admin.delete_topics(["eos-kafka-decisions"])["eos-kafka-decisions"].result(DEADLINE_S)
+        with pytest.raises(TopicError, match="'eos-kafka-decisions' does not exist"):
+            writer.commit([])
+        assert "eos-kafka-decisions" not in topics()
+        again = BatchWriter(options, schema, False)
+        assert "eos-kafka-decisions" in topics()
+        again.commit([])
+        before = len(kafka.requests())
+        BatchWriter(options, schema, False)
+        assert requests_since(kafka, before) == {}, "once is enough"

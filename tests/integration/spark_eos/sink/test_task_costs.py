@@ -1,7 +1,7 @@
 """Count what tasks ask of the brokers and what stays in their process: constant for a task, flat over micro-batches."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,12 +18,11 @@ from spark_eos.sink import process_cache
 from spark_eos.sink.commit_report import CommitReport, WorkerIds, last_report, leave_report, report_of
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.factory import committer, task_writer
-from spark_eos.sink.messages import Empty, Prepared, TaskMessage
+from spark_eos.sink.messages import Empty, Place, Prepared, TaskMessage
 from spark_eos.sink.ports import Ending
 from spark_eos.sink.process_cache import ProcessCache
 from spark_eos.sink.spark_writers import _commit
 from spark_eos.sink.task.identity_pool import IdentityPool
-from spark_eos.sink.task.writer import Place
 from tests.support.clocks import StandingClock
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.cost_tables import table
@@ -80,9 +79,46 @@ def test_a_worker_asks_at_most_once_in_a_micro_batch_and_its_ids_stay_as_many_as
         asked = [call for call in calls if call.startswith("describe")]
         assert asked == ([] if is_reported or not micro_batch else [f"describe {count}"])
         initialised = [call for call in calls if call.startswith("init")]
-        assert len(initialised) == (count if version == 1 or not micro_batch else 0)
+        # Those that are initialised beside the ones that are needed are the next to be used.
+        spare = len(worker.pool._spares)
+        expected = count if version == 1 or not micro_batch else 0
+        assert len(initialised) == expected + (0 if micro_batch else spare)
+        assert spare <= min(count // 3, 15)
         worker.commit(micro_batch, is_reported=is_reported)
     assert len(worker.pool) == count
+
+
+def test_a_worker_owns_ids_several_at_a_time_the_more_it_has_needed() -> None:
+    memory = MemoryCluster()
+    worker, counts = Worker(memory), []
+    own = memory.own_some_of
+
+    def counted(names: Iterator[str], count: int, timeout_ms: int) -> Sequence[tuple[str, ProducerIdentity]]:
+        counts.append(count)
+        return own(names, count, timeout_ms)
+
+    memory.own_some_of = counted  # type: ignore[method-assign]
+    worker.run_tasks(0, 100)
+    assert counts == [1, 1, 1, 1, 2, 3, 4, 6, 9, 14, 16, 16, 16, 16]
+    assert len({taken.transactional_id for taken in worker.taken}) == 100
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "version", "pause_ms", "is_usable"),
+    [(60_000, 2, 0, True), (30_000, 2, 0, False), (60_000, 1, 0, False), (60_000, 2, 400_000, False)],
+    ids=["as it was owned", "another timeout", "another protocol", "after minutes"],
+)
+def test_a_spare_id_is_used_as_it_was_owned_or_not_at_all(
+    timeout_ms: int, version: int, pause_ms: int, is_usable: bool
+) -> None:
+    memory = MemoryCluster()
+    worker = Worker(memory)
+    worker.run_tasks(0, 5)
+    assert max(memory.ids) == f"{PREFIX}.{QUERY}.{RUN}.w.5", "one of the ids is left"
+    memory.pass_time(pause_ms)
+    memory.version = version
+    expected = f"{PREFIX}.{QUERY}.{RUN}.w.{5 if is_usable else 6}"
+    assert worker.pool.take(timeout_ms, 0).transactional_id == expected
 
 
 def test_only_what_the_report_names_is_taken_for_committed() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from broker_core.types import TopicPartition
+from spark_eos.client import lso_blocker
 from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.source import batch_options
-from spark_eos.source import lso_blocker
-from spark_eos.source.lso_blocker import name_lso_blocker
 from tests.support.spark_eos.source_data import commit, create_topic, send, transactional_producer
 from tests.support.waiting import wait_until
 

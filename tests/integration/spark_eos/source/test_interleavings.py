@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import EmbeddedBroker
@@ -20,6 +20,7 @@ from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.options.source import batch_options
 from spark_eos.source.planner import Planner
 from spark_eos.source.range_reader import read_range
+from tests.support.examples import examples
 from tests.support.spark_eos.source_data import DEADLINE_SECONDS, transactional_producer
 
 PARTITIONS = 2
@@ -125,7 +126,7 @@ def by_the_source(broker: EmbeddedBroker, topic: str, **options: str) -> Found:
     cut=st.sampled_from([None, None, 1, 7]),
     fetched_bytes=st.sampled_from([1_000_000, 150, 1]),
 )
-@settings(max_examples=40)
+@examples(40)
 def test_the_source_sees_what_brute_force_sees(
     world: World, steps: list[Any], open_at_the_end: set[int], cut: int | None, fetched_bytes: int
 ) -> None:

@@ -164,7 +164,7 @@ def test_every_type_of_record_has_shapes_and_an_example():
 def test_a_field_that_does_not_fit_is_damage_and_named(name, field, spoil):
     document = next(each for each in map(json.loads, metadata_records()[1:]) if each["type"] == name)
     spoil(document, field)
-    with pytest.raises(DamageError, match=rf"metadata is not understood \({field} missing or of a wrong kind\)"):
+    with pytest.raises(DamageError, match=rf"metadata cannot be read \({field} missing or of a wrong kind\)"):
         loaded(json.dumps(document).encode())
 
 
@@ -184,8 +184,8 @@ def topic_line(name, number):
         (b'{"type": "quota"}', "KeyError: 'quota'"),
         (b'{"type": []}', "TypeError"),
         (b'{"type": "topic_deleted", "name": "gone"}', "KeyError: 'gone'"),
-        (topic_line("other", 1), "not each other's only ones"),
-        (topic_line("t", 2), "not each other's only ones"),
+        (topic_line("other", 1), "already used with another one"),
+        (topic_line("t", 2), "already used with another one"),
         (b'{"type": "feature", "name": "transaction.version", "level": 3}', "there is no transaction.version 3"),
         (b'{"type": "feature", "name": "share.version", "level": 1}', "there is no share.version 1"),
         (

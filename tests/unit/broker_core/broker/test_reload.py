@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.coordinator.transactions.records import TransactionImage, encode_key, encode_value
@@ -24,6 +24,7 @@ from broker_core.types import (
 from broker_core.wire import messages as m
 from tests.support.broker_core.requests import TOPIC, init_producer, produced, records
 from tests.support.direct import DirectClient, direct_cluster
+from tests.support.examples import examples
 
 PARTITIONS = 5
 SETTINGS = {"transaction.state.log.num.partitions": str(PARTITIONS), "offsets.topic.num.partitions": str(PARTITIONS)}
@@ -90,7 +91,7 @@ def committed(client, group):
     return answer.topics[0].partitions[0].error_code
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     key=st.binary(max_size=30)
     | st.sampled_from([b"\0\1", b"\0\2", b"\0\0\0\1x", b"\0\3\0\1g", b"\0\5\0\1g\0\1m", b"\0\10\0\1g\0\1m"]),
@@ -119,7 +120,7 @@ places = st.builds(
 
 
 # Rule A.12/12.
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
     """Readable nonsense: without care the next step from it, at load or by a timeout, would be an illegal one."""
@@ -178,8 +179,8 @@ def test_a_log_that_cannot_be_read_keeps_its_own_ids_waiting(monkeypatch, caplog
     ]
     assert answers == [ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *[ErrorCode.NONE] * 3]
     [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-    assert f"{topic}-1 cannot be read: magic 7 at byte 0. Nobody coordinates the" in line
-    assert f"Look at the folder {topic}-1 with" in line
+    assert f"{topic}-1 cannot be read: magic 7 at byte 0. The " in line
+    assert f"Inspect the folder {topic}-1 with" in line
     assert ("groups then begin without" in line) is (topic == CONSUMER_OFFSETS_TOPIC)
     assert ("ids are then unknown" in line) is (topic == TRANSACTION_STATE_TOPIC)
 

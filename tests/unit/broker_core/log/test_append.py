@@ -205,7 +205,7 @@ def test_more_records_than_a_plain_batch_holds_are_refused_folded(
     with monkeypatch.context() as patch:
         patch.setattr(validation, "summarize_records", lambda *_: pytest.fail("the batch was unfolded"))
         error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, folded(codec, most + 1, b"")))
-    assert f"at most {most} are taken" in error.message
+    assert f"at most {most} are accepted" in error.message
     refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, folded(codec, most, b"\1")))
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.log.partition_log import PartitionLog
@@ -18,6 +18,7 @@ from tests.support.broker_core.compaction_world import (
     view,
     write,
 )
+from tests.support.examples import examples
 from tests.support.partition_logs import FOLDER, NOW_MS, end, open_log
 
 SETTINGS = {**COMPACTED, "segment.bytes": "600"}
@@ -175,7 +176,7 @@ class World:
             assert entry.last_offset in markers
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(80)
 @given(OPERATIONS)
 def test_compaction_changes_nothing_a_reader_or_producer_may_rely_on(operations: list[Any]) -> None:
     world = World()

@@ -7,13 +7,14 @@ What is sent is chosen with an eye on the model's state, or nearly all of it wou
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, ProducerState
 from broker_core.log.snapshots import decode_snapshot, encode_snapshot
 from broker_core.records.header import BatchHeader
+from tests.support.examples import examples
 from tests.support.partition_logs import NOW_MS, batch
 
 WRAP = 2**31
@@ -315,7 +316,7 @@ def sequence_of(producer: Producer, choice: str) -> int:
     return (sent[-1].last + (2 if choice == "gap" else 1)) % WRAP
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@examples(120)
 @given(HISTORIES)
 def test_producer_state_against_the_rules(history: list[tuple[Any, ...]]) -> None:
     world = World()

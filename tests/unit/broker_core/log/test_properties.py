@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import ErrorCode, KafkaError
@@ -13,10 +13,11 @@ from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
 from broker_core.log.producer_state import SENTINEL, AppendOrigin, ProducerState
 from broker_core.records.header import BatchHeader, iter_headers
 from broker_core.simulation.disk import MemoryStorage
+from tests.support.examples import examples
 from tests.support.partition_logs import COMMITTED, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
 
 SMALL = {"segment.bytes": "420", "index.interval.bytes": "80"}
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES = examples(60)
 
 
 class Plain(NamedTuple):

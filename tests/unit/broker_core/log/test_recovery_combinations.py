@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.recovery_table import LogCondition
 from broker_core.simulation.disk import MemoryFile, MemoryStorage
+from tests.support.examples import examples
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, UNCOMMITTED, append, batch, end, open_log, produce
 
 SETTINGS = {"segment.bytes": "1000", "index.interval.bytes": "100"}
@@ -193,7 +194,7 @@ def from_batches_alone(storage: MemoryStorage) -> Opened:
     return described(open_log(bare, SETTINGS))
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.booleans(),
     st.sampled_from(TAILS),

@@ -4,7 +4,7 @@ import contextlib
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
@@ -14,6 +14,7 @@ from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.records.validation import RecordSummary, summarize_records
 from broker_core.records.varint import append_varint, read_varint
+from tests.support.examples import examples
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3).map(tuple)
 BYTES = st.none() | st.binary(max_size=200)
@@ -55,7 +56,7 @@ def test_varint_without_end() -> None:
 
 
 @given(RECORDS, CODECS, st.integers(0, 2**40))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_round_trip(records: list[NewRecord], codec: Compression, base_offset: int) -> None:
     data = b"##" + build_batch(records, base_offset=base_offset, compression=codec)
     header = BatchHeader.parse(data, 2)
@@ -69,7 +70,7 @@ def test_round_trip(records: list[NewRecord], codec: Compression, base_offset: i
 
 
 @given(RECORDS, THEIR_CODECS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_kafka_python_reads_what_we_build(records: list[NewRecord], codec: Compression) -> None:
     data = build_batch(records, base_offset=5, compression=codec, producer_id=3, producer_epoch=1, base_sequence=0)
     theirs = MemoryRecords(data).next_batch()
@@ -80,7 +81,7 @@ def test_kafka_python_reads_what_we_build(records: list[NewRecord], codec: Compr
 
 
 @given(RECORDS, THEIR_CODECS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_we_read_what_kafka_python_builds(records: list[NewRecord], codec: Compression) -> None:
     builder = MemoryRecordsBuilder(magic=2, compression_type=int(codec), batch_size=1 << 30)
     for record in records:
@@ -106,7 +107,7 @@ def test_no_records_is_refused() -> None:
 
 
 @given(RECORDS, st.data())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_damage_is_an_invalid_batch_and_nothing_else(records: list[NewRecord], data: st.DataObject) -> None:
     batch = bytearray(build_batch(records))
     position = data.draw(st.integers(61, len(batch) - 1))

@@ -3,11 +3,12 @@
 import cramjam
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.compression import Compression, compress, decompress
+from tests.support.examples import examples
 
 PACKED = [codec for codec in Compression if codec]
 
@@ -15,7 +16,7 @@ PACKED = [codec for codec in Compression if codec]
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("limit_bytes", [None, 200_000])
 @given(data=st.binary(max_size=300), times=st.integers(1, 300))
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_round_trip(codec: Compression, limit_bytes: int | None, data: bytes, times: int) -> None:
     plain = data * times
     for view in (plain, bytearray(plain), memoryview(plain)):

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.records.header import BatchHeader
 from broker_core.types import AbortedTransaction
 from spark_eos.client.aborted_filter import visible_batches
+from tests.support.examples import examples
 
 ABORT, COMMIT = "abort", "commit"
 TRANSACTIONAL, CONTROL = 0x10, 0x20
@@ -80,7 +81,7 @@ steps = st.one_of(
 
 
 # Rules D.2/3 and D.2/5.
-@settings(max_examples=400)
+@examples(400)
 @given(st.lists(steps, max_size=40), st.integers(1, 6), st.randoms())
 def test_any_log_read_in_any_pieces_shows_what_was_committed(
     script: list[tuple[str, ...]], batches_per_answer: int, chance: "object"

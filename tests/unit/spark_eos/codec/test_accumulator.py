@@ -10,7 +10,7 @@ from broker_core.records.batch import read_records
 from broker_core.records.compression import Compression
 from broker_core.records.header import iter_headers
 from spark_eos.codec.accumulator import RecordAccumulator
-from spark_eos.codec.encode import EncodedBatch, seal
+from spark_eos.codec.encoded_batch import EncodedBatch, seal
 
 Row = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 

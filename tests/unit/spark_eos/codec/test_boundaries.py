@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import InvalidBatch
@@ -16,6 +16,7 @@ from broker_core.records.header import HEADER_SIZE
 from broker_core.records.varint import append_varint
 from spark_eos.codec import record_boundaries
 from spark_eos.codec.record_boundaries import find_records
+from tests.support.examples import examples
 
 RANDOM: Final = np.random.default_rng
 KINDS: Final = ["text", "zeros", "small numbers", "random", "records", "records cut"]
@@ -117,7 +118,7 @@ def make(batches: list[tuple[str, tuple[int, int], int, int]], large: bool = Fal
 
 
 @given(BATCHES, st.booleans(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_records_are_those_of_a_single_walk(batches: Any, large: bool, headers: bool) -> None:
     data, bounds, counts = make(batches, large, headers)
     check(data, bounds, counts)
@@ -129,7 +130,7 @@ def test_records_are_those_of_a_single_walk(batches: Any, large: bool, headers: 
 
 
 @given(BATCHES, st.booleans(), st.data())
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_damage_is_found_as_by_a_single_walk(batches: Any, large: bool, draw: st.DataObject) -> None:
     data, bounds, counts = make(batches, large)
     what = draw.draw(st.sampled_from(["bytes", "count", "end"]))
@@ -148,7 +149,7 @@ def test_damage_is_found_as_by_a_single_walk(batches: Any, large: bool, draw: st
 
 
 @given(st.sampled_from(KINDS), st.sampled_from(SIZES[:4]), st.integers(0, 2**32 - 1))
-@settings(max_examples=10, deadline=None)
+@examples(10)
 def test_many_records(kind: str, sizes: tuple[int, int], seed: int) -> None:
     check(*make([(kind, sizes, 2500, seed), (kind, sizes, 1, seed), (kind, sizes, 700, seed)], large=True))
 

@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecordsBuilder
 
@@ -15,6 +15,7 @@ from broker_core.records.control import build_end_txn_marker
 from broker_core.records.header import BatchHeader, iter_headers, write_timestamps
 from broker_core.types import TimestampType
 from spark_eos.codec.decode import SCHEMA, SCHEMA_WITH_HEADERS, decode_batches
+from tests.support.examples import examples
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=90)), max_size=4).map(tuple)
 BYTES = st.none() | st.binary(max_size=90) | st.integers(8150, 8250).map(bytes)
@@ -45,7 +46,7 @@ def rows_of(records: list[NewRecord], base_offset: int = 0) -> list[dict[str, An
 
 
 @given(st.lists(st.tuples(RECORDS, st.sampled_from(Compression)), min_size=1, max_size=4), st.booleans())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_batches_of_any_codec(batches: list[tuple[list[NewRecord], Compression]], include_headers: bool) -> None:
     data = b""
     wanted: list[dict[str, Any]] = []
@@ -60,7 +61,7 @@ def test_batches_of_any_codec(batches: list[tuple[list[NewRecord], Compression]]
 
 
 @given(RECORDS, st.sampled_from([Compression.NONE, Compression.GZIP]))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_batches_built_by_kafka_python(records: list[NewRecord], codec: Compression) -> None:
     builder = MemoryRecordsBuilder(magic=2, compression_type=int(codec), batch_size=1 << 30)
     for record in records:
@@ -70,7 +71,7 @@ def test_batches_built_by_kafka_python(records: list[NewRecord], codec: Compress
 
 
 @given(RECORDS, st.integers(-1, 14), st.integers(-1, 14), st.sampled_from([Compression.NONE, Compression.LZ4]))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_records_outside_the_range_are_dropped(
     records: list[NewRecord], first_offset: int, end_offset: int, codec: Compression
 ) -> None:
@@ -139,7 +140,7 @@ def test_a_batch_cut_short_is_refused() -> None:
 
 
 @given(RECORDS, st.data())
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_damage_is_an_invalid_batch_and_nothing_else(records: list[NewRecord], data: st.DataObject) -> None:
     batch = bytearray(build_batch(records))
     for _ in range(data.draw(st.integers(1, 3))):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
@@ -20,6 +20,7 @@ from broker_core.records.header import HEADER_SIZE, iter_headers
 from broker_core.records.varint import append_varint
 from spark_eos.codec import decode, decompress, header_column
 from spark_eos.codec.decode import decode_batches, decode_slabs
+from tests.support.examples import examples
 from tests.support.spark_eos.decode_bombs import CODECS, MIB, TINY, batch, bomb, cost
 
 EVERYTHING: Final = {"first_offset": 0, "end_offset": 2**62}
@@ -237,7 +238,7 @@ def laid(batches: list[tuple[list[NewRecord], Compression]]) -> bytes:
 
 
 @given(BATCHES, st.sampled_from([1, 2, 64]), st.integers(0, 50), st.integers(0, 100))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_slabs_hold_the_rows_that_are_decoded_at_once(
     batches: list[tuple[list[NewRecord], Compression]], header_rows: int, first_offset: int, width: int
 ) -> None:
@@ -272,7 +273,7 @@ def test_a_header_of_an_impossible_length_is_refused(rows_in_step: int, fields: 
 
 
 @given(RECORDS, st.sampled_from(CODECS), st.integers(-2, 2), st.binary(max_size=3), st.data())
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_damage_is_refused_in_slabs_as_at_once(
     records: list[NewRecord], codec: Compression, more: int, tail: bytes, data: st.DataObject
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
@@ -14,7 +14,9 @@ from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from spark_eos.codec import encode as encode_module
 from spark_eos.codec.columns import EncodeError
-from spark_eos.codec.encode import EncodedBatch, encode_batches, seal, split
+from spark_eos.codec.encode import encode_batches, split
+from spark_eos.codec.encoded_batch import EncodedBatch, seal
+from tests.support.examples import examples
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 BYTES = st.none() | st.binary(max_size=100) | st.integers(1000, 1100).map(bytes)
@@ -66,13 +68,13 @@ def expected(rows: list[Row]) -> list[Record]:
 
 
 @given(ROWS, st.sampled_from(Compression), st.sampled_from([WIDE, 3000, 200, 1]))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_the_broker_reads_what_is_encoded(rows: list[Row], codec: Compression, limit: int) -> None:
     assert read(encode(rows, limit=limit, compression=codec)) == expected(rows)
 
 
 @given(ROWS, st.sampled_from([Compression.NONE, Compression.GZIP]))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_kafka_python_reads_what_is_encoded(rows: list[Row], codec: Compression) -> None:
     [batch] = encode(rows, compression=codec)
     theirs = MemoryRecords(bytes(seal(batch, producer_id=7, producer_epoch=1, base_sequence=0))).next_batch()
@@ -83,7 +85,7 @@ def test_kafka_python_reads_what_is_encoded(rows: list[Row], codec: Compression)
 
 
 @given(ROWS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_uncompressed_batches_are_the_bytes_the_broker_would_build(rows: list[Row]) -> None:
     [batch] = encode(rows)
     records = [NewRecord(k, v, tuple(h or ()), stamp) for k, v, h, stamp in rows]
@@ -92,7 +94,7 @@ def test_uncompressed_batches_are_the_bytes_the_broker_would_build(rows: list[Ro
 
 
 @given(ROWS, st.integers(100, 4000))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_batches_are_as_full_as_the_limit_allows(rows: list[Row], limit: int) -> None:
     batches = encode(rows, limit=limit)
     start = 0
@@ -107,7 +109,7 @@ def test_batches_are_as_full_as_the_limit_allows(rows: list[Row], limit: int) ->
 
 
 @given(ROWS, ROWS, ROWS)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_slices_and_chunks(before: list[Row], rows: list[Row], after: list[Row]) -> None:
     def column(index: int, build: Any) -> Any:
         return build([row[index] for row in before + rows + after]).slice(len(before), len(rows))
@@ -219,7 +221,7 @@ def test_seal_sets_and_clears_the_transactional_bit() -> None:
 
 
 @given(ROWS, st.sampled_from(Compression))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_split_halves_a_batch(rows: list[Row], codec: Compression) -> None:
     [batch] = encode(rows, compression=codec)
     if len(rows) == 1:
@@ -249,7 +251,7 @@ def test_batches_come_one_by_one() -> None:
 
 
 @given(ROWS, st.sampled_from([WIDE, 3000, 200]), st.integers(1, 9), st.integers(1, 2000))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_batches_of_several_blocks(rows: list[Row], limit: int, block_rows: int, block_bytes: int) -> None:
     whole = encode(rows, limit=limit)
     with pytest.MonkeyPatch.context() as patch:

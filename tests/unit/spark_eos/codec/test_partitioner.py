@@ -3,11 +3,12 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as their_murmur2
 
 from spark_eos.codec.partitioner import group_rows, murmur2, murmur2_partitions
+from tests.support.examples import examples
 
 KEYS = st.lists(st.none() | st.binary(max_size=200), max_size=60)
 # Key and hash, as in the tests of Kafka's Utils.
@@ -27,7 +28,7 @@ def test_known_hashes() -> None:
 
 
 @given(KEYS, st.integers(1, 1000), st.integers(0, 5))
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_equal_to_one_key_at_a_time(keys: list[bytes | None], partition_count: int, skipped: int) -> None:
     theirs = [-1 if k is None else (their_murmur2(k) & 0x7FFFFFFF) % partition_count for k in keys]
     for kind in (pa.binary(), pa.large_binary()):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.codec import binary_views
@@ -17,7 +17,6 @@ KINDS = st.sampled_from([pa.binary(), pa.large_binary()])
 
 
 @given(VALUES, VALUES, st.integers(0, 5), KINDS, KINDS)
-@settings(deadline=None)
 def test_values_and_pieces_alternate(first: Any, second: Any, skipped: int, kind: Any, other: Any) -> None:
     rows = max(min(len(first), len(second)) - skipped, 1)
     columns = [
@@ -33,7 +32,6 @@ def test_values_and_pieces_alternate(first: Any, second: Any, skipped: int, kind
 
 
 @given(VALUES, st.data())
-@settings(deadline=None)
 def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
     order = data.draw(st.lists(st.integers(0, len(values) - 1), max_size=30))
     column = ByteColumn.of(pa.array(values, pa.binary())).pick(np.array(order, np.int64))
@@ -41,7 +39,6 @@ def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
 
 
 @given(VALUES)
-@settings(deadline=None)
 def test_a_buffer_of_many_pages(values: Any) -> None:
     """A view's offset has 31 bits; pages of 16 bytes instead of 1 GiB show how a larger buffer is named."""
     with pytest.MonkeyPatch.context() as patch:

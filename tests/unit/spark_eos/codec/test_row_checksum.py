@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.codec.row_checksum import hash_rows, sum_of
+from tests.support.examples import examples
 
 Header = tuple[str, bytes | None]
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -118,7 +119,7 @@ row_lists = st.lists(rows_of_any_kind, max_size=12)
 
 
 @given(row_lists)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_each_row_has_the_hash_of_the_plain_one(rows: list[Row]) -> None:
     assert hashes(rows) == [plain_hash(row) for row in rows]
 
@@ -168,7 +169,7 @@ def test_the_checksum_of_nothing_is_zero() -> None:
 
 
 @given(row_lists, st.randoms(use_true_random=False), st.integers(0, 12))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_order_and_any_cut_gives_the_same_sum(rows: list[Row], chance: random.Random, cut: int) -> None:
     shuffled = list(rows)
     chance.shuffle(shuffled)
@@ -177,7 +178,7 @@ def test_any_order_and_any_cut_gives_the_same_sum(rows: list[Row], chance: rando
 
 
 @given(row_lists, st.integers(0, 12), st.integers(0, 12))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_slice_has_the_hashes_of_its_rows(rows: list[Row], start: int, count: int) -> None:
     sliced = {name: column.slice(start, count) for name, column in arrays(rows).items()}
     assert hash_rows(**sliced).tolist() == hashes(rows[start : start + count])
@@ -292,7 +293,7 @@ def changes(row: Row) -> list[Row]:
 
 
 @given(rows_of_any_kind)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_every_change_of_one_field_changes_the_hash(row: Row) -> None:
     others = hashes(changes(row))
     assert plain_hash(row) not in others
@@ -334,7 +335,7 @@ def test_headers_are_ordered_and_may_repeat() -> None:
     st.lists(rows_of_any_kind, min_size=2, max_size=2),
     st.sampled_from(["value", "key", "headers", "partition", "timestamp_ms"]),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_fields_swapped_between_two_rows_change_the_sum(rows: list[Row], name: str) -> None:
     one, other = rows
     swapped = [replace(one, **{name: getattr(other, name)}), replace(other, **{name: getattr(one, name)})]

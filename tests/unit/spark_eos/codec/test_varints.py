@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import append_varint
 from spark_eos.codec.binary_views import join, merge
 from spark_eos.codec.varints import InlineBytes, encode_varints, read_varints, varint_size, varint_sizes
+from tests.support.examples import examples
 
 POWERS = [sign * 2**power for power in range(63) for sign in (1, -1)]
 NUMBERS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-200, 200), st.sampled_from(POWERS))
@@ -51,7 +52,7 @@ def test_pieces_are_joined_row_by_row(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(COLUMNS)
-@settings(max_examples=200)
+@examples(200)
 def test_read_back(values: list[int]) -> None:
     encoded = one_at_a_time(values)
     data = np.frombuffer(b"".join(encoded), np.uint8)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -16,6 +16,7 @@ from broker_core.coordinator.transactions.transitions import broken_rules
 from broker_core.errors import ErrorCode
 from broker_core.types import FENCING_EPOCH, ProducerIdentity, TopicPartition, TransactionState
 from tests.support.broker_core.transaction_world import ID, World
+from tests.support.examples import examples
 
 PARTITIONS = tuple(TopicPartition("t", number) for number in range(3))
 REFUSALS = (
@@ -275,13 +276,10 @@ class V2Machine(TransactionMachine):
         assert len(ends) == len(set(ends))
 
 
-_SETTINGS = settings(
-    max_examples=150,
+_SETTINGS = examples(
+    150,
     stateful_step_count=50,
-    deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
-    database=None,
 )
 TestMixedGenerations = TransactionMachine.TestCase
 TestMixedGenerations.settings = _SETTINGS

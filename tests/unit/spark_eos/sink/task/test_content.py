@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.codec.row_checksum import hash_rows
@@ -25,6 +25,7 @@ from spark_eos.sink.messages import (
 )
 from spark_eos.sink.rerun_checks import check_rows, check_topic, check_write, rows_of
 from spark_eos.sink.task.row_counter import RowCounter
+from tests.support.examples import examples
 
 QUERY = "8a1c0d3e-0000-4000-8000-000000000001"
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -77,7 +78,7 @@ def naive(rows: Sequence[tuple[Any, ...]], option: str | None) -> tuple[TopicRow
 
 
 @given(st.lists(row_fields, max_size=12), st.lists(st.integers(0, 12), max_size=3), st.sampled_from([None, "t"]))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_rows_are_counted_by_topic_however_they_are_cut(
     rows: list[tuple[Any, ...]], cuts: list[int], option: str | None
 ) -> None:

@@ -12,18 +12,18 @@ from broker_core.records.batch import read_records
 from broker_core.records.compression import Compression
 from broker_core.records.header import iter_headers
 from broker_core.types import TopicPartition
-from spark_eos.codec.encode import EncodedBatch, seal
+from spark_eos.codec.encoded_batch import EncodedBatch, seal
 from spark_eos.errors import AbortableError, DifferentRowsError, OptionError, TransactionError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import SinkOptions
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_log import DecisionLog
-from spark_eos.sink.messages import AlreadyCommitted, Empty, Prepared, WrittenRange
+from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, WrittenRange
 from spark_eos.sink.rerun_checks import rows_of
 from spark_eos.sink.task.batching import gather
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskIdentity, TaskSet
 from spark_eos.sink.task.partitioning import DataError
-from spark_eos.sink.task.writer import Place, TaskWriter
+from spark_eos.sink.task.writer import TaskWriter
 from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.coordinator.groups.classic.group import ClassicGroup
@@ -11,6 +11,7 @@ from broker_core.coordinator.groups.classic.requests import LeavingMember
 from broker_core.coordinator.groups.classic.states import GroupState
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, Answer, GroupWorld
+from tests.support.examples import examples
 
 CLIENTS = 4
 # Clients 2 and 3 have an instance id; client 3 prefers another protocol.
@@ -113,7 +114,7 @@ def check(world: GroupWorld, clients: Sequence[Client]) -> None:
         )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(OPERATIONS, st.sampled_from([0, 2_000]), st.sampled_from([2, 100]))
 def test_every_request_is_answered_once(operations: Sequence[tuple[Any, ...]], delay_ms: int, max_size: int):
     world = GroupWorld(group_initial_rebalance_delay_ms=delay_ms, group_max_size=max_size)
@@ -134,7 +135,7 @@ def test_every_request_is_answered_once(operations: Sequence[tuple[Any, ...]], d
     assert GROUP not in world.shard().groups or world.group().members == {}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(OPERATIONS)
 def test_giving_up_the_partition_answers_all_that_wait(operations: Sequence[tuple[Any, ...]]):
     world = GroupWorld()

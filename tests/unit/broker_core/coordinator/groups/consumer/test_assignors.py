@@ -3,12 +3,13 @@
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS, Reader, assign_ranges, assign_uniformly
 from broker_core.coordinator.groups.consumer.balance import Balance
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from tests.support.examples import examples
 
 T, U, V = (UUID(int=number) for number in range(1, 4))
 names = st.sampled_from(["a", "b", "c", "d", "e"])
@@ -35,7 +36,7 @@ def count_moves(before, after):
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-@settings(max_examples=50)
+@examples(50)
 @given(subscriptions=groups, counts=sizes)
 def test_each_partition_goes_to_one_member_that_reads_it(name, subscriptions, counts):
     shares = ASSIGNORS[name](readers(subscriptions), counts)
@@ -50,7 +51,7 @@ def test_each_partition_goes_to_one_member_that_reads_it(name, subscriptions, co
     assert all(partition.topic_id in subscriptions[name] for name, share in shares.items() for partition in share)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(members=st.sets(names, min_size=1), counts=sizes)
 def test_uniform_gives_equal_readers_equal_shares(members, counts):
     shares = assign_uniformly(readers(dict.fromkeys(members, frozenset({T, U, V}))), counts)
@@ -58,7 +59,7 @@ def test_uniform_gives_equal_readers_equal_shares(members, counts):
     assert max(loads) - min(loads) <= 1
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(subscriptions=groups, counts=sizes)
 def test_uniform_leaves_no_move_that_would_even_things_out(subscriptions, counts):
     shares = assign_uniformly(readers(subscriptions), counts)
@@ -68,7 +69,7 @@ def test_uniform_leaves_no_move_that_would_even_things_out(subscriptions, counts
             assert len(shares[name]) - min(others) <= 1
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(members=st.sets(names, min_size=2), counts=sizes, data=st.data())
 def test_uniform_moves_only_what_a_departure_or_arrival_makes_necessary(members, counts, data):
     everything = frozenset({T, U, V})
@@ -124,7 +125,7 @@ def move_by_definition(shares, subscribers):
     return False
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(subscriptions=groups, counts=st.dictionaries(st.sampled_from([T, U, V]), st.integers(1, 12)), data=st.data())
 def test_the_balance_is_reached_by_the_moves_of_the_definition(subscriptions, counts, data):
     subscribers = {

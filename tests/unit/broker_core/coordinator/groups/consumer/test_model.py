@@ -1,10 +1,11 @@
 """Whatever members do and lose, no partition has two readers, and all come to rest (KIP-848)."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import ErrorCode
 from tests.support.broker_core.consumer_group_world import LEAVE, ConsumerWorld, Owned
+from tests.support.examples import examples
 
 NAMES = ("a", "b", "c")
 TOPICS = (("t",), ("t", "u"), ("u",))
@@ -70,7 +71,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(actions)
 def test_no_partition_has_two_readers_and_all_come_to_rest(steps):
     world = ConsumerWorld(group_consumer_session_timeout_ms=10**9)

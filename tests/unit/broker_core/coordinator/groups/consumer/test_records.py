@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.coordinator.groups.consumer.records import (
@@ -22,6 +22,7 @@ from broker_core.coordinator.groups.consumer.records import (
 )
 from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.errors import DamageError
+from tests.support.examples import examples
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 texts = st.text(max_size=20)
@@ -51,7 +52,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("kind", sorted(VALUES))
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data(), group_id=texts, part=texts)
 def test_what_is_written_is_read_back(kind, data, group_id, part):
     value = data.draw(VALUES[kind])

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.coordinator.groups.offsets.records import OffsetKey
@@ -16,6 +16,7 @@ from broker_core.coordinator.groups.offsets.requests import FetchedOffset
 from broker_core.errors import ErrorCode
 from broker_core.types import ProducerIdentity, TopicPartition
 from tests.support.broker_core.group_world import NONE, START_MS, GroupWorld
+from tests.support.examples import examples
 
 RETENTION_MS = 60_000
 CHECK_MS = 25_000
@@ -147,7 +148,7 @@ def check(world: GroupWorld, history: History) -> None:
     assert set(loaded.groups) <= set(live.groups)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(OPERATIONS)
 def test_offsets_agree_with_a_reading_of_the_whole_history(operations: Sequence[tuple[Any, ...]]):
     world = GroupWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=CHECK_MS)

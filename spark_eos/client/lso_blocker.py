@@ -1,6 +1,5 @@
 """The transaction that holds a partition's last stable offset, for the warning a user reads."""
 
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -29,11 +28,9 @@ class LsoBlocker(NamedTuple):
     partitions: frozenset[TopicPartition] = frozenset()
 
 
-def name_lso_blocker(
-    client: KafkaClient, topic_partition: TopicPartition, clock: Callable[[], float] = time.time
-) -> str:
+def name_lso_blocker(client: KafkaClient, topic_partition: TopicPartition) -> str:
     """Describe the oldest open transaction of a partition and how to end it; never raises for want of an answer."""
-    return LsoBlockerSearch(client, clock).find(topic_partition).words
+    return LsoBlockerSearch(client).find(topic_partition).words
 
 
 class LsoBlockerSearch:
@@ -43,9 +40,9 @@ class LsoBlockerSearch:
     coordinator, and one to the one that is.
     """
 
-    def __init__(self, client: KafkaClient, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, client: KafkaClient, clock: Callable[[], float] | None = None) -> None:
         self._client = client
-        self._clock = clock
+        self._clock = clock or (lambda: client.runtime.clock.time_ns() / 1_000_000_000)
         self._commands = OperatorCommands.of(client.options)
         self._owners: dict[int, list[str]] = {}
 

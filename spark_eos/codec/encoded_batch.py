@@ -1,0 +1,44 @@
+"""A record batch as it was encoded, and what a producer writes into it before it is sent.
+
+Apart from the encoder, which a process that only commits does not need.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import crc32c
+
+from broker_core.records.header import ATTRIBUTES_POSITION, CRC_POSITION, TRANSACTIONAL_BIT
+
+_PRODUCER: Final = struct.Struct(">qhi")
+_PRODUCER_POSITION: Final = 43
+_ATTRIBUTES: Final = struct.Struct(">h")
+_CRC: Final = struct.Struct(">I")
+
+
+@dataclass(slots=True)
+class EncodedBatch:
+    """A whole record batch; its producer fields and CRC are unset until `seal`."""
+
+    data: bytearray
+    record_count: int
+    level: int | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Return the size of the batch as it goes to the broker, header included."""
+        return len(self.data)
+
+
+def seal(
+    batch: EncodedBatch, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True
+) -> bytearray:
+    """Write who produced the batch, in place, and its CRC; the result may be sealed again with other values."""
+    data = batch.data
+    [attributes] = _ATTRIBUTES.unpack_from(data, ATTRIBUTES_POSITION)
+    attributes = attributes | TRANSACTIONAL_BIT if transactional else attributes & ~TRANSACTIONAL_BIT
+    _ATTRIBUTES.pack_into(data, ATTRIBUTES_POSITION, attributes)
+    _PRODUCER.pack_into(data, _PRODUCER_POSITION, producer_id, producer_epoch, base_sequence)
+    _CRC.pack_into(data, CRC_POSITION, crc32c.crc32c(memoryview(data)[ATTRIBUTES_POSITION:]))
+    return data

@@ -1,0 +1,11 @@
+"""The outputs on the pages for operators are those of the commands."""
+
+from tests.support.runbook import comparable, outputs, shown_outputs
+
+
+def test_the_pages_show_what_the_commands_print() -> None:
+    printed = outputs()
+    shown = list(shown_outputs())
+    assert {name for _, name, _ in shown} == printed.keys()
+    old = [f"{page.name}: {name}" for page, name, text in shown if comparable(text) != comparable(printed[name])]
+    assert not old, "run `python -m tests.support.runbook`, which rewrites these outputs"

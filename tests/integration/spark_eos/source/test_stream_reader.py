@@ -1,0 +1,158 @@
+"""The streaming reader without Spark: it is called as Spark calls it, in the same order."""
+
+import random
+import uuid
+
+import pytest
+
+from spark_eos.errors import OptionError
+from tests.support.spark_eos.source_data import (
+    abort,
+    add_partitions,
+    commit,
+    create_topic,
+    delete_topic,
+    send_plain,
+    transactional_producer,
+)
+from tests.support.spark_eos.source_query import Query, running
+from tests.support.waiting import wait_until
+
+STARTS = {
+    "latest": ({"startingOffsets": "latest"}, []),
+    "earliest": ({"startingOffsets": "earliest"}, ["a0", "a1", "b0", "b1"]),
+    "offsets": ({"startingOffsets": '{"T":{"0":-2,"1":1}}'}, ["a0", "a1", "b1"]),
+    "offsets at the end": ({"startingOffsets": '{"T":{"0":-1,"1":0}}'}, ["b0", "b1"]),
+    "times": ({"startingOffsetsByTimestamp": '{"T":{"0":2000,"1":1000}}'}, ["a1", "b0", "b1"]),
+    "one time": ({"startingTimestamp": "2000"}, ["a1", "b1"]),
+}
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("subscription", ["assign", "subscribe", "subscribePattern"])
+def test_every_way_to_subscribe_and_to_start(
+    kafka_address: str, subscription: str, start: str, fail_on_data_loss: str
+) -> None:
+    topic = create_topic(kafka_address, 2)
+    for partition, letter in enumerate("ab"):
+        for number in range(2):
+            value = f"{letter}{number}"
+            send_plain(kafka_address, topic, [value], partition=partition, timestamp=1_000 * (number + 1))
+    named = {"assign": f'{{"{topic}":[0,1]}}', "subscribe": topic, "subscribePattern": f"{topic[:-1]}."}[subscription]
+    where, expected = STARTS[start]
+    options = {subscription: named, "failOnDataLoss": fail_on_data_loss}
+    options |= {name: value.replace("T", topic) for name, value in where.items()}
+    with running(kafka_address, **options) as query:
+        assert (query.texts() or query.texts()) == expected, "the first micro-batch may stay empty"
+        send_plain(kafka_address, topic, ["c"])
+        assert query.texts() == ["c"]
+    send_plain(kafka_address, topic, ["d"], partition=1)
+    query = Query(kafka_address, query.position, **options)
+    assert query.texts() == ["d"], "what came while the query was down"
+    if subscription != "assign":
+        add_partitions(kafka_address, topic, 3)
+        send_plain(kafka_address, topic, ["e"], partition=2)
+        # A broker hears of it a moment after the controller has answered.
+        assert wait_until(query.texts, "a partition added under the query") == ["e"]
+    assert query.texts() == []
+    query.reader.stop()
+
+
+@pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
+def test_no_record_as_young_as_the_start(kafka_address: str, subscription: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, ["old"], timestamp=1_000)
+    options = {subscription: topic, "startingTimestamp": "5000"}
+    with pytest.raises(OptionError, match="No offset matched"):
+        Query(kafka_address, **options)
+    with running(kafka_address, startingOffsetsByTimestampStrategy="latest", **options) as query:
+        assert query.trigger() == []
+        send_plain(kafka_address, topic, ["new"], timestamp=2_000)
+        assert query.texts() == ["new"]
+
+
+def test_the_least_is_waited_for(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, "abc")
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
+    with running(kafka_address, **options) as query:
+        assert query.texts() == ["a", "b", "c"], "the first micro-batch always runs"
+        send_plain(kafka_address, topic, "defg")
+        assert query.texts() == []
+        send_plain(kafka_address, topic, "h")
+        assert query.texts() == ["d", "e", "f", "g", "h"]
+
+
+def test_the_least_and_the_most(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "3",
+               "maxOffsetsPerTrigger": "4"}  # fmt: skip
+    send_plain(kafka_address, topic, range(9))
+    with running(kafka_address, **options) as query:
+        assert [len(query.trigger()) for _ in range(3)] == [4, 4, 0]
+        send_plain(kafka_address, topic, range(2))
+        assert [len(query.trigger()) for _ in range(2)] == [3, 0]
+
+
+def test_uncommitted_records_in_micro_batches_of_three_offsets(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    producer = transactional_producer(kafka_address)
+    abort(producer, topic, ["x", "y"])  # 0..1, marker 2
+    commit(producer, topic, ["a"])  # 3, marker 4
+    abort(producer, topic, ["z"])  # 5, marker 6
+    options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "3"}
+    with running(kafka_address, **options, **{"kafka.isolation.level": "read_uncommitted"}) as query:
+        assert [query.texts() for _ in range(3)] == [["x", "y"], ["a", "z"], []]
+    with running(kafka_address, **options) as query:
+        assert [query.texts() for _ in range(3)] == [[], ["a"], []]
+
+
+def test_the_latest_offset_is_reported_whatever_the_limit(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, range(10))
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    with running(kafka_address, maxOffsetsPerTrigger="3", **options) as query:
+        assert query.reader.reportLatestOffset() is None
+        query.trigger()
+        assert (query.position, query.reader.reportLatestOffset()) == ({topic: {"0": 3}}, {topic: {"0": 10}})
+        send_plain(kafka_address, topic, range(2))
+        query.trigger()
+        assert query.reader.reportLatestOffset() == {topic: {"0": 12}}
+    with running(kafka_address, **options) as query:
+        query.trigger()
+        assert query.position == query.reader.reportLatestOffset()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_topics_come_and_go_and_grow(kafka_address: str, seed: int) -> None:
+    """No record is read twice, and of topics that are not deleted every record is read."""
+    chance, family = random.Random(seed), f"stress-{uuid.uuid4().hex[:8]}"
+    topics: dict[str, int] = {}
+    written: dict[str, set[str]] = {}
+    read: list[str | None] = []
+    options = {"subscribePattern": f"{family}-.*", "startingOffsets": "earliest", "failOnDataLoss": "false",
+               "maxOffsetsPerTrigger": "20", "kafka.metadata.max.age.ms": "0"}  # fmt: skip
+    with running(kafka_address, **options) as query:
+        for step in range(40):
+            choice = chance.random()
+            topic = chance.choice(sorted(topics)) if topics else None
+            if topic is None or choice < 0.1:
+                topic = create_topic(kafka_address, 1, name=f"{family}-{step}")
+                topics[topic], written[topic] = 1, set()
+            elif choice < 0.15:
+                delete_topic(kafka_address, topic)
+                del topics[topic], written[topic]
+            elif choice < 0.25:
+                topics[topic] += 1
+                add_partitions(kafka_address, topic, topics[topic])
+            elif choice < 0.7:
+                values = [f"{topic} {step} {number}" for number in range(chance.randint(1, 9))]
+                send_plain(kafka_address, topic, values, partition=chance.randrange(topics[topic]))
+                written[topic] |= set(values)
+            else:
+                read += query.texts()
+        while rows := query.texts():
+            read += rows
+    assert len(read) == len(set(read))
+    assert {value for values in written.values() for value in values} <= set(read)

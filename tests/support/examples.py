@@ -1,0 +1,34 @@
+"""How many examples property tests try, and whether they are new ones: HYPOTHESIS_PROFILE names the profile.
+
+- `repeat`: the same examples in every run, so that a failure is a change
+- `brief`: the first quarter of them, for `make check`
+- `search`: ten times as many, new in every run
+"""
+
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+
+_SHARES = {"repeat": 1.0, "brief": 0.25, "search": 10.0}
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "repeat")
+_USUAL = 100
+
+
+def load_profile() -> None:
+    """Apply the profile to tests without settings of their own."""
+    for name, share in _SHARES.items():
+        settings.register_profile(
+            name,
+            max_examples=int(_USUAL * share),
+            derandomize=name != "search",
+            deadline=None,
+            # That a slow machine makes examples slowly is no failure.
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+    settings.load_profile(_PROFILE)
+
+
+def examples(count: int, **more: Any) -> settings:
+    """Return the settings of a test that tries so many examples in the profile `repeat`."""
+    return settings(max_examples=max(1, int(count * _SHARES[_PROFILE])), **more)

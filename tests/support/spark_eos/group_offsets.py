@@ -1,0 +1,18 @@
+"""Offsets that a consumer group committed."""
+
+import uuid
+
+from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka.admin import AdminClient
+
+
+def committed(address: str, group: str) -> dict[int, int]:
+    """Ask, as lag tools do, what a group committed."""
+    # The handle must outlive the request, hence the name.
+    admin = AdminClient({"bootstrap.servers": address})
+    answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
+    return {each.partition: each.offset for each in answer.topic_partitions}
+
+
+def new_group() -> str:
+    return f"lag-{uuid.uuid4().hex[:8]}"

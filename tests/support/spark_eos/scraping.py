@@ -1,0 +1,33 @@
+"""The metrics endpoint of this process: a port for it, and what it serves."""
+
+import socket
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from spark_eos import metrics as metrics_module
+
+_DEADLINE_S = 60
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each test begin in a process that serves nothing."""
+    monkeypatch.setattr(metrics_module, "_served", {})
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+def scraped(port: int | None) -> dict[str, float]:
+    """Read an endpoint as Prometheus does: values by name and labels."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_DEADLINE_S) as answer:
+        text = answer.read().decode()
+    return {
+        sample.name + "".join(f" {name}={value}" for name, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }

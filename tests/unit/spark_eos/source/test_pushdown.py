@@ -1,0 +1,114 @@
+"""What filters of a batch query leave to be read."""
+
+import datetime
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from broker_core.types import TopicPartition
+from spark_eos.source.pushdown import narrowing
+
+NOON_MS = 1_600_000_000_000
+TOPIC, PARTITION, OFFSET, TIMESTAMP = ("topic",), ("partition",), ("offset",), ("timestamp",)
+
+
+def moment(timestamp_ms: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(timestamp_ms / 1_000, tz=datetime.UTC)
+
+
+@pytest.mark.parametrize(("wanted", "kept"), [
+    (EqualTo(TOPIC, "b1"), "b1-0 b1-1"),
+    (EqualNullSafe(TOPIC, "b1"), "b1-0 b1-1"),
+    (In(TOPIC, ("a1", "b1", "c1")), "a1-0 b1-0 b1-1"),
+    (StringStartsWith(TOPIC, "a"), "a1-0"),
+    (StringEndsWith(TOPIC, "1"), "a1-0 b1-0 b1-1"),
+    (StringContains(TOPIC, "b"), "b1-0 b1-1"),
+    (GreaterThan(TOPIC, "a1"), "b1-0 b1-1"),
+    (EqualTo(PARTITION, 1), "b1-1"),
+    (GreaterThan(PARTITION, 0), "b1-1"),
+    (GreaterThanOrEqual(PARTITION, 1), "b1-1"),
+    (LessThan(PARTITION, 1), "a1-0 b1-0"),
+    (LessThanOrEqual(PARTITION, 0), "a1-0 b1-0"),
+    (In(PARTITION, (1, 7)), "b1-1"),
+    (Not(EqualTo(TOPIC, "b1")), "a1-0"),
+    (Not(In(PARTITION, (1,))), "a1-0 b1-0"),
+    # Nothing is said about where rows are, so everything stays.
+    (EqualTo(TOPIC, None), "a1-0 b1-0 b1-1"),
+    (Not(EqualTo(OFFSET, 1)), "a1-0 b1-0 b1-1"),
+    (IsNotNull(TOPIC), "a1-0 b1-0 b1-1"),
+    (EqualTo(("key",), b"k"), "a1-0 b1-0 b1-1"),
+    (EqualTo(("value", "topic"), "b1"), "a1-0 b1-0 b1-1"),
+])  # fmt: skip
+def test_partitions_that_filters_keep(wanted: Filter, kept: str) -> None:
+    everything = [TopicPartition("a1", 0), TopicPartition("b1", 0), TopicPartition("b1", 1)]
+    found = narrowing([wanted])
+    assert [str(tp) for tp in everything if found.keeps(tp)] == kept.split()
+    assert found.narrowed(3, 9) == (3, 9)
+
+
+@pytest.mark.parametrize(("wanted", "left"), [
+    (EqualTo(OFFSET, 5), (5, 6)),
+    (EqualNullSafe(OFFSET, 5), (5, 6)),
+    (GreaterThan(OFFSET, 5), (6, 9)),
+    (GreaterThanOrEqual(OFFSET, 5), (5, 9)),
+    (LessThan(OFFSET, 5), (3, 5)),
+    (LessThanOrEqual(OFFSET, 5), (3, 6)),
+    (In(OFFSET, (7, 5)), (5, 8)),
+    # Wider than the range, or not understood: it stays as it was.
+    (GreaterThan(OFFSET, -5), (3, 9)),
+    (LessThan(OFFSET, 100), (3, 9)),
+    (EqualTo(OFFSET, None), (3, 9)),
+    (In(OFFSET, (5, None)), (3, 9)),
+    (In(OFFSET, ()), (3, 9)),
+    (Not(GreaterThan(OFFSET, 5)), (3, 9)),
+    (GreaterThan(PARTITION, 5), (3, 9)),
+])  # fmt: skip
+def test_offsets_that_filters_leave(wanted: Filter, left: tuple[int, int]) -> None:
+    assert narrowing([wanted]).narrowed(3, 9) == left
+
+
+@pytest.mark.parametrize(("wanted", "since_ms"), [
+    (EqualTo(TIMESTAMP, moment(NOON_MS)), NOON_MS),
+    (EqualNullSafe(TIMESTAMP, moment(NOON_MS)), NOON_MS),
+    (GreaterThan(TIMESTAMP, moment(NOON_MS + 0.5)), NOON_MS),
+    (GreaterThanOrEqual(TIMESTAMP, moment(NOON_MS)), NOON_MS),
+    (In(TIMESTAMP, (moment(NOON_MS + 1), moment(NOON_MS))), NOON_MS),
+    (GreaterThan(TIMESTAMP, moment(0)), 0),
+    (GreaterThan(TIMESTAMP, moment(-5)), None),
+    # A later record can be older, so nothing bounds from above; a time without a zone could mean any of many.
+    (LessThan(TIMESTAMP, moment(NOON_MS)), None),
+    (LessThanOrEqual(TIMESTAMP, moment(NOON_MS)), None),
+    (GreaterThan(TIMESTAMP, moment(NOON_MS).replace(tzinfo=None)), None),
+    (EqualTo(TIMESTAMP, None), None),
+    (In(TIMESTAMP, ()), None),
+    (Not(GreaterThan(TIMESTAMP, moment(NOON_MS))), None),
+])  # fmt: skip
+def test_times_that_filters_ask_for(wanted: Filter, since_ms: int | None) -> None:
+    assert narrowing([wanted]).since_ms == since_ms
+
+
+def test_several_filters_all_hold() -> None:
+    found = narrowing([
+        GreaterThan(OFFSET, 2), GreaterThan(OFFSET, 4), LessThan(OFFSET, 9), LessThan(OFFSET, 8),
+        GreaterThan(TIMESTAMP, moment(NOON_MS)), GreaterThan(TIMESTAMP, moment(NOON_MS + 7)), EqualTo(PARTITION, 1),
+        EqualTo(TOPIC, "t"),
+    ])  # fmt: skip
+    assert found.narrowed(0, 100) == (5, 8)
+    assert found.since_ms == NOON_MS + 7
+    assert [found.keeps(tp) for tp in (TopicPartition("t", 1), TopicPartition("t", 0), TopicPartition("u", 1))] == [
+        True, False, False,
+    ]  # fmt: skip

@@ -1,0 +1,12 @@
+"""The data source under the name by which Spark looks for it."""
+
+from pyspark.sql.datasource import DataSource
+
+import pyspark_eos_kafka
+from spark_eos import EosKafkaDataSource
+
+
+def test_the_module_spark_looks_for() -> None:
+    assert pyspark_eos_kafka.DefaultSource is EosKafkaDataSource
+    assert issubclass(EosKafkaDataSource, DataSource)
+    assert EosKafkaDataSource.name() == "eos-kafka"
