@@ -1,4 +1,4 @@
-"""Let Spark find `eos-kafka` without registration: it imports every top-level module named `pyspark_*`."""
+"""The entry point for Spark, which imports every top-level module named `pyspark_*` to find data sources."""
 
 from spark_eos.datasource import EosKafkaDataSource as DefaultSource
 

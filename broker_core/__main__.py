@@ -20,7 +20,7 @@ from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m broker_core", description="Run a Kafka-compatible broker.")
     parser.add_argument("--host", default="127.0.0.1", help="host of listeners that name none (%(default)s)")
     parser.add_argument(
@@ -39,7 +39,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "metrics; without the option they are not served",
     )
     parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (%(default)s)")
-    return parser.parse_args(argv)
+    return parser
 
 
 def _config(path: Path | None) -> BrokerConfig:
@@ -95,7 +95,7 @@ def _where(server: SocketServer) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Run until SIGINT or SIGTERM; return the exit code."""
-    arguments = _arguments(argv)
+    arguments = _parser().parse_args(argv)
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(_serve(arguments, _config(arguments.config)))

@@ -273,9 +273,8 @@ class EmbeddedBroker(ClusterControls):
             when: The moment: "before" the request is handled; "after_apply", when it has taken effect durably and only
                 its answer is missing (requests that were refused do not match); "mid", for each marker that the end of
                 a transaction has to write, when the transaction is prepared.
-            action: `Error`, `Delay`, `Drop`, `Disconnect` or `Hold`; or a function, which is called with the
-                `RequestSeen` in the broker's thread before the request continues, and may use `move_leader`, `crash`
-                and the like.
+            action: `Error`, `Delay`, `Drop`, `Disconnect` or `Hold`; or a function. The broker's thread calls it
+                with the `RequestSeen` before the request continues; it may use `move_leader`, `crash` and the like.
             times: How many requests at most; by default all.
             nth: Only the nth request that matches, counted from 1.
             version: The API version.

@@ -40,6 +40,9 @@ class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
 
+    def __str__(self) -> str:
+        return f"{self.producer_id} (epoch {self.producer_epoch})"
+
 
 class IsolationLevel(IntEnum):
     """Which records a reader sees (KIP-98)."""

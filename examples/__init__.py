@@ -1,1 +1,1 @@
-"""Show the project at work: each example runs by itself and ends by printing its proof."""
+"""Examples of the project: each runs on its own and ends by printing its result."""

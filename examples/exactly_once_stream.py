@@ -1,6 +1,6 @@
-"""Stream through a broker that loses answers: `SPARK_CONF_DIR=conf python -m examples.exactly_once_stream`.
+"""A stream through a broker that loses responses: `SPARK_CONF_DIR=conf python -m examples.exactly_once_stream`.
 
-It loses one answer to a write and one to a commit, both when they had taken effect. Each record is there once.
+The broker loses one response to a write and one to a commit, both after they took effect. Each record is there once.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ COUNT = 300
 
 
 def main() -> None:
-    """Stream from one topic to another, then count what readers of committed data see."""
+    """Stream from one topic to another, then count what read_committed consumers see."""
     spark = SparkSession.builder.appName("exactly-once stream").getOrCreate()
     with EmbeddedBroker(topics={"in": 2, "out": 2}) as kafka, tempfile.TemporaryDirectory() as checkpoint:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})

@@ -1,8 +1,8 @@
-"""Test your own code against a broker that breaks when told to: `python -m examples.fault_injection`.
+"""A test of your own code against a broker with injected faults: `python -m examples.fault_injection`.
 
-`copy` is the code under test: it moves records from one topic to another exactly once. Each fault is one that real
-networks have, and the last two are those that no other fake broker can make: an answer that is lost when the commit
-has taken effect, and a coordinator that dies between the markers of two partitions.
+`copy` is the code under test: it moves records from one topic to another exactly once. Each fault occurs in real
+networks. The last two are a response that is lost after the commit took effect, and a coordinator that dies between the
+markers of two partitions.
 """
 
 from confluent_kafka import Consumer, Producer
@@ -40,7 +40,7 @@ def copy(bootstrap_servers: str) -> None:
 
 
 def main() -> None:
-    """Run the code under test once for each fault, and look at what the topic holds."""
+    """Run the code under test once for each fault, and check the records in the topic."""
     for api, when, action in (
         ("InitProducerId", "before", Error("COORDINATOR_LOAD_IN_PROGRESS")),
         ("Produce", "after_apply", Disconnect()),

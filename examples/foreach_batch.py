@@ -1,7 +1,7 @@
-"""Write to two topics from foreachBatch, each record once: `SPARK_CONF_DIR=conf python -m examples.foreach_batch`.
+"""Two topics written from foreachBatch, each record once: `SPARK_CONF_DIR=conf python -m examples.foreach_batch`.
 
-The function fails between its two writes the first time. Spark runs the micro-batch again; the write that was done is
-known by Spark's query id and batch id, reads the same rows again and writes nothing.
+The first time, the function fails between its two writes. Spark runs the micro-batch again; the write that was done is
+identified by Spark's query id and batch id, reads the same rows again and writes nothing.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ COUNT = 50
 
 
 def main() -> None:
-    """Run the query, let it fail half-way, run it again."""
+    """Run the query, let it fail between the writes, run it again."""
     spark = SparkSession.builder.appName("foreachBatch").getOrCreate()
     with EmbeddedBroker(topics={"in": 1, "orders": 1, "audit": 1}) as kafka, tempfile.TemporaryDirectory() as folder:
         fails = [True]

@@ -1,7 +1,7 @@
-"""Find a hanging transaction and end it: `python -m examples.hanging_transaction`.
+"""A hanging transaction, found and ended: `python -m examples.hanging_transaction`.
 
-A write is held up by the network until its transaction is over. A broker that does not verify takes it for the start
-of a new one, of which no coordinator knows: readers of committed data wait for ever (KIP-664, KIP-890).
+The network delays a write until its transaction is over. A broker that does not verify transactions treats it as the
+start of a new one, which no coordinator knows: read_committed consumers wait forever (KIP-664, KIP-890).
 """
 
 import subprocess

@@ -1,6 +1,6 @@
-"""Run a batch job twice and write once: `SPARK_CONF_DIR=conf python -m examples.idempotent_batch`.
+"""A batch job that runs twice and writes once: `SPARK_CONF_DIR=conf python -m examples.idempotent_batch`.
 
-A scheduler that does not know whether a job has ended starts it again. With the same `jobId` that does no harm.
+A scheduler that does not know whether a job has ended starts it again. With the same `jobId` nothing is written twice.
 """
 
 from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ def main() -> None:
     with EmbeddedBroker(topics={"totals": 2}) as kafka:
 
         def run_job(job_id: str) -> int:
-            """Write the day's totals; return how many records the topic then holds."""
+            """Write the day's totals; return how many records the topic has afterwards."""
             (
                 spark.range(COUNT)
                 .selectExpr("CAST(id AS STRING) AS key", "CAST(id * id AS STRING) AS value")

@@ -1,6 +1,6 @@
-"""Read one topic as read_committed and as read_uncommitted: `python -m examples.isolation_levels`.
+"""One topic, read as read_committed and as read_uncommitted: `python -m examples.isolation_levels`.
 
-A transaction that is open hides what lies behind it from readers of committed data, an aborted one hides itself.
+A read_committed consumer does not see the records after an open transaction, nor those of an aborted one.
 """
 
 from confluent_kafka import Consumer, Producer
@@ -9,7 +9,7 @@ from broker_core import EmbeddedBroker
 
 
 def read(kafka: EmbeddedBroker, isolation_level: str) -> list[str]:
-    """Read the topic to its end, as far as the isolation level lets one see."""
+    """Read the topic to its end, as far as the isolation level allows."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,

@@ -1,6 +1,6 @@
-"""Let an hour pass in a moment: `python -m examples.virtual_time`.
+"""A transaction timeout of one hour, tested in a moment: `python -m examples.virtual_time`.
 
-A producer begins a transaction and is never heard of again. Its timeout is an hour; the test does not wait for it.
+A producer begins a transaction and stops responding. Its timeout is an hour; the test does not wait for it.
 """
 
 import time

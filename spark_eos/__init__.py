@@ -9,7 +9,7 @@ modules are internal and may change in any release. The public names are importe
 session that looks for data sources imports this package.
 """
 
-# Type checkers take a variable of this name as true; importing typing for it would cost more than all of this module.
+# Type checkers treat a variable of this name as true; importing typing would cost more than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from broker_core import __version__
@@ -97,5 +97,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, those that are not imported yet included."""
+    """Return the public names, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

@@ -77,7 +77,7 @@ class EosKafkaDataSource(DataSource):
     micro-batch or job that is run again with other rows stops with an error; the rows are not written.
 
     Errors derive from `spark_eos.EosKafkaError` and say what happened, what was checked, and what to do; options
-    that cannot be used raise `spark_eos.OptionError`. The project's README has all options, metrics and access rights.
+    that cannot be used raise `spark_eos.OptionError`. The documentation lists all options, metrics and access rights.
     """
 
     @classmethod

@@ -1,21 +1,23 @@
-"""Everything that can go wrong for a user, in words that say what to do about it.
+"""The exceptions of the data source.
 
-Owns: the exception families of the data source.
-Asks: nothing.
-Never: decides which family applies; the package that met the trouble does.
+Owns: the exception families.
 
-Every exception survives pickling: tasks raise on executors and drivers read them. A message has up to three
-sentences: what happened, what was checked, what to do.
+Uses: nothing.
+
+Never: decides which family applies; the package that detects the failure does.
+
+Every exception survives pickling: tasks raise on executors and drivers read them. A message has up to three sentences:
+what happened, what was checked, what to do.
 """
 
 from typing import ClassVar
 
 
 class EosKafkaError(Exception):
-    """An error that says what happened, what was checked and what to do next.
+    """The base of all errors; its message says what happened, what was checked and what to do next.
 
-    `error_code` is Kafka's, where a broker gave one; it explains, it never decides (an EndTxn code does not
-    say whether a transaction was committed).
+    `error_code` is Kafka's, if a broker returned one. It is information only: an EndTxn code, for example, does not say
+    whether a transaction was committed.
     """
 
     default_remedy: ClassVar[str] = ""
@@ -28,7 +30,7 @@ class EosKafkaError(Exception):
         super().__init__(_compose(happened, checked, remedy or self.default_remedy))
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Rebuild from the three parts, so that a message read on the driver is not composed twice."""
+        """Rebuild from the parts, so that a message that is unpickled on the driver is not composed twice."""
         return _rebuild, (type(self), self.args), dict(self.__dict__)
 
 
@@ -48,12 +50,12 @@ class OptionError(EosKafkaError, ValueError):
 
 
 class UnreachableError(EosKafkaError):
-    """No broker answered within the time given; the addresses tried are in the message."""
+    """No broker responded in time; the message has the addresses that were tried."""
 
     default_remedy = (
-        "Check that the brokers run, that kafka.bootstrap.servers names a listener this machine can reach, "
-        "and that kafka.security.protocol is the one of that listener. One that hangs up at once may have refused the "
-        "user, the token or a client without a certificate"
+        "Check that the brokers are running, that kafka.bootstrap.servers names a listener that this machine can "
+        "reach, and that kafka.security.protocol matches the listener. A broker that closes connections at once "
+        "may have rejected the user, the token, or a client without a certificate"
     )
 
 
@@ -70,18 +72,18 @@ class AuthorizationError(EosKafkaError):
 
 
 class UnsupportedError(EosKafkaError):
-    """A broker or feature that is too old for what was asked."""
+    """A broker or feature that is too old for the request."""
 
 
 class UnansweredError(EosKafkaError):
-    """A request that got no answer: the connection broke or the time was up.
+    """A request without a response: the connection broke or the time was up.
 
-    The broker may or may not have done it. The sender of the request decides whether sending it again is safe.
+    The broker may or may not have executed it. The sender decides whether sending it again is safe.
     """
 
 
 class BrokerError(EosKafkaError):
-    """An error code for which there is no finer family."""
+    """An error code without a more specific family."""
 
 
 class TopicError(EosKafkaError):
@@ -89,7 +91,7 @@ class TopicError(EosKafkaError):
 
 
 class TransactionError(EosKafkaError):
-    """Trouble with one transaction."""
+    """A failure of one transaction."""
 
 
 class AbortableError(TransactionError):
@@ -109,15 +111,15 @@ class FencedError(TransactionError):
 
 
 class LostTransactionError(TransactionError):
-    """A prepared or decided transaction that took no effect and cannot be completed any more."""
+    """A prepared or decided transaction that took no effect and can no longer be completed."""
 
 
 class DifferentRowsError(TransactionError):
-    """A micro-batch or job that was written before and now has other rows; nothing of them was written."""
+    """A micro-batch or job that was written before and now has different rows; none of them were written."""
 
 
 class DataLossError(EosKafkaError):
-    """Records that should be there and are not."""
+    """Records that should exist and do not."""
 
 
 class ClientStateError(EosKafkaError):

@@ -27,7 +27,7 @@ _RULE: Final = re.compile(
     r"(?P<point>[a-z_.]+)(?:/(?P<query>[A-Za-z0-9_-]+))?=(?:once:(?P<once>[^|;]+)\|)?"
     r"(?P<action>kill|raise|hold:(?P<path>[^@#;|]+))(?:@(?P<micro_batch>\d+))?(?:#(?P<visit>\d+))?"
 )
-# In the order in which a micro-batch meets them.
+# In the order in which a micro-batch reaches them.
 POINTS: Final = (
     "driver.before_preflight",
     "source.before_plan",
@@ -63,7 +63,7 @@ POINTS: Final = (
 
 
 class FailpointError(RuntimeError):
-    """The failure that a rule with the action `raise` asked for."""
+    """The failure that a rule with the action `raise` causes."""
 
 
 class _FailpointRule(NamedTuple):
@@ -76,7 +76,7 @@ class _FailpointRule(NamedTuple):
     visit: int | None
 
     def fits(self, point: str, query: str | None, micro_batch: int | None, visit: int) -> bool:
-        """Say whether the rule is for this visit."""
+        """Return whether the rule applies to this visit."""
         return (
             self.point == point
             and self.query in (None, query)
@@ -95,18 +95,18 @@ class Failpoints:
         self._query: str | None = None
 
     def enter(self, query: str) -> None:
-        """Take note that a task, a commit or the planning of a query begins in this process."""
+        """Record that a task, a commit or the planning of a query begins in this process."""
         self._query = query
         self._visits.clear()
 
     def is_armed(self, point: str) -> bool:
-        """Say whether a rule waits for a point."""
+        """Return whether a rule is set for a point."""
         return any(rule.point == point and rule.query in (None, self._query) for rule in self._current())
 
     def reach(self, point: str, micro_batch: int | None = None) -> None:
         """Act on the first rule that fits this visit."""
         if point not in POINTS:
-            raise FailpointError(f"{point!r} is not a failpoint; known are {', '.join(POINTS)}")
+            raise FailpointError(f"{point!r} is not a failpoint; known failpoints are {', '.join(POINTS)}")
         visit = self._visits[point] = self._visits.get(point, 0) + 1
         for rule in self._current():
             if rule.fits(point, self._query, micro_batch, visit) and _first_to_create(rule.once_path):
@@ -129,7 +129,7 @@ def _parse(text: str) -> _FailpointRule:
     found = _RULE.fullmatch(text)
     if found is None or found["point"] not in POINTS:
         raise FailpointError(
-            f"{ENVIRONMENT_NAME} has {text!r}; write point[/query]=kill|raise|hold:PATH[@batch][#visit]"
+            f"{ENVIRONMENT_NAME} is {text!r}; expected point[/query]=kill|raise|hold:PATH[@batch][#visit]"
         )
     micro_batch, visit = (int(found[name]) if found[name] else None for name in ("micro_batch", "visit"))
     return _FailpointRule(
@@ -153,7 +153,7 @@ def _act(rule: _FailpointRule) -> None:
     if rule.action == "raise":
         raise FailpointError(f"failpoint {rule.point} reached")
     assert rule.hold_path is not None
-    # A reader of the file finds the process in it.
+    # A process that reads the file finds this process's id in it.
     fresh = f"{rule.hold_path}.{os.getpid()}"
     Path(fresh).write_text(str(os.getpid()))
     os.replace(fresh, rule.hold_path)
@@ -162,7 +162,7 @@ def _act(rule: _FailpointRule) -> None:
 
 
 def _never(_point: str) -> bool:
-    """Say no: no rule is set."""
+    """Return False: no rule is set."""
     return False
 
 

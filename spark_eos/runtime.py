@@ -1,7 +1,8 @@
-"""The ports to the outside: clock, randomness, identity of the process, transport; and what a process keeps.
+"""The ports to the outside: clock, randomness, process, transport; and the state that a process keeps.
 
-A `Runtime` is given to what needs it: Kafka clients carry one, a cluster has its client's, and the sink's and source's
-parts have their cluster's. So a simulated process sees simulated time and connections, and nothing has to be patched.
+A `Runtime` is passed to the code that needs it: Kafka clients have one, a cluster has its client's, and the parts of
+the sink and the source have their cluster's. So a simulated process sees simulated time and connections, and nothing
+has to be patched.
 """
 
 import os
@@ -15,27 +16,27 @@ from typing import Any, Final, Protocol, TypeVar
 
 from spark_eos.options.client import ClientOptions
 
-# So that no number of attempts is too large for a float.
+# Keeps the result within a float for any number of attempts.
 _MOST_DOUBLINGS: Final = 20
 Item = TypeVar("Item")
 Part = TypeVar("Part")
 
 
 class Clock(Protocol):
-    """The clocks of a machine; to read one is cheap."""
+    """The clocks of a machine; reading one is cheap."""
 
     def monotonic(self) -> float:
-        """Return seconds on a clock that never goes back; for durations and deadlines."""
+        """Return seconds of a clock that never goes back; for durations and deadlines."""
 
     def time_ns(self) -> int:
-        """Return nanoseconds since 1970 as the machine has them; for what is written down or compared with brokers."""
+        """Return nanoseconds since 1970 by the machine's clock; for values that are stored or compared with brokers."""
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
 
 
 class Randomness(Protocol):
-    """Random choices, and names that nothing else has."""
+    """Random choices, and unique names."""
 
     def uniform(self, low: float, high: float) -> float:
         """Return a number between two."""
@@ -44,20 +45,20 @@ class Randomness(Protocol):
         """Return one of some items."""
 
     def shuffle(self, items: list[Any]) -> None:
-        """Put items into another order, in place."""
+        """Shuffle items in place."""
 
     def token_hex(self, byte_count: int) -> str:
         """Return a token as hexadecimal digits, two for each byte."""
 
     def generator(self) -> random.Random:
-        """Return a generator of its own, for a place that draws often."""
+        """Return a separate generator, for code that draws often."""
 
 
 class Abandonable(Protocol):
-    """What a forked child inherits and must let go of without disturbing its parent."""
+    """A resource that a forked child inherits and must release without disturbing its parent."""
 
     def abandon(self) -> None:
-        """Let go of it, in the child."""
+        """Release it in the child."""
 
 
 class Process(Protocol):
@@ -68,14 +69,14 @@ class Process(Protocol):
         """Return the environment variables."""
 
     def getpid(self) -> int:
-        """Return the id; a forked child has another one."""
+        """Return the process id; a forked child has a different one."""
 
     def abandon_in_children(self, resource: Abandonable) -> None:
-        """Have a resource abandoned in every child that is forked from now on; it is not kept alive by that."""
+        """Abandon a resource in every child that is forked from now on, without keeping it alive."""
 
 
 class Pending(Protocol):
-    """An exchange that is under way; kafka-python's Future is one."""
+    """A pending request; kafka-python's Future is one."""
 
     is_done: bool
     value: Any
@@ -91,7 +92,7 @@ class KafkaTransport(Protocol):
 
     @property
     def broker_version_data(self) -> Any:
-        """Return the API versions of the first broker that answered, None before that."""
+        """Return the API versions of the first broker that responded, or None before that."""
 
     def start(
         self,
@@ -102,16 +103,16 @@ class KafkaTransport(Protocol):
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Pending:
-        """Start an exchange with one broker; poll until it is done, then take its `outcome`."""
+        """Send a request to one broker; poll until it is done, then get its `outcome`."""
 
     def poll(self, timeout_ms: float) -> None:
-        """Do what can be done now; wait at most `timeout_ms` for the first event."""
+        """Process what is ready; wait at most `timeout_ms` for the first event."""
 
     def wait(self, pending: Sequence[Any], deadline: float) -> None:
-        """Run the loop until every exchange is done or the deadline passes."""
+        """Run the loop until every request is done or the deadline passes."""
 
     def wait_any(self, pending: Sequence[Any], deadline: float) -> None:
-        """Run the loop until one exchange is done or the deadline passes."""
+        """Run the loop until one request is done or the deadline passes."""
 
     def pause(self, seconds: float) -> None:
         """Run the loop for some time, as a back-off that keeps connections alive."""
@@ -120,13 +121,13 @@ class KafkaTransport(Protocol):
         """Return the response, or raise an `EosKafkaError`."""
 
     def any_node(self) -> int | str | None:
-        """Choose the broker with the least to do that is not failing; None when there is none."""
+        """Return the least busy broker that is not failing, or None if there is none."""
 
     def close_connection(self, node_id: int | str) -> None:
         """Close the connection to one broker, so that the next request opens another."""
 
     def check_usable(self) -> None:
-        """Refuse use after close and in another process than the one that opened it."""
+        """Raise if the client is closed, or used in another process than the one that opened it."""
 
     def close(self) -> None:
         """Close every connection; safe to call twice, and in a forked child."""
@@ -138,7 +139,7 @@ OpenTransport = Callable[[ClientOptions, "Runtime", Callable[[Any], None]], Kafk
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """The outside of one process; without `open_transport` clients connect by sockets."""
+    """The outside of one process; without `open_transport` clients connect with sockets."""
 
     clock: Clock
     random: Randomness
@@ -155,7 +156,7 @@ class RealClock:
 
 
 class RealRandomness:
-    """The system's generator: a job may seed Python's own, and expect its numbers without another's in between."""
+    """The system's generator: a job may seed Python's own, and expect its sequence to be its alone."""
 
     _system = random.SystemRandom()
     uniform = staticmethod(_system.uniform)
@@ -176,7 +177,7 @@ class RealProcess:
         self._is_hooked = False
 
     def abandon_in_children(self, resource: Abandonable) -> None:
-        """Have a resource abandoned in every child that is forked from now on; it is not kept alive by that."""
+        """Abandon a resource in every child that is forked from now on, without keeping it alive."""
         if not self._is_hooked:
             os.register_at_fork(after_in_child=self._abandon_all)
             self._is_hooked = True
@@ -197,29 +198,29 @@ def now_ms(clock: Clock) -> int:
 
 
 def backoff_ms(attempt: int, first_ms: float, longest_ms: float) -> float:
-    """Return how long to wait before another attempt: twice as long each time, after attempt 0 for `first_ms`."""
+    """Return how long to wait before another attempt: `first_ms` after attempt 0, twice as long each time."""
     return min(first_ms * 2.0 ** min(attempt, _MOST_DOUBLINGS), longest_ms)
 
 
 @dataclass(slots=True)
 class ProcessState:
-    """What a process keeps from one task or micro-batch to the next: clients, pools, what runs have learned.
+    """The state that a process keeps between tasks and micro-batches: clients, pools, what runs have learned.
 
-    Each package keeps its part, of a type of its own that is made with the runtime.
+    Each package keeps its part, of its own type, which is created with the runtime.
     """
 
     runtime: Runtime
     _parts: dict[Any, Any] = field(default_factory=dict)
 
     def part(self, kind: Callable[[Runtime], Part]) -> Part:
-        """Return the part of a type, made now if there is none."""
+        """Return the part of a type, created if there is none."""
         found: Part | None = self._parts.get(kind)
         if found is None:
             found = self._parts[kind] = kind(self.runtime)
         return found
 
 
-# By process: a forked child inherits its parent's state and leaves it alone.
+# By process: a forked child inherits its parent's state and does not use it.
 _states: Final[dict[int, ProcessState]] = {}
 
 

@@ -63,7 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker, and read the client settings for the real cluster."""
+    """Register the marker, ignore a dependency's warnings, and read the client settings for the real cluster."""
     path = config.getoption("--kafka-config")
     if path and not config.getoption("--kafka-bootstrap"):
         raise pytest.UsageError("--kafka-config needs --kafka-bootstrap, the address of the real cluster")
@@ -73,6 +73,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "kafka(brokers=1, topics=None, transaction_version=2, ...): arguments of broker_core.EmbeddedBroker "
         "for the fixture kafka",
     )
+    # kafka-python uses deprecated functions of importlib.resources when its messages are imported. Runs that turn
+    # warnings into errors would fail in the fixture, and all others would list hundreds of warnings.
+    config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
 
 
 def _read_settings(path: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ dashboards made for Kafka find them. The names of the others begin with `broker_
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from prometheus_client.core import Metric
@@ -18,15 +19,21 @@ _QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 _GAUGE, _COUNTER, _SUMMARY = "gauge", "counter", "summary"
 
 
-class _Row(NamedTuple):
+class MetricRow(NamedTuple):
+    """One metric; `attribute` is where `BrokerMetrics` has the same."""
+
     name: str
     kind: str
     meaning: str
+    attribute: str
     samples: Callable[[BrokerMetrics], _Samples]
+    labels: tuple[str, ...] = ()
 
 
-def _one(value: Callable[[BrokerMetrics], float | Durations]) -> Callable[[BrokerMetrics], _Samples]:
-    return lambda metrics: [({}, value(metrics))]
+def _one(name: str, kind: str, meaning: str, attribute: str) -> MetricRow:
+    """Return the row of a metric without labels, whose value is an attribute of `BrokerMetrics`."""
+    value = attrgetter(attribute)
+    return MetricRow(name, kind, meaning, attribute, lambda metrics: [({}, value(metrics))])
 
 
 def _each_partition(mark: str) -> Callable[[BrokerMetrics], _Samples]:
@@ -62,92 +69,131 @@ def _latencies(metrics: BrokerMetrics) -> _Samples:
 
 _MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 _LOADS: Final = "kafka_server_{}_coordinator_metrics_partition_load_time_{}"
-_ROWS: Final = (
-    _Row(
+_PARTITION: Final = ("topic", "partition")
+ROWS: Final = (
+    _one(
         "kafka_server_replicamanager_partitionswithlatetransactionscount",
         _GAUGE,
         "Partitions whose oldest open transaction has had no append for transaction.max.timeout.ms and five minutes",
-        _one(lambda metrics: metrics.partitions_with_late_transactions),
+        "partitions_with_late_transactions",
     ),
-    _Row(
+    _one(
         "kafka_server_replicamanager_produceridcount",
         _GAUGE,
-        "Live producer ids, counted once per partition",
-        _one(lambda metrics: metrics.producer_id_count),
+        "Live producer ids, one counted in each partition that knows it",
+        "producer_id_count",
     ),
-    _Row(
+    MetricRow(
         "broker_core_producer_ids",
         _GAUGE,
-        "Live producer ids, counted once per broker",
-        _one(lambda metrics: len(metrics.producer_ids)),
+        "Live producer ids, each counted once",
+        "producer_ids",
+        lambda metrics: [({}, len(metrics.producer_ids))],
     ),
-    _Row("broker_core_transactional_ids", _GAUGE, "Transactional ids that have not expired, by state", _states),
-    _Row(
+    MetricRow(
+        "broker_core_transactional_ids",
+        _GAUGE,
+        "Transactional ids that have not expired, by state",
+        "transactional_ids",
+        _states,
+        ("state",),
+    ),
+    MetricRow(
         "kafka_cluster_partition_laststableoffsetlag",
         _GAUGE,
-        "Records between the last stable offset and the high watermark",
+        "How far the last stable offset is behind the high watermark",
+        "last_stable_offset_lag(partition)",
         _each_partition("last_stable_offset_lag"),
+        _PARTITION,
     ),
-    _Row(
+    MetricRow(
         "broker_core_partition_last_stable_offset",
         _GAUGE,
         "The offset below which every transaction is decided",
+        "last_stable_offset(partition)",
         _each_partition("last_stable_offset"),
+        _PARTITION,
     ),
-    _Row("kafka_log_log_logstartoffset", _GAUGE, "The log start offset", _each_partition("log_start_offset")),
-    _Row("kafka_log_log_logendoffset", _GAUGE, "The log end offset", _each_partition("log_end_offset")),
-    _Row(
+    MetricRow(
+        "kafka_log_log_logstartoffset",
+        _GAUGE,
+        "The log start offset",
+        "partitions[partition].log_start_offset",
+        _each_partition("log_start_offset"),
+        _PARTITION,
+    ),
+    MetricRow(
+        "kafka_log_log_logendoffset",
+        _GAUGE,
+        "The log end offset: the offset of the next record",
+        "partitions[partition].log_end_offset",
+        _each_partition("log_end_offset"),
+        _PARTITION,
+    ),
+    _one(
         "kafka_server_addpartitionstotxnmanager_verificationtimems",
         _SUMMARY,
-        "Milliseconds until the transaction coordinator answers a partition leader's verification",
-        _one(lambda metrics: metrics.verification_time_ms),
+        "Milliseconds until the transaction coordinator has answered a leader's request to verify or add partitions",
+        "verification_time_ms",
     ),
-    _Row(
+    _one(
         "kafka_server_addpartitionstotxnmanager_verificationfailurerate",
         _COUNTER,
         "Partitions that the transaction coordinator did not confirm",
-        _one(lambda metrics: metrics.verification_failures),
+        "verification_failures",
     ),
     *(
-        _Row(
+        _one(
             _LOADS.format(kind, what),
             _GAUGE,
-            f"Milliseconds the {kind} coordinator took to load a partition of its topic, {word}",
-            _one(value),
+            f"Milliseconds the {kind} coordinator took to load a partition of its topic: the {word}",
+            f"{kind}_load_time_ms.{attribute}",
         )
-        for kind, what, word, value in (
-            ("transaction", "max", "at the most", lambda metrics: metrics.transaction_load_time_ms.max_ms),
-            ("transaction", "avg", "on average", lambda metrics: metrics.transaction_load_time_ms.mean_ms),
-            ("group", "max", "at the most", lambda metrics: metrics.group_load_time_ms.max_ms),
-            ("group", "avg", "on average", lambda metrics: metrics.group_load_time_ms.mean_ms),
-        )
+        for kind in ("transaction", "group")
+        for what, word, attribute in (("max", "longest", "max_ms"), ("avg", "mean", "mean_ms"))
     ),
-    _Row(
+    _one(
         f"{_MARKERS}unknowndestinationqueuesize",
         _GAUGE,
-        "Transaction markers that wait because their partition has no known leader",
-        _one(lambda metrics: metrics.unknown_destination_queue_size),
+        "Transaction markers that wait because their partition cannot be found or has no leader",
+        "unknown_destination_queue_size",
     ),
-    _Row(
+    _one(
         f"{_MARKERS}logappendretryqueuesize",
         _GAUGE,
         "Transactions with all markers written whose completion could not be recorded yet",
-        _one(lambda metrics: metrics.log_append_retry_queue_size),
+        "log_append_retry_queue_size",
     ),
-    _Row("kafka_network_requestmetrics_requests", _COUNTER, "Answered requests", _requests),
-    _Row("kafka_network_requestmetrics_errors", _COUNTER, "Error codes in responses, except NONE", _errors),
-    _Row(
+    MetricRow(
+        "kafka_network_requestmetrics_requests",
+        _COUNTER,
+        "Answered requests",
+        "requests(api).by_version",
+        _requests,
+        ("request", "version"),
+    ),
+    MetricRow(
+        "kafka_network_requestmetrics_errors",
+        _COUNTER,
+        "Error codes in answers, NONE left out",
+        "requests(api).errors",
+        _errors,
+        ("request", "error"),
+    ),
+    MetricRow(
         "kafka_network_requestmetrics_totaltimems",
         _SUMMARY,
-        "Milliseconds from receiving a request to its response, including waiting time",
+        "Milliseconds from taking up a request to its answer, waiting included",
+        "requests(api).latency_ms",
         _latencies,
+        ("request",),
     ),
 )
 
 
 def families(metrics: BrokerMetrics) -> Iterator[Metric]:
     """Yield every metric with its samples; quantiles are those of the latest 1,024 durations."""
-    for row in _ROWS:
+    for row in ROWS:
         family = Metric(row.name, row.meaning, row.kind)
         for labels, value in row.samples(metrics):
             if isinstance(value, Durations):

@@ -1,1 +1,1 @@
-"""Count the identifiers of Python's standard library through Kafka and Spark, exactly once, killed on the way."""
+"""The demo: it counts the identifiers of Python's standard library through Kafka and Spark, exactly once."""

@@ -1,10 +1,10 @@
-"""Run the main job: `make demo`.
+"""The demo: `make demo`.
 
-The lines of Python's standard library go to topic `lines` in transactions, some aborted on purpose. A Spark
-streaming query counts identifiers and writes the counts of each micro-batch to topic `counts`. The query is
-killed twice with SIGKILL: between prepare and decide, where its transactions must leave no trace, and between
-decide and complete, where they must all take effect. In the end a confluent-kafka read_committed consumer adds
-up what is in `counts`; the sum must be what a plain count of the files gives.
+The lines of Python's standard library are sent to topic `lines` in transactions, some of which are aborted on purpose.
+A Spark streaming query counts identifiers and writes the counts of each micro-batch to topic `counts`. The query is
+killed twice with SIGKILL: between prepare and decide, where its transactions must leave no trace, and between decide
+and complete, where they must all take effect. At the end a confluent-kafka read_committed consumer sums the counts in
+`counts`; the sum must equal a plain count of the files.
 """
 
 import os
@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run the job and return the exit code: 0 when every line was counted exactly once."""
+    """Run the demo and return the exit code: 0 if every line was counted exactly once."""
     lines = read_lines()
     expected = count_directly(lines)
     say(f"Python's standard library has {len(lines)} lines with {len(expected) - 1} different identifiers")
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def run_query(bootstrap_servers: str, folder: Path) -> int:
-    """Run the query to its end, killing it at each place of `_KILLS`; return how often it was started again."""
+    """Run the query to its end, killing it at each point of `_KILLS`; return how often it was restarted."""
     for index, (failpoint, micro_batch, place) in enumerate(_KILLS):
         held = folder / f"held-{index}"
         process = start_query(bootstrap_servers, folder, f"{failpoint}=hold:{held}@{micro_batch}")
@@ -83,7 +83,7 @@ def run_query(bootstrap_servers: str, folder: Path) -> int:
 
 
 def start_query(bootstrap_servers: str, folder: Path, failpoints: str) -> "subprocess.Popen[bytes]":
-    """Start the query in a process group of its own."""
+    """Start the query in its own process group."""
     say("starting the Spark query")
     return subprocess.Popen(
         [sys.executable, "-m", "examples.demo.query", bootstrap_servers, str(folder / "checkpoint")],
@@ -109,7 +109,7 @@ def wait_for(held: Path, process: "subprocess.Popen[bytes]") -> None:
 
 
 def report(expected: Counter[bytes], counted: Counter[bytes]) -> int:
-    """Compare, say the result in the last line, and return the exit code."""
+    """Compare the counts, print the result in the last line, and return the exit code."""
     if counted == expected:
         print(
             f"EXACTLY ONCE: all {expected[LINES_KEY]} lines and {expected.total() - expected[LINES_KEY]} identifiers "

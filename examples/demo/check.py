@@ -1,4 +1,4 @@
-"""Read the result as any other client would, and look at the markers in the log."""
+"""The check of the demo's result with another client, and of the markers in the log."""
 
 import time
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Read the standard library's source files, and bring their lines to Kafka in transactions."""
+"""The demo's input: the standard library's source files, sent to Kafka in transactions."""
 
 import random
 import re
@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException, Message, Producer
 
 IDENTIFIER = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
-# A key no identifier can have: its count is the number of lines, empty ones included.
+# A key that no identifier can have: its count is the number of lines, including empty ones.
 LINES_KEY = b"<lines>"
 
 _LINES_PER_TRANSACTION = 5_000
@@ -21,7 +21,7 @@ _ABORTED_SHARE = 0.25
 
 @dataclass
 class Produced:
-    """Count what the producers did."""
+    """The counts of what the producers did."""
 
     committed: int = 0
     aborted: int = 0
@@ -38,7 +38,7 @@ def read_lines() -> list[bytes]:
 
 
 def count_directly(lines: Sequence[bytes]) -> Counter[bytes]:
-    """Count identifiers without Kafka and Spark: what the job must arrive at."""
+    """Count identifiers without Kafka and Spark: the expected result of the demo."""
     counts = Counter(IDENTIFIER.findall(b"\n".join(lines)))
     counts[LINES_KEY] = len(lines)
     return counts
@@ -47,8 +47,8 @@ def count_directly(lines: Sequence[bytes]) -> Counter[bytes]:
 def produce(bootstrap_servers: str, topic: str, lines: Sequence[bytes], producers: int, seed: int) -> Produced:
     """Send the lines with several transactional producers at once.
 
-    About every fourth transaction is aborted on purpose and its lines are sent again, so the topic holds them
-    twice, and the transactions of the producers lie interleaved in every partition.
+    About every fourth transaction is aborted on purpose and its lines are sent again, so the topic contains them twice,
+    and the transactions of the producers interleave in every partition.
     """
     done = Produced()
     lock = threading.Lock()
@@ -122,5 +122,5 @@ def _send(producer: Producer, topic: str, lines: Sequence[bytes]) -> None:
     producer.begin_transaction()
     for line in lines:
         producer.produce(topic, value=line, on_delivery=delivered)
-    # What is aborted must have reached the log first, or there would be nothing to filter out.
+    # An aborted transaction must have reached the log first, or there would be nothing to filter out.
     producer.flush(30)

@@ -1,6 +1,6 @@
-"""Be the streaming query: from topic `lines` to topic `counts`, both with format "eos-kafka".
+"""The demo's streaming query: from topic `lines` to topic `counts`, both with format "eos-kafka".
 
-Run as a process of its own, so that it can be killed: `python -m examples.demo.query BOOTSTRAP CHECKPOINT`.
+It runs as a separate process, so that it can be killed: `python -m examples.demo.query BOOTSTRAP CHECKPOINT`.
 """
 
 import logging
@@ -33,7 +33,7 @@ def count_identifiers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 
 
 def main(bootstrap_servers: str, checkpoint: str) -> None:
-    """Process what is there, print each micro-batch, and end."""
+    """Process the available lines, print each micro-batch, and end."""
     logging.basicConfig(level=logging.WARNING)
     spark = SparkSession.builder.appName("eos-kafka demo").getOrCreate()
     lines = (

@@ -1,6 +1,8 @@
-"""Let an operator look and intervene.
+"""The operator's tools: the command line `eos-kafka`.
 
-Owns: the `eos-kafka` command line: what it prints, what it refuses, what it asks `--yes` for, its exit codes.
-Asks: `sink` for decisions, their fates and how they are ended; `client` for the cluster; floor 0.
-Never: changes a transaction without saying what it is about to do, or while its query shows signs of life.
+Owns: the command line: its output, what it refuses, what requires `--yes`, its exit codes.
+
+Uses: `sink` for decisions, their fates and how they are ended; `client` for the cluster.
+
+Never: changes a transaction without announcing it first, or while its query shows signs of life.
 """

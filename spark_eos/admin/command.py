@@ -27,14 +27,13 @@ from spark_eos.sink.recovery.settlement import lost_error
 
 __all__ = ["ExitCode", "main", "run"]
 
-_EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 failed, see the message; 2 wrong usage; 3 nothing was done: refused, or --yes is missing; "
-    "4 done, but not every transaction ended as wanted, or a later step failed."
+_EXIT_CODES: Final = output.exit_codes(
+    ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.DONE_IN_PART
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and give its exit code."""
+    """Run one command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     chosen = _parser().parse_args(transactions_command.with_subcommand(given))
     try:
@@ -78,18 +77,19 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     )
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
-    # A program reads the result from the standard output; the plan is for those who watch.
+    # A program reads the result from the standard output; the plan is for people.
     stream = sys.stdout if chosen.output == "table" else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
-        print("Nothing was done. Repeat the command with --yes to do this.", file=sys.stderr)
+        print("Nothing was changed. Repeat the command with --yes to carry this out.", file=sys.stderr)
         return ExitCode.NOTHING_DONE
     settled, problems = operator.carry_out(plan)
     in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
     complete = settled.took_effect if plan.action is OperatorAction.COMPLETE else not (in_part or settled.pending)
     result = (
-        f"Now {len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
-        f"{len(settled.lost)} are aborted or lost, {len(settled.unknown) + len(settled.pending)} are not known."
+        f"{len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
+        f"{len(settled.lost)} are aborted or lost, the outcome of {len(settled.unknown) + len(settled.pending)} "
+        "is unknown."
     )
     _print(
         chosen,
@@ -120,9 +120,9 @@ def _counts(settled: Settlement) -> dict[str, int]:
 def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
     if not entries:
         raise RefusedError(
-            f"There is no decision of query {chosen.query!r} under the prefix {chosen.prefix!r}",
-            checked=f"All records of {chosen.decision_topic}",
-            remedy="See `eos-kafka decisions list` for what there is",
+            f"No decision found for query {chosen.query!r} with transactionalIdPrefix {chosen.prefix!r}",
+            checked=f"Read all records of {chosen.decision_topic}",
+            remedy="Run `eos-kafka decisions list` to list the decisions",
         )
     if entries[0].decision is None:
         raise RefusedError(entries[0].problem)
@@ -143,27 +143,36 @@ def _user() -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="eos-kafka", description="Look at transactions and mend what was left.")
+    parser = argparse.ArgumentParser(
+        prog="eos-kafka", description="Inspect Kafka transactions and repair incomplete commits."
+    )
+    transactions_command.add_version(parser)
     areas = parser.add_subparsers(required=True, metavar="AREA")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)
-    decisions = areas.add_parser("decisions", help="which micro-batches are decided, and what became of them")
+    decisions = areas.add_parser("decisions", help="inspect and end the decisions of the sink")
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
-    _add(commands, "show", "show one decision, the fate of each of its transactions, and earlier interventions")
+    _add(
+        commands,
+        "show",
+        "show the newest decision of a query, the state of its transactions, and earlier interventions",
+    )
     _add_intervention(
         commands,
         "complete",
-        "roll a dead query's decision forward: commit what is still open, or "
-        "abort it where a part is lost and none is committed",
+        "complete the decision of a query that does not run: commit its open transactions, or abort them if a part "
+        "is lost and none is committed",
     )
-    abort = _add_intervention(commands, "abort", "abandon a dead query's decision: abort what is still open")
+    abort = _add_intervention(
+        commands, "abort", "abandon the decision of a query that does not run: abort its open transactions"
+    )
     abort.add_argument(
         "--restart",
         choices=[each.value for each in Restart],
         default=Restart.REWRITE.value,
-        help="what the restarted query does: write all of the micro-batch again (refused where any of it may be "
-        "visible), or skip it, whatever of it is visible (default: %(default)s)",
+        help="what the query does when it is restarted: write the micro-batch again (refused if a part of it may be "
+        "visible), or skip it, even if only a part of it is visible (default: %(default)s)",
     )
     return parser
 
@@ -172,20 +181,38 @@ def _add(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, *, one_query: bool = True
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_EXIT_CODES)
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="several with commas")
     parser.add_argument(
-        "--command-config", metavar="FILE", help="properties of the Java client, for TLS and SASL among others"
+        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
     )
-    parser.add_argument("--decision-topic", default=DEFAULT_DECISION_TOPIC, help="(default: %(default)s)")
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties file with settings of the client, such as security.protocol",
+    )
+    parser.add_argument(
+        "--decision-topic",
+        default=DEFAULT_DECISION_TOPIC,
+        metavar="TOPIC",
+        help="the query's decisionTopic (default: %(default)s)",
+    )
     parser.add_argument(
         "--prefix",
         default=DEFAULT_PREFIX if one_query else None,
-        help="the query's transactionalIdPrefix (default: %(default)s)" if one_query else "only this one's decisions",
+        help="the query's transactionalIdPrefix (default: %(default)s)"
+        if one_query
+        else "only decisions with this transactionalIdPrefix",
     )
     parser.add_argument(
-        "--query", required=one_query, help="the id of the streaming query (in its checkpoint), or the job's jobId"
+        "--query",
+        required=one_query,
+        metavar="ID",
+        help="the id of the streaming query, from the file metadata of its checkpoint, or the jobId of a batch job"
+        if one_query
+        else "only the decision of this query or jobId",
     )
-    parser.add_argument("--output", choices=("table", "json"), default="table", help="(default: %(default)s)")
+    parser.add_argument(
+        "--output", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
+    )
     return parser
 
 
@@ -193,26 +220,30 @@ def _add_intervention(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str
 ) -> argparse.ArgumentParser:
     parser = _add(commands, name, text)
-    parser.add_argument("--yes", action="store_true", help="do it; without this it is only said what would be done")
-    parser.add_argument("--reason", default="", help="kept in the audit record")
-    parser.add_argument("--by", default=_user(), help="who does it, for the audit record (default: %(default)s)")
+    parser.add_argument(
+        "--yes", action="store_true", help="carry out the plan; without this option the command only prints it"
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for the audit record")
+    parser.add_argument(
+        "--by", default=_user(), metavar="NAME", help="your name for the audit record (default: user@host)"
+    )
     parser.add_argument(
         "--query-is-dead",
         action="store_true",
-        help="the query is known not to run: what it has open besides is no sign of life, and is aborted too",
+        help="confirm that the query does not run: its other open transactions are aborted too, instead of refusing",
     )
     parser.add_argument(
         "--watch-seconds",
         type=_seconds,
         default=3.0,
         metavar="SECONDS",
-        help="how long the query is watched for signs of life first (default: %(default)s)",
+        help="how long to watch the query for activity first (default: %(default)s)",
     )
     return parser
 
 
 def _seconds(text: str) -> float:
-    """Read a number of seconds that has an end."""
+    """Parse a finite number of seconds."""
     seconds = float(text)
     if not 0 <= seconds < math.inf:
         raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 0 on")

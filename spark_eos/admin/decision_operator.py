@@ -1,17 +1,17 @@
-"""Operators' interventions: a dead query's decision is rolled forward or taken back, safe from a live driver.
+"""Operators' interventions: a dead query's decision is completed or abandoned, safely even if its driver is alive.
 
-Rolling forward goes by the same table as a restart (`recovery.action_table`): what can be rolled back as a whole is
-not torn.
+Completing uses the same table as a restart (`recovery.action_table`): what can be rolled back as a whole is not made
+partly visible.
 
-The order is what makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over:
-from then on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible
-(unless its run has not decided yet: it then takes the id over again, and goes by what it finds decided).
-The newest decision is read again and must be the one that was shown. What the operator wants is then written into the
-decision, with an audit record, in one transaction; only after that are the micro-batch's transactions ended, each by
-its exact producer id and epoch. A query that is restarted at any of these steps finds in the decision what to do.
+The order makes it safe. The query is watched for signs of life. Its driver's transactional id is taken over: from then
+on no older driver can decide anything, and a live one fails at its next micro-batch with nothing visible (unless its
+run has not decided yet: then it takes over the id again, and follows what it finds decided). The newest decision is
+read again and must be the one that was shown. The intervention is then written to the decision, with an audit record,
+in one transaction; only after that are the micro-batch's transactions ended, each by its exact producer id and epoch. A
+query that is restarted at any of these steps finds in the decision what to do.
 
-The decision also names the runs that had something open while the query was watched: none of them decides any more, so
-that what they have open besides can be aborted. No clock is asked, and a run that starts later is not touched.
+The decision also names the runs that had open transactions while the query was watched: none of them decides any more,
+so their other open transactions can be aborted. No clock is involved, and a run that starts later is not affected.
 """
 
 import secrets
@@ -44,7 +44,7 @@ _VISIBLE_PERHAPS: Final = (Fate.COMMITTED, Fate.UNKNOWN, Fate.HIDDEN)
 class RefusedError(EosKafkaError):
     """An intervention that was not made: nothing was changed."""
 
-    was_done = "Nothing was done"
+    was_done = "Nothing was changed"
 
 
 class FencedRefusalError(RefusedError):
@@ -62,7 +62,7 @@ class InterventionOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an intervention would do, from a look that changed nothing."""
+    """The effect that an intervention would have, determined without changes."""
 
     action: OperatorAction
     decision: Decision
@@ -74,47 +74,50 @@ class Plan:
         return sum(fate in fates for fate in self.fates.values())
 
     def steps(self) -> list[str]:
-        """Say in order what is about to be done."""
+        """Return a description of the steps, in order."""
         decision, opened = self.decision, self.count(Fate.OPEN)
         name = f"micro-batch {decision.micro_batch} of query {decision.query} (prefix {decision.prefix})"
         first = f"fence the query's driver, {driver_id(decision.prefix, decision.query)}"
-        note = "write an audit record and this intervention into the decision topic, in one transaction"
-        last = "abort what else the query has open and nobody decided"
+        note = "write an audit record and this intervention to the decision topic, in one transaction"
+        last = "abort the query's other open transactions, which belong to no decision"
         if self.action is OperatorAction.COMPLETE:
             return [first, note, self._completion(name, opened), last]
         after = (
-            "writes all of it again"
+            "writes the whole micro-batch again"
             if self.restart is Restart.REWRITE
             else (
-                f"goes on after it: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay visible, the "
-                "rows of the others are never written"
+                f"skips the micro-batch: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay "
+                "visible, the rows of the others are never written"
             )
         )
         return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
 
     def _completion(self, name: str, opened: int) -> str:
-        """Say what completing means by the table that recovery goes by, which does not tear what is lost in part."""
+        """Describe completing by recovery's table, which does not make a lost micro-batch partly visible."""
         word = Intervention(self.action, "", 0)
         step = action_for(replace(self.decision, intervention=word), self.fates.values())
         if step is Next.ABORT:
             return (
-                f"abort the {opened} open transactions of {name}, and commit none: {self.count(Fate.LOST)} are lost "
-                "and none is known to be committed, so that a commit would make the micro-batch visible in part. If "
-                "all are lost then, the restarted query writes all of it again"
+                f"abort the {opened} open transactions of {name} and commit none: {self.count(Fate.LOST)} are "
+                "lost and none is known to be committed, so a commit would make only a part of the micro-batch "
+                "visible. If all are lost after that, the restarted query writes the whole micro-batch again"
             )
         if step is Next.WRITE_AGAIN:
-            return f"end no transaction of {name}: all are lost, and the restarted query writes all of it again"
+            return (
+                f"end no transaction of {name}: all are lost, and the restarted query writes the whole "
+                "micro-batch again"
+            )
         if step is Next.WAIT and opened:
             return (
-                f"wait until {self.count(Fate.HIDDEN)} transactions of {name} can be read; then commit the {opened} "
-                "open ones if none is lost, and abort them if one is"
+                f"wait until {self.count(Fate.HIDDEN)} transactions of {name} can be read; then commit the "
+                f"{opened} open ones if none is lost, or abort them if one is"
             )
         return f"commit the {opened} open transactions of {name}"
 
 
 @dataclass(slots=True)
 class DecisionOperator:
-    """The actions on the decisions of one topic, in an operator's name."""
+    """The interventions of an operator in the decisions of one topic."""
 
     cluster: SinkCluster
     topic: str
@@ -125,31 +128,32 @@ class DecisionOperator:
     pause: Callable[[float], None] = field(default=time.sleep)
 
     def plan(self, decision: Decision, action: OperatorAction, restart: Restart | None = None) -> Plan:
-        """Look what an intervention would meet; raises `RefusedError` where it makes no sense."""
+        """Determine the effect of an intervention; raise `RefusedError` if it is pointless or unsafe."""
         closes_the_rest = action is OperatorAction.ABORT and restart is Restart.SKIP
         if decision.is_abandoned and (decision.is_skipped or not closes_the_rest):
             raise RefusedError(
-                f"The decision was abandoned already, by {decision.intervention and decision.intervention.by}",
-                remedy="Start the query again; it knows what to do",
+                f"The decision was already abandoned by {decision.intervention and decision.intervention.by}",
+                remedy="Restart the query; it follows the earlier intervention",
             )
         fates = fates_now(self.cluster, decision)
         if all(fate is Fate.COMMITTED for fate in fates.values()):
-            raise RefusedError("All transactions of the decision are committed: there is nothing to do")
+            raise RefusedError("All transactions of the decision are already committed")
         plan = Plan(action, decision, fates, restart)
         if action is OperatorAction.ABORT and restart is Restart.REWRITE and plan.count(*_VISIBLE_PERHAPS):
             raise RefusedError(
                 f"{plan.count(Fate.COMMITTED)} transactions of the micro-batch are committed and "
-                f"{plan.count(Fate.UNKNOWN, Fate.HIDDEN)} may be: to write all of it again would repeat their rows",
-                checked="DescribeTransactions for each, and the log where that was not conclusive",
+                f"{plan.count(Fate.UNKNOWN, Fate.HIDDEN)} may be. Writing the whole micro-batch again would "
+                "duplicate their rows",
+                checked="DescribeTransactions for each transaction, and the log where the answer was inconclusive",
                 remedy=(
-                    "Use --restart skip to close the micro-batch as it is, or restart the query with "
-                    "onLostTransaction=rewrite where a re-run gives each task the same rows"
+                    "Use --restart skip to close the micro-batch as it is. If a re-run gives each task the same "
+                    "rows, restart the query with onLostTransaction=rewrite instead"
                 ),
             )
         return plan
 
     def carry_out(self, plan: Plan) -> InterventionOutcome:
-        """Do what the plan says; returns what became of the transactions, and what failed besides."""
+        """Carry out the plan; return what became of the transactions, and other failures."""
         decision = plan.decision
         runs = self._watch(decision)
         log = DecisionLog(self.cluster, decision.prefix, decision.query, self.topic)
@@ -165,9 +169,9 @@ class DecisionOperator:
         decision = plan.decision
         if log.newest() != decision:
             raise RefusedError(
-                "The newest decision of the query is not the one that was shown",
+                "The newest decision of the query has changed since it was shown",
                 checked="The decision log, after the query's driver was fenced",
-                remedy="Look again with `eos-kafka decisions show`",
+                remedy="Run `eos-kafka decisions show` again",
             )
         plan = self.plan(decision, plan.action, plan.restart)
         word = Intervention(plan.action, self.by, _now_ms(), self.reason, plan.restart)
@@ -181,8 +185,8 @@ class DecisionOperator:
             raise _with_remedy(
                 error,
                 (
-                    "The intervention is written into the decision: starting the query again carries it out, and so "
-                    "does `eos-kafka decisions complete` where that was the intervention"
+                    "The intervention is stored in the decision. To carry it out, restart the query; if it was "
+                    "`complete`, `eos-kafka decisions complete` does it too"
                 ),
             ) from error
         problems = []
@@ -190,27 +194,31 @@ class DecisionOperator:
             try:
                 retire(log, driver, amended, Retirement.MARK, _now_ms())
             except EosKafkaError as error:
-                problems.append(f"The decision is completed; that could not be noted in {self.topic}: {error}")
+                problems.append(
+                    f"The decision is completed, but the completion could not be recorded in {self.topic}: {error}"
+                )
         try:
             sweep(self.cluster, Scope(decision.prefix, decision.query, amended.superseded), log.newest)
         except EosKafkaError as error:
-            problems.append(f"What else the query has open could not be aborted and waits for its timeout: {error}")
+            problems.append(
+                f"The query's other open transactions could not be aborted and end at their timeout: {error}"
+            )
         return InterventionOutcome(settled, tuple(problems))
 
     def _watch(self, decision: Decision) -> set[str]:
-        """Watch the query for signs of life; gives the runs that have something open, none of which did anything.
+        """Watch the query for signs of life; return the runs with open transactions, none of which did anything.
 
-        A query that only waits for data cannot be seen. It is fenced, stops at its next micro-batch and can be started
-        again.
+        A query that only waits for data cannot be detected. It is fenced, stops at its next micro-batch and can be
+        started again.
         """
         before = self._look(decision)
         unnamed = sorted(before.opened - names_of(decision))
         if unnamed and not self.is_known_dead:
             raise RefusedError(
-                f"The query {decision.query} has {len(unnamed)} transactions open that are not in the decision, "
-                f"{unnamed[0][0]} among them: perhaps it is running a micro-batch",
+                f"Query {decision.query} has {len(unnamed)} open transactions that are not in the decision, among "
+                f"them {unnamed[0][0]}. It may be running a micro-batch",
                 checked="ListTransactions and DescribeTransactions",
-                remedy="Stop the query first. If it is dead, and has left them open, say so with --query-is-dead",
+                remedy="Stop the query first. If it is dead and left them open, add --query-is-dead",
             )
         until = time.monotonic() + self.watch_seconds
         while True:
@@ -218,8 +226,8 @@ class DecisionOperator:
             life = _sign_of_life(before, now)
             if life:
                 raise RefusedError(
-                    f"The query {decision.query} is alive: {life}",
-                    remedy="Stop it first; a running query needs no help",
+                    f"Query {decision.query} is running: {life}",
+                    remedy="Stop it first; a running query completes its decisions itself",
                 )
             left = until - time.monotonic()
             if left <= 0:
@@ -245,7 +253,7 @@ class DecisionOperator:
             "attempt": decision.attempt,
             "transaction_count": len(decision.transactions),
             "found": {fate.name.lower(): plan.count(fate) for fate in Fate},
-            # Of a very large micro-batch the first ones only: the record must fit into one message.
+            # Of a very large micro-batch only the first ones: the record must fit into one message.
             "transactions": [
                 [t.transactional_id, t.producer_id, t.producer_epoch, fate.name.lower()]
                 for t, fate in list(plan.fates.items())[:_MOST_NAMED]
@@ -261,24 +269,24 @@ class _Look:
 
 
 def _sign_of_life(before: _Look, now: _Look) -> str:
-    """Say what a query was seen doing between two looks; empty for nothing."""
+    """Return what a query was seen doing between two looks, or an empty text."""
     if now.driver is not None and now.driver.state is TransactionState.ONGOING:
         return (
-            "its driver is writing a decision (or died doing so, then its coordinator ends that within "
-            f"{now.driver.timeout_ms} ms and a few seconds)"
+            "its driver is writing a decision, or died while writing one (its coordinator then ends that "
+            f"transaction within {now.driver.timeout_ms} ms and a few seconds)"
         )
     if _identity(now.driver) != _identity(before.driver):
-        return "its driver has written a decision while it was watched"
+        return "its driver wrote a decision while it was watched"
     begun = sorted(now.opened - before.opened)
-    return f"it has begun a transaction while it was watched, {begun[0][0]}" if begun else ""
+    return f"it began a transaction while it was watched, {begun[0][0]}" if begun else ""
 
 
 def _after_fencing(decision: Decision, error: EosKafkaError) -> EosKafkaError:
-    """Say beside what went wrong that the driver was fenced by then: that cannot be taken back."""
+    """Add to an error that the driver was fenced by then, which cannot be undone."""
     fenced = (
-        f"The query's driver, {driver_id(decision.prefix, decision.query)}, was fenced before that: if the query runs, "
-        "it stops at its next commit with nothing of that micro-batch visible, unless its run has not decided any yet; "
-        "start it again then"
+        f"The query's driver, {driver_id(decision.prefix, decision.query)}, was fenced before this check. If the "
+        "query is running and its run has already decided a micro-batch, it stops at its next commit and nothing "
+        "of that micro-batch is visible. Restart it then"
     )
     whole = _with_remedy(error, fenced)
     if isinstance(error, RefusedError):
@@ -297,7 +305,7 @@ def _with_remedy(error: EosKafkaError, more: str) -> EosKafkaError:
 
 
 def fates_now(cluster: SinkCluster, decision: Decision) -> dict[PreparedTransaction, Fate]:
-    """Find what became of each transaction of a decision, without ending any."""
+    """Return the fate of each transaction of a decision, without ending any."""
     if decision.completed_at_ms is not None:
         return dict.fromkeys(decision.transactions, Fate.COMMITTED)
     return fates_of(cluster, decision.transactions)

@@ -1,9 +1,9 @@
 """The judgement whether an open transaction hangs, and why.
 
-A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers by itself. So
-one that no coordinator has on its list any more stays open for ever, and holds the last stable offset and compaction
-back: it hangs. Whether it does is asked of the coordinator after the partition, and then of the partition once more:
-a transaction that ended in between was unknown for a good reason.
+A transaction is open in a partition until a marker ends it there, and only its coordinator writes markers on its own.
+So an open transaction that no coordinator lists any more stays open forever, and blocks the last stable offset and
+compaction: it hangs. To judge this, the coordinator is queried after the partition, and then the partition once more: a
+coordinator rightly does not know a transaction that ended in between.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,45 +39,45 @@ class PartitionTransaction:
     producer: ActiveProducer
 
     def age_ms(self, now_ms: int) -> int:
-        """Say how long ago its producer wrote its last record."""
+        """Return how long ago its producer wrote its last record."""
         return now_ms - self.producer.last_timestamp_ms
 
     def age_minutes(self, now_ms: int) -> int:
-        """Say the same in whole minutes, cut off towards zero as Java does."""
+        """Return the same in whole minutes, truncated towards zero as Java does."""
         return int(self.age_ms(now_ms) / MINUTE_MS)
 
     def says(self, now_ms: int) -> str:
-        """Say in words what the partition says."""
+        """Describe the transaction as its partition reports it."""
         each = self.producer
         return (
-            f"{self.topic_partition} has a transaction of producer id {each.producer_id}, epoch {each.producer_epoch}, "
-            f"open since offset {each.first_offset}; the producer wrote there last at {_time(each.last_timestamp_ms)}, "
-            f"{self.age_minutes(now_ms)} min ago"
+            f"{self.topic_partition} has an open transaction of producer id {each.producer_id}, epoch "
+            f"{each.producer_epoch}, that begins at offset {each.first_offset}; its last record there is from "
+            f"{_time(each.last_timestamp_ms)}, {self.age_minutes(now_ms)} min ago"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What one coordinator says of a transactional id with the producer id in question."""
+    """A coordinator's description of a transactional id with the producer id in question."""
 
     coordinator_id: int
     description: TransactionDescription
 
     def says(self) -> str:
-        """Say in words what the coordinator says."""
+        """Describe the transaction as its coordinator reports it."""
         each = self.description
         if not each.exists:
-            return f"broker {self.coordinator_id} does not know the transactional id '{each.transactional_id}' any more"
-        partitions = ", ".join(map(str, each.topic_partitions)) or "no partitions"
+            return f"broker {self.coordinator_id} no longer knows the transactional id '{each.transactional_id}'"
+        partitions = ", ".join(map(str, each.topic_partitions)) or "none"
         return (
-            f"broker {self.coordinator_id} coordinates '{each.transactional_id}': {each.state}, producer id "
-            f"{each.producer_id}, epoch {each.producer_epoch}, with {partitions}"
+            f"broker {self.coordinator_id} coordinates '{each.transactional_id}': state {each.state}, producer id "
+            f"{each.producer_id}, epoch {each.producer_epoch}, partitions: {partitions}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class HangingFinding:
-    """An open transaction, what its coordinator says and what follows; `owners` is None if none was asked."""
+    """An open transaction, what its coordinators report and the verdict; `owners` is None if none was queried."""
 
     transaction: PartitionTransaction
     verdict: HangingVerdict
@@ -86,20 +86,20 @@ class HangingFinding:
 
     @property
     def coordinator_says(self) -> str:
-        """Say in words what the coordinators say."""
+        """Describe what the coordinators report."""
         if self.owners is None:
-            return "no coordinator was asked"
+            return "not queried"
         return coordinators_say(self.transaction.producer.producer_id, self.owners)
 
     @property
     def is_committed(self) -> bool:
-        """Say whether all that is missing is the marker of a commit."""
+        """Return whether only the marker of a commit is missing."""
         producer = self.transaction.producer
         return committed_owner(producer.producer_id, producer.producer_epoch, self.owners or ()) is not None
 
     @property
     def owner(self) -> Owner | None:
-        """Give the coordinator's word that counts: of the transaction itself where there is one."""
+        """Return the coordinator to quote: that of the transaction itself, if there is one."""
         return live_owner(self.transaction.topic_partition, self.owners or ()) or next(iter(self.owners or ()), None)
 
 
@@ -111,7 +111,7 @@ def find_hanging(
     limit_ms: int,
     now_ms: int,
 ) -> list[HangingFinding]:
-    """Judge every transaction open in the partitions; those with a record younger than the limit are left in peace."""
+    """Judge every open transaction in the partitions; those with a record younger than the limit are not checked."""
     opened = open_transactions(admin, topic_partitions, broker_id)
     old = [each for each in opened if each.age_ms(now_ms) > limit_ms]
     findings = [
@@ -126,7 +126,7 @@ def find_hanging(
 def open_transactions(
     admin: TransactionAdmin, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
 ) -> list[PartitionTransaction]:
-    """List what is open in partitions."""
+    """List the open transactions in partitions."""
     described = admin.describe_producers(topic_partitions, broker_id)
     return [
         PartitionTransaction(topic_partition, producer)
@@ -139,10 +139,10 @@ def open_transactions(
 def judge(
     admin: TransactionAdmin, opened: Sequence[PartitionTransaction], broker_id: int | None = None
 ) -> list[HangingFinding]:
-    """Ask the coordinators about transactions that were seen open, and the partitions of the suspects again."""
+    """Query the coordinators about transactions that were seen open, and the partitions of the suspects again."""
     producer_ids = {each.producer.producer_id for each in opened}
     owners = owners_of(admin, producer_ids)
-    # A coordinator that moves while the brokers are asked one by one may be on no list, but not twice.
+    # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice.
     owners = {**owners, **owners_of(admin, producer_ids - owners.keys())}
     live: dict[PartitionTransaction, Owner] = {}
     for each in opened:
@@ -166,20 +166,21 @@ def judge(
 
 
 def require_sight(admin: TransactionAdmin, producer_id: int) -> None:
-    """Refuse to call a producer unknown where the principal does not see every id: its transaction may be live."""
+    """Refuse to call a producer unknown if the principal may not see every id: its transaction may be live."""
     if not sees_every_id(admin.client):
         raise AuthorizationError(
-            f"Whether the transaction of producer id {producer_id} hangs cannot be told: its transactional id may be "
-            "one that the principal does not see",
-            checked="ListTransactions of every broker, and DescribeTransactions for an id that nobody has",
+            f"Cannot tell whether the transaction of producer id {producer_id} hangs: the principal may not be "
+            "allowed to see its transactional id",
+            checked="ListTransactions on every broker, and DescribeTransactions for a transactional id that does "
+            "not exist",
             remedy=SEE_EVERY_ID,
         )
 
 
 def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping[int, tuple[Owner, ...]]:
-    """Find the transactional ids of producer ids, as their coordinators describe them."""
+    """Return the transactional ids of producer ids, as their coordinators describe them."""
     if not producer_ids:
-        # No filter would be a wish for all ids.
+        # A request without a filter lists all ids.
         return {}
     listed = {
         each.transactional_id: (node, each.producer_id)
@@ -189,7 +190,7 @@ def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping
     }
     found: dict[int, tuple[Owner, ...]] = {}
     for name, description in describe_transactions(admin.client, list(listed)).items():
-        # It may have moved since it was listed; the one that described it is the one that is remembered.
+        # It may have moved since it was listed; report the broker that described it.
         node = admin.client.find_coordinator(CoordinatorType.TRANSACTION, name)
         producer_id = listed[name][1]
         found[producer_id] = (*found.get(producer_id, ()), Owner(node, description))
@@ -197,19 +198,19 @@ def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping
 
 
 def live_owner(topic_partition: TopicPartition, owners: Iterable[Owner]) -> Owner | None:
-    """Give the coordinator that will still write the marker for what a producer has open in a partition."""
+    """Return the coordinator that will still write the marker for a producer's open transaction in a partition."""
     return next((each for each in owners if each.description.will_end(topic_partition)), None)
 
 
 def committed_owner(producer_id: int, producer_epoch: int, owners: Iterable[Owner]) -> Owner | None:
-    """Give the coordinator that has committed this very transaction, as far as epochs can tell."""
+    """Return the coordinator that has committed this very transaction, as far as epochs show."""
     return next((each for each in owners if each.description.has_committed(producer_id, producer_epoch)), None)
 
 
 def coordinators_say(producer_id: int, owners: Sequence[Owner]) -> str:
-    """Say in words what the coordinators say of a producer id."""
+    """Describe what the coordinators report about a producer id."""
     if not owners:
-        return f"every broker was asked, and none lists a transactional id with producer id {producer_id}"
+        return f"no broker lists a transactional id with producer id {producer_id}"
     return "; ".join(owner.says() for owner in owners)
 
 
@@ -225,10 +226,14 @@ def _live_reason(owner: Owner) -> str:
     description = owner.description
     if description.state == TransactionState.ONGOING.label:
         return (
-            "its coordinator has the partition in an ongoing transaction: it ends when its producer ends it, or at its "
-            f"timeout of {description.transaction_timeout_ms} ms after {_time(description.start_time_ms)}"
+            "the partition belongs to an ongoing transaction of its coordinator, which ends when the producer "
+            f"ends it or at its timeout of {description.transaction_timeout_ms} ms after "
+            f"{_time(description.start_time_ms)}"
         )
-    return f"its coordinator is in {description.state} and still has to write the partition's marker"
+    return (
+        f"the transaction is in state {description.state}, and its coordinator still has to write the marker "
+        "to this partition"
+    )
 
 
 def _hanging_reason(producer: ActiveProducer, owners: Sequence[Owner]) -> str:
@@ -238,7 +243,7 @@ def _hanging_reason(producer: ActiveProducer, owners: Sequence[Owner]) -> str:
 
 
 def _time(at_ms: int) -> str:
-    """Write a time that came from somewhere else, so that it may be none."""
+    """Format a time from outside, which may be out of range."""
     try:
         return utc(at_ms)
     except (OverflowError, ValueError, OSError):
@@ -246,17 +251,16 @@ def _time(at_ms: int) -> str:
 
 
 _YOUNG: Final = (
-    "its last record is not older than {limit} min, so it may well be at work; lower --max-transaction-timeout to have "
-    "its coordinator asked"
+    "its last record is less than {limit} min old, so the producer may still be active; lower "
+    "--max-transaction-timeout to query its coordinator"
 )
-_ENDED: Final = "it ended while the coordinators were asked"
-_HANGING: Final = (
-    "its coordinator does not have the partition in a transaction, so nobody will write the marker that ends it there"
-)
+_ENDED: Final = "it ended while the coordinators were queried"
+_HANGING: Final = "its coordinator has no open transaction with this partition, so no marker will end it"
 _COMMITTED: Final = (
-    ". By its epoch it was committed and lost its marker, so abort refuses it: an abort marker would take back rows "
-    "that its producer knows to be committed; abort --commit writes the marker that is missing"
+    ". Its epoch shows that it was committed and that the commit marker was lost. An abort would remove rows "
+    "that the producer knows to be committed, so `abort` refuses it; `abort --commit` writes the missing marker"
 )
 _HANGING_UNKNOWN: Final = (
-    "nobody will write the marker that ends it; the principal may see every id, so none is missing for want of rights"
+    "no coordinator knows its producer id, so no marker will end it; the principal can see all transactional "
+    "ids, so this is not for lack of rights"
 )

@@ -1,4 +1,4 @@
-"""The decisions and interventions in a decision topic, found without changing anything."""
+"""The decisions and interventions in a decision topic, read without changing anything."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from spark_eos.sink.recovery.settlement import described_fate
 
 @dataclass(slots=True)
 class Entry:
-    """What the topic says of one query; `problem` says why its decision cannot be read."""
+    """What the topic contains of one query; `problem` is why its decision cannot be read."""
 
     prefix: str
     query: str
@@ -26,7 +26,7 @@ class Entry:
 
     @property
     def state(self) -> str:
-        """Say in a few words how far the decision has come."""
+        """Return in a few words how far the decision has come."""
         if self.decision is None:
             return "unreadable"
         if self.decision.completed_at_ms is not None:
@@ -41,9 +41,9 @@ class Entry:
 def read_inventory(
     cluster: SinkCluster, topic: str, prefix: str | None = None, query: str | None = None, *, waits: bool = True
 ) -> list[Entry]:
-    """List the newest decision of each query, all at once described by their coordinators.
+    """Return the newest decision of each query, with the coordinators' descriptions, requested all at once.
 
-    Without `waits` what lies behind an open transaction is left out.
+    Without `waits`, what is behind an open transaction is left out.
     """
     found = _read_entries(_live(cluster.all_records(topic, waits=waits)))
     entries = [each for each in found if prefix in (None, each.prefix) and query in (None, each.query)]
@@ -57,7 +57,7 @@ def read_inventory(
 
 
 def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dict[str, int]:
-    """Count what coordinators say of a decision's transactions; `unclear` needs a look into the log."""
+    """Count the fates of a decision's transactions according to coordinators; `unclear` needs the log."""
     if decision.completed_at_ms is not None:
         return {"committed": len(decision.transactions)}
     fates = Counter(described_fate(t, described.get(t.transactional_id)) for t in decision.transactions)
@@ -70,7 +70,7 @@ def fate_counts(decision: Decision, described: Mapping[str, Description]) -> dic
 
 
 def read_audit(cluster: SinkCluster, topic: str, prefix: str, query: str) -> list[dict[str, Any]]:
-    """Read all interventions in one query, the oldest first; a damaged record is shown as what it is."""
+    """Return all interventions in one query, the oldest first; a corrupt record is shown as such."""
     beginning = audit_key_prefix(prefix, query)
     found: list[dict[str, Any]] = []
     for place, record in cluster.all_records(topic):
@@ -83,9 +83,12 @@ def _audit(value: bytes, where: str) -> dict[str, Any]:
     try:
         document = read_sealed_json(value)
     except ValueError:
-        return {"problem": f"The audit record at {where} is damaged"}
+        return {"problem": f"The audit record at {where} is corrupt"}
     if document.get("version") != AUDIT_VERSION:
-        return {"problem": f"The audit record at {where} has version {document.get('version')}; upgrade this package"}
+        return {
+            "problem": f"The audit record at {where} has version {document.get('version')}, which this "
+            "version of the package cannot read; upgrade the package"
+        }
     return document
 
 
@@ -108,7 +111,7 @@ def _read_entries(live: Mapping[tuple[TopicPartition, bytes], KeyedRecord]) -> l
         if is_head_key(key):
             entry = _read_entry(live, place, key, record)
             known = entries.get(key)
-            # After the topic got more partitions a key may lie in two of them.
+            # After partitions were added to the topic, a key may be in two of them.
             if known is None or _rank(entry) > _rank(known):
                 entries[key] = entry
     return sorted(entries.values(), key=lambda entry: (entry.prefix, entry.query))

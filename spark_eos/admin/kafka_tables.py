@@ -1,8 +1,8 @@
-"""Tables laid out to the byte as by Kafka's own tools, and the same rows for programs.
+"""Tables laid out exactly as by Kafka's own tools, and the same rows for programs.
 
-Each cell is padded to the widest of its column, counted in Java's characters, and followed by a tab, the last one too;
-so what reads `kafka-transactions.sh` reads this. A library's table counts the cells of a terminal, and puts a separator
-between the columns or on both sides of them.
+Each cell is padded to the widest of its column, counted in Java's characters, and followed by a tab, including the last
+one; so scripts that read the output of `kafka-transactions.sh` can read this. Table libraries count terminal columns
+instead, and put separators between the columns or on both sides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,12 +62,12 @@ def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def _width(text: str) -> int:
-    """Count as Java does, in UTF-16: a character beyond the first 65,536 is two."""
+    """Return the width as Java counts it, in UTF-16: a character beyond the first 65,536 counts as two."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def list_rows(listed: Mapping[int, Sequence[TransactionListing]]) -> list[tuple[object, ...]]:
-    """Give one row for each transactional id."""
+    """Return one row for each transactional id."""
     return [
         (each.transactional_id, node, each.producer_id, each.state)
         for node, listings in listed.items()
@@ -76,7 +76,7 @@ def list_rows(listed: Mapping[int, Sequence[TransactionListing]]) -> list[tuple[
 
 
 def list_document(listed: Mapping[int, Sequence[TransactionListing]]) -> list[dict[str, Any]]:
-    """Give one object for each transactional id."""
+    """Return one object for each transactional id."""
     return [
         {"transactional_id": name, "coordinator_id": node, "producer_id": producer_id, "state": state}
         for name, node, producer_id, state in list_rows(listed)
@@ -84,7 +84,7 @@ def list_document(listed: Mapping[int, Sequence[TransactionListing]]) -> list[di
 
 
 def describe_row(node: int, each: TransactionDescription, now_ms: int) -> tuple[object, ...]:
-    """Give the row of one transactional id."""
+    """Return the row of one transactional id."""
     is_started = each.start_time_ms >= 0
     return (
         node,
@@ -100,7 +100,7 @@ def describe_row(node: int, each: TransactionDescription, now_ms: int) -> tuple[
 
 
 def describe_document(node: int, each: TransactionDescription, now_ms: int) -> dict[str, Any]:
-    """Give the same as one object."""
+    """Return the same as one object."""
     is_started = each.start_time_ms >= 0
     return {
         "coordinator_id": node,
@@ -116,7 +116,7 @@ def describe_document(node: int, each: TransactionDescription, now_ms: int) -> d
 
 
 def producer_rows(producers: Sequence[ActiveProducer]) -> list[tuple[object, ...]]:
-    """Give one row for each producer of a partition."""
+    """Return one row for each producer of a partition."""
     return [
         (
             each.producer_id,
@@ -131,7 +131,7 @@ def producer_rows(producers: Sequence[ActiveProducer]) -> list[tuple[object, ...
 
 
 def producers_document(producers: Sequence[ActiveProducer]) -> list[dict[str, Any]]:
-    """Give one object for each producer of a partition."""
+    """Return one object for each producer of a partition."""
     return [_producer(each) for each in producers]
 
 
@@ -147,7 +147,7 @@ def _producer(each: ActiveProducer) -> dict[str, Any]:
 
 
 def hanging_rows(hanging: Sequence[HangingFinding], now_ms: int) -> list[tuple[object, ...]]:
-    """Give one row for each transaction that hangs."""
+    """Return one row for each transaction that hangs."""
     return [
         (
             each.transaction.topic_partition.topic,
@@ -167,7 +167,7 @@ def hanging_rows(hanging: Sequence[HangingFinding], now_ms: int) -> list[tuple[o
 def findings_document(
     findings: Sequence[HangingFinding], commands: OperatorCommands, now_ms: int
 ) -> list[dict[str, Any]]:
-    """Give one object for each open transaction, hanging or not, with the reasons."""
+    """Return one object for each open transaction, hanging or not, with the reasons."""
     return [_finding(each, commands, now_ms) for each in findings]
 
 
@@ -190,12 +190,12 @@ def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> d
 
 
 def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> str:
-    """Say in words what was found about an open transaction and what ends it."""
+    """Describe what was found about an open transaction and what ends it."""
     lines = [
         f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: "
         f"{_VERDICT_WORDS[each.verdict]}",
-        f"  the partition says: {each.transaction.says(now_ms)}",
-        f"  the coordinator says: {each.coordinator_says}",
+        f"  partition: {each.transaction.says(now_ms)}",
+        f"  coordinator: {each.coordinator_says}",
         f"  so: {each.why}",
     ]
     command = command_for(each, commands)
@@ -203,7 +203,7 @@ def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int) -
 
 
 def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:
-    """Give the command that ends a hanging transaction, or a live one that its owner has left; None for the others."""
+    """Return the command that ends a hanging transaction, or an abandoned live one; None for the others."""
     if each.verdict is HangingVerdict.HANGING:
         transaction = each.transaction
         return commands.abort(transaction.topic_partition, transaction.producer.first_offset, commit=each.is_committed)
@@ -219,6 +219,6 @@ def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:
 _VERDICT_WORDS: Final[Mapping[HangingVerdict, str]] = {
     HangingVerdict.HANGING: "it hangs",
     HangingVerdict.LIVE: "it does not hang",
-    HangingVerdict.YOUNG: "too young to be judged",
+    HangingVerdict.YOUNG: "too young to judge",
     HangingVerdict.ENDED: "it has ended",
 }

@@ -1,4 +1,4 @@
-"""How commands answer: tables for people, JSON for programs, exit codes for scripts."""
+"""The output of commands: tables for people, JSON for programs, exit codes for scripts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ _TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "F
 
 
 class ExitCode(IntEnum):
-    """How a command ended; one number means one thing in every area of `eos-kafka`."""
+    """How a command ended; a number means the same in every area of `eos-kafka`."""
 
     DONE = 0
     FAILED = 1
@@ -27,21 +27,36 @@ class ExitCode(IntEnum):
     HANGING_FOUND = 5
 
 
+EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
+    ExitCode.DONE: "done",
+    ExitCode.FAILED: "failed, see the message",
+    ExitCode.USAGE: "wrong usage",
+    ExitCode.NOTHING_DONE: "nothing was changed: the command refused, --yes is missing, or --dry-run is given",
+    ExitCode.DONE_IN_PART: "done, but not every transaction ended as wanted, or a later step failed",
+    ExitCode.HANGING_FOUND: "a hanging transaction was found, by find-hanging",
+}
+
+
+def exit_codes(*codes: ExitCode) -> str:
+    """Describe exit codes in one line of a command's help."""
+    return "Exit codes: " + "; ".join(f"{code.value} {EXIT_MEANINGS[code]}" for code in codes) + "."
+
+
 def as_json(value: object) -> str:
-    """Write a value as JSON with stable order."""
+    """Format a value as JSON with a stable order."""
     return json.dumps(value, indent=2, sort_keys=True)
 
 
 def rest_text(rest: UnstableRest) -> str:
-    """Say what was not read of a partition, and why."""
+    """Return what was not read of a partition, and why."""
     return (
-        f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, and ends at "
-        f"{rest.high_watermark}: an open transaction holds the last stable offset. {rest.blocker}"
+        f"{rest.topic_partition} is listed up to its last stable offset {rest.last_stable_offset}, but ends at "
+        f"{rest.high_watermark}: an open transaction blocks the last stable offset. {rest.blocker}"
     )
 
 
 def list_table(entries: Sequence[Entry]) -> str:
-    """Write one line for each query."""
+    """Format one line for each query."""
     rows = [_HEADS]
     for each in entries:
         decision = each.decision
@@ -64,7 +79,7 @@ def list_table(entries: Sequence[Entry]) -> str:
 
 
 def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
-    """Give one object for each query."""
+    """Return one object for each query."""
     return [
         {
             "prefix": each.prefix,
@@ -79,7 +94,7 @@ def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
-    """Give what a decision says, without its transactions."""
+    """Return the contents of a decision, without its transactions."""
     return {
         "run": decision.run,
         "micro_batch": decision.micro_batch,
@@ -95,7 +110,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 
 def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]) -> str:
-    """Write one decision with the fate of each of its transactions and every intervention in its query."""
+    """Format one decision with the fate of each of its transactions and every intervention in its query."""
     head = [
         f"Query {decision.query}, prefix {decision.prefix}, run {decision.run}",
         f"Micro-batch {decision.micro_batch}, attempt {decision.attempt}, {decision.split_count} tasks, decided at "
@@ -115,7 +130,7 @@ def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], aud
 def show_document(
     decision: Decision, fates: Mapping[PreparedTransaction, Fate], audit: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Give the same as `show_text` as one object."""
+    """Return the contents of `show_text` as one object."""
     return {
         "prefix": decision.prefix,
         "query": decision.query,
@@ -148,7 +163,7 @@ def show_document(
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Lay rows out in columns; the last column may be of any length."""
+    """Format rows in columns; the last column may have any length."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return "\n".join(
         "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()

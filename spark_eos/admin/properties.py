@@ -1,4 +1,4 @@
-"""The properties file that says how to reach a secured cluster, in the form of Kafka's own tools."""
+"""The properties file for a secured cluster, in the format of Kafka's own tools."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from spark_eos.options.client import PREFIX, ClientOptions, client_options
 
 
 def options_of(bootstrap_servers: str, config_path: str | None) -> ClientOptions:
-    """Give the client's options from the command line; names in the file are the Java client's or librdkafka's."""
+    """Return the client's options from the command line; names in the file are the Java client's or librdkafka's."""
     settings = {} if config_path is None else parse_properties(_read(config_path))
     settings["bootstrap.servers"] = bootstrap_servers
     return client_options({PREFIX + name: value for name, value in settings.items()}, side="admin client")
@@ -28,5 +28,5 @@ def _read(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(
-            f"The file given with --command-config cannot be read: {error}", remedy="Give a UTF-8 properties file"
+            f"Cannot read the file of --command-config: {error}", remedy="Give a properties file in UTF-8"
         ) from error

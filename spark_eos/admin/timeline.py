@@ -1,8 +1,8 @@
 """The picture of a partition's log: `eos-kafka timeline TOPIC --partition N --out timeline.html`.
 
-It answers one question: what is my last stable offset waiting for? The marks are asked for first and the log is read up
-to that high watermark, so a transaction that ends meanwhile is drawn as open. Once the coordinators were asked, the
-partition is asked again what is open: one that has ended was unknown for a good reason, and does not hang.
+It answers one question: what blocks the last stable offset? The offsets are requested first and the log is read up to
+that high watermark, so a transaction that ends in the meantime is drawn as open. After the coordinators, the partition
+is queried again for open transactions: coordinators rightly do not know one that has ended, and it does not hang.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.admin.output import ExitCode, exit_codes
 from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import page
@@ -41,17 +42,21 @@ _LIMITS: Final = FetchLimits(
 def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser of `eos-kafka`."""
     parser = areas.add_parser(
-        "timeline", help="draw a partition's transactions as one page: what is the last stable offset waiting for?",
-        description="Draw a partition's log as one self-contained HTML page: its transactions as bars from the first "
-        "record to the marker, the last stable offset and the high watermark.",
-        epilog="Exit codes: 0 done; 1 failed, see the message; 2 wrong usage.",
+        "timeline", help="draw the transactions of a partition as an HTML page",
+        description="Draw the log of a partition as one self-contained HTML page: its transactions as bars from the "
+        "first record to the marker, the last stable offset and the high watermark.",
+        epilog=exit_codes(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
     )  # fmt: skip
-    parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--partition", type=int, default=0, help="(default: %(default)s)")
+    parser.add_argument("topic", metavar="TOPIC", help="the topic")
+    parser.add_argument("--partition", type=int, default=0, metavar="N", help="the partition (default: %(default)s)")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where to write the page")
-    parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT", help="several with commas")
     parser.add_argument(
-        "--command-config", metavar="FILE", help="properties of the Java client, for TLS and SASL among others"
+        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties file with settings of the client, such as security.protocol",
     )
     reach = parser.add_mutually_exclusive_group()
     reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")
@@ -66,7 +71,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Draw the page and say in one line what it shows."""
+    """Draw the page and print one line about it."""
     _check_reach(chosen)
     with KafkaClient(options_of(chosen.bootstrap_server, chosen.command_config)) as client:
         timeline = take_timeline(
@@ -76,9 +81,7 @@ def run(chosen: argparse.Namespace) -> int:
     try:
         chosen.out.write_text(drawn.html, encoding="utf-8")
     except OSError as error:
-        raise OptionError(
-            f"The page cannot be written: {error}", remedy="Give --out a file that can be written"
-        ) from error
+        raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
     print(drawn.summary)
     print(f"{len(timeline.transactions)} transactions drawn: {chosen.out}", file=sys.stderr)
     return 0
@@ -91,7 +94,7 @@ def _check_reach(chosen: argparse.Namespace) -> None:
         ("--from-offset", chosen.from_offset, 0),
     ):
         if value is not None and value < least:
-            raise OptionError(f"{name} is {value}", remedy=f"Give a whole number from {least} on")
+            raise OptionError(f"{name} is {value}", remedy=f"Give a whole number of at least {least}")
 
 
 def take_timeline(
@@ -102,17 +105,17 @@ def take_timeline(
     last: int = DEFAULT_LAST_OFFSETS,
     clock: Callable[[], float] = time.time,
 ) -> Timeline:
-    """Read the stretch that begins at `from_offset`, or the `last` offsets before the high watermark.
+    """Read the log from `from_offset`, or the `last` offsets before the high watermark.
 
-    Raises `TopicError` when there is no such partition, and what the client raises when brokers do not answer.
+    Raises `TopicError` if the partition does not exist, and the client's errors if brokers do not respond.
     """
     lookup = OffsetLookup(client)
     place = lookup.places([topic_partition.topic]).get(topic_partition)
     if place is None:
         raise TopicError(
-            f"There is no partition {topic_partition}",
+            f"Partition {topic_partition} does not exist",
             checked=f"Asked {','.join(client.options.bootstrap_servers)}",
-            remedy="Check the name and the number of the partition",
+            remedy="Check the topic name and the partition number",
         )
     asked_for = {topic_partition: LATEST}
     stable = _mark(lookup.offsets(asked_for, IsolationLevel.READ_COMMITTED), topic_partition)
@@ -147,7 +150,7 @@ def take_timeline(
 def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:
     offset = answers.get(topic_partition)
     if offset is None:
-        raise TopicError(f"{topic_partition} was deleted while it was looked at", remedy="Try again")
+        raise TopicError(f"{topic_partition} was deleted while it was read", remedy="Try again")
     return offset
 
 
@@ -161,9 +164,9 @@ def _read(
     except OffsetsGoneError as gone:
         known = gone.log_start_offset if gone.reason is Gone.BELOW_LOG_START else None
         raise BrokerError(
-            f"{topic_partition} could not be read from offset {gone.position} on: {gone.reason.value}",
-            checked="" if known is None else f"The log starts at {known} now",
-            remedy="Try again, with a smaller --last where records are deleted while they are read",
+            f"Cannot read {topic_partition} from offset {gone.position}: {gone.reason.value}",
+            checked="" if known is None else f"The log now starts at {known}",
+            remedy="Try again; use a smaller --last if records are deleted while the command reads",
         ) from gone
     return reading
 
@@ -171,7 +174,7 @@ def _read(
 def _ask_coordinators(
     client: KafkaClient, reading: LogReading
 ) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
-    """Name producers; a principal that may not ask gets the picture of the log without names."""
+    """Look up the transactional ids; for a principal that may not, the picture has no names."""
     try:
         owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
         opened = {bar.producer_id for bar in reading.open} & owners.keys()

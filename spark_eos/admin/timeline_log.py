@@ -1,7 +1,7 @@
-"""The transactions in a stretch of a partition's log.
+"""The transactions in a section of a partition's log.
 
-A producer has at most one transaction open in a partition, so its batches belong to the marker of the same producer id
-that follows them. The epoch does not tell: under transactions V2 the marker carries the next one (KIP-890).
+A producer has at most one open transaction in a partition, so its batches belong to the next marker with the same
+producer id. The epoch is no criterion: under transactions V2 the marker has the next one (KIP-890).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ class TransactionOutcome(Enum):
 class TransactionBar:
     """What the log shows of one transaction: the offsets from its first record to its marker.
 
-    `first_offset` is None while only the marker was seen: the records lie before the stretch, or there are none.
+    `first_offset` is None if only the marker was seen: the records are before the section, or there are none.
     """
 
     producer_id: int
@@ -46,7 +46,7 @@ class TransactionBar:
     coordinator_epoch: int | None = None
 
     def extend(self, header: BatchHeader) -> None:
-        """Take in one more batch of the transaction."""
+        """Add one more batch of the transaction."""
         if self.first_offset is None:
             self.first_offset, self.first_timestamp_ms = header.base_offset, header.base_timestamp
         self.last_offset, self.last_timestamp_ms = header.last_offset, header.max_timestamp
@@ -55,7 +55,7 @@ class TransactionBar:
         self.size_bytes += header.size_bytes
 
     def end(self, header: BatchHeader, marker: EndTxnMarker) -> None:
-        """Take in the marker."""
+        """Add the marker."""
         self.outcome = (
             TransactionOutcome.COMMITTED if marker.control_type is ControlType.COMMIT else TransactionOutcome.ABORTED
         )
@@ -65,7 +65,7 @@ class TransactionBar:
 
 @dataclass(slots=True)
 class PlainStretch:
-    """Neighbouring batches that belong to no transaction."""
+    """Adjacent batches that belong to no transaction."""
 
     first_offset: int
     last_offset: int
@@ -76,11 +76,11 @@ class PlainStretch:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A stretch `[start, high_watermark)` of one partition's log, and what coordinators say of its producers.
+    """A section `[start, high_watermark)` of one partition's log, and the coordinators' view of its producers.
 
     `owners` maps producer ids to transactional ids, `descriptions` has the open transactions by producer id; both lack
-    what no coordinator knows. `untold` says why, if it could not be asked. `ended` has the producer ids
-    whose transaction is drawn as open, since its marker lies behind the high watermark drawn, and has ended since.
+    what no coordinator knows. `untold` has the reason if coordinators could not be queried. `ended` has the producer
+    ids whose transaction is drawn as open, because its marker is after the high watermark drawn, and has ended since.
     """
 
     topic_partition: TopicPartition
@@ -108,11 +108,11 @@ class LogReading:
 
     @property
     def open(self) -> Iterator[TransactionBar]:
-        """Give the transactions without a marker so far."""
+        """Return the transactions without a marker so far."""
         return iter(self._open.values())
 
     def take(self, chunks: Iterable[FetchedChunk]) -> None:
-        """Take in fetched pieces of the log."""
+        """Add fetched parts of the log."""
         for chunk in chunks:
             for position, header in chunk.batches:
                 if not header.is_control:
@@ -123,7 +123,7 @@ class LogReading:
                         self.take_marker(header, marker)
 
     def take_data(self, header: BatchHeader) -> None:
-        """Take in a batch of records."""
+        """Add a batch of records."""
         if header.is_transactional:
             self._transaction(header).extend(header)
             return
@@ -144,12 +144,12 @@ class LogReading:
             )
 
     def take_marker(self, header: BatchHeader, marker: EndTxnMarker) -> None:
-        """Take in the batch that ends a transaction."""
+        """Add the batch that ends a transaction."""
         self._transaction(header).end(header, marker)
         del self._open[header.producer_id]
 
     def began_before(self, producer_id: int, producer_epoch: int, first_offset: int) -> TransactionBar:
-        """Note a transaction that is open since before the stretch, and return its bar."""
+        """Record a transaction that began before the section, and return its bar."""
         bar = self._open.get(producer_id)
         if bar is None:
             bar = TransactionBar(producer_id, producer_epoch)

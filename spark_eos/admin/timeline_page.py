@@ -15,14 +15,14 @@ _PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA)@")
 
 
 class Page(NamedTuple):
-    """The page, and as plain text what stands at its top."""
+    """The page, and its summary as plain text."""
 
     html: str
     summary: str
 
 
 def page(timeline: Timeline) -> Page:
-    """Draw the page; nothing in it is fetched from anywhere."""
+    """Draw the page; it loads nothing from elsewhere."""
     template = resources.files("spark_eos.admin").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     summary = summary_of(timeline)
     parts = {
@@ -34,7 +34,7 @@ def page(timeline: Timeline) -> Page:
 
 
 def blocking(timeline: Timeline) -> TransactionBar | None:
-    """Find the open transaction that holds the last stable offset; None when none does."""
+    """Return the open transaction that blocks the last stable offset, or None if none does."""
     opened = [
         each
         for each in timeline.transactions
@@ -47,11 +47,11 @@ def blocking(timeline: Timeline) -> TransactionBar | None:
 
 
 def summary_of(timeline: Timeline) -> str:
-    """Say in a few sentences what the last stable offset is waiting for."""
+    """Return a few sentences about what blocks the last stable offset."""
     stable, high_watermark = timeline.last_stable_offset, timeline.high_watermark
     if stable >= high_watermark:
         return (
-            f"Nothing is in the way: the last stable offset of {timeline.topic_partition} has reached the high "
+            f"No transaction blocks the last stable offset of {timeline.topic_partition}: it has reached the high "
             f"watermark, {high_watermark}."
         )
     waiting = (
@@ -60,33 +60,33 @@ def summary_of(timeline: Timeline) -> str:
     )
     bar = blocking(timeline)
     if bar is None:
-        return f"{waiting} The transaction in the way ended while the log was read."
-    return f"{waiting} It waits for {_who(timeline, bar)}. {_verdict(timeline, bar)}"
+        return f"{waiting} The blocking transaction ended while the log was read."
+    return f"{waiting} The blocking transaction is {_who(timeline, bar)}. {_verdict(timeline, bar)}"
 
 
 def _who(timeline: Timeline, bar: TransactionBar) -> str:
     owner = timeline.owners.get(bar.producer_id)
-    name = f"the transaction of '{owner}'" if owner is not None else "a transaction"
+    name = f"that of '{owner}'" if owner is not None else "one without a known transactional id"
     return f"{name} (producer id {bar.producer_id}, epoch {bar.producer_epoch}), open since offset {bar.first_offset}"
 
 
 def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     described = timeline.descriptions.get(bar.producer_id)
     if bar.producer_id in timeline.ended:
-        return "It has ended since: run the command again for a fresh picture."
+        return "It has ended since. Run the command again for a current picture."
     if timeline.untold:
-        return f"Its coordinator could not be asked: {timeline.untold}"
+        return f"Its coordinator could not be queried: {timeline.untold}"
     tp = timeline.topic_partition
     if described is not None and described.will_end(tp):
         age_seconds = max(0, timeline.taken_at_ms - described.start_time_ms) / 1_000
         return (
-            f"Its coordinator knows it: {described.state} for {age_seconds:.0f} s, and ends it after "
-            f"{described.transaction_timeout_ms / 1_000:.0f} s."
+            f"Its coordinator has had it in state {described.state} for {age_seconds:.0f} s and ends it after "
+            f"{described.transaction_timeout_ms / 1000:.0f} s."
         )
     knows = (
         "no coordinator knows its producer id"
         if described is None
-        else (f"its coordinator says {described.state} and does not count this partition in")
+        else (f"its coordinator is in state {described.state} and does not have this partition in the transaction")
     )
     committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
     lost = f" {LOST_ITS_MARKER}" if committed else ""
@@ -94,7 +94,7 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
 
 
 def _embedded(timeline: Timeline) -> str:
-    """Write the data as JSON that cannot end the script element it stands in."""
+    """Format the data as JSON that cannot end its script element."""
     bar = blocking(timeline)
     document: dict[str, Any] = {
         "topic": timeline.topic_partition.topic,

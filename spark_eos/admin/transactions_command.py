@@ -1,7 +1,7 @@
 """The command `eos-kafka transactions`: Kafka's own `kafka-transactions.sh`, with reasons (KIP-664).
 
-Options, columns and defaults are those of Apache's tool, so that scripts move over unchanged: the standard output has
-what it prints, to the byte. What was found, what is about to be done and why goes to the standard error.
+Options, columns and defaults are those of Apache's tool, so scripts work unchanged: the standard output is the same
+byte for byte. Findings, announcements and reasons go to the standard error.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from typing import Final
 from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
+from spark_eos.admin.output import ExitCode, exit_codes
 from spark_eos.admin.properties import options_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
@@ -22,17 +23,16 @@ AREA: Final = "transactions"
 _FORCE_TERMINATE: Final = "force-terminate"
 _CAMEL_CASE: Final = "forceTerminateTransaction"
 _NAMES: Final = ("list", "describe", "describe-producers", "find-hanging", "abort", _FORCE_TERMINATE, _CAMEL_CASE)
-# KIP-664 drew the subcommands as flags.
+# KIP-664 proposed the subcommands as flags.
 _FLAGS: Final = {f"--{name}": name for name in _NAMES}
 _DEFAULT_LIMIT_MINUTES: Final = 15
-_EXIT_CODES: Final = (
-    "Exit codes: 0 done (find-hanging: nothing hangs); 1 failed, see the message; 2 wrong usage; 3 nothing was done: "
-    "refused, or --dry-run; 5 find-hanging has found something."
+_EXIT_CODES: Final = exit_codes(
+    ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.HANGING_FOUND
 )
 
 
 def with_subcommand(arguments: Sequence[str]) -> list[str]:
-    """Turn one of KIP-664's flags into the subcommand that was shipped; all other arguments stay as they are.
+    """Convert one of KIP-664's flags to the subcommand that was released; leave other arguments as they are.
 
     >>> with_subcommand(["transactions", "--bootstrap-server", "b:9092", "--list"])
     ['transactions', 'list', '--bootstrap-server', 'b:9092']
@@ -43,13 +43,18 @@ def with_subcommand(arguments: Sequence[str]) -> list[str]:
     return [AREA, _FLAGS[flags[0]], *(word for word in arguments[1:] if word not in _FLAGS)]
 
 
+def add_version(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints the version, under Apache's names."""
+    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {__version__}")
+
+
 def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command to the parser of `eos-kafka`."""
     text = "find, explain and abort transactions as kafka-transactions.sh does"
     parser = areas.add_parser(
         AREA, help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES, allow_abbrev=False
     )
-    parser.add_argument("-v", "--version", action="version", version=f"eos-kafka {__version__}")
+    add_version(parser)
     _add_reach(parser)
     parser.set_defaults(bootstrap_server=None, command_config=None, output="table", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -69,20 +74,25 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _add_reach(parser: argparse.ArgumentParser) -> None:
-    """Add what Apache's tool takes before the subcommand only and people write after it; the last one counts."""
+    """Add the options that Apache's tool accepts only before the subcommand; the last value counts."""
     unset = argparse.SUPPRESS
-    parser.add_argument("--bootstrap-server", default=unset, metavar="HOST:PORT", help="several with commas (required)")
+    parser.add_argument(
+        "--bootstrap-server",
+        default=unset,
+        metavar="HOST:PORT",
+        help="addresses of brokers, separated by commas; required",
+    )
     parser.add_argument(
         "--command-config",
         default=unset,
         metavar="FILE",
-        help="properties of the Java client, for TLS and SASL among others",
+        help="a properties file with settings of the client, such as security.protocol",
     )
     parser.add_argument(
         "--output",
         default=unset,
         choices=("table", "json"),
-        help="the table of Apache's tool, or JSON with the reasons (default: table)",
+        help="the table of kafka-transactions.sh, or JSON with reasons (default: table)",
     )
 
 
@@ -109,83 +119,91 @@ def _add(
 def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     listing = _add(commands, "list", "list all transactional ids with their states", transactions_view.list_all)
     listing.add_argument(
-        "--duration-filter", type=_number(64), metavar="MS", help="only those that run longer than this"
+        "--duration-filter", type=_number(64), metavar="MS", help="only transactions that have run longer than this"
     )
     listing.add_argument(
-        "--transactional-id-pattern", type=_name, metavar="RE2", help="only ids that match as a whole (Kafka 4.1)"
+        "--transactional-id-pattern",
+        type=_name,
+        metavar="RE2",
+        help="only ids that match this expression as a whole (brokers from Kafka 4.1 on)",
     )
     describe = _add(commands, "describe", "describe one transactional id", transactions_view.describe)
-    describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID")
+    describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID", help="the transactional id")
     producers = _add(
         commands,
         "describe-producers",
-        "describe the producers that a partition knows",
+        "describe the producers of a partition",
         transactions_view.describe_producers,
     )
-    producers.add_argument("--broker-id", type=_number(32), metavar="N", help="ask this replica and not the leader")
+    producers.add_argument("--broker-id", type=_number(32), metavar="N", help="ask this replica instead of the leader")
     _add_partition(producers)
 
 
 def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = _add(
-        commands, "find-hanging", "find transactions that no coordinator will ever end", transactions_view.find_hanging
+        commands, "find-hanging", "find transactions that no coordinator will end", transactions_view.find_hanging
     )
-    parser.add_argument("--broker-id", type=_number(32), metavar="N", help="look at this broker's replicas")
+    parser.add_argument("--broker-id", type=_number(32), metavar="N", help="search the replicas of this broker")
     parser.add_argument(
-        "--topic", type=_name, help="look at this topic; internal ones are looked at only if named here"
+        "--topic", type=_name, metavar="TOPIC", help="search this topic; the only way to search an internal topic"
     )
-    parser.add_argument("--partition", type=_number(32), metavar="N", help="look at this partition of the topic only")
+    parser.add_argument("--partition", type=_number(32), metavar="N", help="search only this partition of the topic")
     parser.add_argument(
         "--max-transaction-timeout",
         type=int,
         default=_DEFAULT_LIMIT_MINUTES,
         metavar="MINUTES",
-        help="leave transactions in peace whose last record is not older; give the brokers' transaction.max.timeout.ms "
+        help="skip transactions whose last record is not older than this; use the brokers' transaction.max.timeout.ms "
         "(default: %(default)s)",
     )
-    parser.add_argument(
-        "--explain", action="store_true", help="give the reasons for open transactions that do not hang, too"
-    )
+    parser.add_argument("--explain", action="store_true", help="also explain why other open transactions do not hang")
 
 
 def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     abort = _add(commands, "abort", "abort a hanging transaction in one partition", transactions_end.abort)
     _add_partition(abort)
-    abort.add_argument("--start-offset", type=int, metavar="OFFSET", help="where it begins in the partition")
-    abort.add_argument("--producer-id", type=_number(64), metavar="ID", help="name it by its producer, for old brokers")
-    abort.add_argument("--producer-epoch", type=_number(16), metavar="EPOCH", help="needed with --producer-id")
-    abort.add_argument("--coordinator-epoch", type=_number(32), metavar="EPOCH", help="needed with --producer-id")
+    abort.add_argument("--start-offset", type=int, metavar="OFFSET", help="the first offset of the transaction")
+    abort.add_argument(
+        "--producer-id",
+        type=_number(64),
+        metavar="ID",
+        help="the producer id, instead of --start-offset",
+    )
+    abort.add_argument("--producer-epoch", type=_number(16), metavar="EPOCH", help="required with --producer-id")
+    abort.add_argument("--coordinator-epoch", type=_number(32), metavar="EPOCH", help="required with --producer-id")
     abort.add_argument(
         "--force",
         action="store_true",
-        help="abort it although its coordinator will end it, or cannot be asked: an outcome of its own "
-        "in this partition, other than in the transaction's other ones perhaps",
+        help="abort it even if its coordinator will end it or cannot be asked; this partition may then end "
+        "differently from the other partitions of the transaction",
     )
     abort.add_argument(
         "--commit",
         action="store_true",
-        help="write a commit marker, for a transaction whose coordinator has committed it",
+        help="write a commit marker instead, for a transaction that its coordinator has committed",
     )
     terminate = _add(
         commands,
         _FORCE_TERMINATE,
-        "have the coordinator abort what a transactional id has open, and fence its producer",
+        "abort the open transaction of a transactional id and fence its producer",
         transactions_end.force_terminate,
         _CAMEL_CASE,
     )
-    terminate.add_argument("--transactional-id", "--transactionalId", type=_name, required=True, metavar="ID")
-    terminate.add_argument("--force", action="store_true", help="even if it is named like one of the eos-kafka sink's")
+    terminate.add_argument(
+        "--transactional-id", "--transactionalId", type=_name, required=True, metavar="ID", help="the transactional id"
+    )
+    terminate.add_argument("--force", action="store_true", help="accept a transactional id of the eos-kafka sink")
     for parser in (abort, terminate):
-        parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+        parser.add_argument("--dry-run", action="store_true", help="only print what the command would do")
 
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--topic", type=_name, required=True)
-    parser.add_argument("--partition", type=_number(32), required=True, metavar="N")
+    parser.add_argument("--topic", type=_name, required=True, metavar="TOPIC", help="the topic")
+    parser.add_argument("--partition", type=_number(32), required=True, metavar="N", help="the partition")
 
 
 def _name(text: str) -> str:
-    """Read what Kafka sends as a string; over any other the library would fail, or try for ever."""
+    """Parse a value that Kafka sends as a string; for any other the library would fail, or retry forever."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -196,7 +214,7 @@ def _name(text: str) -> str:
 
 
 def _number(bits: int) -> Callable[[str], int]:
-    """Read a number that Kafka sends in so many bits; on a larger one the library would fail, or wait for ever."""
+    """Parse a number that Kafka sends in so many bits; for a larger one the library would fail, or wait forever."""
 
     def read(text: str) -> int:
         try:

@@ -1,4 +1,4 @@
-"""Ending transactions by hand: a hanging one by a marker in its partition, a live one by its coordinator."""
+"""The manual end of transactions: a hanging one by a marker in its partition, a live one by its coordinator."""
 
 import argparse
 import shlex
@@ -29,7 +29,7 @@ from spark_eos.sink.naming import parse_task_id
 
 
 class _Marker(NamedTuple):
-    """What an end marker says: whose transaction it ends."""
+    """The contents of an end marker: whose transaction it ends."""
 
     producer_id: int
     producer_epoch: int
@@ -43,7 +43,7 @@ def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> i
         named = _at_offset(chosen, place, admin, now_ms)
     else:
         named = _by_producer(chosen, place, admin)
-    # Before its first marker a partition knows no coordinator epoch; 0 is no newer than any.
+    # Before its first marker a partition knows no coordinator epoch; 0 is not newer than any.
     marker = named._replace(coordinator_epoch=max(named.coordinator_epoch, 0))
     kind, write = ("a commit", admin.write_commit_marker) if chosen.commit else ("an abort", admin.write_abort_marker)
     return _carry_out(
@@ -56,47 +56,52 @@ def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> i
 
 
 def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """Have the coordinator abort what a transactional id has open in all its partitions, and fence its producer."""
+    """Have the coordinator abort a transactional id's transaction in all partitions, and fence its producer."""
     name = chosen.transactional_id
-    # InitProducerId would make an id that does not exist.
+    # InitProducerId would create an id that does not exist.
     coordinator_id, found = described(admin, name)
-    _say(f"The coordinator says: {Owner(coordinator_id, found).says()}.")
+    _say(f"Coordinator: {Owner(coordinator_id, found).says()}.")
     task = parse_task_id(name)
     if task is not None and not chosen.force:
         query = shlex.join(["--prefix", task.prefix, "--query", task.query])
         raise RefusedError(
-            f"'{name}' is named like an id of query {task.query!r} of the eos-kafka sink: if its micro-batch is "
-            "decided, its rows would be lost",
-            remedy=f"See `eos-kafka decisions show {query}`, and end it with `complete` or `abort` there; "
-            "--force terminates it all the same",
+            f"'{name}' looks like a transactional id of query {task.query!r} of the eos-kafka sink. If its "
+            "micro-batch is decided, terminating it would lose rows",
+            remedy=f"Run `eos-kafka decisions show {query}`, then `complete` or `abort` that decision; --force "
+            "terminates the transaction anyway",
         )
     return _carry_out(
         chosen,
-        f"abort what '{name}' has open, and fence its producer, by an InitProducerId to broker {coordinator_id}",
-        # The timeout is stored with the id, so it stays what it was.
+        f"abort the open transaction of '{name}' and fence its producer, with InitProducerId to broker "
+        f"{coordinator_id}",
+        # The timeout is stored with the id, so pass the same one.
         lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
         {"transactional_id": name, "coordinator_id": coordinator_id, "state_before": found.state},
     )
 
 
 def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int) -> _Marker:
-    """Find the transaction that begins at the offset."""
+    """Return the transaction that begins at the offset."""
     opened = open_transactions(admin, [place])
     matching = [each for each in opened if each.producer.first_offset == chosen.start_offset]
     if not matching:
         begins = ", ".join(str(each.producer.first_offset) for each in opened)
         raise TransactionError(
             f"{place} has no open transaction that begins at offset {chosen.start_offset}",
-            checked="Its leader's answer to DescribeProducers"
-            + (f": the open ones begin at {begins}" if begins else ", which has none open"),
+            checked="DescribeProducers of the partition's leader"
+            + (
+                f", which lists open transactions that begin at {begins}"
+                if begins
+                else ", which lists no open transaction"
+            ),
         )
     found = matching[0]
-    _say(f"The partition says: {found.says(now_ms)}.")
+    _say(f"Partition: {found.says(now_ms)}.")
     if not chosen.force:
         finding = judge(admin, [found])[0]
-        _say(f"The coordinator says: {finding.coordinator_says}.")
+        _say(f"Coordinator: {finding.coordinator_says}.")
         if finding.verdict is HangingVerdict.ENDED:
-            raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended by itself")
+            raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended on its own")
         _refuse_live(place, finding.owners or (), commands_of(chosen))
         _refuse_wrong_fate(
             chosen, place, found.producer.producer_id, found.producer.producer_epoch, finding.owners or ()
@@ -106,13 +111,11 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
 
 
 def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> _Marker:
-    """Take the producer as given, for brokers that cannot be asked what is open."""
+    """Return the producer as given, for brokers that cannot report what is open."""
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
         raise OptionError(
-            "abort does not know which transaction to end: "
-            + ", ".join(f"--{n.replace('_', '-')}" for n in missing)
-            + " missing",
+            "The transaction to abort is not named; missing: " + ", ".join(f"--{n.replace('_', '-')}" for n in missing),
             remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
         )
     if not chosen.force:
@@ -120,12 +123,12 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
             owners = owners_of(admin, {chosen.producer_id}).get(chosen.producer_id, ())
         except UnsupportedError as error:
             raise RefusedError(
-                f"These brokers cannot say whether the transaction is live: {error.happened}",
-                remedy="Give --force to abort it all the same",
+                f"These brokers cannot report whether the transaction is live: {error.happened}",
+                remedy="Use --force to abort it anyway",
             ) from error
         if not owners:
             require_sight(admin, chosen.producer_id)
-        _say(f"The coordinator says: {coordinators_say(chosen.producer_id, owners)}.")
+        _say(f"Coordinator: {coordinators_say(chosen.producer_id, owners)}.")
         _refuse_live(place, owners, commands_of(chosen))
         _refuse_wrong_fate(chosen, place, chosen.producer_id, chosen.producer_epoch, owners)
     return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch)
@@ -137,43 +140,44 @@ def _refuse_live(place: TopicPartition, owners: Sequence[Owner], commands: Opera
         return
     name = owner.description.transactional_id
     raise RefusedError(
-        f"The transaction does not hang: broker {owner.coordinator_id} has {place} in the transaction of '{name}', in "
-        f"state {owner.description.state}, and will write its marker",
-        checked="ListTransactions of every broker, then DescribeTransactions",
-        remedy=f"If its producer is dead, `{commands.force_terminate(name)}` ends it in all its partitions; --force "
-        "aborts it in this one only, whatever becomes of the others",
+        f"The transaction does not hang: broker {owner.coordinator_id} has {place} in the transaction of "
+        f"'{name}', state {owner.description.state}, and will write its marker",
+        checked="ListTransactions on every broker, then DescribeTransactions",
+        remedy=f"If its producer is dead, `{commands.force_terminate(name)}` ends it in all its partitions. "
+        "--force aborts it in this partition only; its other partitions may end differently",
     )
 
 
 def _refuse_wrong_fate(
     chosen: argparse.Namespace, place: TopicPartition, producer_id: int, producer_epoch: int, owners: Sequence[Owner]
 ) -> None:
-    """Refuse the marker that contradicts what the coordinator has decided."""
+    """Refuse a marker that contradicts the coordinator's outcome."""
     owner = committed_owner(producer_id, producer_epoch, owners)
     if owner is not None and not chosen.commit:
         raise RefusedError(
-            f"'{owner.description.transactional_id}' was committed, by its epoch with this very transaction: an abort "
-            f"marker in {place} would take back rows that its producer knows to be committed",
-            checked=f"The partition has it open at epoch {producer_epoch}, the coordinator is in CompleteCommit at the "
-            "next one; Apache Kafka can lose a marker when a broker comes back (KAFKA-20734)",
-            remedy="--commit writes the commit marker that is missing; --force aborts it all the same",
+            f"The epochs show that '{owner.description.transactional_id}' committed this transaction: an abort "
+            f"marker in {place} would remove rows that its producer knows to be committed",
+            checked=f"The transaction is open at epoch {producer_epoch} in the partition, and its coordinator is "
+            "in CompleteCommit at the next epoch. Apache Kafka can lose a marker when a broker returns "
+            "(KAFKA-20734)",
+            remedy="Use --commit to write the missing commit marker; --force aborts the transaction anyway",
         )
     if owner is None and chosen.commit:
         raise RefusedError(
-            f"Nothing says that the transaction in {place} was committed",
+            f"There is no evidence that the transaction in {place} was committed",
             checked=coordinators_say(producer_id, owners),
-            remedy="Leave --commit out to abort it; --force --commit commits it all the same",
+            remedy="Leave out --commit to abort it; --force --commit commits it anyway",
         )
 
 
 def _carry_out(chosen: argparse.Namespace, plan: str, do: Callable[[], object], document: dict[str, Any]) -> int:
     _say(f"About to {plan}.")
     if chosen.dry_run:
-        _say("Nothing was done: --dry-run.")
+        _say("Nothing was changed (--dry-run).")
     else:
         do()
         _say("Done.")
-    # Kafka's tool prints nothing, so the table of this is empty.
+    # Kafka's tool prints nothing, so neither does the table output.
     if chosen.output == "json":
         print(as_json({**document, "done": not chosen.dry_run}))
     return ExitCode.NOTHING_DONE if chosen.dry_run else ExitCode.DONE

@@ -30,10 +30,10 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
         if error.error_code != ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise
         raise TransactionError(
-            f"The pattern {pattern!r} is no regular expression that Kafka takes",
+            f"The pattern {pattern!r} is not a valid regular expression for Kafka",
             checked=f"A broker answered ListTransactions with {code_name(error.error_code)}",
-            remedy="Write it in RE2's syntax, which has no look-around and no references back; it has to match the "
-            "whole id, so a beginning is followed by .*",
+            remedy="Use RE2 syntax, without lookaround and backreferences. The pattern must match the whole id; "
+            "to match a prefix, append .*",
             error_code=error.error_code,
         ) from None
     if chosen.output == _TABLE:
@@ -41,7 +41,9 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
     else:
         print(as_json(kafka_tables.list_document(listed)))
     if not sees_every_id(admin.client):
-        print(f"Only ids that the principal may DESCRIBE are listed. {SEE_EVERY_ID} to see all.", file=sys.stderr)
+        print(
+            f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.", file=sys.stderr
+        )
     return ExitCode.DONE
 
 
@@ -57,14 +59,14 @@ def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
 
 
 def described(admin: TransactionAdmin, transactional_id: str) -> tuple[int, TransactionDescription]:
-    """Give a transactional id's coordinator and description; raises for an id that it does not know."""
+    """Return a transactional id's coordinator and description; raise for an unknown id."""
     found = describe_transactions(admin.client, [transactional_id])[transactional_id]
     if found.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
         raise TransactionError(
-            f"No transactional id {transactional_id!r} is known",
+            f"The transactional id {transactional_id!r} does not exist",
             checked=f"Its coordinator answered {code_name(found.error_code)}",
-            remedy="See `eos-kafka transactions list`; an id that is not used for transactional.id.expiration.ms is "
-            "forgotten",
+            remedy="List the existing ids with `eos-kafka transactions list`. An id that is unused for "
+            "transactional.id.expiration.ms expires",
             error_code=found.error_code,
         )
     if not found.exists:
@@ -85,7 +87,7 @@ def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_
 
 
 def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """Find the hanging transactions in a scope, and say of each open one why it counts as hanging or not."""
+    """Find the hanging transactions in a scope, and give for each open one why it counts as hanging or not."""
     places = _scope(chosen, admin)
     findings = search(
         admin, places, broker_id=chosen.broker_id, now_ms=now_ms, limit_ms=chosen.max_transaction_timeout * MINUTE_MS
@@ -100,15 +102,15 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
         print(as_json(kafka_tables.findings_document(findings, commands, now_ms)))
     left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.YOUNG) for each in findings)
     print(
-        f"Looked at {len(places)} partitions: {len(hanging)} hanging transactions, {left} other open ones"
-        + (" (--explain gives the reasons)." if left and not chosen.explain and chosen.output == _TABLE else "."),
+        f"Checked {len(places)} partitions: {len(hanging)} hanging transactions, {left} other open ones"
+        + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == _TABLE else "."),
         file=sys.stderr,
     )
     return ExitCode.HANGING_FOUND if hanging else ExitCode.DONE
 
 
 def commands_of(chosen: argparse.Namespace) -> OperatorCommands:
-    """Spell further commands for the cluster that this one was given, with the same file."""
+    """Return further commands for the same cluster, with the same properties file."""
     return OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
 
 
@@ -118,18 +120,19 @@ def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
     known = admin.broker_ids()
     if broker_id not in known:
         raise OptionError(
-            f"There is no broker {broker_id}",
-            checked=f"The cluster has {', '.join(map(str, known))}",
-            remedy="Give one of these",
+            f"Broker {broker_id} does not exist",
+            checked=f"The cluster has the brokers {', '.join(map(str, known))}",
+            remedy="Use one of these broker ids",
         )
 
 
 def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPartition]:
     if chosen.topic is None and chosen.broker_id is None:
-        raise OptionError("find-hanging needs a scope", remedy="Give --topic, --broker-id or both")
+        raise OptionError("find-hanging needs --topic or --broker-id", remedy="Give --topic, --broker-id or both")
     if chosen.partition is not None and chosen.topic is None:
-        raise OptionError("--partition names no topic", remedy="Give --topic with it")
-    # A broker that is not there would lead no partition, so that nothing would be looked at and all seem well.
+        raise OptionError("--partition requires --topic", remedy="Add --topic")
+    # A broker that does not exist leads no partition, so nothing would be checked and no transaction would seem to
+    # hang.
     _require_broker(chosen.broker_id, admin)
     if chosen.partition is not None:
         return [TopicPartition(chosen.topic, chosen.partition)]

@@ -1,16 +1,16 @@
-"""The record batches of one fetch response that a reader may see.
+"""The filter for the record batches of one fetch response that a reader may see.
 
-A broker's answer to a read_committed fetch is raw log: it holds the records of aborted transactions too, together
-with a list of (producer id, first offset) of the aborted transactions that overlap the answer. One producer can
-have several in one answer, and the batches of different producers interleave, so membership changes along the
-way. Kafka's consumer walks the batches in offset order with a heap of the list ordered by first offset:
+A broker's response to a read_committed fetch is raw log: it includes the records of aborted transactions, together with
+a list of (producer id, first offset) of the aborted transactions that overlap the response. One producer can have
+several in one response, and the batches of different producers interleave, so which transactions apply changes from
+batch to batch. Kafka's consumer processes the batches in offset order with a heap of the list ordered by first offset:
 
 - before a batch is judged, every aborted transaction that begins at or before its *last* offset becomes active;
-- an ABORT marker ends its producer's active transaction, so that the same producer's next one is judged afresh;
+- an ABORT marker ends its producer's active transaction, so that the same producer's next one is judged separately;
 - a transactional batch of a producer with an active aborted transaction is invisible, as a whole;
 - control batches are never visible, at either isolation level.
 
-Nothing here decompresses or decodes: a batch's 61 byte header is enough, and two bytes of a marker's key.
+Nothing is decompressed or decoded: the 61 byte header of a batch is enough, and two bytes of a marker's key.
 """
 
 import heapq
@@ -30,9 +30,9 @@ def visible_batches(
     aborted: Sequence[AbortedTransaction],
     is_abort_marker: Callable[[Place, BatchHeader], bool],
 ) -> Iterator[tuple[Place, BatchHeader]]:
-    """Give the data batches that no aborted transaction covers, in order.
+    """Return the data batches that no aborted transaction covers, in order.
 
-    `aborted` is empty for read_uncommitted. `is_abort_marker` is asked for control batches only.
+    `aborted` is empty for read_uncommitted. `is_abort_marker` is called for control batches only.
     """
     upcoming = [(transaction.first_offset, transaction.producer_id) for transaction in aborted]
     heapq.heapify(upcoming)
@@ -48,14 +48,14 @@ def visible_batches(
 
 
 def visible_in(chunk: FetchedChunk) -> Iterator[tuple[int, BatchHeader]]:
-    """Give the data batches of a fetched chunk that its reader may see, each with its position in the data."""
+    """Return the data batches of a fetched chunk that its reader may see, each with its position in the data."""
     return visible_batches(
         chunk.batches, chunk.aborted, lambda position, header: _is_abort_marker(chunk.data, position, header)
     )
 
 
 def ends_in(chunk: FetchedChunk, after: Mapping[int, int]) -> dict[int, bool]:
-    """Say of producers whether their first marker behind an offset, in a fetched chunk, is a commit."""
+    """Return for producers whether their first marker after an offset, in a fetched chunk, is a commit."""
     found: dict[int, bool] = {}
     for position, header in chunk.batches:
         each = header.producer_id
@@ -68,7 +68,7 @@ def ends_in(chunk: FetchedChunk, after: Mapping[int, int]) -> dict[int, bool]:
 
 def _is_abort_marker(data: memoryview, position: int, header: BatchHeader) -> bool:
     if header.record_count == 0:
-        # Compaction keeps an emptied batch for its producer's sequence; it says nothing any more.
+        # Compaction keeps an emptied batch for its producer's sequence; it contains no marker any more.
         return False
     marker = parse_end_txn_marker(data, position, header)
     return marker is not None and marker.control_type is ControlType.ABORT

@@ -1,4 +1,4 @@
-"""What a partition remembers of its producers (DescribeProducers, KIP-664), as its leader says."""
+"""The active producers of a partition (DescribeProducers, KIP-664), as its leader reports them."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from spark_eos.client.offset_lookup import partition_error
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """What a partition remembers of one producer; -1 stands for nothing, `first_offset` is of an open transaction.
+    """A producer as a partition knows it; -1 means none, and `first_offset` is that of an open transaction.
 
     `coordinator_epoch` is that of the last marker, so it is -1 before the first.
     """
@@ -26,19 +26,19 @@ class ActiveProducer:
 
     @property
     def is_in_transaction(self) -> bool:
-        """Say whether the producer has a transaction open in the partition."""
+        """Return whether the producer has an open transaction in the partition."""
         return self.first_offset >= 0
 
     @property
     def transaction(self) -> tuple[int, int, int]:
-        """Name the open transaction; more may be written to it meanwhile, which changes the other fields."""
+        """Return what identifies the open transaction; the other fields change as more is written to it."""
         return self.producer_id, self.producer_epoch, self.first_offset
 
 
 def open_transactions(
     client: KafkaClient, topic_partition: TopicPartition, leader_id: int, *, timeout_ms: float | None = None
 ) -> list[ActiveProducer]:
-    """List the producers with a transaction open in a partition, the oldest first: it holds the last stable offset."""
+    """List the producers with an open transaction in a partition, oldest first: it blocks the last stable offset."""
     topic = DescribeProducersRequest.TopicRequest(
         name=topic_partition.topic, partition_indexes=[topic_partition.partition]
     )

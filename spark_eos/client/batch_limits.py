@@ -1,7 +1,7 @@
-"""How large the batches are that brokers take for a topic, as far as refusals have shown it.
+"""The batch sizes that brokers accept for a topic, as learned from refused batches.
 
-`max.message.bytes` is a topic's own setting, and reading it takes a right that producers seldom have. So the first
-batches of a process find it out, and the next ones are made to fit.
+`max.message.bytes` is a topic setting, and reading it takes a right that producers seldom have. So the first batches of
+a process discover it, and the next ones are made to fit.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -32,7 +32,7 @@ class BatchLimits:
         self._limits: dict[str, _Limit] = {}
 
     def note_refused(self, topic: str, batch: "EncodedBatch") -> None:
-        """Remember that a batch of several records was too large: halves of it are tried next."""
+        """Record that a batch of several records was too large: halves of it are tried next."""
         records_bytes = _uncompressed_bytes(batch) // 2
         known = self._known(topic)
         refused_bytes = batch.size_bytes
@@ -42,12 +42,12 @@ class BatchLimits:
         self._limits[topic] = _Limit(refused_bytes, records_bytes, self._clock.monotonic())
 
     def is_too_large(self, topic: str, batch: "EncodedBatch") -> bool:
-        """Say whether a batch as small as this one was refused and this one can be split."""
+        """Return whether a batch as small as this one was refused and this one can be split."""
         known = self._known(topic)
         return known is not None and batch.record_count > 1 and batch.size_bytes >= known.refused_bytes
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
-        """Say how large to make batches, before compression, where `wanted_bytes` is the user's wish."""
+        """Return the batch size to use, before compression, where `wanted_bytes` is the user's choice."""
         known = self._known(topic)
         return wanted_bytes if known is None else min(wanted_bytes, known.records_bytes)
 

@@ -1,7 +1,7 @@
-"""Requests to brokers, exchanged synchronously, by node id or with any of them.
+"""Synchronous requests to brokers, by node id or to any of them.
 
-Requests are not repeated, since only the sender knows whether that is safe; what only reads (the bootstrap, metadata)
-is, until its deadline.
+Requests are not repeated, because only the sender knows whether that is safe. The exception is what only reads (the
+bootstrap, metadata): it is repeated until its deadline.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +23,12 @@ class BrokerClient:
         self.runtime = runtime
         self._transport: KafkaTransport | None = None
         self._connected = False
-        # Of the transport's lifetime: a cluster that is connected to later may have been set up again.
+        # As old as the transport: a cluster that is connected to later may have been set up again.
         self.features = FinalizedFeatures(runtime.clock)
         self._monotonic = runtime.clock.monotonic
 
     def __enter__(self) -> Self:
-        """Hand out the client; it connects at first use."""
+        """Return the client; it connects at first use."""
         return self
 
     def __exit__(
@@ -46,7 +46,7 @@ class BrokerClient:
 
     @property
     def transport(self) -> KafkaTransport:
-        """Return the connections and their loop, for what keeps several requests in flight."""
+        """Return the connections and their loop, for code that keeps several requests in flight."""
         if self._transport is None:
             self.features = FinalizedFeatures(self.runtime.clock)
             open_transport = self.runtime.open_transport or SocketTransport
@@ -55,20 +55,20 @@ class BrokerClient:
         return self._transport
 
     def connect(self, timeout_ms: int | None = None) -> None:
-        """Find the cluster; raises `UnreachableError` naming every address tried, within the timeout."""
+        """Connect to the cluster; raise `UnreachableError` with every address tried, within the timeout."""
         if not self._connected:
             self._bootstrap(self.deadline(timeout_ms))
 
     def deadline(self, timeout_ms: float | None = None) -> float:
-        """Turn a timeout into a point on the monotonic clock; None means the options' API timeout."""
+        """Convert a timeout to a time of the monotonic clock; None means the options' API timeout."""
         return self._monotonic() + (self.options.api_timeout_ms if timeout_ms is None else timeout_ms) / 1000
 
     def remaining_ms(self, deadline: float) -> float:
-        """Return how much time is left; never zero, so that what is already there can still be taken."""
+        """Return how much time is left; never zero, so that a response that is already there can be read."""
         return max(1.0, (deadline - self._monotonic()) * 1000)
 
     def back_off(self, attempt: int, deadline: float, *, first_ms: float | None = None) -> bool:
-        """Wait before the next attempt (0, 1, ...), keep connections alive; False when the deadline leaves no time."""
+        """Wait before the next attempt (0, 1, ...), keep connections alive; return False if there is no time left."""
         first_ms = self.options.retry_backoff_ms if first_ms is None else first_ms
         wait_ms = backoff_ms(attempt, first_ms, self.options.retry_backoff_max_ms)
         seconds = wait_ms * self.runtime.random.uniform(0.8, 1.2) / 1000
@@ -88,9 +88,9 @@ class BrokerClient:
         max_version: int | None = None,
         timeout_ms: float | None = None,
     ) -> Any:
-        """Exchange one request with a broker (None: any) at the newest version both sides know within the bounds.
+        """Send one request to a broker (None: any) and return the response, at the newest version within the bounds.
 
-        Raises `UnansweredError` when there is no answer; the response's error codes are the caller's business.
+        Raises `UnansweredError` if there is no response; the caller handles the response's error codes.
         """
         deadline = self.deadline(timeout_ms)
         pending = self.start(node_id, request, deadline, min_version=min_version, max_version=max_version)
@@ -105,10 +105,10 @@ class BrokerClient:
         max_version: int | None = None,
         timeout_ms: float | None = None,
     ) -> list[Any]:
-        """Exchange many requests at once; each place of the result holds a response or an `EosKafkaError`.
+        """Send many requests at once; each item of the result is a response or an `EosKafkaError`.
 
-        A node that has left the cluster is the trouble of its own requests only: `UnansweredError`, so that what
-        remembered it as a leader or coordinator forgets it and asks again.
+        A node that has left the cluster fails only its own requests, with `UnansweredError`, so that the caller forgets
+        it as a leader or coordinator and looks that up again.
         """
         deadline = self.deadline(timeout_ms)
         started: list[Pending | UnansweredError] = []
@@ -135,18 +135,18 @@ class BrokerClient:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Pending:
-        """Start an exchange without waiting for it; see `transport` for polling and `outcome` for its end."""
+        """Send a request without waiting for the response; see `transport` for polling and `outcome` for the result."""
         self._ensure_connected(deadline)
         node = self._any_node() if node_id is None else self._known_node(node_id, deadline)
         return self.transport.start(node, request, deadline, min_version=min_version, max_version=max_version)
 
     def outcome(self, pending: Pending, request: Any, node_id: int | None) -> Any:
-        """Take the response of a started exchange, or raise."""
+        """Return the response to a request that was started, or raise."""
         target = "a broker" if node_id is None else f"broker {node_id}"
         return self.transport.outcome(pending, f"{type(request).__name__} to {target}")
 
     def api_version(self, request_class: Any, *, min_version: int = 0, max_version: int | None = None) -> int:
-        """Say which version of a request would be sent; raises `UnsupportedError` when there is none."""
+        """Return the version of a request that would be sent; raise `UnsupportedError` if there is none."""
         self._ensure_connected(self.deadline())
         data = self.transport.broker_version_data
         try:
@@ -160,9 +160,9 @@ class BrokerClient:
     def ask_any_broker(
         self, make: Callable[[], Any], *, min_version: int | None = None, timeout_ms: float | None = None
     ) -> Any:
-        """Send a request that only reads metadata to one broker after the other until one answers.
+        """Send a request that only reads metadata to one broker after the other until one responds.
 
-        `make` builds the request for each attempt. Raises `UnreachableError` when none has answered in time.
+        `make` builds the request for each attempt. Raises `UnreachableError` if none has responded in time.
         """
         deadline = self.deadline(timeout_ms)
         attempt = 0
@@ -173,12 +173,12 @@ class BrokerClient:
                 if not self.back_off(attempt, deadline):
                     raise UnreachableError(
                         "No broker answered a metadata request",
-                        checked=f"Brokers asked: {self._address_list()}; the last one: {error.happened}",
+                        checked=f"Tried {self._address_list()}; last error: {error.happened}",
                     ) from error
                 attempt += 1
 
     def brokers(self) -> list[BrokerAddress]:
-        """List the brokers the cluster named last."""
+        """List the brokers of the last metadata response."""
         self._ensure_connected(self.deadline())
         return [BrokerAddress(each.node_id, each.host, each.port) for each in self.transport.cluster.brokers()]
 
@@ -210,9 +210,11 @@ class BrokerClient:
     def _ask_brokers(self, node_id: int | str, deadline: float) -> None:
         pending = self.transport.start(node_id, metadata_request([]), deadline, min_version=1)
         self.transport.wait([pending], deadline)
-        response = self.transport.outcome(pending, "The first metadata request")
+        response = self.transport.outcome(pending, "Initial metadata request")
         if not response.brokers:
-            raise UnansweredError("The broker named no brokers: it is starting or shutting down")
+            raise UnansweredError(
+                "The broker's metadata response lists no brokers; the broker is starting or shutting down"
+            )
         self.transport.cluster.update_metadata(response)
 
     def _unreachable(self, causes: dict[str, str], waited_seconds: float) -> UnreachableError:
@@ -223,7 +225,7 @@ class BrokerClient:
         )
 
     def _known_node(self, node_id: int, deadline: float) -> int:
-        """Ask for the brokers again when a node id is new, as after a broker was added."""
+        """Request metadata again if a node id is unknown, as after a broker was added."""
         cluster = self.transport.cluster
         if cluster.broker_metadata(node_id) is None:
             response = self.ask_any_broker(
@@ -235,7 +237,7 @@ class BrokerClient:
         return node_id
 
     def _any_node(self) -> int | str:
-        """Choose a broker that is not failing; when all are, go back to the bootstrap servers."""
+        """Choose a broker that is not failing; if all are, use the bootstrap servers again."""
         node_id: int | str | None = self.transport.any_node()
         return (
             node_id

@@ -1,4 +1,4 @@
-"""What every broker is: the versions that it serves, and how it is set up."""
+"""The versions that every broker supports, and its settings."""
 
 import logging
 from collections.abc import Collection, Mapping
@@ -21,10 +21,10 @@ logger: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What one broker has answered about itself.
+    """What one broker has reported about itself.
 
-    `add_partitions_version` is the highest version of AddPartitionsToTxn that it serves, -1 for none. `settings` has
-    those asked for that the broker knows; where they cannot be read it has none, and `trouble` says why.
+    `add_partitions_version` is the highest version of AddPartitionsToTxn that it supports, -1 for none. `settings` has
+    the requested settings that the broker knows; if they cannot be read it is empty, and `trouble` has the reason.
     """
 
     add_partitions_version: int
@@ -35,7 +35,7 @@ class BrokerFacts:
 def ask_brokers(
     client: KafkaClient, node_ids: Collection[int], settings: Collection[str], *, timeout_ms: float
 ) -> dict[int, BrokerFacts]:
-    """Ask brokers, all at once and once each; one that does not answer in time is left out."""
+    """Query brokers, all at once and once each; one that does not respond in time is left out."""
     asked = sorted(node_ids)
     requests = [(node_id, _versions_request()) for node_id in asked]
     requests += [(node_id, _settings_request(node_id, settings)) for node_id in asked]
@@ -45,7 +45,7 @@ def ask_brokers(
         try:
             found[node_id] = _facts(node_id, _answered(versions), _answered(configs))
         except EosKafkaError as trouble:
-            logger.info("broker %d does not say what it is: %s", node_id, trouble)
+            logger.info("broker %d does not report its versions and settings: %s", node_id, trouble)
     return found
 
 

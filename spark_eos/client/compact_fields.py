@@ -1,7 +1,7 @@
-"""The fields of flexible messages (KIP-482), read one by one where kafka-python's objects cost too much.
+"""The fields of flexible messages (KIP-482), decoded one by one where kafka-python's objects are too slow.
 
-Each function takes the bytes and a position and returns the position behind the field, after the value if there is one.
-What does not fit into the bytes raises `MalformedLayout`, IndexError or `struct.error`.
+Each function takes the bytes and a position, and returns the position after the field, preceded by the value if there
+is one. Malformed data raises `MalformedLayout`, IndexError or `struct.error`.
 """
 
 from typing import Final, TypeAlias
@@ -26,11 +26,11 @@ def varint(data: Bytes, position: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * index)
         if byte <= LAST_SHORT_LENGTH:
             return value, position + index + 1
-    raise MalformedLayout("a length does not end")
+    raise MalformedLayout("a length is longer than 5 bytes")
 
 
 def count(data: Bytes, position: int) -> tuple[int, int]:
-    """Read how many items an array has that may not be null."""
+    """Read the item count of an array that must not be null."""
     value, position = varint(data, position)
     if value == 0:
         raise MalformedLayout("an array is null")
@@ -38,25 +38,25 @@ def count(data: Bytes, position: int) -> tuple[int, int]:
 
 
 def skip(data: Bytes, position: int, size_bytes: int) -> int:
-    """Step over bytes that must be there."""
+    """Skip bytes that must be present."""
     if size_bytes > len(data) - position:
-        raise MalformedLayout(f"a field takes {size_bytes} bytes where {len(data) - position} are left")
+        raise MalformedLayout(f"a field needs {size_bytes} bytes, but only {len(data) - position} are left")
     return position + size_bytes
 
 
 def text(data: Bytes, position: int) -> tuple[str | None, int]:
-    """Read a string, None for null."""
+    """Read a string; return None for null."""
     size_bytes, position = varint(data, position)
     if size_bytes == 0:
         return None, position
     if size_bytes - 1 > LONGEST_STRING_BYTES:
-        raise MalformedLayout(f"a string has {size_bytes - 1} bytes")
+        raise MalformedLayout(f"a string is {size_bytes - 1} bytes long")
     end = skip(data, position, size_bytes - 1)
     return bytes(data[position:end]).decode(), end
 
 
 def skip_tags(data: Bytes, position: int) -> int:
-    """Step over a set of tagged fields."""
+    """Skip a set of tagged fields."""
     count, position = varint(data, position)
     for _ in range(count):
         _, position = varint(data, position)

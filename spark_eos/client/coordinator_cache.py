@@ -1,6 +1,6 @@
-"""The brokers that coordinate groups and transactional ids, as far as they are known.
+"""The cache of the coordinators of groups and transactional ids.
 
-`KafkaClient` sends the requests; here are the cache, and how FindCoordinator is written and read.
+`KafkaClient` sends the requests; this module has the cache, and the encoding of FindCoordinator.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from spark_eos.errors import EosKafkaError, UnansweredError
 
 # The first version that takes several keys.
 FIRST_BATCHED_VERSION: Final = 4
-# More keys than one driver or task uses at a time; a stream that runs for weeks meets any number of them.
+# More keys than one driver or task uses at a time; a stream that runs for weeks uses any number of them.
 MAX_REMEMBERED: Final = 10_000
 
 
@@ -27,39 +27,39 @@ class CoordinatorType(IntEnum):
 
     @property
     def word(self) -> str:
-        """Name the kind of key in messages."""
+        """Return the kind of key as a text for messages."""
         return "group" if self is CoordinatorType.GROUP else "transactional id"
 
 
 class CoordinatorCache:
-    """The coordinators of the keys used last, each until it is said to have moved."""
+    """The coordinators of the most recently used keys, each until it has moved."""
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[CoordinatorType, str], int] = {}
-        # Forgotten last: a broker that is cut off from its peers goes on to name itself.
+        # The node forgotten last: a broker that is disconnected from the others still names itself.
         self._doubted: int | None = None
 
     def __len__(self) -> int:
-        """Count the keys remembered."""
+        """Return the number of keys."""
         return len(self._nodes)
 
     def known(self, key_type: CoordinatorType, keys: Collection[str]) -> dict[str, int]:
-        """Return the remembered nodes of keys that were looked up."""
+        """Return the cached nodes of keys."""
         return {key: self._nodes[key_type, key] for key in keys}
 
     def missing(self, key_type: CoordinatorType, keys: Collection[str]) -> list[str]:
-        """List the keys that are not known; the others count as used."""
+        """Return the keys that are not cached; the others count as used."""
         for each in [(key_type, key) for key in keys if (key_type, key) in self._nodes]:
-            # Used last, dropped last.
+            # Keep the order of last use.
             self._nodes[each] = self._nodes.pop(each)
         return [key for key in dict.fromkeys(keys) if (key_type, key) not in self._nodes]
 
     def remember(self, key_type: CoordinatorType, found: Mapping[str, int]) -> None:
-        """Note the coordinators of keys."""
+        """Store the coordinators of keys."""
         self._nodes.update({(key_type, key): node_id for key, node_id in found.items()})
 
     def drop_oldest(self, wanted_count: int) -> None:
-        """Drop the keys used longest ago where there are too many; as many as are wanted now stay at least."""
+        """Drop the least recently used keys if there are too many; at least as many as are wanted now stay."""
         for oldest in list(self._nodes)[: -max(MAX_REMEMBERED, wanted_count)]:
             del self._nodes[oldest]
 
@@ -69,7 +69,7 @@ class CoordinatorCache:
             self._doubted = self._nodes.pop((key_type, key), self._doubted)
 
     def drop(self, key_type: CoordinatorType, key: str) -> None:
-        """Drop the coordinator of a key that is looked up again without a doubt about it."""
+        """Drop the coordinator of a key that is looked up again, without distrusting the node."""
         self._nodes.pop((key_type, key), None)
 
     def take_doubted(self) -> int | None:
@@ -79,21 +79,21 @@ class CoordinatorCache:
 
 
 class FoundCoordinators(NamedTuple):
-    """The coordinators that a broker has named, and the last trouble that is worth another try, None for none."""
+    """The coordinators that a broker returned, and the last retriable failure, or None."""
 
     nodes: Mapping[str, int]
     trouble: str | None
 
 
 def find_coordinator_request(key_type: CoordinatorType, keys: Sequence[str]) -> Any:
-    """Make the request for the coordinators of keys; a version that takes one key takes the first."""
+    """Make the request for the coordinators of keys; a version for a single key takes the first."""
     return FindCoordinatorRequest(key=keys[0], key_type=int(key_type), coordinator_keys=list(keys))
 
 
 def read_coordinators(
     key_type: CoordinatorType, keys: Sequence[str], response: Any, is_batched: bool
 ) -> FoundCoordinators:
-    """Read what a broker has answered, or raise what another try does not change."""
+    """Decode a broker's response, or raise if another attempt cannot help."""
     if isinstance(response, UnansweredError):
         return FoundCoordinators({}, response.happened)
     if isinstance(response, EosKafkaError):
@@ -104,7 +104,7 @@ def read_coordinators(
     for key in keys:
         each = answered.get(key)
         if each is None:
-            trouble = f"one that leaves out {key!r}"
+            trouble = f"a response without {key!r}"
             continue
         verdict = classify(Api.FIND_COORDINATOR, each.error_code)
         if each.error_code == ErrorCode.NONE:

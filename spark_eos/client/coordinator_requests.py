@@ -1,4 +1,4 @@
-"""Requests to coordinators, repeated until there is a final answer or the deadline passes."""
+"""Requests to coordinators, repeated until there is a final response or the deadline passes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, UnansweredError
 
 RESENT: Final = (Verdict.RETRIABLE, Verdict.REFRESH)
-# Most often the coordinator is completing the id's last transaction, which takes it some milliseconds.
+# Usually the coordinator is completing the id's last transaction, which takes some milliseconds.
 _FIRST_BACKOFF_MS: Final = 20
-# A broker that is cut off from its peers may say for ever that it is loading: it gets no new producer ids, for one.
+# A broker that is disconnected from the others may report forever that it is loading: for one, it gets no new producer
+# ids.
 _LOOKED_UP_EVERY: Final = 8
 
 
@@ -21,7 +22,7 @@ _LOOKED_UP_EVERY: Final = 8
 class CoordinatorRequest:
     """A request to the coordinator of `key`; `make` builds it for each attempt.
 
-    One that does not `repeat` raises `UnansweredError` at the first attempt that is not answered at all.
+    Without `repeat` the first attempt that receives no response raises `UnansweredError`.
     """
 
     key: str
@@ -32,7 +33,7 @@ class CoordinatorRequest:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorAnswer:
-    """The last answer: the response, or None when no attempt was answered; its code, and the node that gave it."""
+    """The last response, or None if no attempt received one; its code, and the node that sent it."""
 
     response: Any
     error_code: int
@@ -40,7 +41,7 @@ class CoordinatorAnswer:
 
     @property
     def is_final(self) -> bool:
-        """Say whether the coordinator gave an answer that another attempt would not change."""
+        """Return whether the coordinator gave a response that another attempt would not change."""
         return self.response is not None
 
 
@@ -54,7 +55,7 @@ def ask_coordinator(
     min_version: int | None = None,
     max_version: int | None = None,
 ) -> Any:
-    """Ask one coordinator; raises `UnansweredError` when it gave nothing but retriable codes until the deadline."""
+    """Query one coordinator; raise `UnansweredError` if it returned only retriable codes until the deadline."""
     return final_answer(
         client, api, key_type, exchange, deadline=deadline, min_version=min_version, max_version=max_version
     ).response
@@ -70,7 +71,7 @@ def final_answer(
     min_version: int | None = None,
     max_version: int | None = None,
 ) -> CoordinatorAnswer:
-    """Ask one coordinator as `ask_coordinator` does, and say as well which node has answered."""
+    """Query one coordinator as `ask_coordinator` does, and also return which node responded."""
     answer = ask_coordinators(
         client, api, key_type, [exchange], deadline=deadline, min_version=min_version, max_version=max_version
     )[exchange.key]
@@ -89,9 +90,9 @@ def ask_coordinators(
     min_version: int | None = None,
     max_version: int | None = None,
 ) -> Mapping[str, CoordinatorAnswer]:
-    """Ask the coordinators of many keys at once, again and again for those without a final answer.
+    """Query the coordinators of many keys at once, with retries for those without a final response.
 
-    A lost connection is answered with the same request, unless an exchange says otherwise.
+    After a lost connection the same request is sent again, unless an exchange forbids it.
     """
     open_exchanges = {exchange.key: exchange for exchange in exchanges}
     assert len(open_exchanges) == len(exchanges), "two exchanges for one key would hide each other"
@@ -119,11 +120,11 @@ def ask_coordinators(
 
 
 def no_final_answer(api: Api, key_type: CoordinatorType, key: str, error_code: int) -> EosKafkaError:
-    """Word the failure of a coordinator that gave no final answer in time."""
+    """Return the error for a coordinator that gave no final response in time."""
     return UnansweredError(
-        f"{api.value} for {key_type.word} {key!r} got no final answer in time",
-        checked=f"The last one was {code_name(error_code)}",
-        remedy="Check that the brokers which lead the coordinator's partition are up",
+        f"{api.value} for {key_type.word} {key!r} did not complete in time",
+        checked=f"The last response was {code_name(error_code)}",
+        remedy="Check that the brokers that lead the coordinator's partition are running",
         error_code=error_code,
     )
 

@@ -1,4 +1,4 @@
-"""What proves a client's identity: tokens as kafka-python asks for them, and logs without any of it."""
+"""The credentials of a client: tokens for kafka-python, and logs without secrets."""
 
 import base64
 import json
@@ -12,14 +12,14 @@ from spark_eos.errors import AuthenticationError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import Clock, now_ms
 
-# kafka-python writes each request to these loggers at DEBUG, as an object and as bytes; the ones that authenticate
-# hold the password or the token.
+# kafka-python logs each request with these loggers at DEBUG, as an object and as bytes; the ones that authenticate
+# contain the password or the token.
 _REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
 _UNSIGNED_LIFETIME_S: Final = 3_600
 
 
 def token_provider(options: ClientOptions, clock: Clock) -> AbstractTokenProvider | None:
-    """Give what makes tokens for OAUTHBEARER; None where none is needed."""
+    """Return the token provider for OAUTHBEARER, or None if none is needed."""
     if options.sasl_token_path is not None:
         return _TokenFile(options.sasl_token_path)
     if options.sasl_unsigned_subject is not None:
@@ -28,34 +28,34 @@ def token_provider(options: ClientOptions, clock: Clock) -> AbstractTokenProvide
 
 
 class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
-    """A token in a file, read for each connection, since the file is replaced before the token expires."""
+    """A token in a file, read for each connection, because the file is replaced before the token expires."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
         self._path = path
 
     def token(self) -> str:
-        """Return the file's text; nothing of it is shown where it is no token."""
+        """Return the file's text; the error for an invalid token shows nothing of it."""
         try:
             text = Path(self._path).read_text(encoding="ascii").strip()
         except OSError as error:
             raise self._problem(f"cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:
-            raise self._problem("does not hold a token") from None
+            raise self._problem("contains no token") from None
         if not text or not text.isprintable() or " " in text:
-            raise self._problem("does not hold one token and nothing else")
+            raise self._problem("contains more than a token")
         return text
 
     def _problem(self, what: str) -> AuthenticationError:
         return AuthenticationError(
             f"The token file {self._path} {what}",
-            remedy="Keep a fresh token in it, on the driver and on every executor, or correct "
+            remedy="Keep a valid token in this file on the driver and on every executor, or correct "
             "kafka.sasl.oauthbearer.token.endpoint.url",
         )
 
 
 class _UnsignedToken(AbstractTokenProvider):  # type: ignore[misc]
-    """Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5), which prove nothing: for test brokers."""
+    """Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5), for test brokers: they prove nothing."""
 
     def __init__(self, subject: str, clock: Clock) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class _UnsignedToken(AbstractTokenProvider):  # type: ignore[misc]
         self._clock = clock
 
     def token(self) -> str:
-        """Return a token of now."""
+        """Return a token issued now."""
         now_s = now_ms(self._clock) // 1_000
         claims = {"sub": self._subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}
         return f"{_encoded({'alg': 'none'})}.{_encoded(claims)}."
@@ -74,14 +74,14 @@ def _encoded(document: dict[str, Any]) -> str:
 
 
 class Hidden(str):
-    """A password that no log shows: kafka-python's admin client writes its whole configuration to the debug log."""
+    """A password that logs do not show: kafka-python's admin client logs its whole configuration at DEBUG."""
 
     def __repr__(self) -> str:
         return "'[hidden]'"
 
 
 def keep_out_of_logs() -> None:
-    """Have kafka-python log what authenticates by its name only, and bytes by their number; safe to call again."""
+    """Make kafka-python log authentication requests by name only, and bytes by length; safe to call again."""
     for name in _REQUEST_LOGGERS:
         logging.getLogger(name).addFilter(_hide)
 

@@ -1,9 +1,9 @@
-"""What every error code that a client of transactions can meet asks for, by API, as data.
+"""What every error code that a client of transactions can receive requires, by API, as data.
 
-The rows follow the Java client and, where it is harsher than need be, the reasons beside them. Absent codes get
-the API's default. EndTxn has rows for whether to send it again, and none that says what became of the
-transaction: a code cannot tell (a committed transaction whose answer was lost may answer 48, 51 or 90), so the
-caller asks DescribeTransactions.
+The rows follow the Java client; where it is stricter than necessary, the reasons are beside them. Codes that are not
+listed use the API's default. The rows of EndTxn only say whether to send it again, not what became of the transaction.
+A code cannot show that: for a committed transaction whose response was lost, it may be INVALID_TXN_STATE,
+CONCURRENT_TRANSACTIONS or PRODUCER_FENCED. So the caller uses DescribeTransactions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from spark_eos.errors import (
 
 
 class Api(Enum):
-    """The exchanges whose codes are classified."""
+    """The requests whose codes are classified."""
 
     FIND_COORDINATOR = "FindCoordinator"
     INIT_PRODUCER_ID = "InitProducerId"
@@ -42,15 +42,15 @@ class Api(Enum):
 
 
 class Verdict(Enum):
-    """What a code asks of the client."""
+    """What a code requires of the client."""
 
     SUCCESS = auto()
-    RETRIABLE = auto()  # send the same again after a back-off
-    REFRESH = auto()  # ask again which node leads or coordinates, then send the same again
+    RETRIABLE = auto()  # send the same request again after a back-off
+    REFRESH = auto()  # look up the leader or coordinator again, then send the same request
     SPLIT = auto()  # send the same records in smaller batches
-    ABORTABLE = auto()  # this transaction must be aborted; the producer may go on with another
-    FENCED = auto()  # a newer owner exists or the coordinator ended the transaction: touch nothing more
-    FATAL = auto()  # trying again cannot help
+    ABORTABLE = auto()  # this transaction must be aborted; the producer may continue with another
+    FENCED = auto()  # a newer owner exists or the coordinator ended the transaction: send nothing more
+    FATAL = auto()  # another attempt cannot help
 
 
 _E = ErrorCode
@@ -131,15 +131,15 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         _E.UNKNOWN_LEADER_EPOCH: Verdict.REFRESH,
         _E.UNKNOWN_TOPIC_ID: Verdict.REFRESH,
         _E.INCONSISTENT_TOPIC_ID: Verdict.REFRESH,
-        # The leader waits for the transaction coordinator, not we.
+        # The leader waits for the transaction coordinator; the client does not.
         _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE,
         _E.NOT_COORDINATOR: Verdict.RETRIABLE,
         _E.MESSAGE_TOO_LARGE: Verdict.SPLIT,
         _E.RECORD_LIST_TOO_LARGE: Verdict.SPLIT,
-        # The coordinator ended the transaction, or a newer owner did; either way EndTxn is the owner's business.
+        # The coordinator ended the transaction, or a newer owner did; either way EndTxn is up to the owner.
         **_FENCING,
-        # One request is in flight for each partition, so a gap or a duplicate out of the leader's memory means
-        # that another process wrote under this identity or that records are gone: never go on.
+        # One request is in flight for each partition, so a gap, or a duplicate that the leader has forgotten, means
+        # that another process wrote under this identity or that records are gone: never continue.
         _E.OUT_OF_ORDER_SEQUENCE_NUMBER: Verdict.ABORTABLE,
         _E.DUPLICATE_SEQUENCE_NUMBER: Verdict.ABORTABLE,
         _E.UNKNOWN_PRODUCER_ID: Verdict.ABORTABLE,
@@ -157,12 +157,13 @@ TABLE: Final[Mapping[Api, Mapping[ErrorCode, Verdict]]] = {
         _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: Verdict.FATAL,
         _E.INVALID_PRODUCER_ID_MAPPING: Verdict.FATAL,
     },
-    # An unknown id (105) is an answer, so it ends the retries and stays in the result.
+    # TRANSACTIONAL_ID_NOT_FOUND is an answer, so it ends the retries and stays in the result.
     Api.DESCRIBE_TRANSACTIONS: {**_RETRIED_EVERYWHERE},
-    # Every broker is asked for its own, so none has to be looked up again.
+    # Every broker lists its own transactions, so no coordinator has to be looked up again.
     Api.LIST_TRANSACTIONS: {**_RETRIED_EVERYWHERE, _E.COORDINATOR_NOT_AVAILABLE: Verdict.RETRIABLE},
     Api.OFFSET_FETCH: {**_RETRIED_EVERYWHERE, _E.UNSTABLE_OFFSET_COMMIT: Verdict.RETRIABLE},
-    # Who commits here is no member, so codes about members mean that consumers are active in this group: never go on.
+    # The committer is not a member, so codes about members mean that consumers are active in this group: never
+    # continue.
     Api.OFFSET_COMMIT: {**_RETRIED_EVERYWHERE, _E.REQUEST_TIMED_OUT: Verdict.REFRESH},
     Api.CREATE_TOPICS: {**_RETRIED_EVERYWHERE, _E.NOT_CONTROLLER: Verdict.RETRIABLE},
     Api.DESCRIBE_CONFIGS: {**_RETRIED_EVERYWHERE, _E.UNKNOWN_TOPIC_OR_PARTITION: Verdict.FATAL},
@@ -181,29 +182,32 @@ _AUTHORIZATION: Final = frozenset(
     }
 )
 
-# What happened, and what to do, for codes whose name alone does not help.
+# The description and the remedy of codes whose name alone does not help.
 _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
     _E.INVALID_TRANSACTION_TIMEOUT: (
         "the transaction timeout is above what the brokers allow",
         "Lower the option transactionTimeout, or raise transaction.max.timeout.ms on the brokers",
     ),
     _E.INVALID_PRODUCER_EPOCH: (
-        "the coordinator has ended this transaction, or a newer owner has taken its transactional id",
-        "If transactions take long, raise the option transactionTimeout; otherwise look for a second copy of the query",
+        "the coordinator ended this transaction, or a newer producer took over its transactional id",
+        "If transactions take long, raise the option transactionTimeout; otherwise check whether a second copy "
+        "of the query is running",
     ),
     _E.PRODUCER_FENCED: (
-        "the coordinator has ended this transaction, or a newer owner has taken its transactional id",
-        "If transactions take long, raise the option transactionTimeout; otherwise look for a second copy of the query",
+        "the coordinator ended this transaction, or a newer producer took over its transactional id",
+        "If transactions take long, raise the option transactionTimeout; otherwise check whether a second copy "
+        "of the query is running",
     ),
     _E.INVALID_TXN_STATE: ("no such transaction is open", "Run the micro-batch again"),
     _E.UNSUPPORTED_VERSION: (
-        "the broker cannot do this, as after transaction.version was lowered to 0 with transactions V2 under way",
-        "If it was lowered: raise transaction.version to 1 or 2, then restart the brokers one after the other",
+        "the broker does not support this, for example after transaction.version was lowered to 0 while "
+        "transactions V2 were open",
+        "If transaction.version was lowered, raise it to 1 or 2, then restart the brokers one by one",
     ),
-    _E.TRANSACTION_ABORTABLE: ("the broker asks for this transaction to be aborted", "Run the micro-batch again"),
+    _E.TRANSACTION_ABORTABLE: ("the broker requires this transaction to be aborted", "Run the micro-batch again"),
     _E.OUT_OF_ORDER_SEQUENCE_NUMBER: (
-        "the partition does not hold the records sent before these",
-        "Check the partition's leader for lost data",
+        "the partition does not have the records sent before these",
+        "Check the partition's leader for data loss",
     ),
     _E.MESSAGE_TOO_LARGE: (
         "one record is larger than the topic accepts",
@@ -214,21 +218,24 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "Raise segment.bytes of the topic",
     ),
     _E.TOPIC_AUTHORIZATION_FAILED: (
-        "the principal may not write to the topic",
+        "the principal is not allowed to write to the topic",
         "Grant WRITE and DESCRIBE on the topic",
     ),
-    _E.GROUP_AUTHORIZATION_FAILED: ("the principal may not use the group", "Grant READ and DESCRIBE on the group"),
+    _E.GROUP_AUTHORIZATION_FAILED: (
+        "the principal is not allowed to use the group",
+        "Grant READ and DESCRIBE on the group",
+    ),
     _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
-        "the principal may not use the transactional id",
+        "the principal is not allowed to use the transactional id",
         "Grant WRITE and DESCRIBE on transactional ids with the prefix of the option transactionalIdPrefix",
     ),
-    _E.UNKNOWN_MEMBER_ID: ("consumers are active in the group", "Choose a group that nothing else uses"),
+    _E.UNKNOWN_MEMBER_ID: ("consumers are active in the group", "Choose a group that no other application uses"),
     _E.CLUSTER_AUTHORIZATION_FAILED: (
         "the principal lacks a right on the cluster",
-        "Grant it, or let an administrator do this step",
+        "Grant it, or ask an administrator to do this step",
     ),
     _E.INVALID_RECORD: (
-        "the broker refuses a record of the batch",
+        "the broker rejected a record of the batch",
         "If the topic is compacted, every record needs a key",
     ),
     _E.INVALID_TIMESTAMP: (
@@ -236,22 +243,22 @@ _WORDS: Final[Mapping[ErrorCode, tuple[str, str]]] = {
         "Compare the timestamp column with message.timestamp.before.max.ms and message.timestamp.after.max.ms",
     ),
     _E.UNSUPPORTED_COMPRESSION_TYPE: (
-        "the broker does not know the compression",
+        "the broker does not support the compression type",
         "Choose another kafka.compression.type",
     ),
     _E.UNKNOWN_TOPIC_OR_PARTITION: ("the topic or partition does not exist", "Create it, or correct its name"),
-    _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and made again", "Run the micro-batch again"),
+    _E.UNKNOWN_TOPIC_ID: ("the topic was deleted, or deleted and created again", "Run the micro-batch again"),
     _E.NOT_ENOUGH_REPLICAS: (
         "fewer replicas are in sync than the topic's min.insync.replicas",
-        "Bring the missing brokers back",
+        "Restart the missing brokers",
     ),
     _E.CONCURRENT_TRANSACTIONS: (
-        "an earlier transaction of the same id is still being completed",
-        "Check that the leaders of the partitions it wrote to are up: they must take its markers",
+        "an earlier transaction of the same transactional id is still being completed",
+        "Check that the leaders of the partitions it wrote to are running: they must accept its markers",
     ),
 }
 
-# Where an API asks for another right than the others that answer the same code.
+# APIs that need a different right than the others with the same code.
 _WORDS_OF_API: Final[Mapping[tuple[Api, ErrorCode], tuple[str, str]]] = {
     (api, _E.TOPIC_AUTHORIZATION_FAILED): (f"the principal lacks {right} on the topic", f"Grant {right} on the topic")
     for api, right in {
@@ -270,7 +277,7 @@ _WORDS_OF_API: Final[Mapping[tuple[Api, ErrorCode], tuple[str, str]]] = {
 
 
 def classify(api: Api, code: int) -> Verdict:
-    """Say what a code asks of the client that sent `api`."""
+    """Return what a code requires of the client that sent `api`."""
     if code == ErrorCode.NONE:
         return Verdict.SUCCESS
     try:
@@ -280,14 +287,14 @@ def classify(api: Api, code: int) -> Verdict:
 
 
 def worst_code(api: Api, codes: Iterable[int]) -> int:
-    """Choose among the codes of one response: one that ends the attempts before one that asks for another."""
+    """Choose among the codes of one response: a final one before a retriable one."""
     bad = [code for code in codes if code != ErrorCode.NONE]
     final = [code for code in bad if classify(api, code) not in (Verdict.RETRIABLE, Verdict.REFRESH)]
     return (final or bad or [int(ErrorCode.NONE)])[0]
 
 
 def code_name(code: int) -> str:
-    """Name a code as Kafka does, with its number."""
+    """Return the name of a code, with its number."""
     try:
         return f"{ErrorCode(code).name} ({code})"
     except ValueError:
@@ -295,7 +302,7 @@ def code_name(code: int) -> str:
 
 
 def failure(api: Api, code: int, subject: str, *, detail: str = "") -> EosKafkaError:
-    """Make the exception for a code that ends the attempts; `subject` names what it is about."""
+    """Return the exception for a final code; `subject` names what the request was about."""
     known = ErrorCode(code) if code in ErrorCode._value2member_map_ else ErrorCode.UNKNOWN_SERVER_ERROR
     words, remedy = _WORDS_OF_API.get((api, known)) or _WORDS.get(known, ("", ""))
     happened = f"{api.value} for {subject} was refused" + (f": {words}" if words else "")

@@ -1,9 +1,9 @@
-"""kafka-python's event loop, with less to do for each exchange.
+"""kafka-python's event loop, with less work for each request.
 
-For a request and its answer `NetworkSelector` takes five turns and a dozen system calls: it is woken by a byte, writes
-in a task that waits until the socket can be written to, and registers the socket again for each read. A client asks now
-and then, when little of this code is in the processor's caches, so that a turn costs several times what it does in a
-tight loop. Here a request is written where it is sent, and a socket stays registered for reading: one turn.
+For a request and its response `NetworkSelector` needs five iterations and a dozen system calls: it is woken by a byte,
+writes in a task that waits until the socket is writable, and registers the socket again for each read. A client sends
+requests rarely, when little of this code is in the CPU caches, so an iteration takes several times as long as in a
+tight loop. Here a request is written where it is sent, and a socket stays registered for reading: one iteration.
 """
 
 import contextlib
@@ -21,10 +21,10 @@ _FEW_TIMERS: Final = 64
 
 
 class EventLoop(NetworkSelector):  # type: ignore[misc]
-    """A loop that drops timers without a search, and lets a socket stay registered between two reads.
+    """An event loop that drops timers without a search, and keeps a socket registered between two reads.
 
-    Each request has a timer, and nearly all of them are cancelled. Where hundreds of requests are in flight, finding
-    each timer in the heap takes time with the square of their number.
+    Each request has a timer, and nearly all of them are cancelled. With hundreds of requests in flight, finding each
+    timer in the heap takes quadratic time.
     """
 
     def __init__(self, **config: Any) -> None:
@@ -33,7 +33,7 @@ class EventLoop(NetworkSelector):  # type: ignore[misc]
         self._cancelled_timers = 0
 
     def wakeup(self) -> None:
-        """Do nothing: a client belongs to one thread, so that no other thread waits in this loop."""
+        """Do nothing: a client belongs to one thread, so no other thread waits in this loop."""
 
     def _wait_registered(self) -> None:
         self._current.state = TaskState.WAIT_IO
@@ -66,7 +66,7 @@ class EventLoop(NetworkSelector):  # type: ignore[misc]
 
 
 def _monotonic() -> float:
-    """Return the time by the clock of kafka-python's loop, which cannot be given another one."""
+    """Return the time of the clock of kafka-python's loop, which cannot be replaced."""
     now: float = kafka_selector.time.monotonic()
     return now
 
@@ -77,13 +77,13 @@ def _is_wanted(entry: tuple[float, Any]) -> bool:
 
 
 def write_directly(transport: Any) -> None:
-    """Have a TCP transport write at once what it is given, and read without registering its socket for each answer."""
+    """Make a TCP transport write at once, and read without registering its socket for each response."""
     transport.write = functools.partial(_write, transport, transport.write)
     transport._read_from_sock = functools.partial(_read, transport)
 
 
 def _write(transport: Any, write_later: Callable[[Any], None], data: bytes) -> None:
-    """Write what the socket takes now; the rest, and an error, is left to the transport's own task."""
+    """Write what the socket accepts now; the transport's own task handles the rest, and errors."""
     if transport._writing or not transport._write or transport._closed:
         write_later(data)
         return
@@ -98,7 +98,7 @@ def _write(transport: Any, write_later: Callable[[Any], None], data: bytes) -> N
 
 
 async def _read(transport: Any) -> None:
-    """Hand on what comes until the transport is closed."""
+    """Pass on what arrives until the transport is closed."""
     net, sock = transport._net, transport._sock
     net.register_event(sock, selectors.EVENT_READ, net._current)
     try:

@@ -1,15 +1,15 @@
 """The bytes of an offset range `[start, end)` of one partition, fetched from its leader.
 
-Done is a *position*, not a record: the last offsets of a range can belong to markers, aborted transactions or
-records that compaction removed, so the reader goes by the batches' headers until the next offset reaches the end.
-What comes back is raw log; which batches may be seen is decided above, with the list of aborted transactions that
-comes along.
+The end of a range is a *position*, not a record: the last offsets of a range can belong to markers, aborted
+transactions or records that compaction removed. So the reader follows the batches' headers until the next offset
+reaches the end. The result is raw log; a higher layer decides which batches are visible, with the list of aborted
+transactions in the response.
 
-One request runs ahead while the caller works on the answer before, and memory holds two answers. No more can: where
-a request begins follows from the headers of the answer before it, and a broker works on one request of a connection
-at a time. Nor would more help: half of a task's time is spent taking bytes off the socket, which no request ahead
-saves, and what is left of waiting is the round trip, which larger answers (`max.partition.fetch.bytes`) make rarer.
-What runs at the same time is ranges: `minPartitions` and `maxRecordsPerPartition` make more of them.
+One request runs ahead while the caller processes the previous response, and memory holds two responses. More is
+impossible: where a request begins follows from the headers of the previous response, and a broker processes one request
+of a connection at a time. More would not help either: half of a task's time is spent reading the socket, which no
+request ahead saves, and the rest of the waiting is the round trip, which larger responses (`max.partition.fetch.bytes`)
+make rarer. Ranges run in parallel: `minPartitions` and `maxRecordsPerPartition` make more of them.
 """
 
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ from spark_eos.runtime import Pending
 
 LAST_VERSION_WITH_TOPIC_NAMES: Final = 12
 _OTHER_INCARNATION: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
-# UNKNOWN_SERVER_ERROR: Kafka gives it for an index entry it cannot read now, and its own consumer asks again.
+# Kafka returns UNKNOWN_SERVER_ERROR for an index entry that it cannot read now, and its own consumer retries.
 RETRIED: Final = STALE_LEADER | _OTHER_INCARNATION | {ErrorCode.UNKNOWN_SERVER_ERROR}
 NO_SESSION_EPOCH: Final = -1
 _ANSWER_GRACE_MS: Final = 5_000
@@ -50,7 +50,7 @@ _ANSWER_GRACE_MS: Final = 5_000
 
 @dataclass(frozen=True, slots=True)
 class FetchedChunk:
-    """One answer: whole batches from `position` on, and what the broker answered about the log around them."""
+    """One response: whole batches from `position` on, and what the broker reported about the log."""
 
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
@@ -62,19 +62,19 @@ class FetchedChunk:
 
 
 class Gone(Enum):
-    """Why offsets cannot be read, or do not hold what was planned, any more."""
+    """Why offsets cannot be read, or no longer contain what was planned."""
 
-    BELOW_LOG_START = "the log starts later"
-    ABOVE_LOG_END = "the log ends earlier"
-    LOG_TRUNCATED = "a new leader has cut the log and may have put other records at the same offsets"
-    TOPIC_DELETED = "the topic does not exist any more"
+    BELOW_LOG_START = "the offset is below the log start offset"
+    ABOVE_LOG_END = "the offset is above the log end offset"
+    LOG_TRUNCATED = "a new leader truncated the log and may have other records at the same offsets"
+    TOPIC_DELETED = "the topic no longer exists"
     TOPIC_RECREATED = "the topic was deleted and created again"
 
 
 class OffsetsGoneError(Exception):
-    """A `position` that cannot be read, and what the log holds now (None: there is no log).
+    """A `position` that cannot be read, and the current bounds of the log (None: there is no log).
 
-    `cut_at` is set for a log that was cut: what lies from there on is not what was planned.
+    `cut_at` is set for a log that was truncated: from that offset on it contains other records than planned.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class RangeFetch:
         self._deadline = 0.0
 
     def chunks(self, start: int, end: int) -> Iterator[FetchedChunk]:
-        """Give what the range holds, answer by answer, until the position reaches `end`.
+        """Yield the contents of the range, response by response, until the position reaches `end`.
 
-        Raises `OffsetsGoneError` when the position is not in the log, `UnansweredError` when it does not move
-        within the poll timeout.
+        Raises `OffsetsGoneError` if the position is not in the log, and `UnansweredError` if it does not advance within
+        the poll timeout.
         """
         self._progress()
         position, attempt = start, 0
@@ -148,7 +148,7 @@ class RangeFetch:
                 bound = self._readable_end(chunk)
                 if bound >= end and self._is_hollow(position, end):
                     return
-                self._wait_or_give_up(attempt, position, end, f"records can be read up to {bound} only")
+                self._wait_or_give_up(attempt, position, end, f"records can be read only up to {bound}")
                 attempt += 1
                 continue
             position, attempt = chunk.next_position, 0
@@ -172,16 +172,16 @@ class RangeFetch:
             return
         raise UnansweredError(
             f"Reading {self._topic_partition} made no progress at offset {position} (planned end {end}): {reason}",
-            checked=f"Asked again for {self._limits.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)",
+            checked=f"Retried for {self._limits.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)",
             remedy="Check that the partition has a leader and that no broker was replaced by one that lags behind",
         )
 
     def _is_hollow(self, position: int, end: int) -> bool:
         """Prove that no record is left in [position, end).
 
-        Compaction can remove all batches up to the last stable offset, where a committed reader is then given nothing
-        for ever. An empty answer alone proves nothing, tiered storage that is slow gives the same; but a fetch of
-        uncommitted records is given the next batch there is, and if that lies beyond the end, nothing was left out.
+        Compaction can remove all batches up to the last stable offset, where a committed reader then receives nothing
+        forever. An empty response alone proves nothing, because slow tiered storage returns the same. But a fetch of
+        uncommitted records returns the next batch that exists, and if that lies beyond the end, nothing was left out.
         """
         request = self._start(position, IsolationLevel.READ_UNCOMMITTED)
         answer = self._finish(request) if request else None
@@ -191,12 +191,12 @@ class RangeFetch:
         return bool(batches) and batches[0][1].base_offset >= end
 
     def _start(self, position: int, isolation: IsolationLevel | None = None) -> _Request | None:
-        """Send a request; None when there is no leader to send it to for now."""
+        """Send a request; return None if there is currently no leader to send it to."""
         if self._leader_id < 0:
             self._find_leader(position)
         if self._leader_id < 0 or not self._leader_agrees(position):
             return None
-        # The broker may hold an answer back for max_wait_ms even when the poll timeout is nearly over.
+        # The broker may delay a response for max_wait_ms even if the poll timeout is nearly over.
         deadline = max(self._deadline, self._client.deadline(self._limits.max_wait_ms + _ANSWER_GRACE_MS))
         message = self._message(position, self._isolation if isolation is None else isolation)
         newest = LAST_VERSION_WITH_TOPIC_NAMES if self._topic_id is None else None
@@ -214,7 +214,8 @@ class RangeFetch:
             partitions=[
                 FetchRequest.FetchTopic.FetchPartition(
                     partition=self._topic_partition.partition,
-                    # A broker that leads no longer, or does not know yet that it leads, refuses (KIP-320).
+                    # A broker that is no longer the leader, or does not know yet that it is, refuses the request
+                    # (KIP-320).
                     current_leader_epoch=self._leader_epoch,
                     fetch_offset=position,
                     partition_max_bytes=self._limits.partition_max_bytes,
@@ -233,7 +234,7 @@ class RangeFetch:
         )
 
     def _finish(self, request: _Request) -> Any | None:
-        """Wait for an answer; None when it has to be asked for again, of another leader perhaps."""
+        """Wait for a response; return None if the request has to be sent again, possibly to another leader."""
         self._client.transport.wait([request.pending], request.deadline)
         try:
             response = self._client.outcome(request.pending, request.message, request.leader_id)
@@ -253,7 +254,7 @@ class RangeFetch:
         return None
 
     def _judge_out_of_range(self, position: int) -> None:
-        """Tell records that are gone from a leader that has yet to catch up (a change of leaders, KIP-207)."""
+        """Distinguish records that are gone from a leader that has yet to catch up (a change of leaders, KIP-207)."""
         tp = self._topic_partition
         earliest = self._lookup.offsets({tp: EARLIEST}, self._isolation).get(tp)
         latest = self._lookup.offsets({tp: LATEST}, IsolationLevel.READ_UNCOMMITTED).get(tp)
@@ -272,13 +273,13 @@ class RangeFetch:
         if self._topic_id is not None and place.topic_id is not None and place.topic_id != self._topic_id:
             raise OffsetsGoneError(Gone.TOPIC_RECREATED, position)
         if place.leader_epoch >= self._leader_epoch:
-            # Metadata of an older epoch comes from a broker that has yet to hear of the leader we know.
+            # Metadata with an older epoch comes from a broker that does not know the current leader yet.
             self._leader_id, self._leader_epoch = place.leader_id, place.leader_epoch
 
     def _leader_agrees(self, position: int) -> bool:
-        """Ask a newer leader whether its log holds what is known of the one before; False when it has to wait.
+        """Check that a newer leader's log has what is known of the one before; return False if that has to wait.
 
-        The fetch that follows names the same leader epoch, so that no other log can slip in between.
+        The fetch that follows names the same leader epoch, so it cannot read another log.
         """
         known = self._epoch_check.doubted_by(self._leader_epoch)
         if known is None:
@@ -298,7 +299,7 @@ class RangeFetch:
             self._leader_id = -1
             return False
         if answer.error_code != ErrorCode.NONE:
-            raise partition_error(tp, answer.error_code, f"asking where leader epoch {known.leader_epoch} ended")
+            raise partition_error(tp, answer.error_code, f"looking up where leader epoch {known.leader_epoch} ended")
         end_offset = answer.end_offset if answer.end_offset >= 0 else None
         if not known.survives(end_offset):
             self._epoch_check.forget()
@@ -317,14 +318,14 @@ class RangeFetch:
 def read_chunk(
     topic_partition: TopicPartition, partition: Any, position: int, isolation: IsolationLevel
 ) -> FetchedChunk:
-    """Read one partition's answer to a fetch from a position."""
+    """Decode one partition's response to a fetch from a position."""
     data = memoryview(partition.records or b"")
     try:
         batches = list(iter_headers(data))
     except InvalidBatch as error:
         raise BrokerError(
-            f"{topic_partition} holds something that is not a record batch at offset {position}: {error}",
-            remedy="Message formats before Kafka 0.11 are not read; if the log is newer, it is damaged",
+            f"{topic_partition} has data at offset {position} that is not a record batch: {error}",
+            remedy="Message formats older than Kafka 0.11 are not supported; if the log is newer, it is corrupt",
         ) from error
     aborted = partition.aborted_transactions or () if isolation is IsolationLevel.READ_COMMITTED else ()
     return FetchedChunk(

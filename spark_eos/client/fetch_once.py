@@ -1,4 +1,4 @@
-"""One fetch from many partitions, each at one offset, by one request for each leader."""
+"""One fetch from many partitions, each at one offset, with one request for each leader."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ from spark_eos.client.offset_lookup import PartitionPlace, partition_error
 from spark_eos.errors import EosKafkaError, UnansweredError
 from spark_eos.options.source import FetchLimits
 
-# So that no partition's share is left out of an answer that is full.
+# So that a full response leaves out no partition.
 _PARTITIONS_AT_ONCE: Final = 64
 _ANSWERED: Final = frozenset({ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE})
 _Wanted = Mapping[TopicPartition, tuple[PartitionPlace, int]]
@@ -23,9 +23,9 @@ _Wanted = Mapping[TopicPartition, tuple[PartitionPlace, int]]
 def fetch_once(
     client: KafkaClient, wanted: _Wanted, isolation: IsolationLevel, limits: FetchLimits, timeout_ms: float
 ) -> dict[TopicPartition, FetchedChunk | int]:
-    """Give what each leader answered, or its error code; a partition that has no answer is left out.
+    """Return each leader's response, or its error code; a partition without a response is left out.
 
-    An answer may hold nothing, where nothing is visible yet.
+    A response may be empty if nothing is visible yet.
     """
     by_leader: dict[int, list[TopicPartition]] = {}
     for place, (known, _) in wanted.items():

@@ -1,6 +1,7 @@
-"""The answer to a fetch, read without copying its records.
+"""The decoder of fetch responses, which does not copy the records.
 
-They are nearly all of it, megabytes a time. kafka-python makes bytes of them; here they are seen where they lie.
+The records are nearly all of a response, megabytes at a time. kafka-python copies them into bytes; here they are views
+of the response.
 """
 
 import struct
@@ -12,7 +13,7 @@ from broker_core.types import AbortedTransaction
 from broker_core.wire.layout import check_body
 from spark_eos.client.compact_fields import count, skip, skip_tags, text, varint
 
-# The first with compact lengths and tagged fields; Apache Kafka 2.7 has it.
+# The first version with compact lengths and tagged fields; Apache Kafka 2.7 supports it.
 _FIRST_VERSION: Final = 12
 _FIRST_VERSION_WITH_IDS: Final = 13
 _ID_BYTES: Final = 16
@@ -25,7 +26,7 @@ _PREFERRED_REPLICA_BYTES: Final = 4
 
 
 class FetchedPartition(NamedTuple):
-    """What a broker answers about a partition, and its records."""
+    """A broker's response about a partition, and its records."""
 
     error_code: int
     high_watermark: int
@@ -41,7 +42,7 @@ class FetchedTopic(NamedTuple):
 
 
 class UncopiedFetch(NamedTuple):
-    """The answer to a fetch, with the names of kafka-python's."""
+    """The response to a fetch, with kafka-python's field names."""
 
     throttle_time_ms: int
     error_code: int
@@ -49,10 +50,10 @@ class UncopiedFetch(NamedTuple):
 
 
 class UncopiedFetchRequest(FetchRequest, init=False):  # type: ignore[misc, call-arg]
-    """A fetch whose answer is read without copying its records."""
+    """A fetch whose response is decoded without copying its records."""
 
     def read_response(self, version: int, body: memoryview) -> Any:
-        """Read the body of an answer; raises what an answer reader takes for malformed."""
+        """Decode the body of a response; raises the exceptions that a response reader treats as malformed."""
         if version < _FIRST_VERSION:
             check_body(FetchResponse, version, body)
             return FetchResponse[version].decode(body)
@@ -82,7 +83,7 @@ def _topic(body: memoryview, position: int, version: int) -> tuple[FetchedTopic,
 def _partition(body: memoryview, position: int) -> tuple[FetchedPartition, int]:
     _, error_code, high_watermark, last_stable_offset, _ = _MARKS.unpack_from(body, position)
     aborted = []
-    # Null is no transactions, and no records.
+    # Null means no transactions, or no records.
     length, position = varint(body, position + _MARKS.size)
     for _ in range(length - 1):
         aborted.append(AbortedTransaction(*_ABORTED.unpack_from(body, position)))

@@ -1,4 +1,4 @@
-"""A group's offsets: read, and committed inside a transaction or outside of any."""
+"""The offsets of a group: reads, and commits inside or outside a transaction."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -70,9 +70,9 @@ def txn_offset_commit(
     *,
     timeout_ms: float | None = None,
 ) -> int:
-    """Commit offsets that become visible when the transaction commits; on TV1 the group is registered first.
+    """Commit offsets that become visible when the transaction commits; on TV1 register the group first.
 
-    Gives the node that has accepted them: it was the group's coordinator then, which nothing else proves.
+    Returns the node that accepted them: it was the group's coordinator at that time, which nothing else proves.
     """
     implicit = identity.transaction_version >= TV2
     if not implicit:
@@ -99,7 +99,7 @@ def txn_offset_commit(
 
 
 class StartedCommit(NamedTuple):
-    """A commit of offsets inside a transaction that is on its way to a group's coordinator."""
+    """A pending commit of offsets inside a transaction."""
 
     pending: Pending
     request: Any
@@ -107,9 +107,9 @@ class StartedCommit(NamedTuple):
     deadline: float
 
     def accepted_by(self, client: KafkaClient) -> int | None:
-        """Wait for the answer; gives the node that has accepted the offsets, None where it has refused them.
+        """Wait for the response; return the node that accepted the offsets, or None if it refused them.
 
-        Raises `UnansweredError` where nothing is known: they may be accepted later.
+        Raises `UnansweredError` if the result is unknown: they may be accepted later.
         """
         client.transport.wait([self.pending], self.deadline)
         response = client.outcome(self.pending, self.request, self.node_id)
@@ -125,7 +125,7 @@ def start_txn_offset_commit(
     *,
     timeout_ms: float | None = None,
 ) -> StartedCommit:
-    """Send what `txn_offset_commit` sends, once, without waiting for the answer (TV2)."""
+    """Send what `txn_offset_commit` sends, once, without waiting for the response (TV2)."""
     deadline = client.deadline(timeout_ms)
     node_id = client.find_coordinator(CoordinatorType.GROUP, group_id, timeout_ms=timeout_ms)
     request = _txn_commit_request(identity, group_id, offsets)
@@ -142,7 +142,7 @@ def commit_offsets(
     *,
     timeout_ms: float | None = None,
 ) -> None:
-    """Commit offsets at once, as no member of the group; refused while consumers are active in it."""
+    """Commit offsets at once, without being a member of the group; refused while consumers are active in it."""
     topic_class = OffsetCommitRequest.OffsetCommitRequestTopic
 
     def make() -> Any:
@@ -180,10 +180,10 @@ def fetch_offsets(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Read what a group committed (None: everything); partitions without a commit are absent from the result.
 
-    `require_stable` waits until no transaction holds offsets of these partitions (KIP-447); when that lasts longer
-    than the timeout, `UnansweredError` with code 88 is raised. Without it pending offsets are as if not there.
-    Name the partitions where that matters: asked for everything, brokers leave out a partition whose first offset
-    is still pending, and "no offset yet" cannot be told from "not committed".
+    `require_stable` waits until no transaction has pending offsets of these partitions (KIP-447). If that takes longer
+    than the timeout, `UnansweredError` with UNSTABLE_OFFSET_COMMIT is raised. Without it pending offsets are ignored.
+    Name the partitions if that matters: for a request for everything, brokers leave out a partition whose first offset
+    is still pending, so "no offset yet" cannot be distinguished from "not committed".
     """
     wanted = None if topic_partitions is None else _partitions_by_topic(topic_partitions)
     grouped = client.api_version(OffsetFetchRequest, max_version=_LAST_OFFSET_FETCH_BY_NAME) >= (
@@ -208,9 +208,9 @@ def fetch_offsets(
 def fetch_offsets_from(
     client: KafkaClient, node_id: int, group_id: str, *, timeout_ms: float | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Read everything a group committed from one broker, and from no other; pending offsets are as if not there.
+    """Read everything a group committed from one broker, and from no other; ignore pending offsets.
 
-    Raises `UnansweredError` where this broker gives no final answer: to ask another one is the caller's business.
+    Raises `UnansweredError` if this broker gives no final response; the caller decides whether to ask another one.
     """
     grouped = client.api_version(OffsetFetchRequest, max_version=_LAST_OFFSET_FETCH_BY_NAME) >= (
         _FIRST_GROUPED_OFFSET_FETCH
@@ -225,7 +225,7 @@ def fetch_offsets_from(
     code = _worst_fetch_code(response, grouped)
     if classify(Api.OFFSET_FETCH, code) in RESENT:
         raise UnansweredError(
-            f"Broker {node_id} does not say what group {group_id!r} has committed",
+            f"Broker {node_id} did not return the committed offsets of group {group_id!r}",
             checked=code_name(code),
             error_code=code,
         )
@@ -272,7 +272,7 @@ def _txn_commit_request(
 def _topics_to_commit(
     topic_class: Any, partition_class: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[Any]:
-    """Give what both kinds of commit say of topics, in the classes of either."""
+    """Return the topics of a commit, in the classes of either kind of request."""
     return [
         topic_class(
             name=topic,

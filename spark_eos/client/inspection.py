@@ -18,10 +18,10 @@ from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
 from spark_eos.runtime import Pending
 
 logger: Final = logging.getLogger(__name__)
-# What to grant to a principal that has to see every transaction.
+# The right that a principal needs to see every transaction.
 SEE_EVERY_ID: Final = "Grant the principal DESCRIBE on all transactional ids ('*')"
-# What to say of an open transaction that `has_committed`.
-LOST_ITS_MARKER: Final = "It was committed, by its epoch, and lost its marker."
+# The message for an open transaction that `has_committed`.
+LOST_ITS_MARKER: Final = "Its epoch shows that it was committed and that the commit marker was lost."
 FIRST_DURATION_VERSION: Final = 1
 _SLOW_SECONDS: Final = 0.3
 FIRST_PATTERN_VERSION: Final = 2
@@ -29,7 +29,7 @@ FIRST_PATTERN_VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """The last transaction of an id; with TRANSACTIONAL_ID_NOT_FOUND the other fields mean nothing."""
+    """The last transaction of an id; with TRANSACTIONAL_ID_NOT_FOUND the other fields have no meaning."""
 
     transactional_id: str
     error_code: int
@@ -42,21 +42,21 @@ class TransactionDescription:
 
     @property
     def exists(self) -> bool:
-        """Say whether the coordinator knows the id."""
+        """Return whether the coordinator knows the id."""
         return self.error_code == ErrorCode.NONE
 
     def will_end(self, topic_partition: TopicPartition) -> bool:
-        """Say whether the coordinator will still write the marker for what the producer has open in a partition.
+        """Return whether the coordinator will still write the marker for what the producer has open in a partition.
 
-        A partition is on its list until its marker is written. What is open and on no list hangs.
+        The coordinator lists a partition until its marker is written. An open transaction that is on no list hangs.
         """
         return self.exists and topic_partition in self.topic_partitions
 
     def has_committed(self, producer_id: int, producer_epoch: int) -> bool:
-        """Say whether the transaction that a partition has open was committed, as far as epochs can tell.
+        """Return whether the open transaction of a partition was committed, as far as epochs show.
 
-        Under transactions V2 the end of a transaction raises the epoch by one, so that a partition that is one behind
-        a CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker comes back (KAFKA-20734).
+        Under transactions V2 the end of a transaction raises the epoch by one, so a partition whose epoch is one behind
+        a CompleteCommit lacks its marker: Apache Kafka 4 can lose one when a broker returns (KAFKA-20734).
         """
         now = self.producer_id, self.producer_epoch
         return self.exists and self.state == "CompleteCommit" and now == (producer_id, producer_epoch + 1)
@@ -74,9 +74,10 @@ class TransactionListing:
 def describe_transactions(
     client: KafkaClient, transactional_ids: Collection[str], *, timeout_ms: float | None = None
 ) -> dict[str, TransactionDescription]:
-    """Describe transactions, one request for each coordinator, all at once.
+    """Describe transactions, with one request for each coordinator, all at once.
 
-    Raises `UnansweredError` when some coordinator gives no final answer, and `AuthorizationError` for 53.
+    Raises `UnansweredError` if a coordinator gives no final response, and `AuthorizationError` for
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
     """
     deadline = client.deadline(timeout_ms)
     descriptions: dict[str, TransactionDescription] = {}
@@ -86,7 +87,7 @@ def describe_transactions(
         trouble = _describe_once(client, wanted, deadline, descriptions)
         wanted = [each for each in wanted if each not in descriptions]
         if wanted and not client.back_off(attempt, deadline):
-            raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last answer: {trouble}")
+            raise UnansweredError(f"{wanted[0]!r} could not be described in time", checked=f"Last response: {trouble}")
         attempt += 1
     return descriptions
 
@@ -148,18 +149,18 @@ def list_transactions(
 ) -> list[TransactionListing]:
     """List the transactional ids of all coordinators, sorted; states are Kafka's names (`Ongoing`, ...).
 
-    `id_pattern` is RE2 for the whole id and saves traffic; brokers before 4.1 ignore it, so the caller still looks at
+    `id_pattern` is RE2 for the whole id and saves traffic; brokers before 4.1 ignore it, so the caller still checks
     every id.
     """
     by_pattern = id_pattern is not None and client.api_version(ListTransactionsRequest) >= FIRST_PATTERN_VERSION
     found = list_by_broker(client, states=states, id_pattern=id_pattern if by_pattern else None, timeout_ms=timeout_ms)
-    # One that moves while the brokers are asked may be listed twice.
+    # One that moves while the brokers are queried may be listed twice.
     by_id = {each.transactional_id: each for listings in found.values() for each in listings}
     return sorted(by_id.values(), key=lambda each: each.transactional_id)
 
 
 def check_listing(client: KafkaClient) -> None:
-    """Raise `UnsupportedError` where the broker that is connected does not list transactions; asks nothing."""
+    """Raise `UnsupportedError` if the connected broker does not list transactions; sends no request."""
     client.api_version(ListTransactionsRequest)
 
 
@@ -172,10 +173,10 @@ def list_by_broker(
     id_pattern: str | None = None,
     timeout_ms: float | None = None,
 ) -> dict[int, list[TransactionListing]]:
-    """List transactional ids by the broker that coordinates them; a filter that a broker does not know has no effect.
+    """List transactional ids by the broker that coordinates them; brokers ignore filters they do not know.
 
-    Every broker must answer: one that is left out would hide its transactions. States are as the broker spells them, so
-    that one which a newer broker has is listed too.
+    Every broker must respond, because one that is left out would hide its transactions. States are as the broker spells
+    them, so a state that only a newer broker knows is listed too.
     """
     deadline = client.deadline(timeout_ms)
     listings: dict[int, list[TransactionListing]] = {}
@@ -209,9 +210,9 @@ def list_by_broker(
 def list_answered(
     client: KafkaClient, slow: set[int], *, states: Collection[str], id_pattern: str | None, timeout_ms: float
 ) -> list[TransactionListing]:
-    """List as `list_transactions` does, without the brokers that do not answer in time.
+    """List as `list_transactions` does, without the brokers that do not respond in time.
 
-    Those are added to `slow`. The next time they are asked too and hardly waited for, until they answer.
+    Those are added to `slow`. The next call queries them too, but hardly waits for them until they respond.
     """
     deadline = client.deadline(timeout_ms)
     if client.api_version(ListTransactionsRequest) < FIRST_PATTERN_VERSION:
@@ -224,13 +225,13 @@ def list_answered(
         slow.difference_update(listings)
         wanted = [node for node in wanted if node not in listings and node not in slow]
         if not wanted and not slow and not is_refreshed:
-            # Afterwards, and only where all answer: any of them may be asked, and none must cost the others' time.
+            # Afterwards, and only if all respond: the request may go to any broker, and must not cost the others' time.
             is_refreshed = True
             with suppress(EosKafkaError):
                 client.metadata([], timeout_ms=client.remaining_ms(deadline))
             wanted = [broker.node_id for broker in client.brokers() if broker.node_id not in listings]
         elif wanted and not client.back_off(attempt, deadline):
-            logger.warning("brokers %s do not list their transactions in time: %s", wanted, trouble)
+            logger.warning("brokers %s did not list their transactions in time: %s", wanted, trouble)
             slow.update(wanted)
             break
         attempt += 1
@@ -245,7 +246,7 @@ def _ask_once(
     deadline: float,
     into: dict[int, list[TransactionListing]],
 ) -> str:
-    """Ask brokers, wait for those that are not slow until the deadline, and take what has come."""
+    """Query brokers, wait until the deadline for those that are not slow, and collect the responses."""
     states, id_pattern = what
     asked: list[tuple[int, Any, Pending]] = []
     trouble = ""
@@ -254,7 +255,7 @@ def _ask_once(
             state_filters=list(states), producer_id_filters=[], duration_filter=-1, transactional_id_pattern=id_pattern
         )
         try:
-            # Whose answer is late keeps its connection, so that it need not be slow the next time.
+            # A late broker keeps its connection, so that it need not be slow the next time.
             until = client.deadline() if node in slow else deadline
             asked.append((node, request, client.start(node, request, until)))
         except UnansweredError as error:
@@ -271,10 +272,10 @@ def _ask_once(
 
 
 def sees_every_id(client: KafkaClient, *, timeout_ms: float | None = None) -> bool:
-    """Say whether the principal may DESCRIBE every transactional id, by asking about one that is not in use.
+    """Return whether the principal may DESCRIBE every transactional id, by describing one that is not in use.
 
-    Brokers leave out of a listing what the principal may not see, without a word. Taken for complete, such a listing
-    makes a live transaction look like one that hangs.
+    Brokers silently leave out of a listing what the principal may not see. If such a listing is treated as complete, a
+    live transaction looks like one that hangs.
     """
     nobodys = f"eos-kafka-probe-{client.runtime.random.token_hex(8)}"
     try:

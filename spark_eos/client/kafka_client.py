@@ -1,7 +1,7 @@
 """The synchronous Kafka client of the driver and the tasks: brokers, topics, coordinators, feature levels.
 
-A client lives in one process and one thread at a time, connects at first use, and keeps no topic metadata: what needs
-leaders asks for them and keeps them. The look-ups of topics and coordinators are repeated until their deadline.
+A client is used by one process and one thread at a time and connects at first use. It keeps no topic metadata: code
+that needs leaders requests and keeps them. The look-ups of topics and coordinators are repeated until their deadline.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -35,9 +35,9 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import REAL, Runtime
 
 _TRANSACTION_FEATURE: Final = "transaction.version"
-# Nothing that a transaction has to wait for.
+# Short, because no transaction has to wait for it.
 _FEATURES_TIMEOUT_MS: Final = 2_000
-# A topic made a moment ago may be unknown to some brokers; one that stays unknown this long is not there.
+# Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
 _MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
 _SOFTWARE_VERSION: Final = "1"
 
@@ -65,7 +65,7 @@ class KafkaClient(BrokerClient):
         allow_auto_topic_creation: bool = False,
         timeout_ms: float | None = None,
     ) -> dict[str, TopicMetadata]:
-        """Describe topics (None: all of them), each with its own error code; asks until some broker answers."""
+        """Describe topics (None: all of them), each with its own error code; retry until a broker responds."""
         response = self.ask_any_broker(
             lambda: metadata_request(topics, allow_auto_topic_creation=allow_auto_topic_creation),
             min_version=FIRST_METADATA_VERSION,
@@ -86,12 +86,13 @@ class KafkaClient(BrokerClient):
         max_age_ms: float = 0,
         were_created: bool = False,
     ) -> dict[str, TopicMetadata]:
-        """Describe topics that must exist and have leaders; waits for elections, refuses what is missing.
+        """Describe topics that must exist and have leaders; wait for elections, raise for missing topics.
 
         Topics that `were_created` a moment ago are waited for until the timeout: while brokers take over thousands of
         new partitions, they do not know of later topics.
 
-        With `max_age_ms`, leaders not needed, an answer of that age will do: writers ask the same again and again.
+        With `max_age_ms`, if leaders are not needed, a response of that age is used: writers make the same request many
+        times.
         """
         recent = self.recent.since(topics, self._monotonic() - max_age_ms / 1000) if max_age_ms else None
         if recent is not None and not need_leaders:
@@ -118,7 +119,7 @@ class KafkaClient(BrokerClient):
     # Coordinators.
 
     def find_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> int:
-        """Find the node that coordinates a group or transactional id; remembered until it is forgotten."""
+        """Find the node that coordinates a group or transactional id; cached until it is forgotten."""
         return self.find_coordinators(key_type, [key], timeout_ms=timeout_ms)[key]
 
     def find_coordinators(
@@ -134,14 +135,14 @@ class KafkaClient(BrokerClient):
                 break
             if not self.back_off(attempt, deadline):
                 raise UnreachableError(
-                    f"No coordinator is known for {key_type.word} {next(iter(keys))!r}",
-                    checked=f"Brokers asked: {self._address_list()}; the last answer: {trouble}",
+                    f"No coordinator found for {key_type.word} {next(iter(keys))!r}",
+                    checked=f"Asked {self._address_list()}; last response: {trouble}",
                 )
             attempt += 1
         return self._coordinators.known(key_type, keys)
 
     def _look_up_coordinators(self, key_type: CoordinatorType, keys: Sequence[str], deadline: float) -> str | None:
-        """Ask once and remember the answers; returns the last trouble that is worth another try, or None."""
+        """Send one request and cache the results; return the last retriable failure, or None."""
         is_batched = self._finds_in_batches()
         groups = [keys] if is_batched else [[key] for key in keys]
         node_id = self._other_than(self._coordinators.take_doubted())
@@ -153,24 +154,24 @@ class KafkaClient(BrokerClient):
         return trouble
 
     def agree_on_coordinator(self, key_type: CoordinatorType, key: str, *, timeout_ms: float | None = None) -> None:
-        """Find the coordinator that every broker names; raises `UnansweredError` where they do not come to agree.
+        """Find the coordinator that every broker names; raise `UnansweredError` if they do not agree.
 
-        A broker that is cut off from its peers names itself, and its answers are of the past. But a coordinator knows
-        that it is one: where no broker names another, no other has accepted anything.
+        A broker that is disconnected from the others names itself, and its responses are outdated. But a coordinator
+        knows that it is one: if no broker names another, no other has accepted anything.
         """
         deadline = self.deadline(timeout_ms)
         attempt = 0
         while (trouble := self._disagreement(key_type, key, deadline)) is not None:
             if not self.back_off(attempt, deadline):
                 raise UnansweredError(
-                    f"The brokers do not agree on the coordinator of {key_type.word} {key!r}",
-                    checked=f"FindCoordinator, asked of each: {trouble}",
-                    remedy="Look for a broker that is cut off from the others, or does not answer",
+                    f"The brokers disagree on the coordinator of {key_type.word} {key!r}",
+                    checked=f"FindCoordinator to each of them: {trouble}",
+                    remedy="Look for a broker that is disconnected from the others or does not respond",
                 )
             attempt += 1
 
     def _disagreement(self, key_type: CoordinatorType, key: str, deadline: float) -> str | None:
-        """Ask every broker once, all at the same time, and remember the coordinator that all of them name."""
+        """Query every broker once, all at the same time, and cache the coordinator that all of them name."""
         self._coordinators.drop(key_type, key)
         self.metadata([], timeout_ms=self.remaining_ms(deadline))
         node_ids = [each.node_id for each in self.brokers()]
@@ -181,7 +182,7 @@ class KafkaClient(BrokerClient):
             self._coordinators.remember(key_type, {key: agreed})
             return None
         said = [each.trouble or f"broker {each.nodes[key]}" for each in answers]
-        return "; ".join(f"broker {node_id} says {answer}" for node_id, answer in zip(node_ids, said, strict=True))
+        return "; ".join(f"broker {node_id}: {answer}" for node_id, answer in zip(node_ids, said, strict=True))
 
     def _ask_for_coordinators(
         self,
@@ -190,7 +191,7 @@ class KafkaClient(BrokerClient):
         is_batched: bool,
         deadline: float,
     ) -> Iterator[FoundCoordinators]:
-        """Ask brokers (None: any) for the coordinators of keys, all at once."""
+        """Query brokers (None: any) for the coordinators of keys, all at once."""
         responses = self.send_all(
             [(node_id, find_coordinator_request(key_type, keys)) for node_id, keys in asked],
             max_version=None if is_batched else FIRST_BATCHED_VERSION - 1,
@@ -203,25 +204,25 @@ class KafkaClient(BrokerClient):
         return self.api_version(FindCoordinatorRequest) >= FIRST_BATCHED_VERSION
 
     def _other_than(self, doubted: int | None) -> int | None:
-        """Choose a broker to ask; None where any will do. Any is most often the one that is connected already."""
+        """Choose a broker to query, or None for any. Any is usually the one that is already connected."""
         others = [] if doubted is None else [each.node_id for each in self.brokers() if each.node_id != doubted]
         return self.runtime.random.choice(others) if others else None
 
     def forget_coordinator(self, key_type: CoordinatorType, key: str) -> None:
-        """Drop a remembered coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
+        """Drop a cached coordinator after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or a lost connection."""
         self.forget_coordinators(key_type, [key])
 
     def forget_coordinators(self, key_type: CoordinatorType, keys: Iterable[str]) -> None:
-        """Drop the remembered coordinators of these keys, so that the next request to each asks who it is."""
+        """Drop the cached coordinators of these keys, so that the next request to each looks it up."""
         self._coordinators.forget(key_type, keys)
 
     # Features.
 
     def transaction_version(self, *, refresh: bool = False, timeout_ms: float | None = None) -> int:
-        """Give the cluster's finalized `transaction.version`, 0, 1 or 2 (KIP-890), for a transaction that begins now.
+        """Return the cluster's finalized `transaction.version`, 0, 1 or 2 (KIP-890), for a transaction that begins now.
 
-        Connections learn it as they open. A broker is asked where none has named it for `FEATURES_MAX_AGE_SECONDS`,
-        since a transaction has failed, or to `refresh` it; where it does not answer, what was known before counts.
+        Connections learn it when they open. A broker is queried if none has reported it for `FEATURES_MAX_AGE_SECONDS`,
+        after a transaction has failed, or with `refresh`; if it does not respond, the last known level is returned.
         """
         deadline = self.deadline(timeout_ms)
         self._ensure_connected(deadline)
@@ -235,10 +236,10 @@ class KafkaClient(BrokerClient):
         return features.level(_TRANSACTION_FEATURE)
 
     def known_transaction_version(self, *, timeout_ms: float | None = None) -> int:
-        """Give the level learned last, without a request: for what ends transactions, and must not wait."""
+        """Return the last known level, without a request: for ending transactions, which must not wait."""
         self._ensure_connected(self.deadline(timeout_ms))
         return self.features.level(_TRANSACTION_FEATURE)
 
     def doubt_features(self) -> None:
-        """Have the next transaction ask for the feature levels: one has failed, perhaps since they have changed."""
+        """Make the next transaction query the feature levels, after one has failed, perhaps because they changed."""
         self.features.doubt()

@@ -1,9 +1,9 @@
-"""What a reader knows of a log, to notice when a newer leader's log has other records (KIP-320).
+"""The detection of a newer leader whose log has other records (KIP-320).
 
-A leader that lagged behind can be elected when all others are lost (or `unclean.leader.election.enable` is set). It
-cuts off what it never had, and new records take the same offsets: who goes on reading by offsets alone reads a log
-that never existed. Every record batch carries the epoch of the leader that appended it, so a newer leader can be asked
-where, in its log, the epoch that the reader knows has ended.
+A leader that lagged behind can be elected if all others are lost (or `unclean.leader.election.enable` is set). It
+truncates the log to what it has, and new records take the same offsets: a reader that continues by offsets alone reads
+a log that never existed. Every record batch has the epoch of the leader that appended it, so a newer leader can be
+asked where, in its log, the epoch that the reader knows has ended.
 """
 
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class LogPoint(NamedTuple):
     offset: int = 0
 
     def survives(self, end_offset: int | None) -> bool:
-        """Say whether a log in which the epoch ended at `end_offset` holds all up to here; None for no such epoch."""
+        """Return whether a log where the epoch ended at `end_offset` (None: no such epoch) reaches this point."""
         return end_offset is not None and end_offset >= self.offset
 
 
@@ -31,16 +31,16 @@ class LeaderEpochCheck:
         self._agreed_epoch = planned.leader_epoch
 
     def doubted_by(self, leader_epoch: int) -> LogPoint | None:
-        """Give the point a leader has to be asked about before anything is read from it; None for nothing to ask."""
+        """Return the point to ask a leader about before anything is read from it, or None."""
         nothing_known = self._point.leader_epoch <= NO_LEADER_EPOCH
         return None if nothing_known or leader_epoch <= self._agreed_epoch else self._point
 
     def agree(self, leader_epoch: int) -> None:
-        """Note that the log of this leader holds all that is known."""
+        """Record that the log of this leader has everything that is known."""
         self._agreed_epoch = leader_epoch
 
     def extend(self, batch_epoch: int, next_offset: int, leader_epoch: int) -> None:
-        """Note what was read from a leader; a plan reaches further than that and stays what is asked about."""
+        """Record what was read from a leader; a plan that reaches further remains the point to ask about."""
         self._agreed_epoch = max(self._agreed_epoch, leader_epoch)
         if not self._is_plan and batch_epoch > NO_LEADER_EPOCH:
             self._point = LogPoint(batch_epoch, next_offset)

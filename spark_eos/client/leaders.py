@@ -1,4 +1,4 @@
-"""The leaders of the partitions that a producer writes to, asked for again when in doubt."""
+"""The leaders of the partitions that a producer writes to, looked up again when in doubt."""
 
 import uuid
 from collections.abc import Collection, Iterable
@@ -10,12 +10,13 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.errors import TopicError, UnreachableError
 
-# As in the Java client (metadata.max.age.ms): a leader that is not one any more says so, and is then asked for.
+# As in the Java client (metadata.max.age.ms): a broker that is no longer the leader refuses requests, which triggers a
+# look-up.
 FRESH_ENOUGH_MS: Final = 300_000
 
 
 class Leaders:
-    """The metadata of topics as it was when last asked for."""
+    """The metadata of topics as of the last request."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -28,19 +29,19 @@ class Leaders:
         self._doubted.intersection_update(topics)
 
     def require(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Refuse topics and partitions that do not exist; a leader may still be missing."""
+        """Raise if topics or partitions do not exist; a leader may still be missing."""
         unknown = {each.topic for each in topic_partitions} - self._topics.keys()
         if unknown:
             self._ask(unknown, FRESH_ENOUGH_MS)
         missing = [each for each in topic_partitions if each.partition not in self._topics[each.topic].partitions]
         if missing:
-            # They may have been added since they were last asked for.
+            # They may have been added since the last request.
             self._ask({each.topic for each in missing}, 0)
         for topic, partition in missing:
             if partition not in self._topics[topic].partitions:
                 raise TopicError(
                     f"Topic '{topic}' has no partition {partition}",
-                    checked=f"It has {self._topics[topic].partition_count}, numbered from 0",
+                    checked=f"The topic has {self._topics[topic].partition_count} partitions, numbered from 0",
                     remedy="Correct the partition column or add partitions to the topic",
                 )
 
@@ -48,26 +49,26 @@ class Leaders:
         self._topics.update(self._client.require_topics(sorted(topics), need_leaders=False, max_age_ms=max_age_ms))
 
     def leader(self, topic_partition: TopicPartition) -> int | None:
-        """Give the leader's node id; None while there is none."""
+        """Return the leader's node id, or None if there is none."""
         partition = self._topics[topic_partition.topic].partitions.get(topic_partition.partition)
         return None if partition is None or partition.leader < 0 else partition.leader
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, uuid.UUID | None]:
-        """Give the ids that requests by topic id name."""
+        """Return the topic ids for requests that use them."""
         return {topic: self._topics[topic].topic_id for topic in topics}
 
     def doubt(self, topic: str) -> None:
-        """Have a topic asked for again before anything more is sent to it."""
+        """Request a topic's metadata again before anything more is sent to it."""
         self._doubted.add(topic)
 
     def doubt_leader(self, node_id: int) -> None:
-        """Drop a broker that does not answer as a leader, for later transactions too."""
+        """Drop an unresponsive broker as a leader, for later transactions too."""
         self._client.recent.forget_leader(node_id)
 
     def refresh(self) -> bool:
-        """Ask for the doubted topics, if there are any; without an answer, go on with what is known.
+        """Request metadata of the doubted topics, if any; without a response, continue with what is known.
 
-        Says whether leaders may be others than before.
+        Returns whether leaders may have changed.
         """
         if not self._doubted:
             return False
@@ -75,11 +76,11 @@ class Leaders:
         try:
             found = self._client.metadata(sorted(self._doubted), timeout_ms=timeout_ms)
         except UnreachableError:
-            # The delivery timeout, not this look-up, says when to give up.
+            # The delivery timeout, not this look-up, determines when to give up.
             return False
         self._doubted.clear()
         for name, topic in found.items():
-            # A topic that is unknown for a moment keeps its old leaders: the next answer will say more.
+            # A topic that is unknown for a moment keeps its old leaders until the next response.
             if topic.error_code == ErrorCode.NONE:
                 self._topics[name] = topic
         return True

@@ -1,4 +1,4 @@
-"""What brokers say of their cluster: brokers and topics (Metadata), finalized feature levels (ApiVersions, KIP-584)."""
+"""The cluster's metadata: brokers and topics (Metadata), finalized feature levels (ApiVersions, KIP-584)."""
 
 import uuid
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ from spark_eos.runtime import Clock
 
 # The first version that says whether topics may be created.
 FIRST_METADATA_VERSION: Final = 4
-# Troubles that end by themselves while a topic is made or a leader is elected.
+# Errors that pass while a topic is created or a leader is elected.
 WAITED_FOR: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -21,10 +21,11 @@ WAITED_FOR: Final = frozenset(
         ErrorCode.REPLICA_NOT_AVAILABLE,
     }
 )
-# Longer than anything is asked for; topics come and go while a query runs, and are not to be kept for ever.
+# Longer than anything needs; topics come and go while a query runs, and must not be kept forever.
 _LONGEST_USE_SECONDS: Final = 300.0
-# How old the last answer may be when a transaction begins: one small request in that time for each client, whatever
-# the number of tasks. Brokers serve both protocols at every level, so that a level not noticed yet harms nothing.
+# How old the last response may be when a transaction begins: one small request in that time for each client, whatever
+# the number of tasks. Brokers support both protocols at every level, so a level change that is not noticed yet does no
+# harm.
 FEATURES_MAX_AGE_SECONDS: Final = 10.0
 _UNKNOWN_METADATA_EPOCH: Final = -1
 
@@ -39,7 +40,7 @@ class BrokerAddress(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition and its leader; `leader` is -1 while there is none."""
+    """A partition and its leader; `leader` is -1 if there is none."""
 
     partition: int
     leader: int
@@ -51,7 +52,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic as it was when asked; `topic_id` is None on brokers older than 2.8."""
+    """A topic at the time of the request; `topic_id` is None on brokers older than 2.8."""
 
     name: str
     topic_id: uuid.UUID | None
@@ -61,27 +62,27 @@ class TopicMetadata:
 
     @property
     def partition_count(self) -> int:
-        """Count the partitions, with and without a leader."""
+        """Return the number of partitions, with and without a leader."""
         return len(self.partitions)
 
 
 class RecentTopics:
-    """What was answered about topics a moment ago, for what can do with that; older answers are dropped."""
+    """The recent responses about topics, for callers that accept those; older responses are dropped."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[float, TopicMetadata]] = {}
 
     def __len__(self) -> int:
-        """Count the topics remembered."""
+        """Return the number of topics."""
         return len(self._found)
 
     def note(self, topics: Mapping[str, TopicMetadata], now: float) -> None:
-        """Remember topics as they are at `now`, in seconds."""
+        """Store topics as of `now`, in seconds."""
         kept = {name: each for name, each in self._found.items() if now - each[0] < _LONGEST_USE_SECONDS}
         self._found = kept | {name: (now, topic) for name, topic in topics.items()}
 
     def forget_leader(self, node_id: int) -> None:
-        """Drop the topics that a broker is said to lead a partition of."""
+        """Drop the topics of which a broker is the leader of a partition."""
         self._found = {
             name: each
             for name, each in self._found.items()
@@ -89,7 +90,7 @@ class RecentTopics:
         }
 
     def since(self, topics: Collection[str], earliest: float) -> dict[str, TopicMetadata] | None:
-        """Give the topics where all of them were usable when asked for at `earliest` or later."""
+        """Return the topics if all of them were usable in a response at `earliest` or later."""
         found = {name: self._found[name] for name in topics if name in self._found}
         if len(found) < len(topics) or any(
             noted < earliest or problem_with(topic, False) is not ErrorCode.NONE for noted, topic in found.values()
@@ -99,10 +100,10 @@ class RecentTopics:
 
 
 class FinalizedFeatures:
-    """The newest finalized levels that any broker has named.
+    """The newest finalized levels that any broker has reported.
 
-    Every connection begins with ApiVersions, so most of this costs nothing. An answer carries the epoch of the metadata
-    it was made from: the one with the largest is the newest, and a broker that lags behind changes nothing.
+    Every connection begins with ApiVersions, so most of this costs nothing. A response includes the epoch of the
+    metadata it is based on: the one with the largest is the newest, and a broker that lags behind changes nothing.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -112,7 +113,7 @@ class FinalizedFeatures:
         self._heard_at: float | None = None
 
     def note(self, response: Any) -> None:
-        """Take an ApiVersions answer; one of before version 3, or of a broker without features, names no level."""
+        """Process an ApiVersions response; one before version 3, or of a broker without features, has no level."""
         if response.error_code != ErrorCode.NONE:
             return
         if self._heard_at is None or response.finalized_features_epoch > self._epoch:
@@ -121,20 +122,20 @@ class FinalizedFeatures:
         self._heard_at = self._clock.monotonic()
 
     def level(self, name: str) -> int:
-        """Give the finalized level of a feature; one that no broker names is at 0."""
+        """Return the finalized level of a feature, 0 if no broker has reported it."""
         return self._levels.get(name, 0)
 
     @property
     def is_fresh(self) -> bool:
-        """Say whether a broker has named its features lately, and nothing has cast doubt on them since."""
+        """Return whether a broker has reported its features recently, and nothing has put them in doubt since."""
         return self._heard_at is not None and self._clock.monotonic() - self._heard_at < FEATURES_MAX_AGE_SECONDS
 
     def doubt(self) -> None:
-        """Take the next answer for the newest whatever its epoch, as of a cluster that was set up again."""
+        """Treat the next response as the newest whatever its epoch, as of a cluster that was set up again."""
         self._heard_at = None
 
     def go_on(self) -> None:
-        """Keep what is known although it could not be refreshed, so that not every transaction waits for an answer."""
+        """Keep what is known although it could not be refreshed, so that not every transaction waits for a response."""
         self._heard_at = self._clock.monotonic()
 
 
@@ -149,7 +150,7 @@ def metadata_request(topics: Collection[str] | None, *, allow_auto_topic_creatio
 
 
 def topics_of(response: Any) -> dict[str, TopicMetadata]:
-    """Read the topics out of a MetadataResponse."""
+    """Return the topics of a MetadataResponse."""
     return {topic.name: _topic(topic) for topic in response.topics if topic.name is not None}
 
 
@@ -175,7 +176,7 @@ def _topic(topic: Any) -> TopicMetadata:
 
 
 def problem_with(topic: TopicMetadata | None, need_leaders: bool) -> ErrorCode:
-    """Say what keeps a topic from being used; NONE when nothing does."""
+    """Return the error that prevents a topic from being used, or NONE."""
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic.error_code != ErrorCode.NONE:
@@ -188,7 +189,7 @@ def problem_with(topic: TopicMetadata | None, need_leaders: bool) -> ErrorCode:
 
 
 def known_code(code: int) -> ErrorCode:
-    """Name a code; one that this version does not know is an unknown server error."""
+    """Return a code as an enumeration member; an unknown code is UNKNOWN_SERVER_ERROR."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -196,15 +197,15 @@ def known_code(code: int) -> ErrorCode:
 
 
 def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
-    """Word the trouble with the first of some topics."""
+    """Return the error for the first of some topics."""
     name, code = next(iter(bad.items()))
-    checked = f"Metadata of {addresses}: {code.name}"
+    checked = f"Metadata response from {addresses}: {code.name}"
     if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationError(
-            f"No right to describe topic '{name}'",
+            f"The principal is not allowed to describe topic '{name}'",
             checked=checked,
             error_code=code,
-            remedy="Grant the principal READ or WRITE on the topic, whichever it needs; either implies DESCRIBE",
+            remedy="Grant the principal READ or WRITE on the topic, as needed; either implies DESCRIBE",
         )
     if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return TopicError(
@@ -214,7 +215,7 @@ def topic_error(bad: Mapping[str, ErrorCode], addresses: str) -> EosKafkaError:
         return TopicError(
             f"Topic '{name}' has a partition without a leader",
             checked=checked,
-            remedy="Bring the brokers that hold its replicas back",
+            remedy="Restart the brokers that have its replicas",
             error_code=code,
         )
     return TopicError(f"Topic '{name}' cannot be used", checked=checked, error_code=code)

@@ -1,7 +1,7 @@
-"""What a reader of topics needs of Metadata answers: names first, and only of topics that are wanted the rest.
+"""The decoder of Metadata responses for readers, which decodes only the topics that are wanted.
 
 A cluster's topics can only be listed with all their partitions. kafka-python makes an object of each partition, which
-takes seconds where there are a hundred thousand of them; here those of other topics are stepped over.
+takes seconds for a hundred thousand of them; here those of other topics are skipped.
 """
 
 import struct
@@ -14,7 +14,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from broker_core.wire.layout import check_body
 from spark_eos.client.compact_fields import LAST_SHORT_LENGTH, count, skip, skip_tags, text
 
-# The first with compact lengths and tagged fields; Apache Kafka 2.4 has it.
+# The first version with compact lengths and tagged fields; Apache Kafka 2.4 supports it.
 _FIRST_VERSION: Final = 9
 _FIRST_VERSION_WITH_IDS: Final = 10
 _ERROR_CODE: Final = struct.Struct(">h")
@@ -24,7 +24,7 @@ _NO_TOPICS: Final = b"\x01"
 
 
 class PartitionLeader(NamedTuple):
-    """A partition's leader, -1 while there is none."""
+    """A partition's leader, -1 if there is none."""
 
     partition: int
     leader_id: int
@@ -42,7 +42,7 @@ class TopicLeaders(NamedTuple):
 
 
 class FilteredMetadata:
-    """The topics that were wanted of one answer, and the answer without its topics."""
+    """The wanted topics of one response, and the response without its topics."""
 
     def __init__(self, cluster: Any, topics: list[TopicLeaders]) -> None:
         self.cluster = cluster
@@ -50,12 +50,12 @@ class FilteredMetadata:
 
     @property
     def throttle_time_ms(self) -> int:
-        """Return how long the broker wants to be left in peace."""
+        """Return for how long the broker asks the client to send nothing."""
         return int(self.cluster.throttle_time_ms)
 
 
 class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc, call-arg]
-    """A request for topics (None: all of them), of whose answer those are read whose names are wanted."""
+    """A request for topics (None: all of them); of its response only topics with wanted names are decoded."""
 
     def __init__(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> None:
         super().__init__(
@@ -67,7 +67,7 @@ class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc
         self._wanted = wanted
 
     def read_response(self, version: int, body: memoryview) -> FilteredMetadata:
-        """Read the body of an answer; raises what an answer reader takes for malformed."""
+        """Decode the body of a response; raises the exceptions that a response reader treats as malformed."""
         if version < _FIRST_VERSION:
             return self._read_old(version, body)
         data = bytes(body)
@@ -98,7 +98,7 @@ class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc
         topics = []
         id_bytes = 16 if version >= _FIRST_VERSION_WITH_IDS else 0
         topic_count, position = count(data, position)
-        # A count that lies is found out where the bytes end.
+        # A wrong count is detected at the end of the bytes.
         for _ in range(topic_count):
             (error_code,) = _ERROR_CODE.unpack_from(data, position)
             name, position = text(data, position + _ERROR_CODE.size)
@@ -116,7 +116,7 @@ class FilteredMetadataRequest(MetadataRequest, init=False):  # type: ignore[misc
 
 
 def _skip_brokers(data: bytes) -> int:
-    """Step over all that stands before the topics."""
+    """Skip everything before the topics."""
     broker_count, position = count(data, 4)
     for _ in range(broker_count):
         _, position = text(data, position + 4)

@@ -1,4 +1,4 @@
-"""Which partitions there are, and which offsets belong to a time or an end of the log, as brokers answer."""
+"""The look-up of partitions, and of the offsets for a time or for an end of the log."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
@@ -22,14 +22,14 @@ STALE_LEADER: Final = frozenset({
 })  # fmt: skip
 _ABSENT: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE})
 _FIRST_VERSION_WITH_ISOLATION: Final = 2
-# The first in which a leader refuses to answer for an epoch that is not its own.
+# The first version in which a leader refuses to respond for an epoch that is not its own.
 FIRST_FENCED_VERSION: Final = 2
 
 _Answers = dict[TopicPartition, int | None]
 
 
 class PartitionPlace(NamedTuple):
-    """The incarnation of the topic that a partition belongs to, and its leader, as far as they are known."""
+    """The topic id and the leader of a partition, as far as they are known."""
 
     topic_id: UUID | None = None
     leader_id: int = -1
@@ -37,9 +37,9 @@ class PartitionPlace(NamedTuple):
 
 
 class OffsetLookup:
-    """The look-ups of partitions and offsets of one query, with retries where leaders move.
+    """The look-ups of partitions and offsets for one query, with retries when leaders move.
 
-    `places` are those that are known already.
+    `places` are those that are already known.
     """
 
     def __init__(self, client: KafkaClient, places: Mapping[TopicPartition, PartitionPlace] | None = None) -> None:
@@ -48,13 +48,13 @@ class OffsetLookup:
         self._answered_epochs: dict[TopicPartition, int] = {}
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
-        """Find the partitions of all topics whose names are wanted and that are not internal to Kafka."""
+        """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
         found = _places_of(topic for topic in self._describe(None, wanted) if not topic.is_internal)
         self._remember(dict(found))
         return found
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
-        """Find the partitions of topics; topics that do not exist are left out."""
+        """Return the partitions of topics; topics that do not exist are left out."""
         asked = set(topics)
         found = _places_of(self._describe(asked, asked.__contains__)) if asked else {}
         self._remember({tp: place for tp, place in self._places.items() if tp.topic not in asked} | found)
@@ -66,7 +66,7 @@ class OffsetLookup:
         self._answered_epochs = {tp: epoch for tp, epoch in self._answered_epochs.items() if tp in places}
 
     def _describe(self, topics: Collection[str] | None, wanted: Callable[[str], bool]) -> list[TopicLeaders]:
-        """Ask brokers until one answers."""
+        """Query brokers until one responds."""
         answer: FilteredMetadata = self._client.ask_any_broker(
             lambda: FilteredMetadataRequest(topics, wanted), min_version=FIRST_METADATA_VERSION
         )
@@ -76,9 +76,9 @@ class OffsetLookup:
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> dict[TopicPartition, int | None]:
-        """Find the first offset at or after a time, or an end of the log (-1 latest, -2 earliest).
+        """Return the first offset at or after a time, or an end of the log (-1 latest, -2 earliest).
 
-        None stands where no record is that young; a partition that does not exist any more is left out.
+        None means that no record is that young; a partition that no longer exists is left out.
         """
         return self._look_up(
             timestamps_ms,
@@ -88,14 +88,14 @@ class OffsetLookup:
         )
 
     def answered_epoch(self, topic_partition: TopicPartition) -> int:
-        """Give the epoch of the leader that named the last offset of a partition, which metadata may lag behind."""
+        """Return the epoch of the leader that returned the last offset of a partition; metadata may lag behind it."""
         return self._answered_epochs.get(topic_partition, NO_LEADER_EPOCH)
 
     def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Find where leader epochs ended in the logs of now; None where the leader has no trace of one (KIP-320)."""
+        """Return where leader epochs ended in the current logs, or None if the leader has no trace of one (KIP-320)."""
 
         def current(topic_partition: TopicPartition) -> int:
-            # A broker that has not heard of the newest leader must not answer for it.
+            # A broker that does not know the newest leader must not respond for it.
             return max(self._places[topic_partition].leader_epoch, self.answered_epoch(topic_partition))
 
         return self._look_up(
@@ -112,7 +112,7 @@ class OffsetLookup:
         collect: Callable[[Any, _Answers], str],
         min_version: int,
     ) -> _Answers:
-        """Ask the leaders until each has answered; a partition that does not exist any more is left out."""
+        """Query the leaders until each has responded; a partition that no longer exists is left out."""
         answers: _Answers = {}
         wanted = set(asked)
         deadline = self._client.deadline()
@@ -124,8 +124,8 @@ class OffsetLookup:
             wanted -= answers.keys()
             if wanted and not self._client.back_off(attempt, deadline):
                 raise UnansweredError(
-                    f"The offsets of {len(wanted)} partitions could not be looked up, of {min(wanted)} among others",
-                    checked=f"Asked their leaders {attempt + 1} times; the last answer: {trouble}",
+                    f"The offsets of {len(wanted)} partitions could not be looked up, among them {min(wanted)}",
+                    checked=f"Asked their leaders {attempt + 1} times; last response: {trouble}",
                     remedy="Check that every partition has a leader",
                 )
             attempt += 1
@@ -139,7 +139,7 @@ class OffsetLookup:
         min_version: int,
         answers: _Answers,
     ) -> str:
-        """Ask every leader once, put what is answered into `answers`, and return what went wrong last."""
+        """Query every leader once, store the responses in `answers`, and return the last failure."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for tp in sorted(wanted):
             by_leader.setdefault(self._places[tp].leader_id, []).append(tp)
@@ -185,7 +185,7 @@ def _request(
 
 
 def epoch_end_request(epochs: Mapping[TopicPartition, tuple[int, int]]) -> Any:
-    """Ask where leader epochs ended; each partition comes with the leader's own epoch and the one asked about."""
+    """Make the request for where leader epochs ended; each partition has the leader's epoch and the one in question."""
     form = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     topics: dict[str, list[Any]] = {}
     for tp, (current, asked) in epochs.items():
@@ -205,12 +205,12 @@ def _collect_epoch_ends(response: Any, answers: _Answers) -> str:
             if partition.error_code == ErrorCode.NONE:
                 answers[tp] = partition.end_offset if partition.end_offset >= 0 else None
             else:
-                trouble = _passing_trouble(tp, partition.error_code, "asking where a leader's epoch ended")
+                trouble = _passing_trouble(tp, partition.error_code, "looking up where a leader epoch ended")
     return trouble
 
 
 def _passing_trouble(topic_partition: TopicPartition, error_code: int, doing: str) -> str:
-    """Name trouble that asking again cures; raise any other."""
+    """Return the name of a failure that passes; raise any other."""
     if error_code in STALE_LEADER:
         return f"{topic_partition}: {ErrorCode(error_code).name}"
     raise partition_error(topic_partition, error_code, doing)
@@ -220,7 +220,7 @@ def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, Partition
     places = {}
     for topic in topics:
         if topic.error_code != ErrorCode.NONE and topic.error_code not in _ABSENT:
-            raise partition_error(topic.name, topic.error_code, "asking for metadata")
+            raise partition_error(topic.name, topic.error_code, "requesting metadata")
         for each in topic.leaders:
             place = PartitionPlace(topic.topic_id, each.leader_id, each.leader_epoch)
             places[TopicPartition(topic.name, each.partition)] = place
@@ -228,13 +228,13 @@ def _places_of(topics: Iterable[TopicLeaders]) -> dict[TopicPartition, Partition
 
 
 def partition_error(where: object, error_code: int, doing: str) -> EosKafkaError:
-    """Put an error code that asking again would not cure into words."""
+    """Return the error for a code that another attempt would not change."""
     known = error_code in tuple(ErrorCode)
-    happened = f"{where}: {ErrorCode(error_code).name if known else f'error {error_code}'} when {doing}"
+    happened = f"{where}: {ErrorCode(error_code).name if known else f'error {error_code}'} while {doing}"
     if error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationError(
             happened, remedy="Grant the principal DESCRIBE and READ on the topic", error_code=error_code
         )
     if error_code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return TopicError(happened, remedy="Correct the name of the topic", error_code=error_code)
-    return BrokerError(happened, remedy="See the log of the broker", error_code=error_code)
+    return BrokerError(happened, remedy="See the broker's log", error_code=error_code)

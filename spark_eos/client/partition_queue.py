@@ -1,8 +1,8 @@
-"""What a transaction has sent and still has to send to one partition.
+"""The queue of what a transaction has sent and still has to send to one partition.
 
-One request is in flight for each partition, so batches arrive in order, a repeated batch is always the last one
-the leader knows, and a refused batch was certainly not followed by a later one: its records may be split and
-numbered again.
+One request is in flight for each partition, so batches arrive in order, a repeated batch is always the last one the
+leader knows, and a refused batch was certainly not followed by a later one: its records may be split and numbered
+again.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from spark_eos.codec.encoded_batch import EncodedBatch, seal
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """What of a transaction went to one partition; offsets of other producers may lie between first and last."""
+    """What a transaction wrote to one partition; offsets of other producers may lie between first and last."""
 
     first_offset: int
     last_offset: int
@@ -25,13 +25,13 @@ class PartitionResult:
 
 @dataclass(slots=True)
 class PartitionQueue:
-    """The batches for one partition, which are numbered when they go."""
+    """The batches for one partition, which are numbered when they are sent."""
 
     topic_partition: TopicPartition
     sequence: int = 0
     batches: deque[EncodedBatch] = field(default_factory=deque)
     in_flight: bool = False
-    # In the send queue: for a leader, or for later where there is none.
+    # In the send queue: for a leader, or for later if there is none.
     is_queued: bool = False
     queued_for: int | None = None
     size_bytes: int = 0
@@ -44,7 +44,7 @@ class PartitionQueue:
     _sealed: bool = False
 
     def append(self, batch: EncodedBatch) -> None:
-        """Queue a batch behind the others."""
+        """Add a batch to the end of the queue."""
         self.batches.append(batch)
         self.size_bytes += batch.size_bytes
 
@@ -66,7 +66,7 @@ class PartitionQueue:
         return head.data
 
     def acknowledge(self, base_offset: int) -> int:
-        """Move past the head; gives the bytes it held."""
+        """Remove the head; return its size in bytes."""
         head = self.batches.popleft()
         self.size_bytes -= head.size_bytes
         last_offset = base_offset + head.record_count - 1
@@ -82,9 +82,9 @@ class PartitionQueue:
         return head.size_bytes
 
     def split_head(self) -> int:
-        """Put the two halves of a refused batch in its place; gives by how many bytes the queue grew."""
+        """Replace a refused batch with its two halves; return by how many bytes the queue grew."""
         head = self.batches.popleft()
-        # Here, since hardly any batch is too large.
+        # Imported here, because hardly any batch is too large.
         from spark_eos.codec.encode import split
 
         halves = split(head)
@@ -95,7 +95,7 @@ class PartitionQueue:
         return grown_bytes
 
     def retry_later(self, not_before: float, trouble: str, *, unsure: bool) -> None:
-        """Leave the head as it is, numbers included, for another attempt."""
+        """Keep the head as it is, numbers included, for another attempt."""
         self.in_flight = False
         self.not_before = not_before
         self.last_trouble = trouble

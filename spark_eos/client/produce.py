@@ -21,7 +21,7 @@ FIRST_TOPIC_ID_PRODUCE: Final = 13
 
 
 class ProduceVersions(NamedTuple):
-    """The bounds of the version of a ProduceRequest."""
+    """The version bounds of a ProduceRequest."""
 
     lowest: int
     highest: int
@@ -29,7 +29,7 @@ class ProduceVersions(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionAnswer:
-    """What a leader answered about one batch."""
+    """A leader's response about one batch."""
 
     topic_partition: TopicPartition
     error_code: int
@@ -38,7 +38,7 @@ class PartitionAnswer:
 
 
 def produce_versions(transaction_version: int, topic_ids_known: bool) -> ProduceVersions:
-    """Choose the versions that make the leader add the partition itself (TV2, from 12 on), or never do (TV1)."""
+    """Return the versions that make the leader add the partition itself (TV2, from 12 on), or never do (TV1)."""
     if transaction_version < 2:
         return ProduceVersions(3, LAST_TV1_PRODUCE)
     return ProduceVersions(FIRST_TV2_PRODUCE, FIRST_TOPIC_ID_PRODUCE if topic_ids_known else FIRST_TV2_PRODUCE)
@@ -50,7 +50,7 @@ def produce_request(
     topic_ids: Mapping[str, uuid.UUID | None],
     timeout_ms: int,
 ) -> Any:
-    """Put one sealed batch for each partition into a request; name and id are both set, the version takes its own."""
+    """Make a request of one sealed batch for each partition; it has both topic name and id, the version uses one."""
     topic_class = ProduceRequest.TopicProduceData
     by_topic: dict[str, list[Any]] = {}
     for topic_partition, data in batches:
@@ -69,7 +69,7 @@ def produce_request(
 
 
 def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) -> Iterator[PartitionAnswer]:
-    """Read the answers of a ProduceResponse; topics come back by id from version 13 on."""
+    """Return the results of a ProduceResponse; topics are named by id from version 13 on."""
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     for topic in response.responses:
         name = topic.name or names.get(topic.topic_id, "")
@@ -82,7 +82,7 @@ def produce_answers(response: Any, topic_ids: Mapping[str, uuid.UUID | None]) ->
 def produce_alone(client: KafkaClient, topic_partition: TopicPartition, batch: bytearray, *, timeout_ms: float) -> None:
     """Append one batch outside of any transaction, for its leader to accept or refuse.
 
-    Sent again only where it was refused for a while: without an answer (`UnansweredError`) it may have been appended.
+    It is sent again only after a retriable refusal: without a response (`UnansweredError`) it may have been appended.
     """
     deadline = client.deadline(timeout_ms)
     topic, number = topic_partition

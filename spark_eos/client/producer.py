@@ -1,8 +1,7 @@
 """The producer of one transaction at a time, which it leaves open: prepared, for another process to end.
 
-The caller's thread does all the work: `send` queues, starts requests and takes answers as they come; `flush` waits
-for the rest. Whatever fails for good fails the transaction: the same error is raised again until `abort` or the
-next `begin`.
+The caller's thread does all the work: `send` queues, starts requests and reads responses as they arrive; `flush` waits
+for the rest. A final failure fails the transaction: the same error is raised again until `abort` or the next `begin`.
 """
 
 import uuid
@@ -33,11 +32,11 @@ from spark_eos.runtime import Pending, backoff_ms
 DEFAULT_BUFFER_MEMORY_BYTES: Final = 32 * 1024 * 1024
 DEFAULT_MAX_REQUEST_BYTES: Final = 1024 * 1024
 _IDLE_WAIT_SECONDS: Final = 0.5
-# A look at the network costs as much as some batches do.
+# Polling the network costs as much as some batches do.
 _LOOK_EVERY_BYTES: Final = 256 * 1024
 # The last transaction of the id is being completed, which takes a coordinator some milliseconds.
 _CONCURRENT_BACKOFF_MS: Final = 20
-# A leader may have appended although it answered with one of these.
+# A leader may have appended the batch although it responded with one of these.
 _MAYBE_APPENDED: Final = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -60,8 +59,8 @@ class _InFlight:
 class TransactionalProducer:
     """The sender of the sealed record batches of one open transaction, with bounded memory.
 
-    `buffer_memory_bytes` bounds what waits here together with the copies on their way out, which are half of it at
-    most; `max_request_bytes` is how much goes into one request (a single batch may be larger).
+    `buffer_memory_bytes` limits what waits here together with the copies being sent, which are at most half of it;
+    `max_request_bytes` limits one request (a single batch may be larger).
 
     >>> producer.begin(identity)                                                    # doctest: +SKIP
     >>> producer.send(TopicPartition("counts", 0), encode_batches(...))             # doctest: +SKIP
@@ -83,7 +82,7 @@ class TransactionalProducer:
         self.delivery_timeout_ms = delivery_timeout_ms or client.options.delivery_timeout_ms
         self._identity: TransactionIdentity | None = None
         self._queues: dict[TopicPartition, PartitionQueue] = {}
-        # What the transaction has announced, and those of it that its coordinator does not know yet (TV1).
+        # The partitions that the transaction has announced, and those that its coordinator does not know yet (TV1).
         self._expected: set[TopicPartition] = set()
         self._unregistered: list[PartitionQueue] = []
         self._waiting = SendQueue()
@@ -100,21 +99,23 @@ class TransactionalProducer:
     def begin(self, identity: TransactionIdentity, base_sequences: Mapping[TopicPartition, int] | None = None) -> None:
         """Begin a transaction locally; nothing is sent.
 
-        Sequences start at 0 for a producer id and epoch that is new here, and go on where the last transaction
-        of this object ended for the same ones (TV1 without InitProducerId in between). Whoever takes over an
-        identity that wrote before elsewhere gives its next sequences: starting at 0 again would make the leader
-        take new records for repeated ones and drop them.
+        Sequences start at 0 for a producer id and epoch that is new here, and continue where the last transaction of
+        this object ended for the same ones (TV1 without InitProducerId in between). To continue with an identity that
+        wrote before elsewhere, pass its next sequences: starting at 0 again would make the leader mistake new records
+        for repeated ones and drop them.
         """
         if self._in_flight or (self._failure is None and self._queued_bytes):
             raise ClientStateError(
-                "A transaction is begun while another one has records on their way", remedy="Flush or abort first"
+                "begin() called while records of the previous transaction are unacknowledged",
+                remedy="Call flush() or abort() first",
             )
         if self._spent == (identity.producer_id, identity.producer_epoch):
             raise ClientStateError(
-                "A transaction is begun with the producer id and epoch of one that failed or was aborted",
-                remedy="Use the identity that EndTxn gave (TV2), or take a new epoch with InitProducerId",
+                "begin() called with the producer id and epoch of a transaction that failed or was aborted",
+                remedy="Use the identity that EndTxn returned (transactions V2), or get a new epoch with "
+                "InitProducerId",
             )
-        # Most often the next transaction writes to the same topics.
+        # Usually the next transaction writes to the same topics.
         self._leaders.keep_only({each.topic for each in self._queues})
         sequences = dict(self.next_sequences()) if self._continues(identity) else {}
         sequences.update(base_sequences or {})
@@ -130,11 +131,11 @@ class TransactionalProducer:
         self._touched = False
 
     def next_sequences(self) -> dict[TopicPartition, int]:
-        """Give the sequence each partition's next batch would have."""
+        """Return the sequence number of each partition's next batch."""
         return {each: queue.sequence for each, queue in self._queues.items()}
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce where batches will go: what is to be asked about all of them is then asked at once."""
+        """Announce the target partitions, so that one look-up covers all of them."""
         self._check_open()
         fresh = [each for each in topic_partitions if each not in self._expected]
         if fresh:
@@ -145,7 +146,7 @@ class TransactionalProducer:
             self._unregistered += queues
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
-        """Queue batches for one partition in order; blocks, driving the network, while the buffer is full."""
+        """Queue batches for one partition in order; block, and process the network, while the buffer is full."""
         self._check_open()
         self.expect([topic_partition])
         queue = self._queues[topic_partition]
@@ -165,10 +166,10 @@ class TransactionalProducer:
         return {each: queue.result for each, queue in self._queues.items() if queue.result is not None}
 
     def abort(self, timeout_ms: float | None = None) -> EndTxnResult | None:
-        """Drop what waits, let answers come in, abort; None when nothing had reached the cluster."""
+        """Drop what is queued, wait for responses, and abort; return None if nothing had reached the cluster."""
         identity = self._identity
         if identity is None:
-            raise ClientStateError("There is no transaction to abort", remedy="Begin one first")
+            raise ClientStateError("abort() called without an open transaction", remedy="Call begin() first")
         deadline = self._client.deadline(timeout_ms)
         self._client.transport.wait([each.pending for each in self._in_flight], deadline)
         self._in_flight.clear()
@@ -183,7 +184,7 @@ class TransactionalProducer:
         self._queues.clear()
         return end_txn(self._client, identity, commit=False, timeout_ms=timeout_ms) if self._touched else None
 
-    # The inside.
+    # Internals.
 
     @property
     def _memory_bytes(self) -> int:
@@ -201,11 +202,11 @@ class TransactionalProducer:
         if self._failure is not None:
             raise self._failure
         if self._identity is None:
-            raise ClientStateError("Records are sent outside of a transaction", remedy="Begin one first")
+            raise ClientStateError("Records sent outside of a transaction", remedy="Call begin() first")
         return self._identity
 
     def _step(self, *, force: bool, wait: bool) -> None:
-        """Start what can start, wait for the first answer if asked to, take the answers that are there."""
+        """Start what can start, wait for the first response if `wait`, and process the responses that are there."""
         self._unseen_bytes = 0
         try:
             self._dispatch(force)
@@ -241,7 +242,7 @@ class TransactionalProducer:
             self._make_ready(queue)
 
     def _make_ready(self, queue: PartitionQueue) -> None:
-        """Have the head of a queue sent."""
+        """Queue the head of a queue for sending."""
         topic = queue.topic_partition.topic
         while queue.attempts == 0 and self._client.batch_limits.is_too_large(topic, queue.batches[0]):
             self._queued_bytes += queue.split_head()
@@ -252,7 +253,7 @@ class TransactionalProducer:
             self._waiting.put(queue, leader)
 
     def _dispatch(self, force: bool) -> None:
-        """Send what is ready: where forced all of it, otherwise what fills a request."""
+        """Send what is ready: everything if forced, otherwise what fills a request."""
         identity = self._check_open()
         due = self._waiting.take_due(self._monotonic())
         least_bytes = 0 if force else self._max_request_bytes
@@ -262,7 +263,7 @@ class TransactionalProducer:
             due += self._waiting.take_ready()
         for queue in due:
             self._make_ready(queue)
-        # A request to each leader in turn, so that all of them have work.
+        # One request to each leader in turn, so that all of them have work.
         while leaders := self._waiting.leaders(least_bytes):
             for leader in leaders:
                 if self._in_flight and self._in_flight_bytes >= self._buffer_memory_bytes // 2:
@@ -273,7 +274,7 @@ class TransactionalProducer:
                 self._start(leader, queues, identity)
 
     def _register(self, identity: TransactionIdentity) -> None:
-        """Tell the coordinator of all partitions that it does not know, those that have nothing to send yet too."""
+        """Register all partitions that the coordinator does not know, including those without data yet."""
         if self._unregistered:
             self._touched = True
             queues, self._unregistered = self._unregistered, []
@@ -328,7 +329,7 @@ class TransactionalProducer:
     def _judge(self, queue: PartitionQueue, answer: PartitionAnswer | None) -> None:
         if answer is None or (answer.error_code == ErrorCode.NONE and answer.base_offset < 0):
             raise AbortableError(
-                f"The leader of {queue.topic_partition} named no offset for the records it took",
+                f"The leader of {queue.topic_partition} acknowledged records without an offset",
                 remedy="Run the micro-batch again; if this repeats, report the broker's version",
             )
         verdict = classify(Api.PRODUCE, answer.error_code)
@@ -383,6 +384,6 @@ class TransactionalProducer:
         if now - queue.first_attempt_at > self.delivery_timeout_ms / 1000:
             raise DeliveryTimeoutError(
                 f"Records for {queue.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
-                checked=f"{queue.attempts} attempts; the last one ended with: {queue.last_trouble}",
+                checked=f"{queue.attempts} attempts; the last one failed with: {queue.last_trouble}",
                 remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
             )

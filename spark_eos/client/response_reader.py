@@ -1,10 +1,9 @@
-"""The reading of what brokers answer, so that no answer, however wrong, costs more than its connection.
+"""The reader of brokers' responses: a malformed response costs no more than its connection.
 
-kafka-python trusts a broker: bytes that are no answer end its reader with whatever the decoder trips over, and the
-connection stays open, deaf, until the request times out; a few bytes can have it take memory for the longest frame,
-or count for hours. Here a frame takes memory as its bytes come, and is measured against Kafka's schema before it is
-decoded. Whatever is wrong is a `KafkaProtocolError`, upon which kafka-python closes the connection and fails what waits
-for it.
+kafka-python trusts a broker: malformed bytes end its reader with any exception of the decoder, and the connection stays
+open, unread, until the request times out; a few bytes can make it allocate memory for the longest frame, or loop for
+hours. Here a frame allocates memory as its bytes arrive, and is checked against Kafka's schema before it is decoded.
+Any violation is a `KafkaProtocolError`, on which kafka-python closes the connection and fails the pending requests.
 """
 
 import functools
@@ -29,27 +28,27 @@ ReadResponse: TypeAlias = Callable[[int, memoryview], Any]
 _LENGTH: Final = struct.Struct(">i")
 _RECEIVED_AT_ONCE_BYTES: Final = 1 << 20
 _PIECE_BYTES: Final = 1 << 16
-# As much as a fetch asks for by default. Memory that is not written to is none yet.
+# The default size of a fetch. The operating system allocates memory only when it is written to.
 _FRAME_STEP_BYTES: Final = 5 << 20
 _CORRELATION_ID: Final = struct.Struct(">i")
 _ERROR_CODE: Final = struct.Struct(">h")
 
 
 class MalformedResponse(kafka_errors.KafkaProtocolError):  # type: ignore[misc]
-    """Bytes that are no answer to what was asked."""
+    """Bytes that are not a response to the request."""
 
     def __str__(self) -> str:
-        """Say what is wrong without the name of the class."""
+        """Return the problem without the name of the class."""
         return str(self.args[0])
 
 
 def install_response_reader(
     manager: Any, note_versions: NoteVersions | None = None, prepare: Callable[[Any], None] | None = None
 ) -> None:
-    """Have every connection that kafka-python's manager opens from now on read its answers here.
+    """Make every connection that kafka-python's manager opens from now on use this reader.
 
-    `note_versions` is called with each ApiVersions answer: kafka-python drops the features in it. `prepare` gets each
-    transport before it is used.
+    `note_versions` is called with each ApiVersions response: kafka-python drops the features in it. `prepare` is called
+    with each transport before it is used.
     """
     manager._connect = functools.partial(
         _connect, weakref.proxy(manager), type(manager)._connect, note_versions, prepare
@@ -66,7 +65,7 @@ async def _connect(
     **how: Any,
 ) -> None:
     made = connection.connection_made
-    # The manager limits all connections to what the first broker could do, although it may have been upgraded since.
+    # The manager limits all connections to the versions of the first broker, although it may have been upgraded since.
     connection.broker_version_data = None
 
     def connection_made(transport: Any) -> None:
@@ -86,15 +85,15 @@ async def _connect(
 
 
 def _receive(transport: Any, frame: "_LargeFrame | None" = None) -> tuple[bytes, BaseException | None]:
-    """Take what has come, up to a limit: a broker that never stops sending must not keep the loop here for ever.
+    """Read what has arrived, up to a limit: a broker that never stops sending must not block the loop.
 
-    The bytes of a large frame go where they stay, the others are given back.
+    The bytes of a large frame are received into its buffer; the others are returned.
     """
     sock = transport._sock
     is_tls = isinstance(sock, ssl.SSLSocket)
     pieces: list[bytes] = []
     size_bytes = 0
-    # What TLS has decrypted already does not wake the selector, so it has to be taken now.
+    # Data that TLS has already decrypted does not wake the selector, so read it now.
     while size_bytes < _RECEIVED_AT_ONCE_BYTES or (is_tls and sock.pending()):
         try:
             if frame is not None and frame.is_open() and not pieces:
@@ -114,30 +113,30 @@ def _receive(transport: Any, frame: "_LargeFrame | None" = None) -> tuple[bytes,
             return b"", kafka_errors.KafkaConnectionError("socket disconnected")
         size_bytes += taken
         if not full and not is_tls:
-            # There is no more: what comes now wakes the selector.
+            # There is no more: what arrives from now on wakes the selector.
             break
     return b"".join(pieces), None
 
 
 class _LargeFrame:
-    """The frame that a connection is in the midst of, when it is large: it takes its bytes from the socket itself."""
+    """A large frame that is being received directly from the socket."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._size_bytes = self._filled_bytes = 0
 
     def is_open(self) -> bool:
-        """Say whether bytes are missing."""
+        """Return whether bytes are missing."""
         return self._filled_bytes < self._size_bytes
 
     def open(self, size_bytes: int, first: bytes | bytearray | memoryview) -> None:
-        """Begin a frame of which some bytes are here; memory is taken in steps, since a length can lie."""
+        """Begin a frame of which some bytes are there; memory is allocated in steps, because a length can be wrong."""
         self._size_bytes, self._filled_bytes = size_bytes, len(first)
         self._data = bytearray(min(size_bytes, max(_FRAME_STEP_BYTES, 2 * len(first))))
         self._data[: len(first)] = first
 
     def fill(self, receive_into: Callable[[memoryview], int]) -> int:
-        """Let bytes be put where they are missing; gives their number."""
+        """Receive bytes into the missing part; return their number."""
         if self._filled_bytes == len(self._data):
             self._data += bytes(min(len(self._data), self._size_bytes - len(self._data)))
         taken = receive_into(memoryview(self._data)[self._filled_bytes :])
@@ -145,7 +144,7 @@ class _LargeFrame:
         return taken
 
     def take(self) -> bytearray | None:
-        """Give a frame that is whole, once."""
+        """Return a complete frame, once."""
         if self.is_open() or not self._size_bytes:
             return None
         data, self._data = self._data, bytearray()
@@ -154,7 +153,7 @@ class _LargeFrame:
 
 
 class ResponseReader(KafkaProtocol):  # type: ignore[misc]
-    """The reader of one connection: cuts its stream into frames, and decodes these as answers to the requests sent."""
+    """The reader of one connection: splits its stream into frames, and decodes them as responses to requests."""
 
     def __init__(self, **config: Any) -> None:
         super().__init__(**config)
@@ -164,7 +163,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
         self.note_versions: NoteVersions | None = None
 
     def send_request(self, request: Any, correlation_id: int | None = None) -> int:
-        """Encode a request for sending; one with a method `read_response` reads the body of its answer itself."""
+        """Encode a request for sending; one with a method `read_response` decodes the body of its response itself."""
         number: int = super().send_request(request, correlation_id)
         reader = getattr(request, "read_response", None)
         if reader is not None:
@@ -172,7 +171,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
         return number
 
     def receive_bytes(self, data: bytes) -> list[tuple[int, Any]]:
-        """Take bytes; give the answers they complete, each with its correlation id, or raise KafkaProtocolError."""
+        """Process bytes; return the responses they complete with their correlation ids, or raise KafkaProtocolError."""
         rest = memoryview(data)
         while rest and self.frame.is_open():
             taken = self.frame.fill(functools.partial(_copy_into, rest))
@@ -201,11 +200,11 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
 
     def _answer(self, frame: bytes | bytearray) -> tuple[int, Any]:
         if not self.in_flight_requests:
-            raise MalformedResponse("an answer came though nothing was asked")
+            raise MalformedResponse("response without a request")
         request = self.in_flight_requests.popleft()
         kind = request.get_response_class()
         if kind is None:
-            raise MalformedResponse(f"API {request.request_api_key} has no known answer")
+            raise MalformedResponse(f"no response type is known for API key {request.request_api_key}")
         reader = self._readers.pop(request.correlation_id, None)
         try:
             if reader is not None:
@@ -232,7 +231,7 @@ class ResponseReader(KafkaProtocol):  # type: ignore[misc]
             what = f"{kind.name} version {request.request_api_version}"
             raise MalformedResponse(f"{what} cannot be decoded: {error}") from None
         except Exception as error:
-            raise MalformedResponse(f"an answer cannot be decoded, {type(error).__name__}: {error}") from None
+            raise MalformedResponse(f"a response cannot be decoded, {type(error).__name__}: {error}") from None
 
 
 def _copy_into(source: memoryview, space: memoryview) -> int:
@@ -242,36 +241,36 @@ def _copy_into(source: memoryview, space: memoryview) -> int:
 
 
 def _body(frame: bytes | bytearray, kind: Any, version: int, asked: int) -> memoryview:
-    """Give what follows the header of an answer, without copying it."""
+    """Return what follows the header of a response, without copying it."""
     view = memoryview(frame).toreadonly()
     (answered,) = _CORRELATION_ID.unpack_from(view)
     if answered != asked:
-        raise MalformedResponse(f"request {asked} got the answer to request {answered}")
+        raise MalformedResponse(f"request {asked} received the response to request {answered}")
     position = _CORRELATION_ID.size
     return view[check_tags(view, position) if answer_has_tags(kind, version) else position :]
 
 
 def _check_number(request: Any, answered: int) -> None:
     if answered != request.correlation_id:
-        raise MalformedResponse(f"request {request.correlation_id} got the answer to request {answered}")
+        raise MalformedResponse(f"request {request.correlation_id} received the response to request {answered}")
 
 
 def _version_of(kind: Any, version: int, body: memoryview) -> int:
     if kind.API_KEY == API_VERSIONS_KEY and len(body) >= _ERROR_CODE.size and _ERROR_CODE.unpack_from(body)[0]:
-        # A broker that does not know the version asked for says so in the oldest one.
+        # A broker that does not support the requested version reports that in the oldest one.
         return 0
     return version
 
 
 def only_part(parts: Sequence[Part], what: str) -> Part:
-    """Give what was asked for alone; raises `UnansweredError` when the answer leaves it out."""
+    """Return the only item of a response; raise `UnansweredError` if it is missing."""
     if not parts:
-        raise UnansweredError(f"{what}: the broker's answer leaves out what was asked for")
+        raise UnansweredError(f"{what}: the broker's response does not include the requested item")
     return parts[0]
 
 
 def check_complete(asked: Collection[Any], answered: Collection[Any], what: str) -> None:
-    """Raise `UnansweredError` when an answer says nothing of something that was asked for: that is no success."""
+    """Raise `UnansweredError` if a response omits a requested item, which is not success."""
     left_out = [each for each in asked if each not in answered]
     if left_out:
-        raise UnansweredError(f"{what}: the broker's answer leaves out {left_out[0]} and {len(left_out) - 1} others")
+        raise UnansweredError(f"{what}: the broker's response omits {left_out[0]} and {len(left_out) - 1} others")

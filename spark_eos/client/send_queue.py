@@ -1,4 +1,4 @@
-"""The partitions that have a batch to send: by leader those that can, by time those that wait for another attempt.
+"""The queue of partitions that have a batch to send: ready ones by leader, waiting ones by time.
 
 Each step costs what it sends, however many partitions there are.
 """
@@ -10,7 +10,7 @@ from spark_eos.client.partition_queue import PartitionQueue
 
 
 class SendQueue:
-    """Partition queues that have a batch waiting and none in flight, each once; the first to come goes first."""
+    """Partition queues that have a batch waiting and none in flight, each once; first in, first out."""
 
     def __init__(self) -> None:
         self._ready: dict[int, deque[PartitionQueue]] = {}
@@ -19,32 +19,32 @@ class SendQueue:
         self._added = 0
 
     def put(self, queue: PartitionQueue, leader: int) -> None:
-        """Have the head of a queue sent to its leader."""
+        """Queue the head of a partition queue for its leader."""
         queue.is_queued, queue.queued_for = True, leader
         self._ready.setdefault(leader, deque()).append(queue)
         self._ready_bytes[leader] = self._ready_bytes.get(leader, 0) + queue.size_bytes
 
     def note_growth(self, queue: PartitionQueue, size_bytes: int) -> None:
-        """Count a batch that has come to a queue since it was put here."""
+        """Count a batch that was added to a queue after it was put here."""
         if queue.queued_for is not None:
             self._ready_bytes[queue.queued_for] += size_bytes
 
     def put_off(self, queue: PartitionQueue) -> None:
-        """Have a queue wait until its `not_before`."""
+        """Make a queue wait until its `not_before`."""
         queue.is_queued = True
         self._added += 1
         heapq.heappush(self._later, (queue.not_before, self._added, queue))
 
     def ready_bytes(self, leader: int | None) -> int:
-        """Say how much waits in the queues that are ready for a leader, what is behind their heads included."""
+        """Return how many bytes are in the queues that are ready for a leader, not only in their heads."""
         return self._ready_bytes.get(leader, 0) if leader is not None else 0
 
     def leaders(self, least_bytes: int) -> list[int]:
-        """Name the leaders for which at least so much waits."""
+        """Return the leaders for which at least this much waits."""
         return [leader for leader, size_bytes in self._ready_bytes.items() if size_bytes >= least_bytes]
 
     def take_request(self, leader: int, max_bytes: int) -> list[PartitionQueue]:
-        """Take out queues of a leader whose heads fill a request together; a larger head has one of its own."""
+        """Remove queues of a leader whose heads fill one request; a larger head has a request of its own."""
         queues = self._ready[leader]
         taken = [queues.popleft()]
         size_bytes = taken[0].batches[0].size_bytes
@@ -57,14 +57,14 @@ class SendQueue:
         return _released(taken)
 
     def take_ready(self) -> list[PartitionQueue]:
-        """Take out all queues that are ready, as when their leaders may be others."""
+        """Remove all queues that are ready, as when their leaders may have changed."""
         ready = [queue for queues in self._ready.values() for queue in queues]
         self._ready.clear()
         self._ready_bytes.clear()
         return _released(ready)
 
     def take_due(self, now: float) -> list[PartitionQueue]:
-        """Take out the queues whose wait is over."""
+        """Remove the queues whose wait is over."""
         due = []
         while self._later and self._later[0][0] <= now:
             due.append(heapq.heappop(self._later)[2])
@@ -72,11 +72,11 @@ class SendQueue:
 
     @property
     def next_due(self) -> float | None:
-        """Give the time at which the first wait is over."""
+        """Return the time at which the first wait is over."""
         return self._later[0][0] if self._later else None
 
     def clear(self) -> None:
-        """Forget all queues."""
+        """Remove all queues."""
         self._ready.clear()
         self._ready_bytes.clear()
         self._later.clear()

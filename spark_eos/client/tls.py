@@ -1,6 +1,6 @@
-"""The TLS context of a client, from PEM files or PEM text, made again when a file has changed.
+"""The TLS context of a client, from PEM files or PEM text, created again when a file has changed.
 
-The context is built where it is used, since it cannot be pickled and files are read on the machine that connects.
+The context is created where it is used, because it cannot be pickled and files are read on the machine that connects.
 """
 
 import logging
@@ -20,7 +20,7 @@ _Stamp: TypeAlias = tuple[int, int, int] | None
 
 
 class TlsContext:
-    """The TLS context of each new connection, by the certificates and the key that are on disk by then.
+    """The TLS context of each new connection, with the current certificates and key.
 
     Certificates are replaced while a query runs, for instance by cert-manager, and the old ones expire. A file that did
     not change is not read again.
@@ -34,7 +34,7 @@ class TlsContext:
     def wrap_socket(
         self, sock: socket.socket, *, server_hostname: str | None, do_handshake_on_connect: bool
     ) -> ssl.SSLSocket:
-        """Begin TLS on a socket: all that kafka-python asks of an `ssl.SSLContext`."""
+        """Begin TLS on a socket: the only method of `ssl.SSLContext` that kafka-python uses."""
         return self._current().wrap_socket(
             sock, server_hostname=server_hostname, do_handshake_on_connect=do_handshake_on_connect
         )
@@ -45,10 +45,10 @@ class TlsContext:
             try:
                 self._context = _build(self._options)
             except OptionError as error:
-                # One file may be there before the others, or half of it: the next connection looks again.
-                LOG.warning("The TLS files have changed and cannot be used; the ones from before still are: %s", error)
+                # One file may be replaced before the others, or be incomplete: the next connection tries again.
+                LOG.warning("The changed TLS files cannot be used; the previous ones remain in use: %s", error)
             else:
-                # Of before the reading: a file that changes meanwhile is read again.
+                # From before the files were read: a file that changes in the meantime is read again.
                 self._seen = stamps
         return self._context
 
@@ -58,12 +58,12 @@ class TlsContext:
 
 
 def tls_context(options: ClientOptions) -> TlsContext | None:
-    """Give the context for `SSL` and `SASL_SSL`; None for the protocols without TLS."""
+    """Return the context for `SSL` and `SASL_SSL`, or None for the protocols without TLS."""
     return TlsContext(options) if options.security_protocol.endswith("SSL") else None
 
 
 def _stamp(path: str | None) -> _Stamp:
-    """Say what changes when a file does; the links that lead to it are followed, as Kubernetes replaces those."""
+    """Return a value that changes when a file does; links are followed, because Kubernetes replaces those."""
     if path is None:
         return None
     try:
@@ -90,9 +90,9 @@ def _trust(context: ssl.SSLContext, options: ClientOptions) -> None:
         context.load_verify_locations(cafile=options.ssl_ca_path, cadata=options.ssl_ca_pem)
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
-            f"The trusted certificates cannot be read: {error}",
+            f"Cannot read the trusted certificates: {error}",
             checked=f"kafka.ssl.truststore.location={options.ssl_ca_path}",
-            remedy="Give a PEM file that exists on the driver and on every executor",
+            remedy="Use a PEM file that exists on the driver and on every executor",
         ) from error
 
 
@@ -104,19 +104,20 @@ def _identify(context: ssl.SSLContext, options: ClientOptions) -> None:
             _as_file(options.ssl_certificate_pem, options.ssl_certificate_path) as certificate,
             _as_file(options.ssl_key_pem, options.ssl_key_path) as key,
         ):
-            # The empty password keeps OpenSSL from asking on the terminal when the key is encrypted.
+            # The empty password keeps OpenSSL from prompting on the terminal if the key is encrypted.
             context.load_cert_chain(certificate or "", key, options.ssl_key_password or "")
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
-            f"The client certificate or its key cannot be read: {error}",
+            f"Cannot read the client certificate or its key: {error}",
             checked=f"kafka.ssl.keystore.location={options.ssl_certificate_path}, key at {options.ssl_key_path}",
-            remedy="Give PEM files that exist on the driver and every executor, and kafka.ssl.key.password if needed",
+            remedy="Use PEM files that exist on the driver and every executor, and set kafka.ssl.key.password if "
+            "the key is encrypted",
         ) from error
 
 
 @contextmanager
 def _as_file(pem: str | None, path: str | None) -> Iterator[str | None]:
-    """Give OpenSSL a file: the given one, or PEM text written where only this user can read it, and removed."""
+    """Return a file for OpenSSL: the given one, or a temporary one with PEM text that only this user can read."""
     if pem is None:
         yield path
         return

@@ -18,7 +18,7 @@ _FIRST_DEFAULTS_VERSION: Final = 4
 
 
 class ConfigResourceType(IntEnum):
-    """The kind of thing that a configuration belongs to."""
+    """The kind of resource that a configuration belongs to."""
 
     TOPIC = 2
     BROKER = 4
@@ -33,7 +33,7 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     timeout_ms: float | None = None,
 ) -> bool:
-    """Create a topic; True when this call made it, False when it was there already. -1 leaves it to the broker."""
+    """Create a topic; return True if this call created it, False if it existed. -1 leaves a number to the broker."""
     deadline = client.deadline(timeout_ms)
 
     def make() -> Any:

@@ -1,10 +1,10 @@
 """An administrator's view of producers and transactions, and the end of those that hang (KIP-664).
 
-kafka-python's admin client has the calls. It gives up at the first passing trouble, so each is asked again here. Not
-taken from it: its `list_transactions`, which fails for a state that a newer broker has, its `describe_transactions`,
-which fails as a whole for one unknown id and keeps a coordinator that has moved (`inspection` does none of this), and
-its `find_hanging_transactions`, which lists what coordinators know to be old: a transaction hangs when no coordinator
-knows it.
+kafka-python's admin client has the calls. It gives up at the first passing failure, so each is retried here. Three
+calls are not used: its `list_transactions`, which fails for a state that only a newer broker knows; its
+`describe_transactions`, which fails as a whole for one unknown id and keeps a coordinator that has moved (`inspection`
+does neither); and its `find_hanging_transactions`, which lists what coordinators know to be old: a transaction hangs if
+no coordinator knows it.
 """
 
 import struct
@@ -49,11 +49,11 @@ Answer = TypeVar("Answer")
 
 # Larger requests would keep a broker busy for long; Kafka's own tool uses the same size.
 _MOST_AT_ONCE: Final = 500
-# The last one whose markers carry the epoch of the transaction, whatever the version of its protocol.
+# The last version whose markers have the epoch of the transaction, whatever the version of its protocol.
 _LAST_CLASSIC_MARKER_VERSION: Final = 1
-# A topic made a moment ago may be unknown to some brokers; one that stays unknown this long is not there.
+# Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
 _MISSING_GRACE_SECONDS: Final = 2.0
-# After these a request may have been carried out all the same.
+# After these, a request may have been carried out anyway.
 _ANSWER_LOST: Final = (
     kafka_errors.KafkaConnectionError,
     kafka_errors.KafkaTimeoutError,
@@ -68,7 +68,7 @@ _RIGHTS: Final = {
 
 
 class TransactionAdmin:
-    """An administrator's requests, by kafka-python's admin client beside our own; both connect at first use."""
+    """An administrator's requests, with kafka-python's admin client beside `KafkaClient`; both connect at first use."""
 
     def __init__(self, client: KafkaClient) -> None:
         self.client = client
@@ -76,27 +76,27 @@ class TransactionAdmin:
         self._admin: Any = None
 
     def __enter__(self) -> Self:
-        """Hand out itself; it connects at first use."""
+        """Return itself; it connects at first use."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close the admin client; the other one is its maker's."""
+        """Close the admin client; the caller closes the other one."""
         self._stack.close()
 
     def topics(self) -> list[str]:
-        """Name all topics but the internal ones."""
+        """List all topics except the internal ones."""
         described = self._ask("Metadata", lambda admin: admin.describe_topics())
         return sorted(topic["name"] for topic in described if not topic["is_internal"])
 
     def broker_ids(self) -> list[int]:
-        """List the brokers there are."""
+        """List the ids of the brokers."""
         self.client.metadata([])
         return sorted(broker.node_id for broker in self.client.brokers())
 
     def partitions(self, topics: Collection[str], broker_id: int | None = None) -> list[TopicPartition]:
-        """List the partitions of topics that exist, or those of them of which a broker holds a replica."""
+        """List the partitions of topics that exist, or those of which a broker has a replica."""
         found: list[TopicPartition] = []
         for topic in self.client.require_topics(topics, need_leaders=False).values() if topics else ():
             found += [
@@ -119,7 +119,7 @@ class TransactionAdmin:
                 return admin.describe_producers(some, broker_id)
 
             what = f"DescribeProducers for {_named(some)}" + ("" if broker_id is None else f" to broker {broker_id}")
-            # The one replica that was asked for does not change by waiting.
+            # Waiting does not change which replica was requested.
             never_again = () if broker_id is None else (kafka_errors.NotLeaderForPartitionError,)
             for each, state in self._ask(what, call, never_again).items():
                 found[TopicPartition(each.topic, each.partition)] = [
@@ -148,9 +148,10 @@ class TransactionAdmin:
     def write_abort_marker(
         self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Have a partition's leader write the marker that aborts what a producer has open there.
+        """Have a partition's leader write the marker that aborts a producer's open transaction there.
 
-        A marker whose answer was lost is not sent again: the producer may have begun something new meanwhile.
+        A marker whose response was lost is not sent again: the producer may have begun a new transaction in the
+        meantime.
         """
         spec = AbortTransactionSpec(
             KafkaTopicPartition(topic_partition.topic, topic_partition.partition),
@@ -164,14 +165,14 @@ class TransactionAdmin:
     def write_commit_marker(
         self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Have a partition's leader write the marker that commits what a producer has open there; never sent twice.
+        """Have a partition's leader write the marker that commits a producer's open transaction; never sent twice.
 
-        The library only knows how to abort.
+        The library can only abort.
         """
         what = f"WriteTxnMarkers for {topic_partition}"
         place = OffsetLookup(self.client).places([topic_partition.topic]).get(topic_partition)
         if place is None:
-            raise TopicError(f"There is no partition {topic_partition}")
+            raise TopicError(f"Partition {topic_partition} does not exist")
         marker = WriteTxnMarkersRequest.WritableTxnMarker
         topic = marker.WritableTxnMarkerTopic(name=topic_partition.topic, partition_indexes=[topic_partition.partition])
         request = WriteTxnMarkersRequest(
@@ -193,7 +194,7 @@ class TransactionAdmin:
                 raise partition_error(topic_partition, code, what)
 
     def _ask(self, what: str, call: Callable[[Any], Answer], never_again: tuple[type[Exception], ...] = ()) -> Answer:
-        """Call until it works, or until the trouble is none that passes; some trouble the caller takes for final."""
+        """Retry a call until it succeeds or fails for good; `never_again` has errors that are final for the caller."""
         deadline = self.client.deadline()
         missing_until = min(deadline, self.client.runtime.clock.monotonic() + _MISSING_GRACE_SECONDS)
         attempt = 0
@@ -210,17 +211,17 @@ class TransactionAdmin:
                 raise
             except ValueError as error:
                 # The library has an enumeration of states, which a newer broker may add to.
-                raise UnsupportedError(f"The answer to {what} is not understood: {error}") from error
+                raise UnsupportedError(f"The response to {what} cannot be decoded: {error}") from error
             except (LookupError, TypeError, AttributeError, OverflowError, struct.error) as error:
-                # The library takes for granted that an answer names what was asked for.
+                # The library expects every requested item in a response.
                 raise UnansweredError(
-                    f"{what} was answered with something that is no answer: {type(error).__name__}: {error}",
-                    remedy="Look with describe-producers or list before you try again",
+                    f"{what}: malformed response: {type(error).__name__}: {error}",
+                    remedy="Check with describe-producers or list before you try again",
                 ) from error
 
     def _connected(self) -> Any:
         if self._admin is None:
-            # The other one tells an unreachable broker from refused credentials, and knows when to give up.
+            # `KafkaClient` distinguishes an unreachable broker from refused credentials, and knows when to give up.
             self.client.connect()
             options = self.client.options
             config = {
@@ -246,14 +247,14 @@ def _named(topic_partitions: Iterable[Any]) -> str:
 
 
 def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
-    """Put one of kafka-python's exceptions into our families, by the broker's code where there is one."""
+    """Convert one of kafka-python's exceptions to ours, by the broker's error code if there is one."""
     if isinstance(error, kafka_errors.UnsupportedVersionError):
-        return UnsupportedError(f"{what} is more than the brokers can do: {error}")
+        return UnsupportedError(f"The brokers do not support {what}: {error}")
     if isinstance(error, _ANSWER_LOST):
         unread = isinstance(error, kafka_errors.KafkaProtocolError)
-        happened = "was answered with something that is no answer" if unread else "got no answer"
+        happened = "received a malformed response" if unread else "received no response"
         return UnansweredError(
-            f"{what} {happened}: {error}", remedy="Look with describe-producers or list before you try again"
+            f"{what} {happened}: {error}", remedy="Check with describe-producers or list before you try again"
         )
     if not isinstance(error, kafka_errors.BrokerResponseError):
         return translate(error, what)
@@ -263,11 +264,11 @@ def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
         known = ErrorCode(code) if code in tuple(ErrorCode) else None
         return AuthorizationError(happened, remedy=_RIGHTS.get(known, "") if known else "", error_code=code)
     if isinstance(error, kafka_errors.UnknownTopicOrPartitionError | kafka_errors.InvalidTopicError):
-        # Metadata leaves a topic out that the principal has no right on, as if it were not there.
+        # Metadata omits a topic that the principal has no right on, as if it did not exist.
         return TopicError(
             happened,
             error_code=code,
-            remedy="Correct the topic's name or the number of the partition; or, since a topic is hidden from whoever "
-            "has no right on it: Grant the principal READ on the topic",
+            remedy="Correct the topic name or the partition number. A topic is also hidden from a principal "
+            "without rights on it: Grant the principal READ on the topic",
         )
     return BrokerError(happened, checked=str(error), error_code=code)

@@ -1,7 +1,7 @@
-"""The begin and the end of transactions, from outside the producer that fills them.
+"""The begin and the end of transactions, apart from the producer that fills them.
 
-Each function is one exchange with transaction coordinators, repeated until it is answered. `end_txns` passes no
-judgement on the codes it gets: what became of a transaction is what `inspection.describe_transactions` says.
+Each function is one exchange with transaction coordinators, repeated until there is a response. `end_txns` does not
+interpret the codes it receives: `inspection.describe_transactions` reports what became of a transaction.
 """
 
 import itertools
@@ -23,7 +23,7 @@ from spark_eos.errors import EosKafkaError, UnansweredError
 TV2: Final = 2
 _NEVER: Final = 1 << 15
 _LAST_INIT: Final = 5
-# What is wanted beside the one id that is needed is not waited for longer.
+# The ids beyond the first one are not waited for longer.
 _AT_ONCE_MS: Final = 2_000
 LAST_TV1_END_TXN: Final = 4
 FIRST_TV2_END_TXN: Final = 5
@@ -35,8 +35,8 @@ LAST_CLIENT_ADD_PARTITIONS: Final = 3
 class TransactionIdentity:
     """A transaction: its id, the producer that fills it, and the protocol it was begun with.
 
-    `transaction_version` is kept because the EndTxn version must match it, however the cluster's feature level
-    has changed since: a version 4 EndTxn repeated as version 5 is an error for a transaction that is committed.
+    `transaction_version` is kept because the EndTxn version must match it, however the cluster's feature level has
+    changed since: repeating a version 4 EndTxn as version 5 is an error for a transaction that is committed.
     """
 
     transactional_id: str
@@ -47,9 +47,9 @@ class TransactionIdentity:
 
 @dataclass(frozen=True, slots=True)
 class EndTxnResult:
-    """The last answer to EndTxn; `next_identity` is the producer's next one where the broker gave it (TV2).
+    """The last response to EndTxn; `next_identity` is the producer's next one if the broker returned it (TV2).
 
-    `answered` is False when no final answer came in time; `error_code` is then the last retriable one.
+    `answered` is False if there was no final response in time; `error_code` is then the last retriable one.
     """
 
     identity: TransactionIdentity
@@ -67,10 +67,10 @@ def init_producer_id(
     timeout_ms: float | None = None,
     repeats: bool = True,
 ) -> TransactionIdentity:
-    """Take over a transactional id: abort what it has open, fence its former owner, get a fresh epoch.
+    """Take over a transactional id: abort its open transaction, fence its former owner, get a new epoch.
 
-    `transaction_version` is what the next transaction will be begun with; None asks the cluster. Without `repeats` the
-    first request that stays unanswered is an `UnansweredError`.
+    `transaction_version` is that of the next transaction; None reads the cluster's level. Without `repeats` the first
+    request that receives no response raises `UnansweredError`.
     """
     deadline = client.deadline(timeout_ms)
     if transaction_version is None:
@@ -111,10 +111,10 @@ def _initialised(
 def own_some_of(
     client: KafkaClient, transactional_ids: Iterator[str], count: int, *, transaction_timeout_ms: int
 ) -> Sequence[TransactionIdentity]:
-    """Take over one of these ids or more, each at most once: `count` at the same time, where that is answered at once.
+    """Take over at least one of these ids, each at most once: `count` at the same time, if that is answered at once.
 
-    Else what was answered is given, and where that is nothing, `own_one_of` goes on with the ids that follow. A
-    coordinator that is away then costs seconds, and not an id that would have been answered.
+    Otherwise this returns the ids that were taken, and if there are none, `own_one_of` continues with the ids that
+    follow. An unavailable coordinator then costs seconds, and not an id that would have been taken.
     """
     if count > 1:
         names = list(itertools.islice(transactional_ids, count))
@@ -125,7 +125,7 @@ def own_some_of(
 
 
 def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_ms: int) -> list[TransactionIdentity]:
-    """Ask once for each; gives those that were answered well. What is wrong shows when one is asked for by itself."""
+    """Send one request for each; return those that succeeded. Errors show when an id is requested alone."""
     deadline = client.deadline(_AT_ONCE_MS)
     try:
         transaction_version = client.transaction_version(timeout_ms=_AT_ONCE_MS)
@@ -146,10 +146,10 @@ def _own_at_once(client: KafkaClient, names: Sequence[str], transaction_timeout_
 def own_one_of(
     client: KafkaClient, transactional_ids: Iterable[str], *, transaction_timeout_ms: int
 ) -> TransactionIdentity:
-    """Take over the first of these ids whose coordinator answers.
+    """Take over the first of these ids whose coordinator responds.
 
-    A request that stays unanswered may be applied late, and would then abort what its id has open by that time. So it
-    is not sent again, its id is given up, and the next one is tried, until the client's deadline.
+    A request without a response may be applied late, and would then abort what its id has open at that time. So it is
+    not sent again, its id is given up, and the next one is tried, until the client's deadline.
     """
     deadline = client.deadline(None)
     for attempt, transactional_id in enumerate(transactional_ids):
@@ -181,13 +181,14 @@ def end_txns(
     commit: bool,
     timeout_ms: float | None = None,
 ) -> dict[TransactionIdentity, EndTxnResult]:
-    """Commit or abort many transactions in parallel, each repeated until it is answered.
+    """Commit or abort many transactions in parallel, each repeated until there is a response.
 
-    Code 0 says that the coordinator has recorded the end. Every other code leaves open what became of the
-    transaction: describe it.
+    NONE means that the coordinator has recorded the end. Every other code leaves open what became of the transaction:
+    describe it.
 
-    A transaction ends by the protocol it was begun with. Only where the level has fallen to 0 since, one of TV2 ends by
-    the old one: Apache Kafka's coordinator could not write down any other end, and would refuse the id from then on.
+    A transaction ends by the protocol it was begun with. There is one exception: if the level has fallen to 0 since, a
+    transaction of TV2 ends by the old protocol. Apache Kafka's coordinator could not store any other end, and would
+    refuse the id from then on.
     """
     deadline = client.deadline(timeout_ms)
     first_tv2 = TV2 if client.known_transaction_version(timeout_ms=timeout_ms) > 0 else _NEVER
@@ -282,7 +283,7 @@ def _partition_codes(response: Any) -> Mapping[TopicPartition, int]:
 
 
 def _worst_partition_code(response: Any) -> int:
-    """Choose the code that decides; "not attempted" only says that another partition has the reason."""
+    """Return the code that decides; OPERATION_NOT_ATTEMPTED only means that another partition has the reason."""
     codes = list(_partition_codes(response).values())
     reasons = [code for code in codes if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
     return worst_code(Api.ADD_PARTITIONS, reasons) or worst_code(Api.ADD_PARTITIONS, codes)

@@ -1,9 +1,9 @@
-"""kafka-python's connections, driven synchronously, each wait with a deadline.
+"""kafka-python's connections, driven synchronously, with a deadline for each wait.
 
-`kafka.net` is known here and in `event_loop`. There is no thread: the loop runs while something waits or polls. A
-forked child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them the
-usual way would take the parent's registrations out of the shared set. So after a fork every inherited transport is
-abandoned in the child, silently and without touching the shared set.
+Only this module and `event_loop` use `kafka.net`. There is no thread: the loop runs while something waits or polls. A
+forked child inherits the parent's sockets and its epoll set, which the kernel shares: a child that closed them in the
+usual way would remove the parent's registrations from the shared set. So after a fork every inherited transport is
+abandoned in the child, silently and without changes to the shared set.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ from spark_eos.runtime import Clock, Pending, Runtime
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 1.0
-# TLS alerts that a broker sends about what the client has shown, as OpenSSL names them.
+# TLS alerts that a broker sends about the client's certificate, as OpenSSL names them.
 _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
 
 
@@ -57,12 +57,12 @@ class SocketTransport:
 
     @property
     def cluster(self) -> Any:
-        """Give kafka-python's view of the brokers."""
+        """Return kafka-python's view of the brokers."""
         return self._manager.cluster
 
     @property
     def broker_version_data(self) -> Any:
-        """Give the API versions of the first broker that answered, None before that."""
+        """Return the API versions of the first broker that responded, or None before that."""
         return self._manager.broker_version_data
 
     def start(
@@ -74,13 +74,13 @@ class SocketTransport:
         min_version: int | None = None,
         max_version: int | None = None,
     ) -> Pending:
-        """Start an exchange with one broker; poll until its future is done, then take its `outcome`."""
+        """Send a request to one broker; poll until its future is done, then get its `outcome`."""
         self.check_usable()
         low = 0 if min_version is None else min_version
         high = float("inf") if max_version is None else max_version
         connection = self._manager._conns.get(node_id)
         if connection is not None and connection.connected and self._is_idle(connection):
-            # Brokers close what is not used, and a request that is sent then gets no answer.
+            # Brokers close idle connections, and a request sent on one gets no response.
             self.poll(0)
         if connection is not None and connection.connected and not connection.paused:
             try:
@@ -90,13 +90,13 @@ class SocketTransport:
         return cast(Pending, self._manager.call_soon(self._exchange, node_id, request, deadline, low, high))
 
     def poll(self, timeout_ms: float) -> None:
-        """Do what can be done now; wait at most `timeout_ms` for the first event."""
+        """Process what is ready; wait at most `timeout_ms` for the first event."""
         self.check_usable()
         self._selector.poll(timeout_ms=timeout_ms)
         self._selector.drain()
 
     def wait(self, pending: Sequence[Pending], deadline: float) -> None:
-        """Run the loop until every exchange is done or the deadline passes."""
+        """Run the loop until every request is done or the deadline passes."""
         self.check_usable()
         for future in pending:
             remaining = max(0.0, deadline - self._monotonic())
@@ -104,7 +104,7 @@ class SocketTransport:
                 self._selector.poll(timeout_ms=remaining * 1000, future=future)
 
     def wait_any(self, pending: Sequence[Pending], deadline: float) -> None:
-        """Run the loop until one exchange is done or the deadline passes."""
+        """Run the loop until one request is done or the deadline passes."""
         while pending and not any(future.is_done for future in pending):
             remaining = deadline - self._monotonic()
             if remaining <= 0:
@@ -118,15 +118,15 @@ class SocketTransport:
             self.poll(remaining * 1000)
 
     def outcome(self, future: Pending, described: str) -> Any:
-        """Give the response, or raise what went wrong in our own words."""
+        """Return the response, or raise the failure as one of our exceptions."""
         if not future.is_done:
-            raise UnansweredError(f"{described} was not answered in time")
+            raise UnansweredError(f"{described} timed out")
         if future.exception is None:
             return future.value
         raise translate(future.exception, described) from future.exception
 
     def any_node(self) -> int | str | None:
-        """Choose the broker with the least to do that is not failing; None when there is none."""
+        """Return the least busy broker that is not failing, or None if there is none."""
         return cast("int | str | None", self._manager.least_loaded_node())
 
     def close_connection(self, node_id: int | str) -> None:
@@ -134,11 +134,11 @@ class SocketTransport:
         self._manager.close(node_id=node_id)
 
     def check_usable(self) -> None:
-        """Refuse use after close and in another process than the one that opened it."""
+        """Raise if the client is closed, or used in another process than the one that opened it."""
         if self._process_id != self._getpid():
             raise ClientStateError(
                 f"A Kafka client opened in process {self._process_id} is used in process {self._getpid()}",
-                remedy="Open a client in each process; connections cannot be shared over a fork",
+                remedy="Open a client in each process; connections cannot be shared across a fork",
             )
         if self.closed:
             raise ClientStateError("The Kafka client is closed", remedy="Open a new one")
@@ -153,7 +153,7 @@ class SocketTransport:
         _close(self._sockets())
 
     def _sockets(self) -> list[Any]:
-        """List the sockets that are open; one that was given up while it was set up is in no list of the manager's."""
+        """List the open sockets; one that was given up while it connected is in no list of the manager."""
         return [transport._sock for transport in self._tcp_transports if transport._sock is not None]
 
     def _take(self, transport: Any) -> None:
@@ -162,7 +162,7 @@ class SocketTransport:
             self._tcp_transports.add(transport)
 
     def abandon(self) -> None:
-        """Let go of a parent's sockets in a forked child without disturbing the parent."""
+        """Release a parent's sockets in a forked child without disturbing the parent."""
         if self.closed:
             return
         self.closed = True
@@ -176,7 +176,7 @@ class SocketTransport:
     async def _exchange(self, node_id: int | str, request: Any, deadline: float, low: int, high: float) -> Any:
         connection = await self._connection(node_id, deadline)
         while connection.paused:
-            # The broker asked us to be silent for a while (KIP-219).
+            # The broker asked the client to send nothing for a while (KIP-219).
             if self._monotonic() >= deadline:
                 raise kafka_errors.KafkaTimeoutError(f"throttled by broker {node_id} until after the deadline")
             await self._selector.sleep(_THROTTLE_CHECK_SECONDS)
@@ -203,8 +203,8 @@ class SocketTransport:
         except (kafka_errors.KafkaError, EosKafkaError):
             raise
         except Exception as error:
-            # kafka-python trips over addresses that are none, and over what it is answered while it authenticates.
-            raise MalformedResponse(f"no connection can be set up, {type(error).__name__}: {error}") from None
+            # kafka-python fails on invalid addresses, and on unexpected responses during authentication.
+            raise MalformedResponse(f"cannot connect, {type(error).__name__}: {error}") from None
 
 
 def _close(sockets: Sequence[Any]) -> None:
@@ -214,10 +214,10 @@ def _close(sockets: Sequence[Any]) -> None:
 
 
 def translate(error: BaseException, described: str) -> EosKafkaError | BaseException:
-    """Put one of kafka-python's exceptions into our families; a bug stays what it is."""
+    """Convert one of kafka-python's exceptions to ours; a bug stays what it is."""
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return UnsupportedError(
-            f"{described} needs a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.0 or later"
+            f"{described} requires a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.0 or later"
         )
     if isinstance(
         error,
@@ -225,29 +225,31 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
         | kafka_errors.UnsupportedSaslMechanismError
         | kafka_errors.IllegalSaslStateError,
     ):
-        return AuthenticationError(f"The broker refused the credentials: {error}")
+        return AuthenticationError(f"The broker rejected the credentials: {error}")
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return AuthenticationError(
             f"The broker's certificate is not trusted: {error}",
-            remedy="Give the certificate authority as PEM with kafka.ssl.truststore.location",
+            remedy="Set kafka.ssl.truststore.location to a PEM file with the certificate authority",
         )
     if _REFUSED_CERTIFICATE.search(str(error)):
         return AuthenticationError(
-            f"The broker refused the client's certificate, or the want of one: {error}",
-            remedy="Give a certificate that the broker trusts, and its key, with kafka.ssl.keystore.location (PEM)",
+            f"The broker rejected the client's certificate, or requires one: {error}",
+            remedy="Set kafka.ssl.keystore.location to a PEM file with a certificate that the broker trusts, and "
+            "its key",
         )
     if isinstance(error, kafka_errors.KafkaProtocolError):
         return UnansweredError(
-            f"{described} was answered with something that is no answer: {error}",
-            remedy="Check that kafka.bootstrap.servers names Kafka brokers and that kafka.security.protocol is theirs",
+            f"{described}: malformed response: {error}",
+            remedy="Check that kafka.bootstrap.servers names Kafka brokers and that kafka.security.protocol "
+            "matches their listener",
         )
     if isinstance(error, kafka_errors.KafkaError):
-        return UnansweredError(f"{described} got no answer: {error or type(error).__name__}")
+        return UnansweredError(f"{described} received no response: {error or type(error).__name__}")
     return error
 
 
 def manager_config(options: ClientOptions, context: TlsContext | None, clock: Clock) -> dict[str, Any]:
-    """Say in kafka-python's words how to reach a cluster."""
+    """Return kafka-python's settings for reaching a cluster."""
     socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     if options.send_buffer_bytes:
         socket_options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, options.send_buffer_bytes))

@@ -1,8 +1,10 @@
-"""Turn Arrow columns into Kafka record batches and back, without touching a row in Python.
+"""The codec: it converts Arrow columns to Kafka record batches and back, without touching a row in Python.
 
-Owns: vectorised varints, batch splitting, sealing, decoding, and Kafka's partitioner.
-Asks: `broker_core.records` for the batch header and the compression codecs; numpy and pyarrow for the work.
-Never: talks to a broker, knows a transaction, or loops over rows but for few of them, or very large batches.
+Owns: vectorized varints, batch splitting, sealing, decoding, and Kafka's partitioner.
+
+Uses: `broker_core.records` for the batch header and the compression codecs; numpy and pyarrow for the work.
+
+Never: talks to a broker, knows a transaction, or loops over rows, except for a few rows or very large batches.
 """
 
 import broker_core.records  # noqa: F401 - before any other import of crc32c

@@ -1,10 +1,10 @@
-"""The record batches of many topic-partitions while they are being filled, as the Java client's RecordAccumulator.
+"""The open record batches of many topic-partitions, like the Java client's RecordAccumulator.
 
-Spark hands over rows in Arrow batches, and with many partitions there are few rows of each in one of them. So their
-records are encoded for all partitions in one pass, cut, and appended to the open batch of each: a batch is closed when
-it is full, and the oldest ones when all of them together hold more than they may. What an open batch holds is encoded
-already: its offsets and timestamps go on from its earlier records, so nothing is encoded or copied twice but once, when
-it is closed.
+Spark passes rows in Arrow batches, and with many partitions each Arrow batch has few rows of each. So the records of
+all partitions are encoded in one pass, split, and appended to the open batch of each partition. A batch is closed when
+it is full, and the oldest ones are closed when all of them together exceed the limit. The contents of an open batch are
+encoded already: their offsets and timestamps continue from its earlier records, so nothing is encoded or copied twice,
+except once when the batch is closed.
 """
 
 from collections import OrderedDict
@@ -22,9 +22,9 @@ from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import RecordColumns, encode_rows, record_columns
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints
 
-# Encoded in one pass: enough that the cost of a pass does not count, and little enough for a processor's cache.
+# Encoded in one pass: large enough that the cost of a pass does not matter, small enough for a CPU cache.
 _PASS_BYTES: Final = 1024 * 1024
-# Batches as large as this cost little more for each record than larger ones, and tasks with less to write than this for
+# Batches of this size cost little more for each record than larger ones, and tasks with less to write than this for
 # each partition begin to send late.
 _FAIR_BATCH_BYTES: Final = 16 * 1024
 _LEAST_OPEN_BYTES: Final = 4 * 1024 * 1024
@@ -34,7 +34,7 @@ Place = TypeVar("Place")
 
 
 class _Rows(NamedTuple):
-    """The columns of one call as they were given, and as those of records."""
+    """The columns of one call, as given and as record columns."""
 
     key: Any
     value: Any
@@ -48,7 +48,7 @@ class _Rows(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Which rows go to which open batch: `batches[i]` gets those from `starts[i]` to `stops[i]`."""
+    """The assignment of rows to open batches: `batches[i]` gets those from `starts[i]` to `stops[i]`."""
 
     batches: Ints
     starts: Ints
@@ -87,14 +87,14 @@ class RecordAccumulator(Generic[Place]):
         self._level = level
         self._places: list[Place] = []
         self._numbers: dict[Place, int] = {}
-        # By a place's number: what its open batch consists of, and how large it may become.
+        # Indexed by a place's number: the contents of its open batch, and how large it may become.
         self._parts: list[list[bytes]] = []
         self._sizes = np.zeros(0, np.int64)
         self._counts = np.zeros(0, np.int64)
         self._firsts_ms = np.zeros(0, np.int64)
         self._lasts_ms = np.zeros(0, np.int64)
         self._budgets = np.zeros(0, np.int64)
-        # The oldest is first. A plain dict would look for its first entry at the cost of all that have been removed.
+        # The oldest is first. A plain dict would skip all removed entries to find its first entry.
         self._opened: OrderedDict[int, None] = OrderedDict()
         self.open_bytes = 0
 
@@ -154,14 +154,14 @@ class RecordAccumulator(Generic[Place]):
         return np.array(numbers, np.int64)
 
     def _set_budgets(self, numbers: Ints) -> None:
-        """Ask how large the next batches may become."""
+        """Determine how large the next batches may become."""
         if len(numbers):
             places = map(self._places.__getitem__, numbers.tolist())
             self._budgets[numbers] = np.fromiter(map(self._max_batch_bytes, places), np.int64, len(numbers))
             self._budgets[numbers] -= HEADER_SIZE
 
     def _most_added(self, rows: _Rows) -> int:
-        """Return how many bytes the fields that depend on the batch can take in any record."""
+        """Return the maximum size of the fields that depend on the batch, in any record."""
         deltas = _varint_size(len(rows.value) + int(self._counts.max(initial=0)))
         stamps = [rows.timestamps] if isinstance(rows.timestamps, int) else _span(rows.timestamps)
         stamps += _span(self._firsts_ms[self._counts > 0])
@@ -171,7 +171,7 @@ class RecordAccumulator(Generic[Place]):
     def _fill_batches(
         self, rows: _Rows, runs: _Runs, index: int, added: int
     ) -> Generator[tuple[Place, EncodedBatch], None, int]:
-        """Encode full batches of rows that are more than one; return where those begin that are less."""
+        """Encode full batches for runs of more rows than fit; return where the remaining rows begin."""
         start, stop, number = int(runs.starts[index]), int(runs.stops[index]), int(runs.batches[index])
         budget_bytes = int(self._budgets[number])
         whole = slice(start, stop)
@@ -193,7 +193,7 @@ class RecordAccumulator(Generic[Place]):
         return start
 
     def _append(self, rows: _Rows, runs: _Runs) -> None:
-        """Encode the rows of runs that follow each other, and append them to their batches."""
+        """Encode the rows of adjacent runs, and append them to their batches."""
         numbers, starts, stops = runs
         start, stop = int(starts[0]), int(stops[-1])
         counts = stops - starts
@@ -203,7 +203,7 @@ class RecordAccumulator(Generic[Place]):
         encoded = encode_rows(rows.columns, start, stop, columns)
         ends = encoded.bounds[stops - start].astype(np.int64)
         borrowed = rows.columns.borrowed
-        # One copy of all, since cutting bytes costs less than cutting a view of them.
+        # One copy of all, because slicing bytes costs less than slicing a view of them.
         data = b"".join((encoded.data[borrowed : int(ends[-1])], bytes(borrowed)))
         begin, parts = 0, self._parts
         for number, end in zip(numbers.tolist(), ends.tolist(), strict=True):
@@ -220,7 +220,7 @@ class RecordAccumulator(Generic[Place]):
         self._opened.update(dict.fromkeys(runs.batches.tolist()))
 
     def _timestamp_deltas(self, timestamps: Ints | int, runs: _Runs) -> list[InlineBytes]:
-        """Return each row's time since the first of its batch, and note the latest of each batch."""
+        """Return each row's time since the first of its batch, and record the latest of each batch."""
         numbers, starts, stops = runs
         firsts, counts = self._firsts_ms[numbers], stops - starts
         if isinstance(timestamps, int):
@@ -230,11 +230,12 @@ class RecordAccumulator(Generic[Place]):
         stamps = timestamps[starts[0] : stops[-1]]
         latest = np.maximum.reduceat(stamps, starts - starts[0])
         self._lasts_ms[numbers] = np.maximum(self._lasts_ms[numbers], latest)
-        # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
+        # If timestamps are so far apart that their difference overflows 64 bits, it wraps, and wraps back in every
+        # reader.
         return encode_varints(stamps - np.repeat(firsts, counts))
 
     def _close_oldest(self) -> Iterator[tuple[Place, EncodedBatch]]:
-        """Close batches as long as the open ones hold more than they may, or than serves a purpose."""
+        """Close batches while the open ones exceed the limit, or are too many to be useful."""
         while self.open_bytes > min(
             self._max_open_bytes, max(_LEAST_OPEN_BYTES, len(self._opened) * _FAIR_BATCH_BYTES)
         ):
@@ -248,7 +249,7 @@ class RecordAccumulator(Generic[Place]):
         self.open_bytes -= int(self._sizes[number])
         self._sizes[number] = self._counts[number] = 0
         if self._compression is Compression.NONE:
-            # Joined, so that no byte is cleared before it is written.
+            # Joined, so that no byte is zeroed before it is written.
             data = bytearray().join((bytes(HEADER_SIZE), *parts))
         else:
             data = bytearray(HEADER_SIZE)
@@ -274,7 +275,7 @@ class RecordAccumulator(Generic[Place]):
 
 
 def _passes(runs: _Runs, most_bytes: Ints) -> Iterator[_Runs]:
-    """Cut runs into groups that are encoded at once: of some size at most, and of rows that follow each other."""
+    """Split runs into groups that are encoded at once: adjacent rows of limited size."""
     chosen = runs.starts < runs.stops
     runs, group = runs.pick(chosen), np.cumsum(most_bytes[chosen]) // _PASS_BYTES
     cuts = np.flatnonzero((np.diff(group) > 0) | (runs.starts[1:] != runs.stops[:-1])) + 1
@@ -295,5 +296,5 @@ def _span(timestamps: Ints) -> list[int]:
 
 
 def _varint_size(value: int) -> int:
-    """Return the size of the varint of a number that is not negative, at most; the negative one may be shorter."""
+    """Return the maximum size of the varint of a non-negative number; its negation may be shorter."""
     return min(_LONGEST_VARINT, max(1, -(-(value << 1).bit_length() // 7)))

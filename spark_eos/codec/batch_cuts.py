@@ -1,7 +1,8 @@
-"""Find which rows make a batch, before one is encoded.
+"""The choice of the rows of each batch, before any is encoded.
 
-How large a record becomes depends on where its batch begins: offsets and timestamps count from there. But only by a few
-bytes, so it shows at once where all rows fit one batch. Others are cut one batch after the other.
+The size of a record depends on where its batch begins, because offsets and timestamps are relative to that. But it
+depends only by a few bytes, so it is clear at once if all rows fit into one batch. Otherwise they are split one batch
+after the other.
 """
 
 from collections.abc import Iterator
@@ -19,9 +20,9 @@ _LONGEST_VARINT: Final = 10
 
 
 class BatchCuts(NamedTuple):
-    """Where batches begin: batch `i` has the rows from `starts[i]` to `starts[i + 1]`.
+    """The boundaries of batches: batch `i` has the rows from `starts[i]` to `starts[i + 1]`.
 
-    The sizes that were given, summed up, are `fixed_ends`.
+    `fixed_ends` are the cumulative sums of the given sizes.
     """
 
     starts: Ints
@@ -34,7 +35,7 @@ class BatchCuts(NamedTuple):
 
 
 class _Sizes(NamedTuple):
-    """What is known of the sizes of records, but for their fields that depend on the batch."""
+    """The known sizes of records, without the fields that depend on the batch."""
 
     fixed: Ints
     ends: Ints
@@ -44,10 +45,10 @@ class _Sizes(NamedTuple):
 
 
 def cut_batches(fixed_sizes: Ints, timestamps: Ints | int, budget_bytes: int) -> BatchCuts:
-    """Cut rows into batches whose records take `budget_bytes` at most.
+    """Split rows into batches whose records take at most `budget_bytes`.
 
     `fixed_sizes` are the sizes of the records without their length, timestamp delta and offset delta. A record that is
-    larger than the budget makes a batch of its own. Raises `EncodeError` when that would be larger than 2 GiB.
+    larger than the budget gets its own batch. Raises `EncodeError` if that would be larger than 2 GiB.
     """
     count = len(fixed_sizes)
     ends = np.zeros(count + 1, np.int64)
@@ -71,19 +72,19 @@ def _offset_deltas(capacity: int) -> InlineBytes:
 
 
 def _most_added(fixed_sizes: Ints, timestamps: Ints | int, most_rows: int) -> int:
-    """Return how many bytes the fields that depend on the batch can take in any record."""
+    """Return the maximum size of the fields that depend on the batch, in any record."""
     deltas = varint_size(most_rows - 1)
     if isinstance(timestamps, int):
         deltas += 1
     else:
-        # A negative number as large takes no more bytes.
+        # A negative number of the same magnitude takes no more bytes.
         span = int(timestamps.max()) - int(timestamps.min())
         deltas += varint_size(span) if span < 2**63 else _LONGEST_VARINT
     return deltas + varint_size(int(fixed_sizes.max()) + deltas)
 
 
 def _later_starts(sizes: _Sizes, stop: int) -> Iterator[int]:
-    """Find where the batches begin, after the first."""
+    """Return where the batches begin, after the first."""
     start, ends, budget = 0, sizes.ends, sizes.budget_bytes
     while True:
         left = stop - start
@@ -101,7 +102,7 @@ def _later_starts(sizes: _Sizes, stop: int) -> Iterator[int]:
         count = max(int(np.searchsorted(record_ends, budget, "right")), 1)
         size_bytes = int(record_ends[count - 1])
         if size_bytes > LARGEST_SECTION_BYTES:
-            raise EncodeError(f"a record batch of {size_bytes} bytes is more than Kafka's format can hold (2 GiB)")
+            raise EncodeError(f"a record batch of {size_bytes} bytes exceeds the limit of Kafka's format (2 GiB)")
         start += count
         if start >= stop:
             return

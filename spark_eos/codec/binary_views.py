@@ -1,9 +1,9 @@
-"""Join bytes of many places into one buffer, a row after the other, at the cost of a copy.
+"""The join of bytes from many places into one buffer, row by row, in a single copy.
 
-A row of the result is made of the same few columns: small fields that were just computed, and values that lie somewhere
-in Arrow's buffers. Each of them gets a view: 16 bytes that say where its bytes are or, up to 12 bytes, what they are.
-That is the layout of Arrow's binary_view type, and a cast of such an array to binary copies all that the views name, in
-C++ and in their order. Arrow's join of columns does the same work in several times as long.
+Each row of the result consists of the same few columns: small fields that were just computed, and values somewhere in
+Arrow's buffers. Each of them gets a view: 16 bytes that contain the place of its bytes or, up to 12 bytes, the bytes.
+That is the layout of Arrow's binary_view type, and casting such an array to binary copies everything in C++ and in
+order. Arrow's own join of columns takes several times as long for the same work.
 """
 
 from collections.abc import Sequence
@@ -17,17 +17,17 @@ from spark_eos.codec.varints import WORD_BYTES, InlineBytes, Ints, Words
 
 _VIEW: Final = np.dtype("V16")
 _VIEW_BYTES: Final = 16
-# What a view has in front of the bytes it holds: their number.
+# The length, which precedes the bytes in an inline view.
 _VIEW_LENGTH_BYTES: Final = 4
 _LARGEST_INLINE: Final = 12
 _HALF: Final = np.uint64(32)
-# A view counts offsets in 31 bits, so a larger buffer is named as several that begin a page apart.
+# A view has 31-bit offsets, so a larger buffer is listed as several that begin a page apart.
 _PAGE_BITS: Final = 30
 _PAGE_MASK: Final = (1 << _PAGE_BITS) - 1
 
 
 class ByteColumn(NamedTuple):
-    """Where the bytes of each row lie in a buffer, and how many they are, -1 for null."""
+    """The place of each row's bytes in a buffer, and their length, -1 for null."""
 
     buffer: Any
     starts: Ints
@@ -35,7 +35,7 @@ class ByteColumn(NamedTuple):
 
     @classmethod
     def of(cls, array: Any) -> "ByteColumn":
-        """See a binary or large_binary array as such a column."""
+        """Convert a binary or large_binary array to such a column, without copying."""
         bounds, buffer = bounds_of(array)
         return cls(buffer, bounds[:-1], lengths_of(array))
 
@@ -47,7 +47,7 @@ class ByteColumn(NamedTuple):
 def join(columns: Sequence[InlineBytes | ByteColumn], *, large: bool = False) -> Any:
     """Return a binary array with an element for every row and column, in that order, row by row.
 
-    The array is large_binary where `large` asks for it, as the caller must for 2 GiB and more.
+    With `large`, which is required for 2 GiB and more, the array is large_binary.
     """
     rows, width = len(columns[0][1]), len(columns)
     views = np.empty((rows, width, 2), np.uint64)
@@ -65,7 +65,7 @@ def join(columns: Sequence[InlineBytes | ByteColumn], *, large: bool = False) ->
 
 
 def merge(columns: Sequence[InlineBytes]) -> list[InlineBytes]:
-    """Make one column of neighbours wherever every row's pieces fit a word together: fewer views to follow."""
+    """Merge adjacent columns wherever every row's pieces fit into one word together, which saves views."""
     merged = [columns[0]]
     for column in columns[1:]:
         last = merged[-1]
@@ -99,7 +99,7 @@ def _write_views(views: Words, index: int, column: ByteColumn, first_buffer: int
     if longest <= _LARGEST_INLINE:
         _write_inline(views, slice(None), index, column)
         return
-    # The upper half is the offset, the lower the number of the buffer.
+    # The upper half is the offset, the lower half the number of the buffer.
     if column.buffer.size <= _PAGE_MASK:
         places = column.starts << 32
     else:
@@ -111,7 +111,7 @@ def _write_views(views: Words, index: int, column: ByteColumn, first_buffer: int
 
 
 def _write_inline(views: Words, rows: Ints | slice, index: int, column: ByteColumn) -> None:
-    """Copy 12 bytes for each row into its view, of which the length tells how many count."""
+    """Copy 12 bytes for each row into its view; the view's length determines how many of them count."""
     data = np.frombuffer(column.buffer, np.uint8)
     if len(data) < _VIEW_BYTES:
         data = np.concatenate([data, np.zeros(_VIEW_BYTES, np.uint8)])
@@ -125,7 +125,7 @@ def _write_inline(views: Words, rows: Ints | slice, index: int, column: ByteColu
     views.view(np.uint32)[rows, index, 0] = column.lengths
     if outside is None:
         return
-    # What lies within a few bytes of the buffer's ends cannot be read that way. Apart from empty values these are few.
+    # Bytes near the ends of the buffer cannot be read that way. Apart from empty values these are few.
     for row in np.flatnonzero(outside & (column.lengths > 0)).tolist():
         start, length = int(column.starts[row]), int(column.lengths[row])
         place = row if isinstance(rows, slice) else int(rows[row])

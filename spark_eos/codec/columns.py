@@ -1,6 +1,6 @@
-"""Arrow columns of bytes, whatever their type, as one array and its lengths; and bytes as Arrow columns.
+"""Arrow columns of bytes of any type as one array with lengths, and bytes as Arrow columns.
 
-Slices, chunks, views and dictionaries become ordinary here, so that the rest of the package need not know them.
+Slices, chunks, views and dictionaries are converted here, so the rest of the package does not need to handle them.
 """
 
 from typing import Any, Final
@@ -12,7 +12,7 @@ import pyarrow as pa
 from spark_eos.codec.varints import Ints, Octets
 
 NULL_LENGTH: Final = -1
-# Of a record, that is: where its key begins and ends, and its value.
+# Of a record: the start and end of its key, and of its value.
 _FIELDS: Final = 4
 _LARGE_TYPES: Final = frozenset({pa.large_binary(), pa.large_string()})
 
@@ -31,7 +31,7 @@ def one_array(column: Any) -> Any:
 
 
 def binary_column(column: Any, name: str) -> Any:
-    """Return the column as a binary or large_binary array, copying only where its type demands it."""
+    """Return the column as a binary or large_binary array, copying only if its type requires it."""
     array = one_array(column)
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -55,7 +55,7 @@ def lengths_of(array: Any) -> Ints:
     offsets = _offsets(array)
     lengths: Ints = np.subtract(offsets[1:], offsets[:-1], dtype=np.int64)
     if array.null_count:
-        # Read from the bitmap: `to_numpy` would import pandas, which the process that commits has no other use for.
+        # Read from the bitmap: `to_numpy` would import pandas, which the process that commits does not need otherwise.
         bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
         lengths[bits[array.offset : array.offset + len(array)] == 0] = NULL_LENGTH
     return lengths
@@ -74,11 +74,11 @@ def _offsets(array: Any) -> Any:
 
 
 class BufferView:
-    """Raw bytes as numpy sees them and as Arrow does, so that fields are copied out once, in C++; at most 2 GiB.
+    """Raw bytes as a numpy array and as an Arrow buffer, so that fields are copied once, in C++; at most 2 GiB.
 
     A binary array is a buffer and ascending offsets into it. With the offsets `key start, key end, value start, value
-    end` of every record, every fourth element is a key and the second after it a value; the others, the bytes between,
-    are not taken.
+    end` of every record, every fourth element is a key and the second after it a value; the others, the bytes in
+    between, are ignored.
     """
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:

@@ -1,9 +1,9 @@
-"""Decode Kafka record batches into Arrow columns.
+"""The decoder of Kafka record batches into Arrow columns.
 
-All batches of a call are decoded together, for many topics hold batches of a few records and a numpy call costs the
-same for ten rows as for a thousand; but no more of them at a time than memory bears, for they can decompress to any
-size. `decompress` brings their records into memory, `record_boundaries` finds where each begins, and then each field is
-read from all of them at once.
+All batches of a call are decoded together, because many topics have batches of a few records and a numpy call costs the
+same for ten rows as for a thousand. Memory limits how many, because they can decompress to any size. `decompress`
+brings their records into memory, `record_boundaries` finds where each begins, and then each field is read from all of
+them at once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from spark_eos.codec.decompress import LARGEST_BYTES, Bytes, Slab, Span, decompr
 from spark_eos.codec.header_column import HEADER_TYPE, decode_headers, read_field
 from spark_eos.codec.varints import Ints, Octets, read_varints
 
-# A row costs a few hundred bytes while it is decoded.
+# A row takes a few hundred bytes while it is decoded.
 _ROWS_AT_ONCE: Final = 2**17
 _FIELDS: Final = [
     ("key", pa.binary()),
@@ -90,9 +90,9 @@ def decode_slabs(
     """Decode the batches at `spans` (position and header) into Arrow record batches, in the order given.
 
     Records outside [first_offset, end_offset) are dropped, and so are control batches. Each Arrow record batch has the
-    columns of `SCHEMA`, and with `include_headers` a headers column that is null where a record has none; all of one
-    take about three times 16 MiB, or three times the largest record if that is more, however much there is in all.
-    Raises `InvalidBatch` for bytes that are not what their header says, which can be after some rows were given.
+    columns of `SCHEMA`, and with `include_headers` a headers column that is null for records without any. Memory is
+    limited to about three times 16 MiB, or three times the largest record if that is more, whatever the total size.
+    Raises `InvalidBatch` for bytes that do not match their header, possibly after some rows were returned.
     """
     wanted = [
         (position, header)
@@ -122,8 +122,8 @@ def decode_slabs(
 def _verify(buffer: Bytes, spans: Sequence[Span]) -> None:
     for position, header in spans:
         if not crc_matches(buffer, position, header):
-            problem = f"its CRC-32C is not {header.crc:#010x}, or it is cut short"
-            raise InvalidBatch(f"the batch at offset {header.base_offset} is damaged: {problem}")
+            problem = f"the CRC-32C is not {header.crc:#010x}, or the batch is truncated"
+            raise InvalidBatch(f"the batch at offset {header.base_offset} is corrupt: {problem}")
 
 
 def _decode(view: BufferView, rows: Slab, include_headers: bool, first_offset: int, end_offset: int) -> list[Any]:
@@ -150,33 +150,33 @@ def _decode(view: BufferView, rows: Slab, include_headers: bool, first_offset: i
 
 
 def _check_ends(header_counts: Ints, at: Ints, ends: Ints) -> None:
-    """Refuse records of which something is left where no header begins."""
+    """Raise if a record has bytes left after its last header."""
     if not header_counts.any():
         is_wrong = (at != ends).any()
     else:
         is_wrong = (header_counts < 0).any() or (at > ends).any() or ((at != ends) & (header_counts == 0)).any()
     if is_wrong:
-        raise InvalidBatch("a record does not end where its length says")
+        raise InvalidBatch("a record does not end at its encoded length")
     if (header_counts > ends - at).any():
-        raise InvalidBatch("a record counts more headers than it has bytes")
+        raise InvalidBatch("a record has a header count larger than its size in bytes")
 
 
 def _past_lengths(octets: Octets, starts: Ints, ends: Ints) -> Ints:
-    """Return where the length of each record ends; it has led to the end of the record, so only its sign is news."""
+    """Return where each record's length ends; it was followed to the end of the record, so only its sign is checked."""
     first = octets[starts]
     if np.maximum.reduce(first & 1, initial=0):
-        raise InvalidBatch("the length of a record is negative")
+        raise InvalidBatch("a record has a negative length")
     after = starts + ((first >> 7) + np.uint8(1))
     if np.maximum.reduce(octets[after - 1], initial=0) < 0x80:
         return after
     lengths, after = read_varints(octets, starts)
     if (lengths != ends - after).any():
-        raise InvalidBatch("the length of a record is negative")
+        raise InvalidBatch("a record has a negative length")
     return after
 
 
 def _timestamps(headers: Sequence[BatchHeader], counts: Any, deltas: Ints) -> tuple[Ints, Any]:
-    """Return each record's time and who gave it; a broker's stamp is the batch's maximum, whatever the record says."""
+    """Return each record's timestamp and its type; a broker's timestamp is the maximum of the batch."""
     stamped = np.array([header.timestamp_type is TimestampType.LOG_APPEND_TIME for header in headers])
     first = np.array([header.base_timestamp for header in headers], np.int64)
     latest = np.array([header.max_timestamp for header in headers], np.int64)

@@ -1,12 +1,12 @@
-"""Bring the records sections of batches, decompressed, into memory: a bounded slab after the other, whole records only.
+"""The decompression of record sections into memory: one bounded slab after the other, whole records only.
 
-A batch does not say how much it decompresses to: a kilobyte can become gigabytes, by malice or because its records are
-alike. So nothing is decompressed before there is use for it. Batches that decompress to little, nearly all there are,
-share a slab. One that does not end within a slab is decompressed piece by piece, only as far as the records that its
-header counts reach, and these are handed on before more of it is read. So memory is that of a slab or of the largest
-record, and what lies behind the last record is refused unread.
+A batch does not declare its decompressed size: a kilobyte can become gigabytes, by malice or because its records are
+alike. So nothing is decompressed before it is needed. Batches that decompress to little, which are nearly all, share a
+slab. A batch that does not end within a slab is decompressed in pieces, only as far as the records that its header
+counts, and these are passed on before more of it is read. So memory is limited to a slab or to the largest record, and
+data after the last record is refused unread.
 
-Piecewise reading is pyarrow's: cramjam, which decompresses everything else, takes gzip and lz4 in one go only.
+pyarrow reads in pieces: cramjam, which decompresses everything else, can only decompress gzip and lz4 as a whole.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,10 +24,10 @@ from spark_eos.codec.varints import Ints
 Bytes: TypeAlias = bytes | bytearray | memoryview
 Span = tuple[int, BatchHeader]
 
-# Arrow's binary columns count their bytes in 32 bits, Kafka the bytes of a record.
+# Arrow's binary columns have 32-bit offsets, Kafka's records 32-bit lengths.
 LARGEST_BYTES: Final = 2**31 - 1
 _SLAB_BYTES: Final = 16 * 1024 * 1024
-# Snappy copies at most 64 bytes for three that it reads, so a block that promises more than this lies.
+# Snappy copies at most 64 bytes for three that it reads, so a block that declares more than this is invalid.
 _MOST_OF_SNAPPY: Final = 22
 _STREAMED: Final = {Compression.GZIP: "gzip", Compression.LZ4: "lz4", Compression.ZSTD: "zstd"}
 
@@ -49,12 +49,12 @@ class Slab(NamedTuple):
 
 
 def decompress_batches(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
-    """Give the records of the batches at `spans`, in order; uncompressed ones alone are read where they lie.
+    """Yield the records of the batches at `spans`, in order; a single uncompressed batch is not copied.
 
-    Raises `InvalidBatch` when records do not fill their section, or one is said to be larger than 2 GiB.
+    Raises `InvalidBatch` if records do not fill their section, or one has a declared size above 2 GiB.
     """
     if len(buffer) > LARGEST_BYTES:
-        raise DecompressedTooLarge("more than 2 GiB of record batches cannot be decoded at once; fetch fewer bytes")
+        raise DecompressedTooLarge("cannot decode more than 2 GiB of record batches at once; fetch fewer bytes")
     if not any(header.compression for _, header in spans):
         bounds = [(position + HEADER_SIZE, position + header.size_bytes) for position, header in spans]
         yield _slab(buffer, bounds, [header for _, header in spans])
@@ -80,7 +80,7 @@ def decompress_batches(buffer: Bytes, spans: Sequence[Span]) -> Iterator[Slab]:
 
 
 def _small(codec: Compression, compressed: memoryview) -> Bytes | None:
-    """Return a records section, None when it decompresses to more than a slab."""
+    """Return a records section, or None if it decompresses to more than a slab."""
     if codec is Compression.NONE:
         return compressed
     try:
@@ -99,7 +99,7 @@ def _slab(data: Bytes, bounds: Sequence[Section], headers: Sequence[BatchHeader]
     counts = [header.record_count for header in headers]
     for (start, end), count in zip(bounds, counts, strict=True):
         if count * SMALLEST_RECORD_BYTES > end - start:
-            raise InvalidBatch(f"{count} records cannot fit {end - start} bytes")
+            raise InvalidBatch(f"{count} records cannot fit in {end - start} bytes")
     starts, ends = find_records(data, bounds, counts)
     return Slab(data, starts, ends, headers, np.array(counts))
 
@@ -118,16 +118,18 @@ def _piecewise(compressed: memoryview, header: BatchHeader) -> Iterator[Slab]:
             starts, size, end = starts[:-1], end - int(starts[-1]), int(starts[-1])
             wanted = max(wanted, size)
             if size > LARGEST_BYTES:
-                raise InvalidBatch(f"{batch} has a record that says it is {size} bytes long; none can be over 2 GiB")
+                raise InvalidBatch(f"{batch} has a record with an encoded length of {size} bytes; the maximum is 2 GiB")
         left -= len(starts)
         if ended and left:
-            raise InvalidBatch(f"{batch} counts {header.record_count} records, {left} more than it has")
+            raise InvalidBatch(
+                f"{batch} has a record count of {header.record_count}, {left} more than there are records"
+            )
         if len(starts):
             yield Slab(held, starts, np.append(starts[1:], end), [header], np.array([len(starts)]))
             held = held[end:]
         missing = wanted - len(held)
     if held or _read_on(stream, held, 1):
-        raise InvalidBatch(f"bytes follow the last of the {header.record_count} records of {batch}")
+        raise InvalidBatch(f"{batch} has data after the last of its {header.record_count} records")
 
 
 def _open(codec: Compression, compressed: memoryview) -> Any:
@@ -138,7 +140,7 @@ def _open(codec: Compression, compressed: memoryview) -> Any:
 
 
 def _read_on(stream: Any, held: bytearray, size: int) -> bool:
-    """Append `size` bytes of the stream; False when it ends before."""
+    """Append `size` bytes of the stream; return False if it ends before."""
     try:
         while size > 0:
             piece = stream.read(min(size, _SLAB_BYTES))
@@ -147,5 +149,5 @@ def _read_on(stream: Any, held: bytearray, size: int) -> bool:
             held += piece
             size -= len(piece)
     except (OSError, pa.ArrowInvalid) as error:
-        raise InvalidBatch(f"records cannot be decompressed: {error}") from None
+        raise InvalidBatch(f"cannot decompress records: {error}") from None
     return True

@@ -1,7 +1,7 @@
-"""Encode Arrow columns into Kafka record batches, thousands of rows at a time and never a row at a time.
+"""The encoder of Arrow columns into Kafka record batches, thousands of rows at a time.
 
-`batch_cuts` finds which rows make a batch. Then blocks of rows, of whatever batches, are encoded together, and a batch
-is cut out of the bytes of one block, or of several.
+`batch_cuts` determines the rows of each batch. Then blocks of rows, of any batches, are encoded together, and a batch
+is sliced out of the bytes of one or more blocks.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from spark_eos.codec.encoded_batch import EncodedBatch
 from spark_eos.codec.record_columns import EncodedRows, RecordColumns, encode_rows, record_columns
 from spark_eos.codec.varints import InlineBytes, Ints, encode_varints, repeat_byte
 
-# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call says not to make them smaller.
+# Rows are encoded in blocks whose columns stay in a core's cache; numpy's cost per call rules out smaller ones.
 _BLOCK_ROWS: Final = 8192
 _BLOCK_BYTES: Final = 1024 * 1024
 
@@ -77,7 +77,7 @@ def _time_spans(timestamps: Ints | int, starts: Ints) -> tuple[list[int], list[i
 
 
 def _sections(rows: RecordColumns, cuts: BatchCuts) -> Iterator[list[Bytes]]:
-    """Cut the bytes of each batch's records out of the blocks they lie in."""
+    """Slice the bytes of each batch's records out of the blocks."""
     blocks = _blocks(rows, cuts)
     starts = cuts.starts.tolist()
     block = None
@@ -104,7 +104,7 @@ def _blocks(rows: RecordColumns, cuts: BatchCuts) -> Iterator[_Block]:
 
 
 def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) -> list[InlineBytes]:
-    """Return what is counted from the beginning of a row's batch: times and offsets."""
+    """Return the columns that are relative to the beginning of a row's batch: times and offsets."""
     bases: Any
     oldest, next_one = int(batch_starts.searchsorted(first, "right")) - 1, int(batch_starts.searchsorted(after))
     if oldest + 1 == next_one:
@@ -116,7 +116,7 @@ def _deltas(timestamps: Ints | int, batch_starts: Ints, first: int, after: int) 
         [offsets] = encode_varints(np.arange(first, after) - bases)
     if isinstance(timestamps, int):
         return [repeat_byte(0, after - first), offsets]
-    # Timestamps so far apart that their difference leaves 64 bits wrap, and wrap back in every reader.
+    # If timestamps are so far apart that their difference overflows 64 bits, it wraps, and wraps back in every reader.
     return [*encode_varints(timestamps[first:after] - timestamps[bases]), offsets]
 
 
@@ -141,19 +141,19 @@ def _assemble(
         NO_SEQUENCE,
         count,
     )
-    # Joined, so that no byte is cleared before it is written.
+    # Joined, so that no byte is zeroed before it is written.
     return bytearray().join((header, *parts))
 
 
 def split(batch: EncodedBatch) -> list[EncodedBatch]:
     """Return the batch's records as two unsealed batches, for a broker that found the whole too large.
 
-    It is read back rather than kept as columns, so that batches in flight hold no second copy of their data. Raises
-    `ValueError` for a single record, which nothing can make smaller.
+    The batch is decoded again instead of kept as columns, so that batches in flight need no second copy of their data.
+    Raises `ValueError` for a single record, which cannot be made smaller.
     """
     if batch.record_count < 2:
-        raise ValueError("a batch of one record cannot be split; raise max.message.bytes or write smaller records")
-    # Here, since hardly any batch is too large.
+        raise ValueError("cannot split a batch of one record; raise max.message.bytes or write smaller records")
+    # Imported here, because hardly any batch is too large.
     from spark_eos.codec.decode import decode_batches
 
     header = BatchHeader.parse(batch.data)

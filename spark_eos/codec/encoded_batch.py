@@ -1,6 +1,6 @@
-"""A record batch as it was encoded, and what a producer writes into it before it is sent.
+"""An encoded record batch, and the fields that a producer sets before it is sent.
 
-Apart from the encoder, which a process that only commits does not need.
+This is separate from the encoder, which a process that only commits does not need.
 """
 
 import struct
@@ -34,7 +34,7 @@ class EncodedBatch:
 def seal(
     batch: EncodedBatch, *, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool = True
 ) -> bytearray:
-    """Write who produced the batch, in place, and its CRC; the result may be sealed again with other values."""
+    """Write the producer fields and the CRC, in place; the result may be sealed again with other values."""
     data = batch.data
     [attributes] = _ATTRIBUTES.unpack_from(data, ATTRIBUTES_POSITION)
     attributes = attributes | TRANSACTIONAL_BIT if transactional else attributes & ~TRANSACTIONAL_BIT

@@ -1,4 +1,4 @@
-"""Encode and decode the headers column: lists of (key, value) structs, by arithmetic on the flattened children."""
+"""The encoder and decoder of the headers column: lists of (key, value) structs, as their flattened children."""
 
 import itertools
 from array import array
@@ -13,11 +13,11 @@ from spark_eos.codec.binary_views import ByteColumn, join
 from spark_eos.codec.columns import BufferView, EncodeError, binary_column, bounds_of
 from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, read_varints
 
-# As many as the largest batch holds that a broker takes by default, at two bytes each; the rest is malice.
+# As many as fit, at two bytes each, into the largest batch that a broker accepts by default; more is malicious.
 _MOST_HEADERS: Final = 2**19
-# With fewer rows, reading a header in Python costs less than a step with numpy.
+# For fewer rows, reading a header in Python costs less than a step with numpy.
 _FEWEST_ROWS_IN_STEP: Final = 64
-# The lengths of a header's key and value, and these themselves.
+# The lengths of a header's key and value, and the key and value.
 _ENTRY_FIELDS: Final = 4
 HEADER_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -35,9 +35,9 @@ class EncodedHeaders(NamedTuple):
 
 
 def encode_headers(headers: Any) -> EncodedHeaders | None:
-    """Encode the headers of all rows; None when there is not one header in the column.
+    """Encode the headers of all rows; return None if the column has no header at all.
 
-    Raises `EncodeError` when a header or its key is null: Kafka has no such header.
+    Raises `EncodeError` if a header or its key is null: Kafka has no such header.
     """
     if pa.types.is_null(headers.type):
         return None
@@ -48,12 +48,12 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     if not len(entries):
         return None
     if entries.null_count:
-        raise EncodeError(f"{entries.null_count} headers are null; remove them from their lists")
+        raise EncodeError(f"{entries.null_count} headers are null; remove them from the lists")
     names, values = entries.flatten()[:2]
     if names.null_count:
         raise EncodeError(f"{names.null_count} header keys are null; Kafka needs a key for every header")
     encoded = _encode_entries(binary_column(names, "header key"), binary_column(values, "header value"))
-    # Here, since it takes long to import, and most rows have no headers.
+    # Imported here, because it takes long, and most rows have no headers.
     import pyarrow.compute as pc
 
     counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -73,7 +73,7 @@ def _is_header_list(kind: Any) -> bool:
 
 
 def _encode_entries(names: Any, values: Any) -> Any:
-    """Encode every header of every row, an element for each field; large, for they may be more than a batch holds."""
+    """Encode every header of every row, an element for each field; large, because they may exceed a batch."""
     columns = [ByteColumn.of(names), ByteColumn.of(values)]
     [name_lengths], [value_lengths] = (encode_varints(column.lengths) for column in columns)
     return join([name_lengths, columns[0], value_lengths, columns[1]], large=True)
@@ -82,11 +82,13 @@ def _encode_entries(names: Any, values: Any) -> Any:
 def decode_headers(view: BufferView, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
     """Decode each row's headers from `positions` on; a row without headers becomes null, as in Spark.
 
-    Rows are taken together as long as memory bears their headers. Raises `InvalidBatch` for a row of more than 524,288.
+    Rows are decoded together as long as their headers fit into memory. Raises `InvalidBatch` for a row of more than
+    524,288.
     """
     if len(counts) and counts.max() > _MOST_HEADERS:
         raise InvalidBatch(
-            f"a record has {counts.max()} headers; with more than {_MOST_HEADERS} it can only be read without headers"
+            f"a record has {counts.max()} headers; records with more than {_MOST_HEADERS} can only be read "
+            "without headers"
         )
     sums = np.cumsum(counts)
     total = int(sums[-1]) if len(sums) else 0
@@ -100,7 +102,7 @@ def decode_headers(view: BufferView, positions: Ints, counts: Ints, record_ends:
 
 
 def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: Ints) -> Any:
-    """Decode headers in step, the first of every row, then the second; when few rows have more, row by row."""
+    """Decode the first header of every row, then the second, and so on; when few rows have more, row by row."""
     ends = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
     total = int(ends[-1])
@@ -131,7 +133,7 @@ def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: I
     if (name_lengths < 0).any():
         raise InvalidBatch("a record header has no key")
     if (at != record_ends).any():
-        raise InvalidBatch("the headers of a record do not end where the record ends")
+        raise InvalidBatch("the headers of a record do not end at the end of the record")
     names, values = view.take(bounds, name_lengths, value_lengths)
     entries = pa.StructArray.from_arrays([_as_text(names), values], fields=list(HEADER_TYPE.value_type))
     return pa.ListArray.from_arrays(
@@ -140,7 +142,7 @@ def _decode_rows(view: BufferView, positions: Ints, counts: Ints, record_ends: I
 
 
 def _walk_fields(data: memoryview, at: int, count: int, limit: int) -> tuple["array[int]", int]:
-    """Read `count` length-prefixed fields, one after the other: the length and start of each, and the end of all."""
+    """Read `count` length-prefixed fields in sequence: return the length and start of each, and the end of all."""
     found = array("q")
     for _ in range(count):
         length, at = read_varint(data, at)
@@ -162,11 +164,11 @@ def read_field(data: Octets, positions: Ints, limits: Ints) -> tuple[Ints, Ints,
 
 
 def _too_long() -> InvalidBatch:
-    return InvalidBatch("the length of a key, value or header runs past its record")
+    return InvalidBatch("a key, value or header extends beyond its record")
 
 
 def _as_text(names: Any) -> Any:
-    """Read header keys as UTF-8; what is not becomes U+FFFD, as in the Java client."""
+    """Decode header keys as UTF-8; invalid bytes become U+FFFD, as in the Java client."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,7 +1,8 @@
-"""Place rows as the Java client does: murmur2 of the key, over all keys at once.
+"""The partitioner of the Java client: murmur2 of the key, over all keys at once.
 
-Murmur2 works through a key four bytes at a time, so the keys go in step: the first word of every key, then the second
-of those that have one, and so on. The number of numpy calls follows from the longest key, not from the number of rows.
+Murmur2 processes a key four bytes at a time, so all keys are processed in step: the first word of every key, then the
+second of those that have one, and so on. The number of numpy calls depends on the longest key, not on the number of
+rows.
 """
 
 from typing import Any, Final, NamedTuple
@@ -21,7 +22,7 @@ _GROUP_WORDS: Final = 4
 _GROUP_BYTES: Final = 16
 _GROUP: Final = np.dtype("V16")
 _MASKS: Final = np.array([0, 0xFF, 0xFFFF, 0xFFFFFF], np.uint32)
-# So many that the work on them stays in a core's cache.
+# As many as keep the work in a core's cache.
 _ROWS_AT_ONCE: Final = 16384
 
 Hashes = npt.NDArray[np.uint32]
@@ -67,7 +68,7 @@ def murmur2(array: Any) -> Hashes:
 
 
 def _mix(hashes: Hashes, data: Octets, starts: Any, lengths: Any) -> None:
-    """Take the bytes of each key into its hash; words are found four at a time, which costs no more than one."""
+    """Add the bytes of each key to its hash; words are read four at a time, which costs no more than one."""
     longest = int(lengths.max())
     if not longest:
         return
@@ -94,7 +95,7 @@ def _mix_group(hashes: Hashes, words: Any, left: Any) -> None:
 
 
 def _mix_word(hashes: Hashes, words: Any, left: Any) -> None:
-    """Take in a word of those keys that have one left, or the last bytes of those that have fewer than four."""
+    """Add a word of those keys that have one left, or the last bytes of those that have fewer than four."""
     whole = left >= 4
     mixed = words * _M
     mixed ^= mixed >> _R

@@ -1,17 +1,18 @@
-"""Find where records begin and end: a chain of lengths, followed in many places at once.
+"""The boundaries of records: a chain of lengths, followed in many places at once.
 
-A record says how long it is, and nothing else says where the next one begins. Followed one by one in Python, these
-lengths cost more than all other decoding together. So the chain is cut into lanes. A lane begins where a section does,
-or where the bytes look as if a record began, and ends where the next lane begins; all lanes advance in step, by one
-record each, with a handful of numpy calls for a step.
+A record has a length, and nothing else determines where the next one begins. Followed one by one in Python, these
+lengths cost more than all other decoding together. So the chain is split into lanes. A lane begins where a section
+does, or where the bytes look as if a record began, and ends where the next lane begins; all lanes advance in step, by
+one record each, with a handful of numpy calls for a step.
 
-Nothing rests on the guesses being right. The first lane of a section begins at a record. A lane that begins at a
-record and lands exactly on the start of the next shows that the next begins at a record too. A lane that does not land
-(a wrong guess lies ahead, or a length of three bytes, or damage) is walked on one by one, past wrong guesses, until it
-lands on a lane or the end of its section. So the records are those that a single walk finds, and so are the failures.
+The result does not depend on correct guesses. The first lane of a section begins at a record. A lane that begins at a
+record and lands exactly on the start of the next proves that the next begins at a record too. A lane that does not land
+(because of a wrong guess ahead, a length of three bytes, or corruption) is followed one record at a time, past wrong
+guesses, until it lands on a lane or the end of its section. So the records, and the failures, are those that a single
+walk finds.
 
 Bytes can be hostile, so nothing here costs more than the records that should be there: no walk finds more of them, and
-guesses look at a bounded number of places at a time.
+guesses look at a limited number of places at a time.
 """
 
 from array import array
@@ -31,24 +32,24 @@ Section = tuple[int, int]
 # Below this many records, or above this mean size of one, a plain walk costs less than guessing where to begin.
 _FEWEST_RECORDS: Final = 1500
 _LARGEST_MEAN_BYTES: Final = 4096
-# Guesses cost time for each lane and steps cost time for each record of a lane: their sum is least near such a number.
+# Guesses cost time for each lane and steps cost time for each record of a lane: their sum is smallest near this number.
 _LANES_PER_ROOT: Final = 6
 _LINKS_OF_A_GUESS: Final = 3
 _LOOKED_AT_ONCE: Final = 2**19
 _STEPS_BETWEEN_LOOKS: Final = 4
 _FEW_LANES: Final = 50
-# Beyond the end of any data, which are at most as many bytes, from wherever a record can begin.
+# Beyond the end of any data of at most as many bytes, from wherever a record can begin.
 _ASTRAY: Final = 2**31 - 1
-# attributes, two deltas, the lengths of key and value, and the number of headers.
+# Attributes, two deltas, the lengths of key and value, and the number of headers.
 _SMALLEST_LENGTH: Final = 6
 SMALLEST_RECORD_BYTES: Final = 1 + _SMALLEST_LENGTH
-# No length of more than ten bytes is a number of 64 bits.
+# No varint of more than ten bytes is a number of 64 bits.
 _LONGEST_LENGTH: Final = 10
 _LARGEST_SHIFT: Final = 63
 
 
 class _Lanes(NamedTuple):
-    """Where lanes begin, where each should land, and in which section it lies."""
+    """The start of each lane, where it should land, and its section."""
 
     starts: Ints
     goals: Ints
@@ -58,9 +59,9 @@ class _Lanes(NamedTuple):
 def find_records(
     data: bytes | bytearray | memoryview, sections: Sequence[Section], counts: Sequence[int]
 ) -> tuple[Ints, Ints]:
-    """Return the start and the end of every record in sections (their start and end) that hold `counts` records.
+    """Return the start and the end of every record in sections (their start and end) that have `counts` records.
 
-    Raises `InvalidBatch` when the lengths do not lead from the start of a section to exactly its end.
+    Raises `InvalidBatch` if the lengths do not lead from the start of a section to exactly its end.
     """
     bounds = np.array(sections, np.int64).reshape(-1, 2)
     octets = np.frombuffer(data, np.uint8)
@@ -84,10 +85,10 @@ def find_records(
 
 
 def find_leading_records(data: bytes | bytearray | memoryview, most: int, complete: bool) -> tuple[Ints, int]:
-    """Return where the first records begin, `most` of them at most, and where the last ends.
+    """Return where the first records begin, at most `most` of them, and where the last ends.
 
-    That end lies beyond the data when the record is cut short. Unless the data is `complete`, its last few bytes are
-    left alone, for they may be but a part of a record's length. Raises `InvalidBatch` for a length that is none.
+    That end is beyond the data if the record is truncated. Unless the data is `complete`, its last few bytes are not
+    read, because they may be only a part of a record's length. Raises `InvalidBatch` for an invalid length.
     """
     starts = array("q")
     goal = len(data) if complete else len(data) - _LONGEST_LENGTH
@@ -96,11 +97,11 @@ def find_leading_records(data: bytes | bytearray | memoryview, most: int, comple
 
 
 def _astray() -> InvalidBatch:
-    return InvalidBatch("the lengths of the records do not lead to the end of their batch")
+    return InvalidBatch("the record lengths do not add up to the size of the batch")
 
 
 def _lanes(bounds: Ints, guesses: Ints) -> _Lanes:
-    """Cut the sections at the guesses that lie within one."""
+    """Split the sections at the guesses that lie within one."""
     section = np.searchsorted(bounds[:, 0], guesses, "right") - 1
     inside = (guesses > bounds[section, 0]) & (guesses < bounds[section, 1]) & (section >= 0)
     starts = np.concatenate([bounds[:, 0], guesses[inside]])
@@ -113,7 +114,7 @@ def _lanes(bounds: Ints, guesses: Ints) -> _Lanes:
 
 
 def _stride_table() -> npt.NDArray[np.int32]:
-    """Make the table of how far the next record is, by a record's first two bytes; very far where they do not tell."""
+    """Make the table of the distance to the next record by a record's first two bytes; very far if unknown."""
     pairs = np.arange(2**16)
     low, high = pairs & 0xFF, pairs >> 8
     short = low < 0x80
@@ -128,8 +129,8 @@ _STRIDES: Final = _stride_table()
 def _guesses(octets: Octets, words: Any, bounds: Ints, total: int) -> Ints:
     """Look into one window after another for the first place where a record seems to begin.
 
-    A record's attributes are zero, so the zero bytes of a window tell which places come into question. Of these remain
-    the ones from where lengths lead to more records.
+    A record's attributes are zero, so the zero bytes of a window are the candidates. Those remain from which lengths
+    lead to more records.
     """
     begin, end = int(bounds[:, 0].min()), int(bounds[:, 1].max())
     spacing = max(1, (end - begin) // (_LANES_PER_ROOT * isqrt(total)))
@@ -163,9 +164,9 @@ def _look(octets: Octets, words: Any, windows: Octets, begin: int, last: int) ->
 
 
 def _advance(words: Any, lanes: _Lanes, most_steps: int) -> Ints:
-    """Follow all lanes in step; returns their places before each step, a row each.
+    """Follow all lanes in step; return their places before each step, one row each.
 
-    A lane that has reached its goal runs on. When only a few have not, walking costs less than more steps.
+    A lane that has reached its goal continues. When only a few have not, walking costs less than more steps.
     """
     paths = np.empty((most_steps, len(lanes.starts)), np.int64)
     last = len(words) - 1
@@ -188,7 +189,7 @@ def _collect(data: bytes | bytearray | memoryview, lanes: _Lanes, paths: Ints, m
     if landed.all():
         return paths.T[inside.T], counts
     astray = np.flatnonzero(~landed)
-    # The last place of such a lane is a record, if its first is; where that record ends is still to be found.
+    # The last place of such a lane is a record, if its first is; where that record ends is still unknown.
     resumed = lanes.starts.copy()
     begun = astray[counts[astray] > 0]
     counts[begun] -= 1
@@ -206,9 +207,9 @@ def _collect(data: bytes | bytearray | memoryview, lanes: _Lanes, paths: Ints, m
 def _walk_lanes(
     data: bytes | bytearray | memoryview, lanes: _Lanes, resumed: Sequence[int], astray: Sequence[int], most: int
 ) -> tuple[dict[int, "array[int]"], list[int]]:
-    """Walk from where lanes are until each lands, over `most` records at most.
+    """Walk from the current place of each lane until it lands, over at most `most` records.
 
-    Returns the records of each, and the lanes that began nowhere.
+    Returns the records of each, and the lanes that did not begin at a record.
     """
     goals, sections = lanes.goals.tolist(), lanes.sections.tolist()
     walked: dict[int, array[int]] = {}
@@ -232,9 +233,9 @@ def _walk_lanes(
 
 
 def _walk(data: bytes | bytearray | memoryview, place: int, goal: int, most: int, append: Callable[[int], None]) -> int:
-    """Append the start of each record from `place` on, up to `goal`; returns where the walk came to stand.
+    """Append the start of each record from `place` on, up to `goal`; return where the walk ended.
 
-    That is before the goal when it takes more than `most` records to get there.
+    That is before the goal if it takes more than `most` records to get there.
     """
     try:
         for _ in repeat(None, most):
@@ -245,7 +246,7 @@ def _walk(data: bytes | bytearray | memoryview, place: int, goal: int, most: int
             if byte < 0x80:
                 place += 1 + (byte >> 1)
             elif (second := data[place + 1]) < 0x80:
-                # Records of 64 to 8191 bytes, most of all: two bytes hold 6 and 7 bits of their length.
+                # Most records have 64 to 8191 bytes: two bytes hold 6 and 7 bits of their length.
                 place += 2 + (byte >> 1 & 0x3F) + (second << 6)
             else:
                 unsigned = byte & 0x7F

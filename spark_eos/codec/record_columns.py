@@ -1,11 +1,11 @@
 """The columns of records, and the bytes of some rows of them.
 
 A record is `length attributes timestamp_delta offset_delta key_length key value_length value header_count headers`, and
-nearly all of its small fields are varints. What does not depend on the batch is computed once for all rows; the deltas,
-which do, are given for the rows that are to be encoded.
+nearly all of its small fields are varints. Fields that do not depend on the batch are computed once for all rows; the
+deltas, which do, are given for the rows to be encoded.
 
 A record without headers ends in a zero byte. That byte is written in front of the next record instead, which saves a
-piece in the join; the first record's of a batch is then skipped and the last one's added.
+piece in the join; the first record's byte of a batch is then skipped and the last one's added.
 """
 
 from typing import Any, Final, NamedTuple
@@ -25,7 +25,7 @@ _NO_KEY: Final = 1
 
 
 class RecordColumns(NamedTuple):
-    """The columns of all rows, and the sizes of records but for what depends on their batch."""
+    """The columns of all rows, and the sizes of records without what depends on their batch."""
 
     key: ByteColumn | None
     value: ByteColumn
@@ -40,7 +40,7 @@ class RecordColumns(NamedTuple):
 
 
 class EncodedRows(NamedTuple):
-    """The records of some rows, one after the other, and where each begins and the last one ends.
+    """The encoded records of some rows, where each begins, and where the last one ends.
 
     Each has the borrowed byte of the one before it in front, and lacks its own.
     """
@@ -54,7 +54,7 @@ class EncodedRows(NamedTuple):
 
 
 def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> RecordColumns:
-    """See the columns that `encode_batches` takes as those of records; raises `EncodeError` where they cannot be."""
+    """Convert the columns of `encode_batches` to record columns; raise `EncodeError` if they are not suitable."""
     values = binary_column(value, "value")
     keys = None if key is None else binary_column(key, "key")
     if keys is not None and keys.null_count == len(keys):
@@ -63,7 +63,7 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> Rec
     timestamps = _timestamps(timestamp_ms)
     for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
         if column is not None and not isinstance(column, int) and len(column) != len(values):
-            raise EncodeError(f"the {name} column has {len(column)} rows, the value column {len(values)}")
+            raise EncodeError(f"the {name} column has {len(column)} rows, the value column has {len(values)}")
     value_column, key_column = ByteColumn.of(values), None if keys is None else ByteColumn.of(keys)
     sizes = _field_sizes(value_column)
     sizes += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
@@ -72,7 +72,7 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> Rec
 
 
 def _field_sizes(column: ByteColumn) -> Ints:
-    """Return the sizes of keys or values together with those of their lengths."""
+    """Return the sizes of keys or values, including those of their lengths."""
     sizes = varint_sizes(column.lengths)
     sizes += np.maximum(column.lengths, 0)
     return sizes
@@ -83,7 +83,7 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
         return timestamp_ms
     array = one_array(timestamp_ms)
     if array.null_count:
-        raise EncodeError(f"{array.null_count} timestamps are null; give every record a time")
+        raise EncodeError(f"{array.null_count} timestamps are null; every record needs a timestamp")
     if array.type != pa.int64():
         raise EncodeError(f"the timestamp column is of type {array.type}, expected int64 milliseconds")
     stamps: Ints = array.to_numpy()
@@ -97,7 +97,7 @@ def encode_rows(rows: RecordColumns, first: int, after: int, deltas: list[Inline
     for column in deltas:
         lengths += column.sizes
     [length] = encode_varints(lengths)
-    # The attributes byte is zero, so it lies ready in the word above the length.
+    # The attributes byte is zero, so it is already present in the word above the length.
     added = rows.borrowed + _ATTRIBUTES_BYTES
     opening = InlineBytes(length.words << np.uint64(8 * rows.borrowed), length.sizes + added, length.longest + added)
     prefix = [opening, *deltas]

@@ -1,16 +1,16 @@
 """Checksums of rows that do not depend on the rows' order.
 
-Two writes of the same rows have the same checksum, however the rows were ordered and cut into batches: each row gets a
-64-bit hash of all that a record would hold of it, and a checksum is the sum of the hashes modulo 2**64. Sums of parts
-add up to the sum of the whole.
+Two writes of the same rows have the same checksum, however the rows were ordered and split into batches: each row gets
+a 64-bit hash of everything that a record would contain of it, and a checksum is the sum of the hashes modulo 2**64. The
+sums of parts add up to the sum of the whole.
 
-A row's hash takes one word after the other: for each field that is not null a word that names the field and its length,
-then its bytes, eight at a time. The hash is made for data, not against an attacker. Its step spreads the top bits of a
-word before it multiplies them: without that, two words whose sign bits differ would cancel, as in a vector and its
-negative.
+A row's hash processes one word after the other: for each field that is not null a word with the field and its length,
+then its bytes, eight at a time. The hash protects against differences in data, not against an attacker. Its step
+spreads the top bits of a word before it multiplies them: without that, two words whose sign bits differ would cancel
+out, as in a vector and its negation.
 
-Rows are hashed together, the first words of every row, then the next ones, as in `partitioner`; thousands at a time,
-so that all of it stays in a core's cache.
+Rows are hashed together, the first words of every row, then the next ones, as in `partitioner`; thousands at a time, so
+that all of it stays in a core's cache.
 """
 
 from enum import IntEnum
@@ -38,7 +38,7 @@ _FIELD_BIT: Final = np.uint64(56)
 # From here on a CRC for each value costs less than its words do: a call takes about as long as 30 steps of 8 bytes.
 _LONG_BYTES: Final = 512
 _MOST_WORDS: Final = _LONG_BYTES // _WORD_BYTES
-# As much is read at most from where a value that is not long begins.
+# The most that is read from the start of a value that is not long.
 _READ_BYTES: Final = _LONG_BYTES + _MOST_IN_GROUP * _WORD_BYTES
 _MASKS: Final = np.array([(1 << (8 * size)) - 1 for size in range(_WORD_BYTES + 1)], np.uint64)
 
@@ -60,8 +60,7 @@ def hash_rows(
     """Return a 64-bit hash for each row.
 
     `key` and `value` are Arrow arrays of strings or bytes, `headers` of lists of (key, value) structs, `partition` and
-    `timestamp_ms` of whole numbers. A column that is missing counts as one of nulls, a null list of headers as an empty
-    one.
+    `timestamp_ms` of whole numbers. A missing column counts as one of nulls, a null list of headers as an empty one.
 
     >>> one = hash_rows(value=pa.array(["a", "b"]))
     >>> other = hash_rows(value=pa.array([b"b", b"a"]), key=pa.array([None, None], pa.string()))
@@ -91,7 +90,7 @@ def sum_of(hashes: Hashes) -> int:
 
 
 def _step(hashes: Hashes, words: Any) -> None:
-    """Take one word into each hash, in place."""
+    """Add one word to each hash, in place."""
     hashes ^= words
     hashes ^= hashes >> _HALF
     hashes *= _MULTIPLIER
@@ -99,7 +98,7 @@ def _step(hashes: Hashes, words: Any) -> None:
 
 
 def _tag(field: _Field) -> np.uint64:
-    """Give the word that names a field; its lower bits have space for a length."""
+    """Return the word for a field; its lower bits are free for a length."""
     return np.uint64(field) << _FIELD_BIT
 
 
@@ -114,7 +113,7 @@ def _add_numbers(hashes: Hashes, column: Any, field: _Field) -> None:
 
 
 def _add_bytes(hashes: Hashes, column: Any, field: _Field) -> None:
-    """Take the length and the bytes of each value into its hash; a null leaves it as it is."""
+    """Add the length and the bytes of each value to its hash; a null leaves it unchanged."""
     if column is None or column.null_count == len(column):
         return
     array = binary_column(column, field.name.lower())
@@ -142,7 +141,7 @@ def _add_values(hashes: Hashes, buffer: Any, starts: Ints, lengths: Ints, field:
 
 
 def _add_long(hashes: Hashes, rows: Ints, data: memoryview, starts: Ints, lengths: Ints) -> None:
-    """Take the CRC-32C of each of these values into its hash."""
+    """Add the CRC-32C of each of these values to its hash."""
     places = zip(starts[rows].tolist(), (starts + lengths)[rows].tolist(), strict=True)
     found = hashes[rows]
     _step(found, np.array([crc32c.crc32c(data[start:end]) for start, end in places], np.uint64))
@@ -150,11 +149,11 @@ def _add_long(hashes: Hashes, rows: Ints, data: memoryview, starts: Ints, length
 
 
 def _add_words(hashes: Hashes, data: Octets, starts: Ints, lengths: Ints) -> None:
-    """Take the words of each value into its hash, of the last one the bytes that belong to the value."""
+    """Add the words of each value to its hash; the last one only as far as the value goes."""
     last = len(data) - _READ_BYTES
     near_end = np.flatnonzero(starts > last)
     if len(near_end):
-        # Words are read in groups that may end behind the value; these few rows are read from a copy with space behind.
+        # Words are read in groups that may extend beyond the value; these few rows are read from a padded copy.
         first = int(starts[near_end].min())
         found = hashes[near_end]
         copy = np.concatenate([data[first:], np.zeros(_READ_BYTES, np.uint8)])
@@ -181,9 +180,9 @@ def _add_readable(hashes: Hashes, data: Octets, starts: Ints, lengths: Ints) -> 
 
 
 def _add_ordered(hashes: Hashes, data: Octets, starts: Ints, lengths: Ints, row_counts: list[int]) -> None:
-    """Take words into the hashes: the n-th into as many of the first rows as `row_counts` says.
+    """Add words to the hashes: the n-th to as many of the first rows as `row_counts` has.
 
-    To find a word in the data takes several times as long as to mix it in, and to find many at once no longer than one.
+    Finding a word in the data takes several times as long as adding it, and finding many at once no longer than one.
     """
     size = min(_MOST_IN_GROUP, 1 << (len(row_counts) - 1).bit_length())
     kind = np.dtype(f"V{size * _WORD_BYTES}")
@@ -199,7 +198,7 @@ def _add_ordered(hashes: Hashes, data: Octets, starts: Ints, lengths: Ints, row_
 
 
 def _add_headers(hashes: Hashes, headers: Any) -> None:
-    """Take each row's headers into its hash, in their order: Kafka keeps it."""
+    """Add each row's headers to its hash, in their order, which Kafka keeps."""
     entries = None if headers is None or pa.types.is_null(headers.type) else headers.flatten()
     if entries is None or not len(entries):
         return

@@ -1,7 +1,7 @@
-"""Write and read whole columns of zigzag varints with numpy.
+"""The encoder and decoder of whole columns of zigzag varints with numpy.
 
-A varint of up to eight bytes fits a 64-bit word, so a column of varints is a column of words and a column of sizes:
-pieces, which `join` puts beside each other.
+A varint of up to eight bytes fits into a 64-bit word, so a column of varints is a column of words and a column of
+sizes: pieces, which `join` concatenates.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -17,14 +17,14 @@ Octets: TypeAlias = npt.NDArray[np.uint8]
 
 WORD_BYTES: Final = 8
 _LONGEST_BYTES: Final = 10
-# The continuation bits of a varint of each size, as far as they lie in its first word.
+# The continuation bits of a varint of each size, as far as they are in its first word.
 _CONTINUATION: Final[Words] = np.array(
     [sum(0x80 << (8 * k) for k in range(min(max(size - 1, 0), 8))) for size in range(_LONGEST_BYTES + 1)], np.uint64
 )
 
 
-# Numbers from -1 to almost this have their varints in a table, and a look-up costs less than to compute them. They are
-# nearly all there are: lengths, -1 for null among them, and offsets and times that count from those of a batch.
+# The varints of numbers from -1 to almost this are in a table, because a look-up costs less than computing them. That
+# is nearly all varints: lengths, including -1 for null, and offsets and times relative to those of a batch.
 _TABLE_NUMBERS: Final = 2**14
 _TABLE_SIZE_BIT: Final = np.uint64(56)
 _TABLE_WORD: Final = np.uint64((1 << 56) - 1)
@@ -83,11 +83,11 @@ def encode_varints(values: Ints) -> list[InlineBytes]:
 
 
 def _longest_in_table(values: Ints) -> int:
-    """Return the largest size that the table gives for these values, 0 where it does not have them all."""
+    """Return the largest size that the table has for these values, 0 if it does not have them all."""
     if not len(values):
         return 1
     largest = int(np.maximum.reduce(values))
-    # Its last place is that of -1.
+    # Its last entry is that of -1.
     return varint_size(largest) if largest < _TABLE_NUMBERS - 1 and np.minimum.reduce(values) >= -1 else 0
 
 
@@ -126,7 +126,7 @@ _TABLE: Final = _table()
 
 
 def _pairs() -> npt.NDArray[np.int32]:
-    """Make the table of what two bytes say: a number times four, and its size; a size of 3 is that of a longer one."""
+    """Make the table for two bytes: a number times four, and its size; a size of 3 means a longer varint."""
     pairs = np.arange(2**16, dtype=np.int32)
     low, high = pairs & 0xFF, pairs >> 8
     unsigned = np.where(low < 0x80, low, low & 0x7F | high << 7)
@@ -159,26 +159,26 @@ def read_varints(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
         longer = np.flatnonzero(sizes == _LONGER)
         values[longer], after[longer] = _read_longer(data, positions[longer])
     if is_near_end and (after > len(data)).any():
-        raise IndexError("a varint runs past the end of the data")
+        raise IndexError("a varint extends beyond the end of the data")
     return values, after
 
 
 def _read_longer(data: Octets, positions: Ints) -> tuple[Ints, Ints]:
-    """Read varints of whatever size, a byte of each after the other."""
+    """Read varints of any size, one byte of each at a time."""
     octets = data[positions]
     unsigned = (octets & 0x7F).astype(np.uint64)
     after = positions + 1
     more = octets >> 7
     index = 1
     while index < _LONGEST_BYTES and more.any():
-        # All rows read on, for that is quicker than to pick out some; a varint that has ended adds nothing.
+        # All rows are read on, which is faster than selecting some; a varint that has ended adds nothing.
         octets = data[np.minimum(after, len(data) - 1)] * more
         unsigned |= (octets & 0x7F).astype(np.uint64) << np.uint64(7 * index)
         after += more
         more = octets >> 7
         index += 1
     if index > 1 and (after > len(data)).any():
-        raise IndexError("a varint runs past the end of the data")
+        raise IndexError("a varint extends beyond the end of the data")
     if more.any():
-        raise InvalidBatch(f"varint before byte {after[more.argmax()]} is longer than {_LONGEST_BYTES} bytes")
+        raise InvalidBatch(f"the varint before byte {after[more.argmax()]} is longer than {_LONGEST_BYTES} bytes")
     return (unsigned >> np.uint64(1)).view(np.int64) ^ -(unsigned & np.uint64(1)).view(np.int64), after

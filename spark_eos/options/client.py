@@ -1,4 +1,4 @@
-"""The `kafka.*` options of a query as the client takes them, or an error that says which of them is wrong."""
+"""The `kafka.*` options of a query, parsed for the client."""
 
 import difflib
 import re
@@ -13,7 +13,7 @@ from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
-# Settings of Kafka's that the source or the sink takes without the prefix too; one set of options may serve both.
+# Kafka settings that the source or the sink also accepts without the prefix; one set of options may serve both.
 _WITHOUT_PREFIX: Final = frozenset(
     {
         "compression.type",
@@ -27,13 +27,13 @@ _DEFAULT_PORT: Final = 9092
 _JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _PEM_HINT: Final = (
     "Convert the store to PEM (`keytool -importkeystore ... -deststoretype PKCS12`, then `openssl pkcs12 -in ... "
-    "-out ... -nodes`) and give the PEM file with kafka.{name}.location and kafka.{name}.type=PEM"
+    "-out ... -nodes`), then set kafka.{name}.location to the PEM file and kafka.{name}.type=PEM"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How to reach a cluster; picklable, so it travels to executors. Secrets never show in `repr`."""
+    """The connection settings of a cluster; picklable, so they reach executors. `repr` never shows secrets."""
 
     bootstrap_servers: tuple[str, ...]
     client_id: str = "spark-eos"
@@ -69,9 +69,11 @@ class ClientOptions:
     receive_message_max_bytes: int = 256 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        """Refuse combinations no broker could accept."""
+        """Refuse combinations that no broker can accept."""
         if not self.bootstrap_servers:
-            raise OptionError("kafka.bootstrap.servers is empty", remedy="Give host:port, several with commas")
+            raise OptionError(
+                "kafka.bootstrap.servers is empty", remedy="Give host:port, or several separated by commas"
+            )
         if self.security_protocol not in SECURITY_PROTOCOLS:
             raise _not_one_of("security.protocol", self.security_protocol, SECURITY_PROTOCOLS)
         if self.security_protocol.startswith("SASL"):
@@ -84,23 +86,23 @@ class ClientOptions:
             if self.sasl_token_path is None and self.sasl_unsigned_subject is None:
                 raise OptionError(
                     f"{self.security_protocol} with OAUTHBEARER needs a token",
-                    remedy="Give kafka.sasl.oauthbearer.token.endpoint.url=file:///path/of/the/token, a file that is "
-                    "kept fresh on the driver and on every executor",
+                    remedy="Set kafka.sasl.oauthbearer.token.endpoint.url=file:///path/to/token, a file that "
+                    "always has a valid token on the driver and on every executor",
                 )
         elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
                 f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
-                remedy="Give kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
+                remedy="Set kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
             )
 
 
 def client_options(options: Mapping[str, str], *, side: str = "consumer") -> ClientOptions:
-    """Read the connection settings of a query; `side` is `consumer` or `producer` and only words the errors."""
+    """Parse the connection settings of a query; `side` is `consumer` or `producer` and only affects messages."""
     return client_options_from(kafka_settings(options, side=side))
 
 
 def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dict[str, str]:
-    """Give every `kafka.*` option under its Java name without the prefix, aliases resolved, unknown names refused."""
+    """Return every `kafka.*` option by its Java name without the prefix; resolve aliases, refuse unknown names."""
     settings: dict[str, str] = {}
     for written, value in options.items():
         if not written.lower().startswith(PREFIX):
@@ -111,7 +113,7 @@ def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dic
             continue
         _refuse_unusable(written, name, value)
         if name in settings and settings[name] != value:
-            raise OptionError(f"Option '{written}' gives {name} a second value", remedy="Keep one of the two names")
+            raise OptionError(f"Option '{written}' sets {name} a second time", remedy="Keep one of the two names")
         settings[name] = value
     if not settings.get("bootstrap.servers", "").strip():
         raise OptionError(
@@ -122,20 +124,20 @@ def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dic
 
 
 def refuse_without_prefix(options: Iterable[str]) -> None:
-    """Refuse a setting of Kafka's client whose name lacks the prefix: without it nothing would come of the setting."""
+    """Refuse a Kafka client setting without the prefix, because it would have no effect."""
     known = {*USED, *ALIASES, *IGNORED, *FIXED, *REFUSED}
     for written in options:
         name = written.lower()
         if name.startswith(PREFIX) or name in _WITHOUT_PREFIX:
             continue
-        # Spark and its users have options of their own, in one word; only a name with dots is compared for misspelling.
+        # Spark and its users have other options, in one word; only names with dots are checked for misspelling.
         near = [name] if name in known else []
         if "." in name and not near:
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
         if near and near[0] not in _WITHOUT_PREFIX:
             raise OptionError(
                 f"Option '{written}' has no effect without the prefix 'kafka.'",
-                checked="It is a setting of Kafka's client, or nearly one",
+                checked="It looks like a setting of the Kafka client",
                 remedy=f"Remove it: {REFUSED[near[0]]}" if near[0] in REFUSED else f"Did you mean 'kafka.{near[0]}'?",
             )
 
@@ -185,13 +187,13 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
 
 
 def int_setting(settings: Mapping[str, str], name: str, default: int, *, minimum: int = 0) -> int:
-    """Read a client setting that is a whole number of at least `minimum`."""
+    """Parse a client setting that is a whole number of at least `minimum`."""
     text = settings.get(name)
     return default if text is None else whole_number(text, f"kafka.{name}", minimum=minimum)
 
 
 def whole_number(text: str, option: str, *, minimum: int) -> int:
-    """Read a whole number that is at least `minimum`; the error names the option."""
+    """Parse a whole number of at least `minimum`; the error names the option."""
     try:
         number = int(text.strip())
     except ValueError:
@@ -213,14 +215,14 @@ def _refuse_unusable(written: str, name: str, value: str) -> None:
     if name in FIXED:
         allowed, reason = FIXED[name]
         if value.strip().lower() not in allowed:
-            raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {reason}", remedy="Leave the option out")
+            raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {reason}", remedy="Remove the option")
         return
     if name not in USED:
         near = difflib.get_close_matches(name, [*USED, *ALIASES, *IGNORED], n=1, cutoff=0.6)
         hint = f"Did you mean 'kafka.{near[0]}'?" if near else "Remove it"
         raise OptionError(
             f"Unknown option '{written}'",
-            checked="Settings of the Java client and of librdkafka are known, with the prefix kafka.",
+            checked="Use a setting of the Java client or of librdkafka, with the prefix kafka.",
             remedy=hint,
         )
 
@@ -235,7 +237,9 @@ def _addresses(text: str) -> tuple[str, ...]:
         without_scheme = address.split("://", 1)[-1]
         port = without_scheme.rpartition(":")[2] if ":" in without_scheme else str(_DEFAULT_PORT)
         if not (without_scheme.endswith("]") or (port.isdigit() and 0 < int(port) < 65536)):
-            raise OptionError(f"kafka.bootstrap.servers has {address!r} without a valid port", remedy="Give host:port")
+            raise OptionError(
+                f"kafka.bootstrap.servers contains {address!r}, which has no valid port", remedy="Give host:port"
+            )
     return addresses
 
 
@@ -247,22 +251,24 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
     if "username" not in pairs or "password" not in pairs:
         raise OptionError(
             "kafka.sasl.jaas.config has no username or no password",
-            remedy='Write org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";',
+            remedy='Set it to: org.apache.kafka.common.security.plain.PlainLoginModule required username="u" '
+            'password="p";',
         )
     return pairs["username"], pairs["password"]
 
 
 def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Find where tokens for OAUTHBEARER come from: a file, or for tests the unsigned ones that anybody can make."""
+    """Return the source of OAUTHBEARER tokens: a file, or unsigned tokens for tests."""
     url = settings.get("sasl.oauthbearer.token.endpoint.url")
     if url is not None:
-        # Never shown: a URL can hold a password.
+        # Never shown: a URL can contain a password.
         parts = urlsplit(url)
         if parts.scheme.lower() != "file" or not parts.path or parts.netloc not in ("", "localhost"):
             raise OptionError(
-                "kafka.sasl.oauthbearer.token.endpoint.url is no file:///path, and tokens are not fetched by network",
-                remedy="Let an agent of your identity provider write the token to a file on the driver and on every "
-                "executor, and name that file",
+                "kafka.sasl.oauthbearer.token.endpoint.url is not a file:///path URL; fetching tokens over the "
+                "network is not supported",
+                remedy="Have an agent of your identity provider write the token to a file on the driver and on "
+                "every executor, and set the option to that file",
             )
         return unquote(parts.path), None
     jaas = settings.get("sasl.jaas.config")
@@ -272,14 +278,14 @@ def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 
 def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
-    """Read the options of a login module, which must be one of those that fit the mechanism."""
+    """Parse the options of a login module, which must be one of those that match the mechanism."""
     module = jaas.split(None, 1)[0] if jaas.strip() else ""
     if not module.endswith(modules):
         # Other words may be secrets in the wrong place.
         named = f"the login module {module!r}" if module.endswith("LoginModule") else "no login module"
         raise OptionError(
             f"kafka.sasl.jaas.config names {named}",
-            remedy=f"Use {' or '.join(modules)}, as fits kafka.sasl.mechanism",
+            remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism",
         )
     return {
         name: re.sub(r"\\(.)", r"\1", quoted) if quoted else single or bare
@@ -299,16 +305,16 @@ def _tls_files(settings: Mapping[str, str]) -> tuple[str | None, str | None, str
 def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
     for name in ("ssl.truststore", "ssl.keystore", "ssl.certificate", "ssl.key"):
         if "-----BEGIN" in settings.get(f"{name}.location", ""):
-            # What is no file name may be a key, so it is not shown.
+            # Text that is not a file name may be a key, so it is not shown.
             raise OptionError(
-                f"kafka.{name}.location holds PEM text and no file name",
-                remedy="Give PEM text with kafka.ssl.truststore.certificates, kafka.ssl.keystore.certificate.chain and "
-                "kafka.ssl.keystore.key",
+                f"kafka.{name}.location contains PEM text instead of a file name",
+                remedy="Set PEM text with kafka.ssl.truststore.certificates, "
+                "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
             )
 
 
 def _pem_store(settings: Mapping[str, str], name: str) -> str | None:
-    """Take a store that is PEM; a Java key store cannot be read without Java, so it is refused with the way out."""
+    """Return a PEM store; a Java key store cannot be read without Java, so it is refused with a remedy."""
     location = settings.get(f"{name}.location")
     if location is None:
         return None
@@ -316,7 +322,7 @@ def _pem_store(settings: Mapping[str, str], name: str) -> str | None:
     java_name = location.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore"))
     if kind not in {"", "PEM"} or (not kind and java_name):
         raise OptionError(
-            f"kafka.{name}.location={location} is a {kind or 'Java'} key store; only PEM is understood",
+            f"kafka.{name}.location={location} is a {kind or 'Java'} key store; only PEM is supported",
             remedy=_PEM_HINT.format(name=name),
         )
     return location

@@ -1,66 +1,167 @@
-"""Every `kafka.*` setting that the data source knows, and what becomes of it.
+"""Every known `kafka.*` setting, and how it is used.
 
-Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is
-refused, because a misspelt `kafka.secruity.protocol` that is silently dropped ends as a puzzle hours later.
+Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is refused: a
+misspelled `kafka.secruity.protocol` that is silently ignored takes hours to find.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
-# Read by the client, the sink or the source.
-USED: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "client.id",
+from spark_eos.options.definitions import OptionDefinition
+
+_Def: Final = OptionDefinition
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+CONNECTION_SETTINGS: Final = (
+    _Def("bootstrap.servers", "Addresses of brokers. Required.", values="`host:port`, several with commas"),
+    _Def("client.id", "The client's name in requests, for the brokers' logs and quotas.", default="spark-eos"),
+    _Def(
         "client.dns.lookup",
-        "group.id",
-        "security.protocol",
-        "sasl.mechanism",
-        "sasl.jaas.config",
-        "sasl.username",
-        "sasl.password",
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.kerberos.service.name",
-        "sasl.kerberos.domain.name",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "ssl.truststore.certificates",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.key.password",
-        "ssl.certificate.location",
-        "ssl.key.location",
-        "ssl.endpoint.identification.algorithm",
-        "request.timeout.ms",
+        "How host names are resolved.",
+        default="use_all_dns_ips",
+        choices=("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
+    ),
+    _Def("request.timeout.ms", "How long to wait for one response.", default="30000", unit="ms", minimum=1),
+    _Def(
         "default.api.timeout.ms",
-        "delivery.timeout.ms",
-        "retry.backoff.ms",
-        "retry.backoff.max.ms",
-        "reconnect.backoff.ms",
-        "reconnect.backoff.max.ms",
+        "How long one operation may take, with all its attempts.",
+        default="60000",
+        unit="ms",
+        minimum=1,
+    ),
+    _Def("retry.backoff.ms", "The first wait before a request is sent again.", default="100", unit="ms", minimum=1),
+    _Def("retry.backoff.max.ms", "The longest such wait.", default="1000", unit="ms", minimum=1),
+    _Def(
+        "reconnect.backoff.ms", "The first wait before another connection attempt.", default="50", unit="ms", minimum=1
+    ),
+    _Def("reconnect.backoff.max.ms", "The longest such wait.", default="1000", unit="ms", minimum=1),
+    _Def(
         "socket.connection.setup.timeout.ms",
+        "How long a connection attempt may take at first.",
+        default="10000",
+        unit="ms",
+        minimum=1,
+    ),
+    _Def(
         "socket.connection.setup.timeout.max.ms",
-        "connections.max.idle.ms",
-        "send.buffer.bytes",
+        "The longest such time, after failed attempts.",
+        default="30000",
+        unit="ms",
+        minimum=1,
+    ),
+    _Def("connections.max.idle.ms", "When an idle connection is closed.", default="540000", unit="ms", minimum=1),
+    _Def("send.buffer.bytes", "The socket's send buffer; -1 for the system's.", default="-1", unit="bytes", minimum=-1),
+    _Def(
         "receive.buffer.bytes",
-        "buffer.memory",
-        "batch.size",
-        "max.request.size",
-        "compression.type",
-        "compression.level",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "transaction.timeout.ms",
-        "fetch.min.bytes",
-        "fetch.max.bytes",
-        "fetch.max.wait.ms",
+        "The socket's receive buffer; -1 for the system's.",
+        default="-1",
+        unit="bytes",
+        minimum=-1,
+    ),
+)
+
+SECURITY_SETTINGS: Final = (
+    _Def("security.protocol", "The protocol of the brokers' listener.", default="PLAINTEXT", choices=_PROTOCOLS),
+    _Def(
+        "sasl.mechanism",
+        "The SASL mechanism, for `SASL_PLAINTEXT` and `SASL_SSL`. GSSAPI is not tested.",
+        default="GSSAPI",
+        choices=_MECHANISMS,
+    ),
+    _Def(
+        "sasl.jaas.config",
+        "User name and password in Java's form. For OAUTHBEARER, unsigned tokens of test brokers.",
+        values='`...PlainLoginModule required username="u" password="p";`, `ScramLoginModule` or '
+        "`OAuthBearerLoginModule`",
+    ),
+    _Def("sasl.username", "The user name, if `sasl.jaas.config` is not given.", values="any text"),
+    _Def("sasl.password", "The password, if `sasl.jaas.config` is not given.", values="any text"),
+    _Def(
+        "sasl.oauthbearer.token.endpoint.url",
+        "A file with one token. It is read for each connection, on the driver and on every executor.",
+        values="`file:///path`",
+    ),
+    _Def("sasl.kerberos.service.name", "The brokers' service name for GSSAPI. Not tested.", default="kafka"),
+    _Def("sasl.kerberos.domain.name", "The brokers' domain name for GSSAPI. Not tested.", values="any text"),
+    _Def(
+        "ssl.truststore.location",
+        "A PEM file with the authorities that sign the brokers' certificates.",
+        default_note="the system's authorities",
+        values="a path",
+    ),
+    _Def("ssl.truststore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def("ssl.truststore.certificates", "The authorities as PEM text.", values="PEM text"),
+    _Def(
+        "ssl.keystore.location",
+        "A PEM file with the client's certificate chain and key.",
+        values="a path",
+    ),
+    _Def("ssl.keystore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def("ssl.keystore.certificate.chain", "The client's certificate chain as PEM text.", values="PEM text"),
+    _Def("ssl.keystore.key", "The client's key as PEM text.", values="PEM text"),
+    _Def("ssl.key.password", "The password of an encrypted key.", values="any text"),
+    _Def(
+        "ssl.certificate.location",
+        "A PEM file with the client's certificate chain.",
+        default_note="`ssl.keystore.location`",
+        values="a path",
+    ),
+    _Def(
+        "ssl.key.location",
+        "A PEM file with the client's key.",
+        default_note="`ssl.certificate.location`",
+        values="a path",
+    ),
+    _Def(
+        "ssl.endpoint.identification.algorithm",
+        "`https` checks the brokers' host names against their certificates. Any other value does not.",
+        default="https",
+    ),
+)
+
+SINK_SETTINGS: Final = (
+    _Def(
+        "delivery.timeout.ms",
+        "How long a task tries to send a record batch before it fails.",
+        default="120000",
+        unit="ms",
+        minimum=1,
+    ),
+    _Def(
+        "max.request.size", "How many bytes go into one Produce request.", default="1048576", unit="bytes", minimum=1024
+    ),
+    _Def("transaction.timeout.ms", "The same as `transactionTimeout`, which takes precedence."),
+    _Def("compression.type", "The same as the option `compression.type`."),
+    _Def("compression.level", "The same as the option `compression.level`."),
+    _Def("compression.gzip.level", "The level, if the codec is gzip.", minimum=1, maximum=9),
+    _Def("compression.lz4.level", "The level, if the codec is lz4.", minimum=1, maximum=12),
+    _Def("compression.zstd.level", "The level, if the codec is zstd.", minimum=1, maximum=22),
+    _Def("batch.size", "The same as the option `batch.size`."),
+    _Def("buffer.memory", "The same as the option `buffer.memory`."),
+)
+
+SOURCE_SETTINGS: Final = (
+    _Def("isolation.level", "The same as the option `isolation.level`."),
+    _Def("group.id", "The group that `commitOffsetsToGroup` commits to.", values="any text"),
+    _Def(
         "max.partition.fetch.bytes",
-        "check.crcs",
-        "isolation.level",
-    }
+        "The most bytes of one partition in one response.",
+        default="4194304",
+        unit="bytes",
+        minimum=1,
+    ),
+    _Def("fetch.max.bytes", "The most bytes in one response.", default="52428800", unit="bytes", minimum=1),
+    _Def("fetch.min.bytes", "The fewest bytes that a broker waits for.", default="1", unit="bytes", minimum=0),
+    _Def("fetch.max.wait.ms", "The longest such wait.", default="500", unit="ms", minimum=0),
+    _Def(
+        "check.crcs", "Whether to verify the checksum of every record batch.", default="true", choices=("true", "false")
+    ),
+)
+
+# Used by the client, the sink or the source.
+USED: Final = frozenset(
+    each.name for each in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS, *SINK_SETTINGS, *SOURCE_SETTINGS)
 )
 
 ALIASES: Final[Mapping[str, str]] = {
@@ -131,50 +232,50 @@ IGNORED: Final = frozenset(
     }
 )
 
-# One value is right and the others would break the promise or the columns; the text says where to turn.
+# Only one value works; others would break the guarantee or the columns. The text gives the alternative.
 FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
     "enable.idempotence": (frozenset({"true"}), "a transaction needs an idempotent producer"),
     "enable.ssl.certificate.verification": (
         frozenset({"true"}),
-        "certificates are always verified; give the authority with ssl.truststore.location",
+        "certificates are always verified; set the certificate authority with ssl.truststore.location",
     ),
     "sasl.login.callback.handler.class": (
         frozenset(
             {
-                f"org.apache.kafka.common.security.oauthbearer.{room}oauthbearer{kind}logincallbackhandler"
-                for room, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
+                f"org.apache.kafka.common.security.oauthbearer.{package}oauthbearer{kind}logincallbackhandler"
+                for package, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
             }
         ),
-        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     ),
     "sasl.oauthbearer.jwt.retriever.class": (
         frozenset({f"org.apache.kafka.common.security.oauthbearer.{kind}jwtretriever" for kind in ("default", "file")}),
-        "Java classes cannot run here; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     ),
     "request.required.acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
 }
 
 REFUSED: Final[Mapping[str, str]] = {
-    "transactional.id": "the sink names its own transactions, from the option transactionalIdPrefix",
+    "transactional.id": "the sink chooses its transactional ids, which begin with the option transactionalIdPrefix",
     "transaction.two.phase.commit.enable": "the sink runs its own two-phase commit",
     "key.serializer": "keys are written as they are; cast the key column to string or binary",
     "value.serializer": "values are written as they are; cast the value column to string or binary",
     "key.deserializer": "keys are read as binary; decode the key column with DataFrame operations",
     "value.deserializer": "values are read as binary; decode the value column with DataFrame operations",
-    "auto.offset.reset": "use the option startingOffsets to say where to start",
-    "enable.auto.commit": "the query's checkpoint keeps the offsets, the source commits none",
-    "auto.commit.interval.ms": "the query's checkpoint keeps the offsets, the source commits none",
-    "interceptor.classes": "Java classes cannot run here",
-    "partitioner.class": "Java classes cannot run here; use the partition column to choose partitions",
-    "partitioner": "placement is the Java client's default; use the partition column to choose partitions",
+    "auto.offset.reset": "use the option startingOffsets to choose where to start",
+    "enable.auto.commit": "the checkpoint stores the offsets; see the option commitOffsetsToGroup",
+    "auto.commit.interval.ms": "the checkpoint stores the offsets; see the option commitOffsetsToGroup",
+    "interceptor.classes": "Java classes are not supported",
+    "partitioner.class": "Java classes are not supported; use the partition column to choose partitions",
+    "partitioner": "partitions are chosen as by the Java client's default; use the partition column to choose others",
     "group.instance.id": "the source assigns partitions itself and joins no group",
     "group.protocol": "the source assigns partitions itself and joins no group",
     "partition.assignment.strategy": "the source assigns partitions itself and joins no group",
-    "sasl.client.callback.handler.class": "Java classes cannot run here",
-    "sasl.login.class": "Java classes cannot run here",
+    "sasl.client.callback.handler.class": "Java classes are not supported",
+    "sasl.login.class": "Java classes are not supported",
     "sasl.oauthbearer.config": "tokens come from the file of sasl.oauthbearer.token.endpoint.url",
-    "ssl.engine.factory.class": "Java classes cannot run here",
+    "ssl.engine.factory.class": "Java classes are not supported",
     "ssl.keymanager.algorithm": "keys come from PEM files",
     "ssl.trustmanager.algorithm": "certificates come from PEM files",
 }

@@ -1,4 +1,4 @@
-"""The commands that a message tells its reader to run, exactly as `eos-kafka` takes them.
+"""The `eos-kafka` commands that messages recommend, ready to run.
 
 Each is quoted for a shell.
 """
@@ -10,13 +10,13 @@ from typing import Self
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from spark_eos.options.client import ClientOptions
 
-# A secured cluster is reached with a file of properties, which only the operator has.
+# A secured cluster needs a properties file, which only the operator has.
 _CONFIG_PLACEHOLDER = "client.properties"
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorCommands:
-    """Commands for one cluster; `command_config` is the file that says how to get in, None where none is needed.
+    """Commands for one cluster; `command_config` is the properties file for a secured one, or None.
 
     >>> OperatorCommands(("broker:9092",)).abort(TopicPartition("orders", 3), 17)
     'eos-kafka transactions --bootstrap-server broker:9092 abort --topic orders --partition 3 --start-offset 17'
@@ -27,26 +27,26 @@ class OperatorCommands:
 
     @classmethod
     def of(cls, options: ClientOptions) -> Self:
-        """Spell them for the cluster that a client talks to; a secured one needs the operator's own file."""
+        """Return the commands for the cluster of a client; a secured one needs the operator's own file."""
         open_to_all = options.security_protocol == "PLAINTEXT"
         return cls(options.bootstrap_servers, None if open_to_all else _CONFIG_PLACEHOLDER)
 
     def abort(self, topic_partition: TopicPartition, first_offset: int, *, commit: bool = False) -> str:
-        """End one transaction in one partition, by where it begins there, as its coordinator decided."""
+        """Return the command that ends one transaction in one partition, named by its first offset."""
         fate = ("--commit",) if commit else ()
         return self._line("abort", *_place(topic_partition), "--start-offset", str(first_offset), *fate)
 
     def force_terminate(self, transactional_id: str) -> str:
-        """Have the coordinator abort all that a transactional id has open, and fence its producer."""
-        # With a space the id would be taken for an option where it begins with a dash.
+        """Return the command that has the coordinator abort a transactional id's transaction and fence its producer."""
+        # After a space, an id that begins with a dash would be parsed as an option.
         return self._line("force-terminate", f"--transactional-id={transactional_id}")
 
     def find_hanging(self, topic: str) -> str:
-        """Look for hanging transactions in a topic."""
+        """Return the command that finds hanging transactions in a topic."""
         return self._line("find-hanging", "--topic", topic)
 
     def find_hanging_offsets(self) -> str:
-        """Look for hanging transactions that hold offsets of consumer groups back."""
+        """Return the command that finds hanging transactions that block offsets of consumer groups."""
         return self.find_hanging(CONSUMER_OFFSETS_TOPIC)
 
     def _line(self, *words: str) -> str:

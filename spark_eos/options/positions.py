@@ -1,6 +1,6 @@
-"""Which partitions a source reads and where it starts and ends, as the user wrote it.
+"""The partitions that a source reads and its start and end positions, as in the options.
 
-What the words mean in offsets is decided later, by `source.planner`, with the brokers' answers.
+`source.planner` resolves them to offsets later.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any, Final
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
 
-# What Kafka's ListOffsets calls the two ends of a log; Spark's JSON uses the same numbers.
+# The values of Kafka's ListOffsets for the two ends of a log; Spark's JSON uses the same numbers.
 LATEST: Final = -1
 EARLIEST: Final = -2
 
@@ -29,19 +29,19 @@ class Assign:
 
 @dataclass(frozen=True)
 class Subscribe:
-    """All partitions of these topics, those added later too."""
+    """All partitions of these topics, including those added later."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class SubscribePattern:
-    """All partitions of all topics whose whole name matches, those created later too."""
+    """All partitions of all topics whose whole name matches, including those created later."""
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Tell whether a topic is meant."""
+        """Return whether a topic is included."""
         return re.fullmatch(self.pattern, topic) is not None
 
 
@@ -80,7 +80,7 @@ Position = Edge | Offsets | Timestamp | Timestamps
 
 
 def parse_assign(text: str) -> Assign:
-    """Read `{"topic":[0,1]}`."""
+    """Parse `{"topic":[0,1]}`."""
     if not text.strip().startswith("{"):
         raise OptionError(f"No topicpartitions to assign as specified value for option 'assign' is '{text}'")
     expected = OptionError(f"{_EXPECTED_PARTITIONS}, got {text}", remedy="Correct option 'assign'")
@@ -95,7 +95,7 @@ def parse_assign(text: str) -> Assign:
 
 
 def parse_subscribe(text: str) -> Subscribe:
-    """Read a comma separated list of topics."""
+    """Parse a comma-separated list of topics."""
     topics = tuple(dict.fromkeys(name for part in text.split(",") if (name := part.strip())))
     if not topics:
         raise OptionError(f"No topics to subscribe to as specified value for option 'subscribe' is '{text}'")
@@ -103,23 +103,23 @@ def parse_subscribe(text: str) -> Subscribe:
 
 
 def parse_pattern(text: str) -> SubscribePattern:
-    """Read a regular expression that must match whole topic names."""
+    """Parse a regular expression that must match whole topic names."""
     if not text.strip():
         raise OptionError(f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'")
     try:
         re.compile(text)
-    # The two others are what Python says of a repetition beyond 2^32 and of very many brackets.
+    # Python raises the other two for a repetition beyond 2^32 and for very many brackets.
     except (re.error, OverflowError, RecursionError) as error:
         raise OptionError(
             f"Option 'subscribePattern' is not a regular expression: {error}",
             checked=f"The pattern is '{text}'",
-            remedy="Python's syntax is used here; only rare constructs differ from Java's",
+            remedy="The option uses Python's syntax, which differs from Java's only in rare constructs",
         ) from error
     return SubscribePattern(text)
 
 
 def parse_offsets(option: str, text: str) -> Offsets:
-    """Read Spark's offset JSON; offsets are >= 0, or -1 for latest, -2 for earliest."""
+    """Parse Spark's offset JSON; offsets are >= 0, or -1 for latest, -2 for earliest."""
     offsets = _partition_numbers(option, text)
     for topic_partition, offset in offsets.items():
         if offset < EARLIEST:
@@ -130,7 +130,7 @@ def parse_offsets(option: str, text: str) -> Offsets:
 
 
 def parse_timestamps(option: str, text: str) -> Timestamps:
-    """Read the same JSON with times in milliseconds since 1970 in place of offsets."""
+    """Parse the same JSON with times in milliseconds since 1970 instead of offsets."""
     timestamps = _partition_numbers(option, text)
     for topic_partition, timestamp_ms in timestamps.items():
         if timestamp_ms < 0:
@@ -139,7 +139,7 @@ def parse_timestamps(option: str, text: str) -> Timestamps:
 
 
 def parse_timestamp(option: str, text: str) -> Timestamp:
-    """Read one time in milliseconds since 1970 for all partitions."""
+    """Parse one time in milliseconds since 1970 for all partitions."""
     try:
         timestamp_ms = int(text.strip())
     except ValueError:
@@ -147,7 +147,7 @@ def parse_timestamp(option: str, text: str) -> Timestamp:
     if timestamp_ms < 0:
         raise OptionError(
             f"Expected a single long value, got {text}",
-            remedy=f"Give option '{option}' a time in milliseconds since 1970-01-01 UTC",
+            remedy=f"Set option '{option}' to a time in milliseconds since 1970-01-01 UTC",
         )
     return Timestamp(timestamp_ms)
 

@@ -1,4 +1,4 @@
-"""The options of a writing query as a frozen record, or an error that says which of them is wrong."""
+"""The options of a writing query, parsed into a frozen record."""
 
 import difflib
 import re
@@ -9,8 +9,9 @@ from typing import Final
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
+from spark_eos.metrics import MetricsPlace, metrics_place
 from spark_eos.options.client import ClientOptions, client_options_from, kafka_settings, refuse_without_prefix
+from spark_eos.options.definitions import SINK_OPTIONS
 
 DEFAULT_PREFIX: Final = "eos-kafka"
 DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
@@ -20,25 +21,8 @@ FALLBACK_TIMEOUT_MS: Final = 60_000
 LONGEST_DEFAULT_TIMEOUT_MS: Final = 900_000
 MAX_NAME_BYTES: Final = 200
 SMALLEST_TIMEOUT_MS: Final = 1_000
-# Spelt as users write them; Spark hands them over in lower case.
-NAMES: Final = (
-    "topic",
-    "transactionalIdPrefix",
-    "transactionTimeout",
-    "onLostTransaction",
-    "jobId",
-    "compression.type",
-    "compression.level",
-    "batch.size",
-    "buffer.memory",
-    "decisionTopic",
-    "includeHeaders",
-    "writeName",
-    "discardDifferingRows",
-    "allowHangingTransactions",
-    PORT_OPTION,
-    HOST_OPTION,
-)
+# Spelled as in users' code; Spark passes them in lower case.
+NAMES: Final = tuple(each.name for each in SINK_OPTIONS)
 _LEVELS: Final[Mapping[Compression, tuple[int, int]]] = {
     Compression.GZIP: (1, 9),
     Compression.LZ4: (1, 12),
@@ -58,11 +42,11 @@ class OnLostTransaction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The settings of a sink; picklable, so that the driver and every task work with the same.
+    """The settings of a sink; picklable, so that the driver and every task use the same.
 
-    The preflight finds out what depends on the brokers: `transaction_timeout_ms`, which is None before;
-    `timeout_limit_ms`, the most they allow, None where it cannot be read; and `allow_hanging_transactions`, which is
-    False afterwards where all of them verify transactions.
+    The preflight checks fill in what depends on the brokers: `transaction_timeout_ms`, which is None before;
+    `timeout_limit_ms`, the most they allow, or None if it cannot be read; and `allow_hanging_transactions`, which is
+    False afterwards if all of them verify transactions.
     """
 
     client: ClientOptions
@@ -85,7 +69,7 @@ class SinkOptions:
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """Read all options of a writing query; names are case-insensitive, as everywhere in Spark."""
+    """Parse all options of a writing query; names are case-insensitive, as everywhere in Spark."""
     ours = _own_options(options)
     kafka = kafka_settings(options, side="producer")
     compression, level_text = _compression(_either(ours, kafka, "compression.type"))
@@ -110,9 +94,9 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _own_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Pick our options; refuse a name that is nearly one of ours.
+    """Return the sink's own options; refuse a name that is similar to one of them.
 
-    Spark hands over options of its own too (checkpointLocation, path, ...), so an unknown name alone is no error.
+    Spark also passes its own options (checkpointLocation, path, ...), so an unknown name alone is no error.
     """
     known = {name.lower(): name for name in NAMES}
     ours: dict[str, str] = {}
@@ -138,7 +122,7 @@ def _topic(text: str, option: str) -> str:
     topic = text.strip()
     if not _TOPIC_NAME.fullmatch(topic) or topic in (".", ".."):
         raise OptionError(
-            f"Option '{option}' is {text!r}", remedy="Give 1 to 249 letters, digits, dots, underscores or hyphens"
+            f"Option '{option}' is {text!r}", remedy="Use 1 to 249 letters, digits, dots, underscores or hyphens"
         )
     return topic
 
@@ -148,7 +132,7 @@ def _name(text: str, option: str) -> str:
     if not 0 < size_bytes <= MAX_NAME_BYTES or not text.isprintable():
         raise OptionError(
             f"Option '{option}' is {text[:80]!r} ({size_bytes} bytes)",
-            remedy=f"Give 1 to {MAX_NAME_BYTES} bytes without control characters",
+            remedy=f"Use 1 to {MAX_NAME_BYTES} bytes without control characters",
         )
     return text
 
@@ -167,7 +151,7 @@ def _on_lost(text: str) -> OnLostTransaction:
 
 
 def _compression(text: str | None) -> tuple[Compression, str | None]:
-    """Read a codec, with the level that may follow it after a colon."""
+    """Parse a codec, with the level that may follow it after a colon."""
     name, colon, level = (text or "none").strip().lower().partition(":")
     try:
         return Compression[{"uncompressed": "NONE"}.get(name, name.upper())], level if colon else None
@@ -184,7 +168,7 @@ def _level(
     text = kafka.get(f"compression.{compression.name.lower()}.level") if text is None else text
     if text is not None and beside is not None and text.strip() != beside:
         raise OptionError(
-            f"Options 'compression.type' and 'compression.level' name two levels, {beside} and {text}",
+            f"Options 'compression.type' and 'compression.level' set different levels, {beside} and {text}",
             remedy="Keep one of the two",
         )
     text = beside if text is None else text
@@ -192,7 +176,7 @@ def _level(
         return None
     if compression not in _LEVELS:
         raise OptionError(
-            f"Option 'compression.level' has no meaning with compression.type={compression.name.lower()}",
+            f"Option 'compression.level' has no effect with compression.type={compression.name.lower()}",
             remedy="Remove it, or use gzip, lz4 or zstd",
         )
     lowest, highest = _LEVELS[compression]
@@ -208,7 +192,7 @@ def _timeout(ours: Mapping[str, str], kafka: Mapping[str, str]) -> int | None:
     if not SMALLEST_TIMEOUT_MS <= timeout_ms <= 2**31 - 1:
         raise OptionError(
             f"Option 'transactionTimeout' is {text!r}",
-            remedy=f"Give milliseconds from {SMALLEST_TIMEOUT_MS} to {2**31 - 1}, or a number with ms, s, m or h",
+            remedy=f"Use milliseconds from {SMALLEST_TIMEOUT_MS} to {2**31 - 1}, or a number with ms, s, m or h",
         )
     return timeout_ms
 
@@ -221,5 +205,5 @@ def _size(ours: Mapping[str, str], kafka: Mapping[str, str], name: str, default:
 def _number(text: str, option: str, lowest: int, highest: int) -> int:
     number = int(text) if re.fullmatch(r"\s*-?\d{1,12}\s*", text) else lowest - 1
     if not lowest <= number <= highest:
-        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Give a whole number from {lowest} to {highest}")
+        raise OptionError(f"Option '{option}' is {text!r}", remedy=f"Use a whole number from {lowest} to {highest}")
     return number

@@ -1,8 +1,7 @@
-"""The options of a reading query as `SourceOptions`, or an error that says which of them is wrong.
+"""The options of a reading query, parsed into `SourceOptions`.
 
-Names, defaults and the words of the errors are those of Spark's own Kafka source, so that changing
-`format("kafka")` to `format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level`
-is `read_committed`.
+Names, defaults and error texts are those of Spark's own Kafka source, so that changing `format("kafka")` to
+`format("eos-kafka")` changes nothing else. One default differs on purpose: `isolation.level` is `read_committed`.
 """
 
 import difflib
@@ -16,7 +15,7 @@ from typing import Final
 
 from broker_core.types import IsolationLevel
 from spark_eos.errors import OptionError
-from spark_eos.metrics import HOST_OPTION, PORT_OPTION, MetricsPlace, metrics_place
+from spark_eos.metrics import MetricsPlace, metrics_place
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -25,6 +24,7 @@ from spark_eos.options.client import (
     refuse_without_prefix,
     whole_number,
 )
+from spark_eos.options.definitions import SOURCE_OPTIONS
 from spark_eos.options.positions import (
     EARLIEST,
     LATEST,
@@ -48,22 +48,14 @@ _SUBSCRIPTIONS: Final[Mapping[str, Callable[[str], Subscription]]] = {
     "subscribePattern": parse_pattern,
     "assign": parse_assign,
 }
-_KNOWN: Final = (
-    *_SUBSCRIPTIONS,
-    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets", "startingOffsetsByTimestampStrategy",
-    "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets", "failOnDataLoss", "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
-    "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "groupIdPrefix", "includeHeaders",
-    "isolation.level", "lagWarningAfter", "logLag", "filterPushdown", "commitOffsetsToGroup",
-    PORT_OPTION, HOST_OPTION,
-)  # fmt: skip
+_KNOWN: Final = tuple(each.name for each in SOURCE_OPTIONS)
 _ENDINGS: Final[Mapping[str, str]] = {
     "endingOffsets": "ending offset not valid in streaming queries",
     "endingOffsetsByTimestamp": "ending timestamp not valid in streaming queries",
     "endingTimestamp": "ending timestamp not valid in streaming queries",
 }
 _ISOLATION: Final = {level.name.lower(): level for level in IsolationLevel}
-# Kafka's default is five minutes, which records of a new partition would wait; Spark's own source asks every time.
+# Kafka's default of five minutes would delay records of a new partition by as much; Spark's own source always asks.
 _MAX_AGE_MS: Final = 1_000
 _PATTERN_MAX_AGE_MS: Final = 5_000
 _DURATION: Final = re.compile(r"\s*(\d+)\s*(us|ms|s|m|min|h|d)?\s*")
@@ -71,7 +63,7 @@ _DURATION_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_6
 
 
 class NoMatch(Enum):
-    """What to do where no record is as young as the starting time."""
+    """What to do if no record is as young as the starting time."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -79,7 +71,7 @@ class NoMatch(Enum):
 
 @dataclass(frozen=True)
 class FetchLimits:
-    """The bounds of one fetch: how much is asked for, how long brokers may wait, how long no progress is borne."""
+    """The limits of one fetch: its size, how long brokers may wait, how long there may be no progress."""
 
     max_bytes: int
     partition_max_bytes: int
@@ -117,21 +109,21 @@ class SourceOptions:
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
-    """Tell whether the schema has a headers column; asked before all other options are looked at."""
+    """Return whether the schema has a headers column; needed before all other options are parsed."""
     return _boolean(_lowered(options), "includeHeaders", False)
 
 
 def filter_pushdown(options: Mapping[str, str]) -> bool:
-    """Tell whether a batch query may be planned by its filters.
+    """Return whether a batch query may use its filters to read less.
 
-    Off unless asked for: Spark keeps one plan for each load(), so that a DataFrame used twice with different filters
-    is read both times with the plan of one of them, and rows would be missing without a word.
+    Off by default: Spark keeps one plan for each load(), so a DataFrame that is used twice with different filters is
+    read both times with the plan of one of them, and rows would be missing silently.
     """
     return _boolean(_lowered(options), "filterPushdown", False)
 
 
 def batch_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of `spark.read`."""
+    """Parse the options of `spark.read`."""
     lowered = _lowered(options)
     for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
         if name.lower() in lowered:
@@ -145,11 +137,15 @@ def batch_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options of `spark.readStream`."""
+    """Parse the options of `spark.readStream`."""
     lowered = _lowered(options)
     for name, message in _ENDINGS.items():
         if name.lower() in lowered:
-            raise OptionError(message, remedy=f"Remove option '{name}'; Trigger.AvailableNow stops at today's end")
+            raise OptionError(
+                message,
+                remedy=f"Remove option '{name}'; Trigger.AvailableNow stops at the offsets "
+                "that exist when the query starts",
+            )
     return _parse(lowered, starting=Edge(LATEST))
 
 
@@ -197,18 +193,18 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     if not given:
         raise OptionError(
             "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign",
-            remedy='Say which topics to read, e.g. .option("subscribe", "topic")',
+            remedy='Choose which topics to read, e.g. .option("subscribe", "topic")',
         )
     if len(given) > 1:
         raise OptionError(
             f"Only one of the following options can be specified for Kafka source: {names}",
-            checked=f"Given are {' and '.join(given)}",
+            checked=f"Given: {' and '.join(given)}",
         )
     return _SUBSCRIPTIONS[given[0]](options[given[0].lower()])
 
 
 def _position(options: Mapping[str, str], side: str) -> Position | None:
-    """Find where to start or end: one time beats times per partition, and those beat offsets."""
+    """Return where to start or end: one time takes precedence over times per partition, and those over offsets."""
     name = f"{side}Timestamp"
     if name.lower() in options:
         return parse_timestamp(name, options[name.lower()])
@@ -233,28 +229,28 @@ def _refuse_edge(position: Position, edge: int, message: str, partition_message:
 
 
 def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], subscription: Subscription) -> str | None:
-    """Name the group to which progress is committed, None for none; the query itself never reads it."""
+    """Return the group for progress commits, or None; the query itself never reads it."""
     given, prefix = settings.get("group.id"), options.get("groupidprefix")
     if given:
         logger.warning(
-            "Kafka option 'kafka.group.id' has been set on this query: use it with care. Queries or consumers that "
-            "share the group '%s' overwrite each other's offsets. The query takes no part in the group, its offsets "
-            "are in its checkpoint; option 'groupIdPrefix' is ignored", given,
+            "Kafka option 'kafka.group.id' has been set on this query: use it with care. Queries and consumers that "
+            "share the group '%s' overwrite each other's offsets. The query does not join the group, its offsets "
+            "are in its checkpoint, and option 'groupIdPrefix' is ignored", given,
         )  # fmt: skip
     if not _boolean(options, "commitOffsetsToGroup", False):
         return None
     if not (given or prefix):
         raise OptionError(
-            "Option 'commitOffsetsToGroup' is true, but no group is named",
+            "Option 'commitOffsetsToGroup' is true, but no group is set",
             checked="Neither kafka.group.id nor groupIdPrefix is set",
-            remedy="Set kafka.group.id to a group that nothing else uses",
+            remedy="Set kafka.group.id to a group that no other application uses",
         )
-    # A restarted query must find its group again, so what follows the prefix depends on nothing but what is read.
+    # A restarted query must find its group again, so the part after the prefix depends only on what is read.
     return given or f"{prefix}-{sha256(repr(subscription).encode()).hexdigest()[:12]}"
 
 
 def _metadata_max_age_ms(options: Mapping[str, str], subscription: Subscription) -> int:
-    """Say for how long what brokers said of topics is used; a pattern has them say it of all topics."""
+    """Return how long topic metadata is used; a pattern makes brokers describe all topics."""
     default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
     return _number(options, "kafka.metadata.max.age.ms", default, minimum=0)
 
@@ -284,7 +280,7 @@ def _isolation(options: Mapping[str, str], settings: Mapping[str, str]) -> Isola
 def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> FetchLimits:
     return FetchLimits(
         max_bytes=int_setting(settings, "fetch.max.bytes", 52_428_800, minimum=1),
-        # Java's default is 1 MiB because it asks for many partitions at once; a task asks for one.
+        # Java's default is 1 MiB because it requests many partitions at once; a task requests one.
         partition_max_bytes=int_setting(settings, "max.partition.fetch.bytes", 4 * 1024 * 1024, minimum=1),
         min_bytes=int_setting(settings, "fetch.min.bytes", 1, minimum=0),
         max_wait_ms=int_setting(settings, "fetch.max.wait.ms", 500, minimum=0),
@@ -293,7 +289,7 @@ def _fetch_limits(options: Mapping[str, str], settings: Mapping[str, str]) -> Fe
 
 
 def _refuse_near_misses(options: Mapping[str, str]) -> None:
-    """Refuse what is nearly an option's name; Spark's own source drops it silently and reads something else."""
+    """Refuse names similar to an option's; Spark's own source ignores them silently and reads something else."""
     known = {name.lower(): name for name in _KNOWN}
     refuse_without_prefix(name for name in options if name not in known)
     for written in options:
@@ -302,7 +298,7 @@ def _refuse_near_misses(options: Mapping[str, str]) -> None:
         near = difflib.get_close_matches(written, known, n=1, cutoff=0.85)
         if near:
             raise OptionError(f"Unknown option '{written}'", remedy=f"Did you mean '{known[near[0]]}'?")
-        logger.warning("Option '%s' has no meaning for the eos-kafka source and is ignored", written)
+        logger.warning("Option '%s' has no effect on the eos-kafka source and is ignored", written)
 
 
 def _number(options: Mapping[str, str], name: str, default: int, *, minimum: int) -> int:
@@ -319,7 +315,7 @@ def _positive(options: Mapping[str, str], name: str) -> int | None:
     except ValueError:
         number = 0
     if number <= 0:
-        raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Give a whole number above 0")
+        raise OptionError(f"{name} must be positive", checked=f"It is '{text}'", remedy="Use a whole number above 0")
     return number
 
 
@@ -337,6 +333,6 @@ def _duration_ms(options: Mapping[str, str], name: str, default: str) -> int:
     text = options.get(name.lower(), default)
     found = _DURATION.fullmatch(text.lower())
     if found is None:
-        raise OptionError(f"Option '{name}' is '{text}'", remedy="Give a time such as 500ms, 30s, 15m or 1h")
+        raise OptionError(f"Option '{name}' is '{text}'", remedy="Use a time such as 500ms, 30s, 15m or 1h")
     number, unit = int(found[1]), found[2] or "ms"
     return number // 1_000 if unit == "us" else number * _DURATION_MS[unit]

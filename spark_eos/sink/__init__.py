@@ -1,6 +1,8 @@
-"""Write each micro-batch exactly once: tasks prepare transactions, the driver decides, completes and sweeps.
+"""The exactly-once sink: tasks prepare transactions; the driver decides, completes and sweeps.
 
-Owns: transactional ids, commit messages, decisions and what operators do about them, the two-phase commit, recovery.
-Asks: `client` for transactions, groups and metadata; `codec` for record batches; Spark for micro-batches.
-Never: takes an error code for the outcome of a transaction, or calls InitProducerId on an id it does not own.
+Owns: transactional ids, commit messages, decisions and the operator's actions on them, the two-phase commit, recovery.
+
+Uses: `client` for transactions, groups and metadata; `codec` for record batches; Spark for micro-batches.
+
+Never: treats an error code as the outcome of a transaction, or calls InitProducerId on an id it does not own.
 """

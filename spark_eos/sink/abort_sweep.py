@@ -1,12 +1,12 @@
-"""The sweep of what tasks leave open when Spark has given their job up.
+"""The sweep of what tasks leave open after Spark has aborted their job.
 
 Spark calls `abort` at once and lets the tasks run on: a worker is killed some seconds later (twice
 `spark.python.task.killTimeout`, 2 s each), or finishes first and leaves a transaction that no driver will decide. So
-what is open under the incarnation is swept now, and again until no task can be left. A process of its own does that:
+what is open under the incarnation is swept now, and again until no task can be left. A separate process does this:
 Spark may end the one that aborts, and the user waits for it.
 
-Only an incarnation that has ended is swept so. Its run has no commit any more, so that what its newest decision does
-not name is never decided: nothing decided is aborted, and nothing of a newer run is in reach.
+Only an incarnation that has ended is swept this way. Its run commits nothing more, so what its newest decision does not
+name is never decided: no decided transaction is aborted, and nothing of a newer run is affected.
 """
 
 import logging
@@ -25,13 +25,13 @@ from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
 
 logger = logging.getLogger(__name__)
-# A broker that does not answer has a successor soon, or is asked again by the next sweep.
+# A broker that does not respond is soon replaced, or the next sweep tries it again.
 _WAIT_MS: Final = 10_000
 SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0, 1.0, 2.0, 2.0, 5.0)
 
 
 def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[str, str]]:
-    """Find the queries and runs of which an incarnation has transactions open."""
+    """Return the queries and runs of which an incarnation has open transactions."""
     names = [parse_task_id(each) for each in cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)]
     return {
         (name.query, name.run)
@@ -41,20 +41,23 @@ def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[st
 
 
 def sweep_incarnation(process: ProcessState, options: SinkOptions, incarnation: str, micro_batch: int) -> None:
-    """Abort what an incarnation that has ended has open, but for what is decided."""
+    """Abort the open transactions of an incarnation that has ended, except those that are decided."""
     for query, run in runs_of(cluster_of(process, options), options.prefix, incarnation):
         committer(process, options, query, run, may_be_decided=True).abort((), micro_batch)
 
 
 def keep_sweeping(options: SinkOptions, incarnation: str, micro_batch: int) -> None:
-    """Sweep what tasks that still run will leave open, in a process of its own."""
+    """Sweep, in a separate process, what tasks that still run will leave open."""
     try:
         detached = DetachedProcess()
         detached.hand_over(partial(_sweep_now_and_then, options, incarnation, micro_batch, SWEEPS_AFTER_SECONDS))
         detached.close()
     except OSError as error:
         logger.warning(
-            "micro-batch %d: what its tasks leave open from now on ends by its timeout: %s", micro_batch, error
+            "micro-batch %d: the abort sweep ends here; transactions that its tasks still open end at their "
+            "timeout: %s",
+            micro_batch,
+            error,
         )
 
 

@@ -1,4 +1,4 @@
-"""The sink's cluster by the requests of the client; see `ports.SinkCluster` for the meaning of each method."""
+"""The sink's cluster on top of the client; see `ports.SinkCluster` for the meaning of each method."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -42,36 +42,36 @@ _LOOK: Final = FetchLimits(
 _SCAN: Final = FetchLimits(
     max_bytes=8 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=500, poll_timeout_ms=60_000
 )
-# The next answer is asked for while this one is read, and must not be waited for when nothing more is wanted.
+# The next response is requested while this one is read, and must not be waited for when nothing more is needed.
 _MARKER_SCAN: Final = replace(_LOOK, max_wait_ms=1)
 _NO_END: Final = 1 << 62
-# Every chunk of rows without keys asks; a partition that loses its leader in between is waited for.
+# Requested for every chunk of rows without keys; a partition that loses its leader in between is waited for.
 _LEADERS_KNOWN_MS: Final = 5_000
 _LEADERS_WAIT_MS: Final = 1_000
-# One look at a topic takes several requests; a leader that is none any more says so.
+# One look at a topic takes several requests; a broker that is no longer the leader refuses them.
 _SAME_LOOK_MS: Final = 1_000
 _STATES: Final = {state.label: state for state in TransactionState}
-# What writes decisions with a client.
+# Makes the writer of decisions for a client.
 DecisionWriterOf = Callable[[KafkaClient], Callable[[DecisionWrite], EndAnswer]]
 
 
 class KafkaCluster:
-    """The cluster behind one client; lives in one process and thread."""
+    """The cluster behind one client; used by one process and thread."""
 
     def __init__(self, client: KafkaClient, decision_topic: str, decision_writer: DecisionWriterOf) -> None:
         self.client = client
         self._decision_topic = decision_topic
         self._write_decision = decision_writer(client)
-        # Those that did not answer in time when open transactions were listed last.
+        # The brokers that did not respond in time when open transactions were last listed.
         self._slow_brokers: set[int] = set()
 
     @property
     def runtime(self) -> Runtime:
-        """Return the client's outside."""
+        """Return the client's runtime."""
         return self.client.runtime
 
     def transaction_version(self) -> int:
-        """Give the finalized `transaction.version`."""
+        """Return the finalized `transaction.version`."""
         return self.client.transaction_version()
 
     def init_producer_id(self, transactional_id: str, timeout_ms: int) -> ProducerIdentity:
@@ -82,7 +82,7 @@ class KafkaCluster:
     def own_some_of(
         self, transactional_ids: Iterator[str], count: int, timeout_ms: int
     ) -> Sequence[tuple[str, ProducerIdentity]]:
-        """Become the owner of one of these ids or more; one whose coordinator did not answer is given up."""
+        """Become the owner of at least one of these ids; give up one whose coordinator did not respond."""
         made = transactions.own_some_of(self.client, transactional_ids, count, transaction_timeout_ms=timeout_ms)
         return [(each.transactional_id, ProducerIdentity(each.producer_id, each.producer_epoch)) for each in made]
 
@@ -105,7 +105,7 @@ class KafkaCluster:
         }
 
     def forget_coordinators(self, transactional_ids: Collection[str], group_id: str | None = None) -> None:
-        """Look up coordinators again before they are asked next."""
+        """Look up coordinators again before the next request."""
         for each in transactional_ids:
             self.client.forget_coordinator(CoordinatorType.TRANSACTION, each)
         if group_id is not None:
@@ -140,15 +140,15 @@ class KafkaCluster:
     def views(
         self, offsets: Mapping[TopicPartition, int], *, wait_ms: int
     ) -> Mapping[TopicPartition, CommittedView | None]:
-        """Look at one place in each partition with read_committed."""
+        """Return a read_committed view of one place in each partition."""
         return look_at(self.client, offsets, wait_ms)
 
     def unstable_ends(
         self, topic_partition: TopicPartition, offsets: Mapping[int, int], *, wait_ms: int
     ) -> Mapping[int, bool]:
-        """Find the markers behind offsets that committed readers do not reach yet, in one pass.
+        """Return the markers after offsets that committed readers cannot reach yet, in one pass.
 
-        Only there: compaction, which may remove a marker, does not get beyond the last stable offset either.
+        Only there: compaction, which may remove a marker, does not go beyond the last stable offset either.
         """
         limits = replace(_MARKER_SCAN, poll_timeout_ms=wait_ms)
         until = self.client.runtime.clock.monotonic() + wait_ms / 1000
@@ -169,8 +169,8 @@ class KafkaCluster:
     def committed_offsets(self, group_id: str, *, wait_ms: int) -> Sequence[CommittedOffset]:
         """Read all offsets of a group.
 
-        A request by name waits for an offset that is pending, also where it is the first. Only where there is none, a
-        request for everything shows what was committed under another decision topic.
+        A request that names topics waits for pending offsets, even for the first one. Only if there is none, a request
+        for everything returns what was committed under another decision topic.
         """
         places = self._places(self._decision_topic, wait_ms)
         try:
@@ -181,20 +181,21 @@ class KafkaCluster:
             if error.error_code != ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 raise
             raise UnstableOffsetsError(
-                f"Group {group_id!r} has an offset in a transaction that has not ended",
+                f"Group {group_id!r} has an offset commit in a transaction that has not ended",
                 checked=f"OffsetFetch for {wait_ms} ms",
-                remedy="It ends when its transaction times out; start the query again then. If it is still there, the "
-                "transaction hangs: "
-                f"`{OperatorCommands.of(self.client.options).find_hanging_offsets()}` finds it and says how to end it",
+                remedy="Restart the query after that transaction has timed out. If the pending offset is still "
+                "there, the transaction hangs: "
+                f"`{OperatorCommands.of(self.client.options).find_hanging_offsets()}` finds it and prints "
+                "the command that ends it",
                 error_code=error.error_code,
             ) from error
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def read_records(self, topic_partition: TopicPartition, offset: int, count: int) -> Sequence[KeyedRecord]:
-        """Read up to `count` records from the offset of a committed record on, committed or not.
+        """Read up to `count` records from the offset of a committed record, committed or not.
 
-        A leader whose log ends before that offset is cut off from its peers, or has yet to catch up: it is asked again,
-        and its successor with it, until the API timeout.
+        A leader whose log ends before that offset is disconnected from the other brokers, or has yet to catch up. It
+        and its successor are asked again until the API timeout.
         """
         deadline = self.client.deadline()
         attempt = 0
@@ -202,15 +203,15 @@ class KafkaCluster:
             if not self.client.back_off(attempt, deadline):
                 raise UnansweredError(
                     f"The leader of {topic_partition} does not have offset {offset}, which was committed",
-                    checked=f"ListOffsets and Fetch, {attempt + 1} times: its log ends before that offset",
-                    remedy="A broker answers that is cut off from its peers. Start the query again, which is safe, "
-                    "when the broker is back or stopped",
+                    checked=f"ListOffsets and Fetch, {attempt + 1} times: the leader's log ends before that offset",
+                    remedy="The response probably comes from a broker that is disconnected from the others. "
+                    "Restart the query when that broker is back or stopped; restarting is safe",
                 )
             attempt += 1
         return found
 
     def _records_from(self, topic_partition: TopicPartition, offset: int, count: int) -> list[KeyedRecord] | None:
-        """Read records; None where the log that the leader shows ends before them."""
+        """Read records; return None if the log that the leader shows ends before them."""
         last = self._ends([topic_partition], LATEST)[topic_partition]
         if last <= offset:
             return None
@@ -225,14 +226,14 @@ class KafkaCluster:
         return found[:count]
 
     def last_offsets(self, group_id: str) -> Sequence[CommittedOffset]:
-        """Read all offsets of a group by one request."""
+        """Read all offsets of a group with one request."""
         found = fetch_offsets(self.client, group_id, None, require_stable=False)
         return [CommittedOffset(place, each.offset, each.metadata) for place, each in found.items()]
 
     def find_records(
         self, starts: Mapping[TopicPartition, int | None], is_wanted: Callable[[bytes, int], bool]
     ) -> FoundRecords:
-        """Scan partitions for keys, by the markers in them."""
+        """Find records by key, with the outcomes of their transactions."""
         ends = self._ends(starts, LATEST)
         begins = self._ends([place for place, start in starts.items() if start is None and ends[place]], EARLIEST)
         searches = {place: KeySearch(place, is_wanted) for place in starts}
@@ -252,7 +253,7 @@ class KafkaCluster:
         )
 
     def begins_with(self, topic_partition: TopicPartition, key: bytes) -> bool:
-        """Look at the first records of a partition."""
+        """Return whether a record of this key is among the first records of a partition."""
         start = self._ends([topic_partition], EARLIEST)[topic_partition]
         end = min(start + 1, self._ends([topic_partition], LATEST)[topic_partition])
         search = KeySearch(topic_partition, lambda found, _: found == key)
@@ -267,7 +268,7 @@ class KafkaCluster:
         """Scan the committed records of a topic."""
         places = sorted(self._places(topic))
         starts = self._ends(places, EARLIEST)
-        # A decision that is looked for may lie behind another one that is open.
+        # A decision that is searched may be behind another one that is open.
         isolation = IsolationLevel.READ_UNCOMMITTED if waits else IsolationLevel.READ_COMMITTED
         ends = self._ends(places, LATEST, isolation)
         try:
@@ -279,11 +280,11 @@ class KafkaCluster:
             raise _vanished(topic, error.reason.value) from error
 
     def unstable_rests(self, topic: str) -> Sequence[UnstableRest]:
-        """Name the partitions of a topic that end in what open transactions have written."""
-        # Here, since only the command line asks for it.
+        """Return the partitions of a topic that end in records of open transactions."""
+        # Imported here, because only the command line needs it.
         from spark_eos.client.lso_blocker import LsoBlockerSearch
 
-        # The last stable offset first: where it is the later one, nothing was open.
+        # The last stable offset first: if it is the higher one, no transaction was open.
         places = self._places(topic)
         stable = self._ends(places, LATEST, IsolationLevel.READ_COMMITTED)
         ends = self._ends(places, LATEST)
@@ -306,13 +307,13 @@ class KafkaCluster:
         return {name: topic.partition_count for name, topic in found.items()}
 
     def leaderless_partitions(self, topics: Collection[str]) -> Mapping[str, Collection[int]]:
-        """Name the partitions that had no leader a moment ago; no topic where that cannot be known soon."""
+        """Return the partitions that had no leader a moment ago; none if that cannot be determined quickly."""
         try:
             found = self.client.require_topics(
                 topics, need_leaders=False, max_age_ms=_LEADERS_KNOWN_MS, timeout_ms=_LEADERS_WAIT_MS
             )
         except EosKafkaError:
-            # The producer meets the same trouble, with more patience.
+            # The producer meets the same failure, with more patience.
             return {}
         return {
             name: [number for number, each in topic.partitions.items() if each.leader < 0]
@@ -320,7 +321,7 @@ class KafkaCluster:
         }
 
     def batch_bytes(self, topic: str, wanted_bytes: int) -> int:
-        """Say how large to make batches for a topic."""
+        """Return the batch size for a topic."""
         return self.client.batch_limits.batch_bytes(topic, wanted_bytes)
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
@@ -338,10 +339,10 @@ class KafkaCluster:
     def _places(
         self, topic: str, timeout_ms: int | None = None, max_age_ms: int = 0
     ) -> dict[TopicPartition, PartitionPlace]:
-        """Find a topic's partitions, or raise; an answer of `max_age_ms` will do where leaders correct it.
+        """Return a topic's partitions, or raise; a response of `max_age_ms` is enough if leaders correct it.
 
-        A broker that has just started may not know the topic yet. To take that for an empty topic would be to take
-        every micro-batch for undecided.
+        A broker that has just started may not know the topic yet. Treating that as an empty topic would treat every
+        micro-batch as undecided.
         """
         found = self.client.require_topics([topic], need_leaders=False, timeout_ms=timeout_ms, max_age_ms=max_age_ms)[
             topic
@@ -357,7 +358,7 @@ class KafkaCluster:
         end: int,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
-        """Find where partitions begin or end, or raise."""
+        """Return where partitions begin or end, or raise."""
         known: dict[TopicPartition, PartitionPlace] = {}
         for topic in {place.topic for place in places}:
             known |= self._places(topic, max_age_ms=_SAME_LOOK_MS)
@@ -373,26 +374,26 @@ class KafkaCluster:
 def _vanished(where: object, reason: str) -> TopicError:
     return TopicError(
         f"{where} cannot be read: {reason}",
-        checked="Metadata, and the offsets its leader gives",
-        remedy="Start the query again when all brokers are up; if the topic was deleted, its records are gone",
+        checked="Metadata, and the offsets from the partition's leader",
+        remedy="Restart the query when all brokers are running; if the topic was deleted, its records are gone",
     )
 
 
 def _state(description: inspection.TransactionDescription) -> TransactionState:
-    """Read the state of a transaction; a newer broker may have one that nothing here is made for."""
+    """Return the state of a transaction; raise for one that only newer brokers know."""
     try:
         return _STATES[description.state]
     except KeyError:
         raise UnsupportedError(
-            f"Transactional id {description.transactional_id!r} is in a state that this version of the package does "
-            f"not know: {description.state!r}",
+            f"Transactional id {description.transactional_id!r} is in state {description.state!r}, which this "
+            "version of the package does not know",
             checked="DescribeTransactions",
-            remedy="Upgrade this package to a version made for these brokers",
+            remedy="Upgrade this package to a version that supports these brokers",
         ) from None
 
 
 def end_answer(result: transactions.EndTxnResult) -> EndAnswer:
-    """Read EndTxn's result; a code that is not known is no success either."""
+    """Return EndTxn's result; an unknown code is not success."""
     if not result.answered:
         return EndAnswer(None)
     try:
@@ -409,7 +410,7 @@ def _identity(ending: Ending) -> transactions.TransactionIdentity:
 
 
 def _records(chunk: FetchedChunk) -> Iterator[KeyedRecord]:
-    """Read a chunk's records, but for those of aborted transactions (none are named for read_uncommitted)."""
+    """Return a chunk's records without those of aborted transactions (read_uncommitted names none)."""
     for position, header in visible_in(chunk):
         for record in read_records(chunk.data, position, header):
             yield KeyedRecord(record.offset, record.key, record.value)

@@ -1,10 +1,10 @@
-"""The columns of a DataFrame against what a Kafka record can hold, before any data is sent.
+"""The check of a DataFrame's columns, before any data is sent.
 
-The names, types and texts are those of Spark's own `kafka` sink, so that a job moves over unchanged; `timestamp` is
-ours. Columns with other names are ignored, as there.
+The names, types and texts are those of Spark's own `kafka` sink, so that a job moves over unchanged; `timestamp` is an
+addition. Columns with other names are ignored, as there.
 
-A `timestamp` must be of the type that names a point in time. What else Spark can cast to it is refused, since the cast
-takes a decision that only the job's author can: a `timestamp_ntz` or a text needs a time zone, which tasks do not know,
+A `timestamp` must have the type that denotes a point in time. Other types that Spark can cast to it are refused,
+because only the job's author can decide how: a `timestamp_ntz` or a text needs a time zone, which tasks do not know,
 and a number is seconds to Spark's cast but milliseconds in Kafka.
 """
 
@@ -33,7 +33,7 @@ _HEADERS_TEXT: Final = "array<struct<key:string,value:binary>>"
 
 
 def check_columns(schema: StructType, topic_option: str | None) -> None:
-    """Refuse a DataFrame that cannot be written, in the words of Spark's own sink."""
+    """Raise if a DataFrame cannot be written, with the texts of Spark's own sink."""
     types = {field.name: field.dataType for field in schema.fields}
     if topic_option is None and TOPIC not in types:
         raise OptionError(
@@ -57,7 +57,7 @@ def check_columns(schema: StructType, topic_option: str | None) -> None:
 
 
 def column_of(rows: Any, name: str) -> Any:
-    """Give a column of an Arrow batch; None where it has none of that name."""
+    """Return a column of an Arrow batch, or None if it has none of that name."""
     return rows.column(name) if name in rows.schema.names else None
 
 
@@ -75,9 +75,9 @@ def _require(types: dict[str, DataType], name: str, allowed: tuple[type[DataType
 
 
 def _timestamp_remedy(found: DataType) -> str:
-    drop = "or drop the column, and records get the time of writing, as with Spark's own sink"
+    drop = "or drop the column; records then get the time of writing, as with Spark's own sink"
     if isinstance(found, IntegralType):
-        return f"Use timestamp_millis(timestamp), or timestamp_seconds(timestamp) if it counts seconds, {drop}"
+        return f"Use timestamp_millis(timestamp), or timestamp_seconds(timestamp) if the column is in seconds, {drop}"
     zone = "which reads it in the session's time zone (spark.sql.session.timeZone)"
     return f"Use CAST(timestamp AS timestamp), {zone}, {drop}"
 

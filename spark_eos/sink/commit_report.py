@@ -1,11 +1,11 @@
-"""What the driver tells the tasks of a micro-batch: which transactions it has committed before.
+"""The report of the driver to the tasks of a micro-batch: which transactions it has committed before.
 
-Without it every worker would have to ask the coordinators of its ids. Spark plans a micro-batch and commits it in two
-Python processes, so that the commit leaves its report in a file, in the temporary folder of the driver's JVM, and the
-writer that is made for the next micro-batch takes it from there to the tasks.
+Without it every worker would have to ask the coordinators of its ids. Spark plans and commits a micro-batch in two
+Python processes. So the commit leaves its report in a file, in the temporary directory of the driver's JVM, and the
+writer that is made for the next micro-batch passes it on to the tasks.
 
-A report names exactly what was committed: run, worker, micro-batch and number of each id. One that is missing, old or
-of another query says nothing of the ids of a task, whose worker then asks.
+A report names exactly what was committed: run, worker, micro-batch and number of each id. If it is missing, old or of
+another query, it says nothing about the ids of a task, whose worker then asks the coordinators.
 """
 
 import json
@@ -18,14 +18,14 @@ from spark_eos.sink.incarnation import local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction
 
-# Not every worker has a task in each micro-batch. One that had none for so long asks.
+# Not every worker has a task in each micro-batch. One that had none for this long asks the coordinators.
 _MICRO_BATCHES_REPORTED: Final = 20
 
 
 class WorkerIds(NamedTuple):
     """The ids of one worker that were committed in the last micro-batch in which any were.
 
-    `numbers` is the sum of 2 ** number over them, so that thousands of tasks take a few kilobytes.
+    `numbers` is the sum of 2 ** number over them, so thousands of tasks take a few kilobytes.
     """
 
     micro_batch: int
@@ -33,7 +33,7 @@ class WorkerIds(NamedTuple):
 
 
 class CommitReport(NamedTuple):
-    """What the driver has committed last of each worker of a run."""
+    """What the driver last committed of each worker of a run."""
 
     run: str
     workers: Mapping[str, WorkerIds]
@@ -42,7 +42,7 @@ class CommitReport(NamedTuple):
 def report_of(
     run: str, micro_batch: int, committed: Iterable[PreparedTransaction], before: CommitReport | None = None
 ) -> CommitReport:
-    """Report the transactions of a micro-batch that are committed, beside what was reported before."""
+    """Return the committed transactions of a micro-batch, added to what was reported before."""
     workers = (
         {}
         if before is None or before.run != run
@@ -62,7 +62,7 @@ def report_of(
 
 
 def leave_report(place: str, report: CommitReport) -> None:
-    """Leave a report at a place for the next micro-batch; where that fails, its workers ask."""
+    """Store a report for the next micro-batch; if that fails, its workers ask the coordinators."""
     path = local_path("committed", place)
     if path is None:
         return
@@ -74,7 +74,7 @@ def leave_report(place: str, report: CommitReport) -> None:
 
 
 def last_report(place: str | None) -> CommitReport | None:
-    """Take the report that was left at a place last."""
+    """Return the last report that was stored at a place."""
     path = local_path("committed", place)
     try:
         if path is None:

@@ -1,15 +1,15 @@
-"""Decisions: the record of which transactions make up a micro-batch.
+"""Decisions: the records of which transactions make up a micro-batch.
 
-A decision is JSON, so that an operator can read it with any consumer. It carries a version, so that a newer writer is
-refused rather than misread, and a CRC-32C over its canonical text. A micro-batch with very many transactions is split
-over several records, each complete in itself but for the list; they are written in one transaction, so a reader sees
-all of them or none.
+A decision is JSON, so that an operator can read it with any consumer. It has a version, so that a newer format is
+refused instead of misread, and a CRC-32C over its canonical text. A micro-batch with very many transactions is split
+over several records, each complete except for the list; they are written in one transaction, so a reader sees all of
+them or none.
 
-A decision is written again under the same key when something more is known of it: that all of it was completed, what
-an operator did about it, or which runs must not decide any more. Each time its revision goes up.
+A decision is written again under the same key when more is known: that it was completed, what an operator did about it,
+or which runs must not decide any more. Each time its revision increases.
 
-Versions 1 and 2 (2: revised) say only which offsets were written. Version 3 says for each task and topic also how many
-rows there were and their checksum, so that a re-run can be compared with it.
+Versions 1 and 2 (2: revised) contain only the written offsets. Version 3 also has, for each task and topic, the number
+of rows and their checksum, so that a re-run can be compared with it.
 """
 
 import json
@@ -32,11 +32,11 @@ DEFAULT_PART_BYTES: Final = 512 * 1024
 
 
 class UnreadableDecisionError(EosKafkaError):
-    """A decision that cannot be understood; going on without it could lose or repeat a micro-batch."""
+    """A decision that cannot be read; continuing without it could lose or repeat a micro-batch."""
 
     default_remedy = (
-        "If a newer version of this package wrote it, upgrade this one; otherwise keep the record for analysis and "
-        "decide by hand with the transactional ids in it"
+        "If a newer version of this package wrote it, upgrade this package; otherwise keep the record for "
+        "analysis and resolve the transactional ids in it manually"
     )
 
 
@@ -44,11 +44,11 @@ class UnreadableDecisionError(EosKafkaError):
 class Decision:
     """The statement that the transactions of a micro-batch are to be committed, by any process.
 
-    `attempt` counts the decisions for the same micro-batch: a later one is written only when the transactions of
-    the earlier one were lost. `split_count` is the number of tasks that answered. `completed_at_ms` is set by a later
-    revision that was written when all transactions were known to be committed. `superseded` names runs that decide
-    nothing after this, see `driver.superseded_runs`. `write` names one call of a batch write, so that a second one in
-    the same run is not taken for a repetition of the first; a stream has none.
+    `attempt` counts the decisions for the same micro-batch: a later one is written only if the transactions of the
+    earlier one were lost. `split_count` is the number of tasks that responded. `completed_at_ms` is set by a later
+    revision, written when all transactions were known to be committed. `superseded` names runs that decide nothing
+    after this, see `driver.superseded_runs`. `write` names one call of a batch write, so that a second one in the same
+    run is not mistaken for a repetition of the first; a stream has none.
     """
 
     prefix: str
@@ -67,28 +67,28 @@ class Decision:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Order the decisions of a query: the highest is the newest."""
+        """Return the position in the order of the query's decisions: the highest is the newest."""
         return self.micro_batch, self.attempt, self.revision
 
     @property
     def is_abandoned(self) -> bool:
-        """Say whether an operator has taken the decision back."""
+        """Return whether an operator has abandoned the decision."""
         return self.intervention is not None and self.intervention.abandons
 
     @property
     def is_skipped(self) -> bool:
-        """Say whether an operator wants the micro-batch never to be written again, whatever of it is visible."""
+        """Return whether an operator wants the micro-batch never to be written again, whatever of it is visible."""
         return self.intervention is not None and self.intervention.skips
 
     @property
     def record_count(self) -> int:
-        """Count the records of the micro-batch."""
+        """Return the number of records of the micro-batch."""
         return sum(transaction.record_count for transaction in self.transactions)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One record's share of a decision."""
+    """The part of a decision that is in one record."""
 
     number: int
     count: int
@@ -97,7 +97,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Where the newest decision of a query is: what the query's consumer group holds."""
+    """The position of a query's newest decision, as stored in the query's consumer group."""
 
     topic_partition: tuple[str, int]
     offset: int
@@ -108,23 +108,23 @@ class Pointer:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Order pointers as their decisions."""
+        """Return the position in the same order as that of the decisions."""
         return self.micro_batch, self.attempt, self.revision
 
 
 def write_decision(decision: Decision, part_bytes: int = DEFAULT_PART_BYTES) -> list[bytes]:
-    """Write a decision as the values of one or more records, each of about `part_bytes` at most."""
+    """Encode a decision as the values of one or more records of about `part_bytes` at most."""
     shares = _share(decision.transactions, part_bytes)
     return [_write_part(decision, number, len(shares), share) for number, share in enumerate(shares)]
 
 
 def read_part(value: bytes, where: str) -> Part:
-    """Read one record; `where` names it in errors."""
+    """Decode one record; `where` names it in errors."""
     try:
         document = json.loads(value)
         version = document["version"]
         written_crc = document.pop("crc32c", None)
-        # Of a large decision this takes as long as the reading: it is done once.
+        # For a large decision this takes as long as decoding it, so it is done once.
         found_crc = _checksum(document)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UnreadableDecisionError(f"The decision at {where} is not a JSON object with a version") from None
@@ -137,11 +137,11 @@ def read_part(value: bytes, where: str) -> Part:
     try:
         return _part(document)
     except (AttributeError, KeyError, TypeError, ValueError) as problem:
-        raise UnreadableDecisionError(f"The decision at {where} lacks something: {problem!r}") from None
+        raise UnreadableDecisionError(f"The decision at {where} is incomplete: {problem!r}") from None
 
 
 def join_parts(parts: Sequence[Part], where: str) -> Decision:
-    """Put the parts of one decision together again."""
+    """Join the parts of one decision."""
     ordered = sorted(parts, key=lambda part: part.number)
     names = {(p.decision.run, *p.decision.rank, p.count) for p in ordered}
     if len(names) != 1 or [part.number for part in ordered] != list(range(ordered[0].count)):
@@ -153,7 +153,7 @@ def join_parts(parts: Sequence[Part], where: str) -> Decision:
 
 
 def write_pointer(decision: Decision, parts: int) -> str:
-    """Write the metadata that is committed with the offset of a decision's first record."""
+    """Encode the metadata that is committed with the offset of a decision's first record."""
     fields = {"v": POINTER_VERSION, "batch": decision.micro_batch, "attempt": decision.attempt, "parts": parts}
     if decision.revision:
         fields["revision"] = decision.revision
@@ -161,11 +161,11 @@ def write_pointer(decision: Decision, parts: int) -> str:
 
 
 def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, where: str) -> Pointer:
-    """Read what `write_pointer` wrote."""
+    """Decode what `write_pointer` encoded."""
     try:
         fields = _parsed(metadata)
         if fields["v"] != POINTER_VERSION:
-            raise UnreadableDecisionError(f"The pointer in {where} has version {fields['v']}")
+            raise UnreadableDecisionError(f"The decision pointer in {where} has version {fields['v']}")
         return Pointer(
             topic_partition,
             offset,
@@ -177,7 +177,7 @@ def read_pointer(topic_partition: tuple[str, int], offset: int, metadata: str, w
     except (ValueError, KeyError, TypeError):
         raise UnreadableDecisionError(
             f"The offset in {where} was not committed by this sink: its metadata is {metadata[:200]!r}",
-            remedy="Let no other consumer use that group, or choose another transactionalIdPrefix",
+            remedy="Make sure that no other consumer uses that group, or choose another transactionalIdPrefix",
         ) from None
 
 
@@ -296,12 +296,12 @@ def _place(written: WrittenRange) -> tuple[str, int]:
 
 
 def sealed_json(document: dict[str, Any]) -> bytes:
-    """Write a document as canonical JSON with its CRC-32C in it."""
+    """Encode a document as canonical JSON that includes its CRC-32C."""
     return _canonical({**document, "crc32c": _checksum(document)})
 
 
 def read_sealed_json(value: bytes) -> dict[str, Any]:
-    """Read what `sealed_json` wrote, without its checksum; raises `ValueError` for anything else."""
+    """Decode what `sealed_json` encoded, without its checksum; raise `ValueError` for anything else."""
     document = _parsed(value)
     if not isinstance(document, dict) or document.pop("crc32c", None) != _checksum(document):
         raise ValueError("not a JSON object with its checksum")
@@ -309,7 +309,7 @@ def read_sealed_json(value: bytes) -> dict[str, Any]:
 
 
 def _parsed(text: bytes | str) -> Any:
-    """Parse JSON; `ValueError` for what is none, and for what is nested so deep that Python gives up."""
+    """Parse JSON; raise `ValueError` for invalid JSON, and for JSON that is nested too deep for Python."""
     try:
         document = json.loads(text)
         _canonical(document)
@@ -327,5 +327,5 @@ def _checksum(document: dict[str, Any]) -> str:
 
 
 def utc(at_ms: int) -> str:
-    """Write a point in time for a message."""
+    """Format a point in time for a message."""
     return strftime("%Y-%m-%d %H:%M:%S UTC", gmtime(at_ms / 1000))

@@ -1,8 +1,8 @@
-"""What coordinators say of transactions that are known to have begun, without answers from before that.
+"""The descriptions of transactions that are known to have begun, without outdated ones.
 
-A transaction coordinator that is cut off from its peers, or wakes from a pause, goes on to answer: with the state that
-its id had then. Nothing in the answer says so, but what is known of the transaction can prove it: see `EARLIER`. Such
-an answer is not used. Its coordinator is looked up again and asked again.
+A transaction coordinator that is disconnected from the other brokers, or was paused, still responds: with the state
+that its id had then. Nothing in the response shows that, but what is known of the transaction can prove it: see
+`EARLIER`. Such a response is not used. The coordinator is looked up again and asked again.
 """
 
 import logging
@@ -16,7 +16,7 @@ from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
 logger = logging.getLogger(__name__)
-# Why a description, or that there is none, is not believed; None where it is.
+# Why a description, or its absence, is not trusted; None if it is.
 _Doubt: TypeAlias = Callable[[Description | None], str | None]
 _TRIES: Final = 6
 _PAUSE_SECONDS: Final = 0.1
@@ -25,23 +25,23 @@ _INITIALISED: Final = "InitProducerId raises the epoch and leaves the id Empty, 
 _COMMITTED_BEFORE: Final = (
     "under transactions V2 a commit raises the epoch, so that what is committed at this one came before (KIP-890)"
 )
-# (state, begun with transactions V2) of an id at the very epoch of its transaction -> why that was before it began.
-# What is not here may have come after it. So may an abort under V2 that has left the epoch alone: a sweep ends what it
-# finds by the protocol that the cluster speaks by then, which may have been lowered.
+# (state, begun with transactions V2) of an id at the very epoch of its transaction -> why that was before the
+# transaction began. A state that is not listed may have come after it. An abort under V2 that did not change the epoch
+# may have too: a sweep ends what it finds with the cluster's current protocol, which may have been lowered.
 EARLIER: Final[Mapping[tuple[TransactionState, bool], str]] = {
     (TransactionState.EMPTY, False): _INITIALISED,
     (TransactionState.EMPTY, True): _INITIALISED,
     (TransactionState.PREPARE_COMMIT, True): _COMMITTED_BEFORE,
     (TransactionState.COMPLETE_COMMIT, True): _COMMITTED_BEFORE,
 }
-_LOWER_EPOCH: Final = "an epoch is never lowered"
-_UNKNOWN: Final = "an id is not forgotten while its transaction is open"
+_LOWER_EPOCH: Final = "an epoch never decreases"
+_UNKNOWN: Final = "an id does not expire while its transaction is open"
 
 
 def why_earlier(begun: ProducerIdentity, transaction_version: int, description: Description) -> str | None:
-    """Say why a description is of a time before a transaction began; None where nothing proves that.
+    """Return why a description is from before a transaction began, or None if nothing proves that.
 
-    Another producer id proves nothing: ids are handed out to brokers in blocks, so that a later one may be lower.
+    Another producer id proves nothing: brokers allocate ids in blocks, so a later one may be lower.
     """
     if description.identity.producer_id != begun.producer_id:
         return None
@@ -57,8 +57,8 @@ def describe_prepared(
 ) -> Mapping[str, Description]:
     """Describe transactions that were prepared; ids that stay unknown are left out.
 
-    So are those, with `leave_out`, of which the coordinators' answers stay those of the past, which raises
-    `UnansweredError` else: for where the partitions' logs can be asked as well.
+    If the coordinators' responses stay outdated, this raises `UnansweredError`. With `leave_out` it leaves those ids
+    out instead, for callers that can also read the partitions' logs.
     """
 
     def doubt(transaction: PreparedTransaction, description: Description | None) -> str | None:
@@ -71,7 +71,7 @@ def describe_prepared(
 
 
 def describe_since(cluster: SinkCluster, transactional_id: str, held: ProducerIdentity) -> Description | None:
-    """Describe an id that has had this identity: what has a lower epoch is from the past, and not used."""
+    """Describe an id that once had this identity; a response with a lower epoch is outdated and not used."""
 
     def doubt(description: Description | None) -> str | None:
         if description is None or description.identity.producer_id != held.producer_id:
@@ -84,13 +84,13 @@ def describe_since(cluster: SinkCluster, transactional_id: str, held: ProducerId
 def _describe(
     cluster: SinkCluster, wanted: Mapping[str, _Doubt], *, leave_out: bool = False
 ) -> Mapping[str, Description]:
-    """Describe ids, again and again where there is a doubt; unknown ones are left out in the end."""
+    """Describe ids, with retries for doubtful responses; ids that stay unknown are left out."""
     found: dict[str, Description] = {}
     described: Mapping[str, Description] = {}
     doubts: dict[str, str] = {}
     for attempt in range(_TRIES):
         if attempt:
-            logger.info("transactions are described again, since their coordinators may speak of the past: %s", doubts)
+            logger.info("retrying DescribeTransactions, the coordinators' responses may be outdated: %s", doubts)
             cluster.forget_coordinators(doubts)
             cluster.runtime.clock.sleep(_PAUSE_SECONDS)
         described = cluster.describe_transactions(list(doubts) if attempt else list(wanted))
@@ -104,11 +104,11 @@ def _describe(
         return found
     name, why = next(iter(stale.items()))
     raise UnansweredError(
-        f"The coordinator of {name} describes it as it was before its transaction began: "
+        f"The coordinator of {name} reports its state from before its transaction began: "
         f"{described[name].state.label}, producer {described[name].identity}",
-        checked=f"DescribeTransactions, {_TRIES} times, and FindCoordinator before each: {why}",
+        checked=f"DescribeTransactions, {_TRIES} times, with FindCoordinator before each: {why}",
         remedy=(
-            "A broker answers that is cut off from its peers. Nothing was decided or ended on its word: start the "
-            "query again, which is safe, when the broker is back or stopped"
+            "The response probably comes from a broker that is disconnected from the others. Nothing was decided "
+            "or ended because of it. Restart the query when that broker is back or stopped; restarting is safe"
         ),
     )

@@ -1,14 +1,14 @@
-"""A process that makes one call after this one has ended, and the call that ends what a killed task has left open.
+"""A process that makes one call after this one has ended, and the call that aborts what a killed task left open.
 
-Spark ends its Python workers with SIGKILL or SIGHUP, and shares them between queries, so what must be done after a
-worker has ended is done by another process. It is a fresh interpreter, not a fork, and has a session of its own: it
-holds nothing of the worker's (neither its memory nor its socket to the JVM, which Spark takes for the worker's life),
-and no signal to the worker's group reaches it. It imports nothing until it has something to do, so that waiting costs
-some 10 MB and no time.
+Spark ends its Python workers with SIGKILL or SIGHUP, and shares them between queries, so another process must do what
+is due after a worker has ended. It is a fresh interpreter, not a fork, and has its own session: it shares nothing with
+the worker (neither its memory nor its socket to the JVM, which Spark uses to detect the worker's end), and no signal to
+the worker's process group reaches it. It imports nothing until it has something to do, so waiting costs some 10 MB and
+no CPU time.
 
-The worker writes what is to be called into a pipe, each call in place of the one before. The pipe ends with the worker,
-however that ends. All of it is read before anything is called. This module is imported by that process too, so it asks
-for nothing but the client.
+The worker writes the calls into a pipe; each one replaces the one before. The pipe ends with the worker, however that
+ends. The process reads all of it before it calls anything. The process also imports this module, so this module imports
+only the client.
 """
 
 import base64
@@ -31,11 +31,11 @@ from spark_eos.runtime import REAL, Runtime
 
 # What a killed worker has sent may reach its broker after the abort, and open the transaction again.
 LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
-# For all looks together: where brokers stay away longer, the transaction times out.
+# For all checks together: if brokers stay offline longer, the transaction times out.
 LIMIT_SECONDS: Final = 60.0
 _LONGEST_CALL_MS: Final = 15_000
 _PAUSE_SECONDS: Final = 1.0
-# A line that was cut short says nothing, and leaves nothing to do: what it speaks of has not begun.
+# A truncated line is ignored and leaves nothing to do: the transaction it names has not begun.
 _CODE: Final = r"""
 import sys
 last = b"\n"
@@ -49,11 +49,11 @@ if last.endswith(b"\n") and last != b"\n":
 
 
 class DetachedProcess:
-    """This process's end of the pipe; raises OSError where no process can be started."""
+    """This process's end of the pipe; raises OSError if no process can be started."""
 
     def __init__(self) -> None:
         if os.name != "posix":
-            raise OSError("this system has no sessions of processes")
+            raise OSError("this operating system has no process sessions")
         # Spark's files may be on no path but this process's.
         command = [sys.executable, "-S", "-E", "-c", _CODE, *sys.path]
         nothing = subprocess.DEVNULL
@@ -62,18 +62,18 @@ class DetachedProcess:
         )
         assert self._process.stdin is not None
         self._pipe = self._process.stdin
-        # A detached process that is stopped must not stop this process.
+        # A stopped detached process must not block this process.
         os.set_blocking(self._pipe.fileno(), False)
 
     @property
     def process_id(self) -> int:
-        """Name the process."""
+        """Return the id of the process."""
         return self._process.pid
 
     def hand_over(self, call: Callable[[], None] | None) -> bool:
-        """Replace what is to be called, None for nothing; False where that does not arrive.
+        """Replace the call to make, None for none; return False if the message cannot be delivered.
 
-        A process that has ended calls nothing any more: None has then arrived.
+        A process that has ended makes no call, so None counts as delivered then.
         """
         line = b"" if call is None else base64.b64encode(pickle.dumps(call))
         try:
@@ -84,13 +84,13 @@ class DetachedProcess:
             return False
 
     def close(self) -> None:
-        """Have it make its call now."""
+        """Make the process run its call now."""
         with suppress(OSError):
             self._pipe.close()
 
 
 def impatient(options: ClientOptions) -> ClientOptions:
-    """Give the client of a process that must not live long after the worker it belonged to."""
+    """Return the client options for a process that must not outlive its worker for long."""
     return replace(options, api_timeout_ms=min(options.api_timeout_ms, _LONGEST_CALL_MS))
 
 
@@ -100,7 +100,7 @@ def end_unprepared(
     pauses: Sequence[float] = LOOKS_AFTER_SECONDS,
     runtime: Runtime = REAL,
 ) -> None:
-    """Abort exactly this transaction if it is open, and look again for requests that arrive late."""
+    """Abort exactly this transaction if it is open, and check again for requests that arrive late."""
     clock = runtime.clock
     looks, until = list(pauses), clock.monotonic() + LIMIT_SECONDS
     with KafkaClient(impatient(options), runtime) as client:
@@ -109,7 +109,7 @@ def end_unprepared(
             try:
                 _end_if_open(client, identity)
             except EosKafkaError:
-                # A broker that is away may come back.
+                # A broker that is offline may come back.
                 clock.sleep(_PAUSE_SECONDS)
                 continue
             looks.pop(0)

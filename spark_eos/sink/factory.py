@@ -1,6 +1,6 @@
-"""The sink's parts put together for one process: one client, its pools and what a run's driver remembers.
+"""The assembly of the sink's parts in one process: its client, its pools and the state of its runs.
 
-A process runs tasks or commits, so that what only one of the two needs is imported where it is used.
+A process either runs tasks or commits, so what only one of the two needs is imported where it is used.
 """
 
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from spark_eos.sink.task.writer import TaskWriter
 
 _SHORTEST_DRIVER_TIMEOUT_MS: Final = 5_000
-# Rows may be mirrored to a second cluster in one function, under the same name.
+# One function may mirror rows to a second cluster under the same name.
 _RunKey: TypeAlias = tuple[ClientOptions, str, str, str, str]
 
 
 class _Kept:
-    """What a process of the sink keeps, by what it is made for."""
+    """What a process of the sink keeps, by its settings."""
 
     def __init__(self, runtime: Runtime) -> None:
-        # Kept longer than what is made with them, as clients are kept longer than clusters.
+        # Kept longer than what is made with them, just as clients are kept longer than clusters.
         self.clusters: ProcessCache[tuple[ClientOptions, str], KafkaCluster] = ProcessCache(
             runtime.clock, 2 * IDLE_SECONDS
         )
@@ -53,7 +53,7 @@ def task_writer(
     incarnation: str | None = None,
     committed: CommitReport | None = None,
 ) -> "TaskWriter":
-    """Make the writer of one task; identities and connections outlive it in the worker process."""
+    """Make the writer of one task; identities and connections are kept in the worker process."""
     with loading_modules(process):
         from spark_eos.sink.task.transaction import TaskTransaction
         from spark_eos.sink.task.writer import TaskWriter
@@ -78,8 +78,8 @@ def pool_of(
 ) -> "IdentityPool":
     """Return a process's pool for a run of a query.
 
-    The token is the pool's, not the process's: a pool that is made again must not meet ids of the one before, whose
-    transactions may still await their verdict.
+    The token belongs to the pool, not to the process: a pool that is created again must not use ids of the previous
+    one, whose transactions may still wait for their decision.
     """
     from spark_eos.sink.task.identity_pool import IdentityPool
 
@@ -91,11 +91,11 @@ def pool_of(
 
 
 def _task_set(options: SinkOptions) -> "TaskSet | None":
-    """Name the tasks that are committed together; None under speculation, where one may be written twice at a time."""
+    """Return the tasks that are committed together, or None under speculation, where two attempts may run at a time."""
     from spark_eos.sink.task.identity_pool import TaskSet
 
     context = TaskContext.get()
-    # Spark gives its tasks the settings of the session as local properties.
+    # Spark passes the settings of the session to its tasks as local properties.
     if context is None or context.getLocalProperty("spark.speculation") == "true":
         return None
     return TaskSet(context.stageId(), context.attemptNumber(), options.timeout_limit_ms)
@@ -111,7 +111,7 @@ def committer(
     retirement: "Retirement | None" = None,
     write: str = "",
 ) -> "Committer":
-    """Make the committer of a micro-batch; what its run has learned outlives it in the driver's process."""
+    """Make the committer of a micro-batch; the state of its run is kept in the driver's process."""
     with loading_modules(process):
         from spark_eos.sink.driver.committer import Committer
         from spark_eos.sink.driver.retirement import Retirement
@@ -135,8 +135,8 @@ def committer(
 
 
 def cluster_of(process: ProcessState, options: SinkOptions) -> KafkaCluster:
-    """Return a process's cluster for these options: one client for all that are reached by the same settings."""
-    # Also if there is a cluster: a client that is used is not idle.
+    """Return a process's cluster for these options: one client for all that have the same connection settings."""
+    # Even if there is a cluster: a client that is used is not idle.
     client = client_of(process, options.client)
     return process.part(_Kept).clusters.get(
         (options.client, options.decision_topic), lambda: KafkaCluster(client, options.decision_topic, DecisionWriter)
@@ -157,10 +157,10 @@ def _key(options: SinkOptions, query: str, run: str) -> _RunKey:
 
 
 def driver_timeout_ms(options: SinkOptions) -> int:
-    """Choose the timeout of the driver's own transaction.
+    """Return the timeout of the driver's own transaction.
 
-    Within the margin that is left when a micro-batch is decided: a decision that hangs is then aborted by its
-    coordinator before the transactions it names are. Not below what a slow write takes, where timeouts are short.
+    It is within the margin that is left when a micro-batch is decided: the coordinator aborts a decision that hangs
+    before the transactions it names time out. It is not shorter than a slow write takes, even if timeouts are short.
     """
     from spark_eos.sink.driver.decision_log import DRIVER_TIMEOUT_MS
     from spark_eos.sink.driver.verification import margin_ms

@@ -1,15 +1,15 @@
 """The name under which a driver plans the micro-batches of a stream, until one of them is aborted.
 
-Spark's `abort` brings the messages of the tasks that have finished, and nothing else that would name the query or the
-run. Where no task has finished, the open transactions are found by the incarnation: the writer that plans a micro-batch
-gives it to the tasks, they put it into their transactional ids, and the writer that aborts finds it again in a file.
-The file is in the temporary folder of the driver's JVM, which no other driver has, and it is named after the
-checkpoint, which Spark lets one query at a time have.
+Spark's `abort` passes the messages of the tasks that have finished, and nothing else that names the query or the run.
+If no task has finished, the open transactions are found by the incarnation: the writer that plans a micro-batch passes
+it to the tasks, they put it into their transactional ids, and the writer that aborts reads it from a file. The file is
+in the temporary directory of the driver's JVM, which no other driver uses, and it is named after the checkpoint, which
+Spark allows only one query at a time to use.
 
-An incarnation ends with `end_incarnation`. Since Spark starts a query again only after its abort has returned, no run
-that is alive has the name of an incarnation that has ended: whatever is open under it may be swept, at any later time.
+An incarnation ends with `end_incarnation`. Because Spark starts a query again only after its abort has returned, no
+running run has the name of an incarnation that has ended: whatever is open under it may be swept at any later time.
 
-Spark hands over the checkpoint only where it is an option of `writeStream`. Without it a stream has no incarnation.
+Spark passes the checkpoint only if it is an option of `writeStream`. Without it a stream has no incarnation.
 """
 
 import hashlib
@@ -24,17 +24,17 @@ _OPTION: Final = "checkpointlocation"
 
 
 def new_incarnation() -> str:
-    """Make a name that no other incarnation has."""
+    """Return a name that no other incarnation has."""
     return secrets.token_hex(6)
 
 
 def checkpoint_of(options: Mapping[str, str]) -> str | None:
-    """Find the checkpoint among the options that Spark hands over."""
+    """Return the checkpoint from the options that Spark passes."""
     return next((value for name, value in options.items() if name.lower() == _OPTION), None)
 
 
 def current_incarnation(checkpoint: str | None) -> str | None:
-    """Name the present incarnation of a stream on this driver, and begin one where there is none."""
+    """Return the current incarnation of a stream on this driver, and begin one if there is none."""
     path = local_path("incarnation", checkpoint)
     if path is None:
         return None
@@ -49,7 +49,7 @@ def current_incarnation(checkpoint: str | None) -> str | None:
 
 
 def end_incarnation(checkpoint: str | None) -> str | None:
-    """End the present incarnation of a stream on this driver, and name it; None where it cannot be ended."""
+    """End the current incarnation of a stream on this driver and return it, or None if it cannot be ended."""
     path = local_path("incarnation", checkpoint)
     try:
         incarnation = None if path is None else path.read_text()
@@ -61,7 +61,7 @@ def end_incarnation(checkpoint: str | None) -> str | None:
 
 
 def local_path(kind: str, name: str | None) -> Path | None:
-    """Give the path of a file that the processes of this driver share; None without a name or a folder."""
+    """Return the path of a file that the processes of this driver share, or None without a name or a directory."""
     folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
     if not name or not folder:
         return None

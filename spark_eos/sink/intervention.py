@@ -1,7 +1,7 @@
-"""What an operator did about a decision: in the decision itself, and in an audit record that stays.
+"""An operator's intervention in a decision: in the decision itself, and in an audit record that is kept.
 
-The decision carries the last intervention, because a restarted query has to act on it. The audit record is written in
-the same transaction under a key of its own, so that compaction keeps every one of them.
+The decision contains the last intervention, because a restarted query has to act on it. The audit record is written in
+the same transaction under a separate key, so that compaction keeps every one of them.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Intervention:
-    """Who did what, when and why; `restart` is None unless the decision was abandoned."""
+    """Who intervened, when and why; `restart` is None unless the decision was abandoned."""
 
     action: OperatorAction
     by: str
@@ -38,17 +38,17 @@ class Intervention:
 
     @property
     def abandons(self) -> bool:
-        """Say whether the decision was taken back."""
+        """Return whether the decision was abandoned."""
         return self.action is OperatorAction.ABORT
 
     @property
     def skips(self) -> bool:
-        """Say whether the micro-batch is closed as it is."""
+        """Return whether the micro-batch is closed as it is."""
         return self.abandons and self.restart is Restart.SKIP
 
 
 def intervention_document(intervention: Intervention | None) -> dict[str, Any] | None:
-    """Write an intervention as JSON values."""
+    """Encode an intervention as JSON values."""
     if intervention is None:
         return None
     return {
@@ -61,7 +61,7 @@ def intervention_document(intervention: Intervention | None) -> dict[str, Any] |
 
 
 def read_intervention(document: Mapping[str, Any] | None) -> Intervention | None:
-    """Read what `intervention_document` wrote; raises `KeyError` or `ValueError` for anything else."""
+    """Decode what `intervention_document` encoded; raise `KeyError` or `ValueError` for anything else."""
     if document is None:
         return None
     restart = document["restart"]

@@ -1,11 +1,11 @@
-"""The records of a few keys in a partition's raw log, and which of their transactions were committed.
+"""The search for the records of a few keys in a partition's log, and for the outcomes of their transactions.
 
-The log is read uncommitted, up to its end, and the markers in it tell what was committed: compaction removes no marker
-as long as a record of its transaction is left. So an open transaction of others, behind which committed readers see
-nothing, holds nothing up here.
+The log is read uncommitted, up to its end, and its markers show what was committed: compaction removes no marker while
+a record of its transaction is left. So open transactions of other producers, behind which committed readers see
+nothing, do not block the search.
 
-Of a batch only the key is unpacked, if it holds one record, as those of decisions do: a decision topic is shared by
-many queries, and all but a few of its records are others'.
+If a batch has one record, as those of decisions do, only its key is decoded: many queries share a decision topic, and
+most of its records belong to others.
 """
 
 import zlib
@@ -36,7 +36,7 @@ class KeySearch:
         self._open: dict[int, list[UnendedRecord]] = {}
 
     def take(self, chunk: FetchedChunk) -> None:
-        """Take in what was read uncommitted."""
+        """Add a chunk that was read uncommitted."""
         for position, header in chunk.batches:
             if header.record_count == 0:
                 continue
@@ -53,11 +53,11 @@ class KeySearch:
                 )
 
     def committed(self) -> list[KeyedRecord]:
-        """Give the committed records of wanted keys by offset."""
+        """Return the committed records of wanted keys by offset."""
         return sorted(self._committed, key=lambda record: record.offset)
 
     def unended(self) -> list[UnendedRecord]:
-        """Give the records of wanted keys whose transactions have no end yet."""
+        """Return the records of wanted keys whose transactions have not ended."""
         return [each for records in self._open.values() for each in records]
 
     def _end(self, data: bytes | memoryview, position: int, header: BatchHeader) -> None:
@@ -80,7 +80,7 @@ class KeySearch:
 
 
 def _only_key(data: bytes | memoryview, position: int, header: BatchHeader) -> bytes | None:
-    """Read the key of a batch's only record; None where that takes reading the whole record."""
+    """Return the key of a batch's only record, or None if that needs the whole record decoded."""
     section = memoryview(data)[position + HEADER_SIZE : position + header.size_bytes]
     try:
         if header.compression is Compression.GZIP:

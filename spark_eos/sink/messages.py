@@ -1,4 +1,4 @@
-"""What a task tells the driver: a prepared transaction, nothing to write, or already committed."""
+"""The messages of tasks to the driver: a prepared transaction, nothing to write, or already committed."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ MESSAGE_VERSION: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which task of which micro-batch this is."""
+    """The query, run, micro-batch and task that rows belong to."""
 
     query: str
     run: str
@@ -40,9 +40,9 @@ class Place:
 
 
 def _may_have_other_attempts() -> bool:
-    """Say whether another attempt at the present task was made, or may be: it can leave a transaction open.
+    """Return whether the current task may have another attempt, which can leave a transaction open.
 
-    Spark numbers the attempts at a task within a stage from 0 on, whatever became of the ones before. Under speculation
+    Spark numbers the attempts of a task within a stage from 0, whatever became of the earlier ones. Under speculation
     the first attempt may be the one that wins.
     """
     context = TaskContext.get()
@@ -63,15 +63,15 @@ class _FromTask(WriterCommitMessage):
     micro_batch: int
     split: int
     has_other_attempts: bool = field(default_factory=_may_have_other_attempts, kw_only=True)
-    # Unique in a Spark application, counted up with each attempt that is launched.
+    # Unique in a Spark application; increases with each attempt that is started.
     task_attempt_id: int | None = field(default_factory=_task_attempt_id, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Prepared(_FromTask):
-    """A transaction that awaits the driver's verdict; `retries` counts the produce requests sent again.
+    """A transaction that waits for the driver's decision; `retries` counts the produce requests sent again.
 
-    `is_worker_kept` says whether Spark keeps the task's Python process, and so its transactional id, for other tasks.
+    `is_worker_kept` is True if Spark keeps the task's Python process, and so its transactional id, for other tasks.
     """
 
     transaction: PreparedTransaction
@@ -103,18 +103,18 @@ TaskMessage: TypeAlias = Prepared | Empty | AlreadyCommitted
 
 
 def show_other_attempts(messages: Sequence[TaskMessage]) -> bool:
-    """Say whether the tasks of a micro-batch show that other attempts at them were made, or may be.
+    """Return whether the messages of a micro-batch show that tasks had, or may have had, other attempts.
 
-    In a stage that is tried again as a whole, as after a lost shuffle file, Spark numbers the attempts at a task from 0
-    on again. But the ids of those that have won are then not consecutive. They are not either where the session runs
-    something else at the same time, which is taken for a sign too many.
+    If a stage is retried as a whole, as after a lost shuffle file, Spark numbers the attempts of a task from 0 again.
+    But then the ids of the winning attempts are not consecutive. They are also not consecutive if the session runs
+    something else at the same time; such a false sign is harmless.
     """
     ids = [message.task_attempt_id for message in messages if message.task_attempt_id is not None]
     return any(message.has_other_attempts for message in messages) or (bool(ids) and max(ids) - min(ids) >= len(ids))
 
 
 def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_batch: int) -> None:
-    """Refuse messages of another version of this package, or of another micro-batch."""
+    """Raise if messages are of another version of this package, or of another micro-batch."""
     for message in messages:
         if message.version != MESSAGE_VERSION:
             raise TransactionError(
@@ -123,6 +123,6 @@ def check_messages(messages: Iterable[TaskMessage], query: str, run: str, micro_
             )
         if (message.query, message.run, message.micro_batch) != (query, run, micro_batch):
             raise TransactionError(
-                f"A message of query {message.query}, run {message.run}, micro-batch {message.micro_batch} came to "
-                f"the commit of query {query}, run {run}, micro-batch {micro_batch}"
+                f"The commit of query {query}, run {run}, micro-batch {micro_batch} received a message of query "
+                f"{message.query}, run {message.run}, micro-batch {message.micro_batch}"
             )

@@ -1,4 +1,4 @@
-"""A look at many partitions as committed readers see them, each at one place."""
+"""The view of many partitions as committed readers see them, at one place in each."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -15,7 +15,7 @@ from spark_eos.errors import TopicError, UnansweredError
 from spark_eos.options.source import FetchLimits
 from spark_eos.sink.ports import BatchTrace, CommittedView
 
-# Where nothing can be seen yet the answer says so, and need not be held back.
+# If nothing is visible yet, the response shows that and need not be delayed.
 _LOOK: Final = FetchLimits(
     max_bytes=8 << 20, partition_max_bytes=1 << 16, min_bytes=1, max_wait_ms=1, poll_timeout_ms=60_000
 )
@@ -24,14 +24,14 @@ _LOOK: Final = FetchLimits(
 def look_at(
     client: KafkaClient, offsets: Mapping[TopicPartition, int], wait_ms: int
 ) -> dict[TopicPartition, CommittedView | None]:
-    """Look at each partition; None where the place is gone, and nothing where no leader answers in time."""
+    """Return a view of each partition: None if the place is gone, and no entry if no leader responds in time."""
     found: dict[TopicPartition, CommittedView | None] = {}
     monotonic = client.runtime.clock.monotonic
     until = monotonic() + wait_ms / 1000
     attempt = 0
     while len(found) < len(offsets):
         wanted = {place: offset for place, offset in offsets.items() if place not in found}
-        # A leader that has moved is looked up again after the first attempt.
+        # After the first attempt, look up a leader that has moved.
         max_age_ms = FRESH_ENOUGH_MS if attempt == 0 else 0
         found |= _look_once(client, wanted, max(1.0, (until - monotonic()) * 1000), max_age_ms)
         if len(found) < len(offsets) and not client.back_off(attempt, until):
@@ -62,7 +62,7 @@ def _look_once(
 def _places(
     client: KafkaClient, topics: Collection[str], wait_ms: float, max_age_ms: int
 ) -> dict[TopicPartition, PartitionPlace]:
-    """Find the partitions of topics; one that does not exist any more has none."""
+    """Return the partitions of topics; one that no longer exists has no entry."""
     found: dict[TopicPartition, PartitionPlace] = {}
     for topic in topics:
         try:
@@ -79,7 +79,7 @@ def _places(
 def _judge(
     client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, offset: int, wait_ms: float
 ) -> dict[TopicPartition, CommittedView | None]:
-    """Tell records that are gone from a leader that has yet to catch up."""
+    """Distinguish records that are gone from a leader that has yet to catch up."""
     limits = replace(_LOOK, poll_timeout_ms=int(max(1.0, wait_ms)))
     fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_COMMITTED, limits)
     try:

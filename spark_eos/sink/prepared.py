@@ -1,11 +1,11 @@
-"""Prepared transactions, and what they hold: for messages, decisions and recovery alike."""
+"""Prepared transactions and their contents, for messages, decisions and recovery."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRange:
-    """The offsets of one topic-partition that a transaction holds; both ends inclusive."""
+    """The offsets of one topic-partition that a transaction has written; both ends inclusive."""
 
     topic: str
     partition: int
@@ -16,9 +16,9 @@ class WrittenRange:
 
 @dataclass(frozen=True, slots=True)
 class TopicRows:
-    """The rows of one task for one topic: their number, and their checksum in any order (`codec.row_checksum`).
+    """The rows of one task for one topic: their number, and their order-independent checksum (`codec.row_checksum`).
 
-    `checksum` is None where a decision was written by a version that did not record it.
+    `checksum` is None if a decision was written by a version that did not record it.
     """
 
     topic: str
@@ -28,10 +28,10 @@ class TopicRows:
 
 @dataclass(frozen=True, slots=True)
 class PreparedTransaction:
-    """One flushed, open transaction, named so exactly that another process can end it.
+    """One flushed, open transaction, named exactly, so that another process can end it.
 
     `(producer_id, producer_epoch)` names this transaction and no other: an epoch is never used for two (FLINK-8132 is
-    what happens otherwise). `transaction_version` fixes the EndTxn version: a mismatched one gets an error for a
+    what happens otherwise). `transaction_version` determines the EndTxn version: a different one gets an error for a
     transaction that is committed. `split` is Spark's partition id. `checksums` has one entry for each topic.
     """
 
@@ -47,7 +47,7 @@ class PreparedTransaction:
 
     @property
     def rows(self) -> tuple[TopicRows, ...]:
-        """Give the number of rows for each topic, with their checksums where they are known."""
+        """Return the number of rows for each topic, with their checksums if known."""
         if self.checksums:
             return self.checksums
         counts: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""What a process keeps from one micro-batch to the next, until it has not been used for some time.
+"""The cache of what a process keeps between micro-batches, until it has not been used for some time.
 
-A session may run hundreds of queries in the same Python processes, so that nothing is dropped for its number alone:
-then each round over all queries would drop and make everything again.
+A session may run hundreds of queries in the same Python processes, so nothing is dropped because of the number of
+entries: otherwise each round over all queries would drop and create everything again.
 """
 
 from collections.abc import Callable, Hashable
@@ -17,7 +17,7 @@ _Value = TypeVar("_Value")
 
 
 class ProcessCache(Generic[_Key, _Value]):
-    """Values by key; what was idle for `idle_seconds` is dropped at the next use of others."""
+    """Values by key; a value that was idle for `idle_seconds` is dropped when others are used."""
 
     def __init__(
         self, clock: Clock, idle_seconds: float = IDLE_SECONDS, drop: Callable[[_Value], None] = lambda value: None
@@ -25,15 +25,15 @@ class ProcessCache(Generic[_Key, _Value]):
         self._clock = clock
         self._idle_seconds = idle_seconds
         self._drop = drop
-        # Used last, dropped last.
+        # Least recently used first.
         self._values: dict[_Key, tuple[float, _Value]] = {}
 
     def __len__(self) -> int:
-        """Count what is kept."""
+        """Return the number of entries."""
         return len(self._values)
 
     def get(self, key: _Key, make: Callable[[], _Value]) -> _Value:
-        """Give the value of a key, made now if there is none."""
+        """Return the value of a key, created if there is none."""
         now = self._clock.monotonic()
         self._drop_idle(now)
         found = self._values.pop(key, None)
@@ -61,12 +61,12 @@ class _Clients:
     """The Kafka clients of a process."""
 
     def __init__(self, runtime: Runtime) -> None:
-        # Longer than anything that was made with a client is kept, since that would connect a closed one again.
+        # Kept longer than anything that was made with a client, since that would connect a closed one again.
         self.by_options: ProcessCache[ClientOptions, KafkaClient] = ProcessCache(
             runtime.clock, 3 * IDLE_SECONDS, KafkaClient.close
         )
 
 
 def client_of(process: ProcessState, options: ClientOptions) -> KafkaClient:
-    """Return the one client of a process for these settings, with the connections that it has."""
+    """Return the only client of a process for these settings, with its connections."""
     return process.part(_Clients).by_options.get(options, lambda: KafkaClient(options, process.runtime))

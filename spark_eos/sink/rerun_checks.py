@@ -1,9 +1,9 @@
-"""Checks of a micro-batch that was decided before: whether what is to be written now is what was written then.
+"""The checks of a micro-batch that was decided before: whether the rows to write are those that were written.
 
-A name alone does not say that rows were written: names are used twice, checkpoints are copied, jobs run every day. So a
-decision records for each task and topic how many rows there were and their checksum, and a re-run of a decided
-micro-batch is only taken for one if its rows are the same. Which task had which row does not matter, nor does their
-order: Spark may cut a re-run differently, and readers see the same.
+A name alone does not prove that rows were written: names are used twice, checkpoints are copied, jobs run every day. So
+a decision records for each task and topic the number of rows and their checksum, and a re-run of a decided micro-batch
+is accepted only if its rows are the same. Which task had which row does not matter, nor does their order: Spark may
+split a re-run differently, and readers see the same.
 """
 
 import logging
@@ -19,12 +19,12 @@ CHECKSUMS: Final = 1 << 64
 _LINES_SHOWN: Final = 10
 NO_TOPIC: Final = ""
 _ACCEPT: Final = (
-    ". If the rows differ because they depend on chance, time or other systems, set discardDifferingRows=true: what "
-    "was written stays, and the rows of the re-run are discarded"
+    ". If the rows differ because they depend on randomness, time or other systems, set "
+    "discardDifferingRows=true: the rows already written stay, and the rows of the re-run are discarded"
 )
 _REPAIR: Final = (
-    ". onLostTransaction=rewrite needs a re-run that gives each task the same rows: if that cannot be, repair the "
-    "topic by hand, then let the query go on with `eos-kafka decisions abort --restart skip`"
+    ". onLostTransaction=rewrite needs a re-run that gives each task the same rows. If that is not possible, "
+    "repair the topic manually, then let the query continue with `eos-kafka decisions abort --restart skip`"
 )
 Rows: TypeAlias = Sequence[TopicRows]
 
@@ -38,16 +38,16 @@ def check_write(decision: Decision, run: str, write: str) -> None:
             f"{decision.micro_batch}: {decision.record_count} records to {_names(_topics(decision))}",
             checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
             remedy=(
-                f"{_name_the_others(name)}. If this is a second try of a write that failed, let the exception stop the "
-                "query instead: the restarted query finds out what was written"
+                f"{_name_the_others(name)}. If this is a retry of a write that failed, let the exception stop the "
+                "query instead: the restarted query determines what was written"
             ),
         )
 
 
 def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple[int, str]) -> None:
-    """Refuse a second write under one name where this process has committed or skipped the first one.
+    """Refuse a second write under one name if this process has committed or skipped the first one.
 
-    After a restart the decision of the first write is another run's, so that `check_write` cannot tell.
+    After a restart the decision of the first write belongs to another run, so `check_write` cannot detect this.
     """
     if finished is None or finished[0] != write[0] or finished[1] == write[1]:
         return
@@ -60,38 +60,38 @@ def check_first_write(query: str, finished: tuple[int, str] | None, write: tuple
 
 
 def has_same_rows(decision: Decision, messages: Sequence[TaskMessage]) -> bool:
-    """Say whether the tasks have the rows of a decision, and its checksums show it."""
+    """Return whether the tasks have the rows of a decision, and its checksums prove it."""
     before, now = _totals(each.rows for each in decision.transactions), _totals(map(rows_of, messages))
     return before == now and all(checksum is not None for _, checksum in before.values())
 
 
 def renamed_error(decision: Decision, query: str) -> OptionError:
-    """Refuse to write rows again that the same query has written under another name."""
+    """Return the error for rows that the same query has written under another name."""
     _, before = _query_and_name(decision)
     way = f'option("writeName", {before!r}) in foreachBatch' if before else "writeStream"
     return OptionError(
-        f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)}, and now "
-        f"the same rows are to be written again as {query}",
-        checked="The decisions of the same Spark query under other names; nothing was written now",
+        f"{_name(decision, is_job=False)} was written by run {decision.run} at {utc(decision.decided_at_ms)}, and "
+        f"now the same rows would be written again as {query}",
+        checked="The decisions of the same Spark query under other names; nothing was written",
         remedy=f"Write with {way}, as before, until the query has passed this micro-batch; rename the write after that",
     )
 
 
 def rolled_back_error(decision: Decision, micro_batch: int) -> TransactionError:
-    """Refuse a micro-batch older than what is decided: its rows need not be those of the decided one."""
+    """Return the error for a micro-batch older than the decided one: its rows may differ from the decided rows."""
     return TransactionError(
-        f"Micro-batch {micro_batch} of query {decision.query} is to be written, but micro-batch {decision.micro_batch} "
-        f"is decided already, by run {decision.run} at {utc(decision.decided_at_ms)}",
-        checked="The decision log; nothing that this run has prepared now will be visible",
+        f"Cannot write micro-batch {micro_batch} of query {decision.query}: micro-batch {decision.micro_batch} is "
+        f"already decided, by run {decision.run} at {utc(decision.decided_at_ms)}",
+        checked="The decision log; nothing that this run prepared becomes visible",
         remedy=(
-            "Either an older driver still runs: stop it. Or the checkpoint was rolled back or copied: start from the "
-            "checkpoint that wrote last, or give the query a new checkpoint, which writes all its rows once more"
+            "If an older driver is still running, stop it. If the checkpoint was rolled back or copied, start "
+            "from the checkpoint that wrote last, or use a new checkpoint, which writes all rows again"
         ),
     )
 
 
 def why_closed(decision: Decision) -> str:
-    """Say why nothing of a micro-batch is to be written any more."""
+    """Return why nothing of a micro-batch is to be written any more."""
     word = decision.intervention
     if word is not None and word.skips:
         return f"{word.by} closed it at {utc(word.at_ms)} with `eos-kafka decisions abort --restart skip`"
@@ -103,9 +103,9 @@ def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
     topics = _topics(decision)
     if topic is not None and topics and topic not in topics:
         raise DifferentRowsError(
-            f"{_name(decision, is_job)} was written before, to {_names(topics)}; now it is to be written to "
+            f"{_name(decision, is_job)} was already written, to {_names(topics)}; now it would be written to "
             f"topic '{topic}'",
-            checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written now",
+            checked=f"The decision of run {decision.run} at {utc(decision.decided_at_ms)}; nothing was written",
             remedy=_remedy(decision, is_job=is_job),
         )
 
@@ -113,10 +113,10 @@ def check_topic(decision: Decision, topic: str | None, *, is_job: bool) -> None:
 def check_rows(
     decision: Decision, messages: Sequence[TaskMessage], *, is_job: bool, accept_difference: bool, by_task: bool = False
 ) -> None:
-    """Stop a re-run of a decided micro-batch whose rows are not those that were decided.
+    """Raise if the rows of a re-run differ from those that were decided.
 
-    With `by_task` each task must have its own rows again: some of them are written, and others are not. A difference is
-    then never accepted, since a row that moved from one task to another would be lost or written twice.
+    With `by_task` each task must have the same rows again, because some tasks are written again and others are not. A
+    difference is then never accepted: a row that moved from one task to another would be lost or written twice.
     """
     decided = {t.split: t.rows for t in decision.transactions}
     found = {message.split: rows_of(message) for message in messages}
@@ -130,31 +130,31 @@ def check_rows(
     if not difference:
         return
     account = (
-        f"{_name(decision, is_job)} was written before, by run {decision.run} at {utc(decision.decided_at_ms)}, "
-        f"with other rows: {difference}"
+        f"{_name(decision, is_job)} was already written, by run {decision.run} at {utc(decision.decided_at_ms)}, "
+        f"with different rows: {difference}"
     )
     if accept_difference and not by_task:
-        logger.warning("%s. The rows of this re-run are discarded, as discardDifferingRows=true asks", account)
+        logger.warning("%s. The rows of this re-run are discarded because of discardDifferingRows=true", account)
         return
     raise DifferentRowsError(
         account,
         checked=(
-            "The numbers of rows and their checksums in the decision, against the rows that the tasks of this run "
-            "have read; nothing was written now"
+            "The row counts and checksums in the decision, compared with the rows that the tasks of this run "
+            "read; nothing was written"
         ),
         remedy=_remedy(decision, is_job=is_job) + (_REPAIR if by_task else _ACCEPT),
     )
 
 
 def rows_of(message: TaskMessage) -> Rows:
-    """Give the rows that a task has read."""
+    """Return the rows that a task has read."""
     if isinstance(message, Prepared):
         return message.transaction.rows
     return message.rows if isinstance(message, AlreadyCommitted) else ()
 
 
 def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_same_plan: bool, by_task: bool) -> str:
-    """Say in which topics and tasks rows differ; empty where they do not."""
+    """Return in which topics and tasks rows differ; empty if they do not."""
     before, now = _totals(decided.values()), _totals(found.values())
     tasks = {
         split: _differing(_totals([decided.get(split, ())]), _totals([found.get(split, ())]))
@@ -164,16 +164,16 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     if not differing:
         return ""
     lines = [
-        f"{_topic_text(topic)}: {_count(before.get(topic))} rows were written, now there are {_count(now.get(topic))}"
-        + (" others" if _count(before.get(topic)) == _count(now.get(topic)) else "")
+        f"{_topic_text(topic)}: {_count(before.get(topic))} rows were written, now there are "
+        f"{_count(now.get(topic))}" + (" different ones" if _count(before.get(topic)) == _count(now.get(topic)) else "")
         for topic in differing
     ]
     if len(lines) > _LINES_SHOWN:
         lines[_LINES_SHOWN:] = [f"{len(lines) - _LINES_SHOWN} more topics"]
     if is_same_plan:
-        lines.append(f"tasks with other rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
+        lines.append(f"tasks with different rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
     else:
-        lines.append("the number of tasks is another one as well")
+        lines.append("the number of tasks differs as well")
     return "; ".join(lines)
 
 
@@ -195,7 +195,7 @@ def _totals(parts: Iterable[Rows]) -> dict[str, _Total]:
 
 
 def _same(before: _Total | None, now: _Total | None) -> bool:
-    """Compare totals; what an old decision does not say is not compared."""
+    """Compare totals; what an old decision does not contain is not compared."""
     if before is None or now is None:
         return _count(before) == _count(now)
     return before[0] == now[0] and (before[1] == now[1] or before[1] is None or now[1] is None)
@@ -231,16 +231,16 @@ def _name(decision: Decision, is_job: bool) -> str:
 
 
 def _query_and_name(decision: Decision) -> tuple[str, str]:
-    """Take the name of a write in foreachBatch from its query; a stream has none."""
+    """Split the name of a query into that of the query and of its write in foreachBatch; a stream has none."""
     query, _, name = decision.query.partition("/")
     return query, name
 
 
 def _name_the_others(name: str) -> str:
-    # Under a new name the rows that were written would be written again.
+    # Under a new name, rows that are already written would be written again.
     return (
-        f"If the foreachBatch function writes more than once under this name, leave the first write under the name "
-        f"{name!r} (without writeName it is the topic), and give the others names of their own with "
+        f"If the foreachBatch function writes more than once under this name, keep the name {name!r} for the "
+        "first write (without writeName it is the topic), and give each other write its own name with "
         'option("writeName", ...)'
     )
 
@@ -248,12 +248,12 @@ def _name_the_others(name: str) -> str:
 def _remedy(decision: Decision, *, is_job: bool) -> str:
     if is_job:
         return (
-            "A jobId names one set of rows: give each job, and each day's run of a daily job, a jobId of its own, for "
-            "instance with the topic and the date in it"
+            "A jobId identifies one set of rows: give each job, and each day's run of a daily job, its own "
+            "jobId, for example with the topic and the date in it"
         )
     _, name = _query_and_name(decision)
     return (f"{_name_the_others(name)}. " if name else "") + (
-        "If this checkpoint is a copy, or a copy of it went on first, make this query one of its own: put a new UUID "
-        "in place of the id in its file 'metadata', and delete '.metadata.crc' beside it. If the query was changed, "
-        "start it as it was until it has passed this micro-batch"
+        "If this checkpoint is a copy, or a copy of it was used first, turn this query into a separate one: "
+        "replace the id in the checkpoint's file 'metadata' with a new UUID, and delete '.metadata.crc' next to "
+        "it. If the query was changed, run the old version until it has passed this micro-batch"
     )

@@ -1,8 +1,8 @@
-"""The sockets over which Spark's JVM talks to this Python process: which kind they are, and what makes them wait.
+"""The sockets between Spark's JVM and this Python process: their kind, and the delay of TCP acknowledgements.
 
 Unless `spark.python.unix.domain.socket.enabled` is true, they are TCP on the loopback interface, and the JVM leaves
-Nagle's algorithm on: it sends a task's settings, and holds the rows back until those are acknowledged. Linux delays
-that acknowledgement by 40 ms. docs/latency.md has the figures.
+Nagle's algorithm on: it sends a task's settings, and delays the rows until those are acknowledged. Linux delays that
+acknowledgement by 40 ms. docs/spark/latency.md has the figures.
 """
 
 import logging
@@ -15,7 +15,7 @@ from spark_eos.runtime import ProcessState, Runtime
 
 logger = logging.getLogger(__name__)
 SETTING: Final = "spark.python.unix.domain.socket.enabled"
-# Spark tells its Python processes by these: the daemon that forks workers, and a worker that was started alone.
+# Spark sets these for its Python processes: the daemon that forks workers, and a worker that was started alone.
 _ENABLED: Final = "PYTHON_UNIX_DOMAIN_ENABLED"
 _PATH: Final = "PYTHON_WORKER_FACTORY_SOCK_PATH"
 _OPEN_FILES: Final = "/proc/self/fd"
@@ -23,7 +23,7 @@ _LOOPBACK: Final = ("127.0.0.1", "::1", "::ffff:127.0.0.1")
 
 
 def has_unix_sockets() -> bool:
-    """Say whether Spark talks to this process over Unix domain sockets."""
+    """Return whether Spark talks to this process over Unix domain sockets."""
     return os.environ.get(_ENABLED, "").lower() == "true" or _PATH in os.environ
 
 
@@ -35,26 +35,26 @@ class _Report:
 
 
 def report_sockets(process: ProcessState) -> None:
-    """Log once in a process that it would get its rows sooner over Unix domain sockets."""
+    """Log once in a process that Unix domain sockets would deliver its rows sooner."""
     report = process.part(_Report)
     if has_unix_sockets() or report.is_made:
         return
     report.is_made = True
     logger.info(
-        "Spark talks to its Python processes over TCP here; with %s=true each micro-batch is faster by the time that "
-        "TCP's acknowledgements wait, see docs/latency.md",
+        "Spark talks to its Python processes over TCP; with %s=true each micro-batch is faster, because it does "
+        "not wait for TCP acknowledgements (see docs/spark/latency.md)",
         SETTING,
     )
 
 
 def acknowledge_input() -> int:
-    """Acknowledge now what has come over TCP from this machine, and count the sockets; nothing beyond Linux.
+    """Acknowledge input over TCP from this machine immediately, and count the sockets; on Linux only.
 
-    Called when a task has its settings and waits for its rows, this saves the wait described above. An acknowledgement
-    that is sent early changes nothing else, so it does not matter that a broker's socket may be among them.
+    Called when a task has its settings and waits for its rows, this avoids the delay described above. An early
+    acknowledgement changes nothing else, so a broker's socket may be among them.
     """
     quick = getattr(socket, "TCP_QUICKACK", None)
-    # With a default timeout, Python makes each socket that it is shown non-blocking, for all its users.
+    # With a default timeout, Python makes each socket object it creates non-blocking, for all users of the socket.
     if quick is None or has_unix_sockets() or socket.getdefaulttimeout() is not None:
         return 0
     return sum(_acknowledge(int(name), quick) for name in _open_files())
@@ -71,7 +71,7 @@ def _acknowledge(file_descriptor: int, quick: int) -> bool:
     try:
         if not stat.S_ISSOCK(os.fstat(file_descriptor).st_mode):
             return False
-        # The number may belong to another file by now, when another thread opens and closes some: a copy stays.
+        # Another thread may close the file and open another one under the same number; a duplicate stays valid.
         copy = os.dup(file_descriptor)
     except OSError:
         return False

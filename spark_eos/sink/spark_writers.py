@@ -1,15 +1,15 @@
 """The writers that PySpark calls: `write` in a task, `commit` and `abort` in a Python process on the driver.
 
-Spark pickles a batch writer once, to the tasks and to the commit. It makes a streaming writer again for every
+Spark pickles a batch writer once, to the tasks and to the commit. It creates a streaming writer again for every
 micro-batch and for its commit, so the driver learns the query and the run from the messages, or from what is open under
 the stream's incarnation.
 
-A batch write in a `foreachBatch` function is part of a micro-batch: its tasks see Spark's query id, batch id and run in
-their local properties, as those of a stream do. Each write of the function has a name, and is treated as a stream of
-its own with that name behind the query id.
+A batch write in a `foreachBatch` function is part of a micro-batch: its tasks find Spark's query id, batch id and run
+in their local properties, as those of a stream do. Each write of the function has a name, and is treated as a separate
+stream with that name after the query id.
 
-The process that makes a writer, a task's and the one that commits are three, and each is started for the first write:
-so what only one of them needs is imported where it is used.
+The process that creates a writer, that of a task and the one that commits are three, and each is started for the first
+write, so what only one of them needs is imported where it is used.
 """
 
 import logging
@@ -38,11 +38,11 @@ from spark_eos.worker_memory import loading_modules
 if TYPE_CHECKING:
     from spark_eos.sink.driver.committer import Committer
 
-# The parent of all of the sink's loggers.
+# The parent of all loggers of the sink.
 _SINK_LOGGER: Final = logging.getLogger("spark_eos.sink")
 if _SINK_LOGGER.level == logging.NOTSET:
     # A Python worker has no logging of its own. With spark.sql.pyspark.worker.logging.enabled Spark collects what is
-    # logged in it, but only what the loggers let through; without any handler INFO still goes nowhere.
+    # logged in it, but only what the loggers' level allows; without any handler INFO is still discarded.
     _SINK_LOGGER.setLevel(logging.INFO)
 
 _QUERY_PROPERTY: Final = "sql.streaming.queryId"
@@ -57,7 +57,7 @@ BATCH_JOB_MICRO_BATCH: Final = 0
 class BatchWriter(DataSourceArrowWriter):
     """The writer of one DataFrame: all of it or nothing.
 
-    In `foreachBatch` each micro-batch is written once, elsewhere each `jobId`; a job without one is written each time.
+    In `foreachBatch` each micro-batch is written once, elsewhere each `jobId`; a job without one is written every time.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -72,7 +72,7 @@ class BatchWriter(DataSourceArrowWriter):
         self.run = process_state().runtime.random.token_hex(8)
         # This object is the job's only one: Spark pickles it to the tasks, the commit and the abort.
         self.incarnation = new_incarnation()
-        # Of another query with the same options it says nothing, and the tasks see that.
+        # It does not apply to another query with the same options, and the tasks detect that.
         self.committed = last_report(repr(self.options))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -84,7 +84,7 @@ class BatchWriter(DataSourceArrowWriter):
         acknowledge_input()
         context = _task_context()
         place = foreach_batch_place(context, self.options, self.run)
-        # The writer is another one for each micro-batch, and the ids are those of the run: they bear no incarnation.
+        # There is one writer for each micro-batch, but the ids are those of the run, so they have no incarnation.
         incarnation = None if place is not None else self.incarnation
         if place is None:
             place = Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, context.partitionId(), self.run)
@@ -120,7 +120,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._committer(place).abort(present, place.micro_batch)
 
     def _place(self, messages: Sequence[TaskMessage]) -> Place:
-        """Say what is committed; only the tasks see whether it is a micro-batch."""
+        """Return what is committed; only the tasks know whether it is a micro-batch."""
         for message in messages:
             return Place(message.query, message.run, message.micro_batch, message.split, self.run)
         return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
@@ -154,7 +154,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.options: SinkOptions = sink_options(options)
         if self.options.job_id is not None:
             raise OptionError(
-                "Option 'jobId' is for batch writes", remedy="Remove it: a streaming query is known by its checkpoint"
+                "Option 'jobId' is for batch writes",
+                remedy="Remove it: a streaming query is identified by its checkpoint",
             )
         if self.options.write_name is not None:
             raise OptionError(
@@ -197,7 +198,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop what the run has open; where no task has finished, the run is known by the incarnation."""
+        """Drop what the run has prepared; if no task has finished, the run is found by the incarnation."""
         from spark_eos.sink.abort_sweep import keep_sweeping, sweep_incarnation
 
         incarnation = end_incarnation(self.checkpoint)
@@ -235,19 +236,19 @@ def _commit(
 ) -> None:
     """Commit, and report to the tasks of the next micro-batch, if there is one."""
     committer.commit(messages, micro_batch)
-    # Not all that the messages name: what an earlier attempt or run has decided is dropped.
+    # Not everything that the messages name: what an earlier attempt or run has decided is dropped.
     if report_place is not None and committer.committed:
         report = report_of(committer.run, micro_batch, committer.committed, last_report(report_place))
         leave_report(report_place, report)
 
 
 def streaming_place(context: TaskContext) -> Place:
-    """Read from a task's local properties which micro-batch of which query and run it belongs to."""
+    """Return the micro-batch, query and run of a task, from its local properties."""
     found = {name: context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)}
     missing = [name for name, value in found.items() if not value]
     if missing:
         raise ClientStateError(
-            f"Spark did not tell the task its local properties {', '.join(missing)}",
+            f"Spark did not give the task its local properties {', '.join(missing)}",
             checked="TaskContext.getLocalProperty in the Python worker",
             remedy="Use PySpark 4.2 or newer, and start the query with writeStream",
         )
@@ -256,28 +257,28 @@ def streaming_place(context: TaskContext) -> Place:
 
 
 def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> Place | None:
-    """Say which micro-batch a batch write belongs to; None for one outside of `foreachBatch`."""
+    """Return the micro-batch that a batch write belongs to, or None for one outside of `foreachBatch`."""
     query, run, micro_batch = (
         context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
     )
     if not query or not micro_batch:
         if options.write_name is not None:
             raise OptionError(
-                "Option 'writeName' is for writes in foreachBatch, and Spark names no streaming query here",
+                "Option 'writeName' is for writes in foreachBatch, but this write belongs to no streaming query",
                 checked=f"The task's local properties {_QUERY_PROPERTY} and {_MICRO_BATCH_PROPERTY}",
                 remedy="For a batch job use jobId. In a thread that the foreachBatch function starts, use "
-                "pyspark.InheritableThread, which hands Spark's properties on",
+                "pyspark.InheritableThread, which passes on Spark's properties",
             )
         return None
     if options.job_id is not None:
         raise OptionError(
             "Option 'jobId' is for batch jobs, and this is a write in foreachBatch",
-            remedy="Remove it: a micro-batch is known by Spark's query id and batch id. Where one function writes more "
-            'than once to one topic, name the writes with option("writeName", ...)',
+            remedy="Remove it: a micro-batch is identified by Spark's query id and batch id. If one function "
+            'writes more than once to one topic, name the writes with option("writeName", ...)',
         )
     if run is None or not _RUN_ID.fullmatch(run):
         raise ClientStateError(
-            f"The job group of this task is {run!r} and not the id of the query's run",
+            f"The job group of this task is {run!r} instead of the id of the query's run",
             checked=f"The task's local property {_RUN_PROPERTY}",
             remedy="Do not set a job group in the foreachBatch function; use a job description or job tags",
         )
@@ -288,7 +289,7 @@ def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) 
 def _task_context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise ClientStateError("write was called outside of a Spark task")
+        raise ClientStateError("write() was called outside of a Spark task")
     return context
 
 

@@ -1,4 +1,4 @@
-"""How far the next micro-batch goes: the most, the least and the longest wait."""
+"""The size of the next micro-batch: the maximum, the minimum and the longest wait."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,9 +12,9 @@ from spark_eos.source.offsets import OffsetMap, limit_offsets, new_offset_count
 
 
 class AdmissionControl:
-    """The meaning of `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
+    """The rules of `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
 
-    Spark's Python API has no composite limit, so the default limit carries one number and the rest is known here.
+    Spark's Python API has no composite limit, so the default limit has one number and the rest is kept here.
     """
 
     def __init__(self, options: SourceOptions, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +25,7 @@ class AdmissionControl:
         self._last_batch_at: float | None = None
 
     def default_limit(self) -> ReadLimit:
-        """Say to Spark what the options ask for; it hands this back unless the trigger wants all."""
+        """Return the limit that the options set; Spark passes it back unless the trigger reads everything."""
         if self._most is not None:
             return ReadMaxRows(self._most)
         return ReadAllAvailable() if self._least is None else ReadMinRows(self._least)
@@ -38,9 +38,9 @@ class AdmissionControl:
         *,
         may_wait: bool = True,
     ) -> OffsetMap:
-        """Say where the micro-batch ends: at `start` when it should wait for more.
+        """Return where the micro-batch ends: at `start` if it should wait for more.
 
-        `may_wait` is false for Trigger.AvailableNow, where nothing more will come.
+        `may_wait` is false for Trigger.AvailableNow, for which nothing more will arrive.
         """
         if isinstance(limit, ReadAllAvailable):
             return dict(available)

@@ -1,7 +1,7 @@
 """The check of each micro-batch of Trigger.AvailableNow against the ends that were fixed when the query began.
 
-The four ways to be wrong, their names included, are those of Spark's own source: all of them mean that topics changed
-under the query in a way that no later micro-batch can repair, so that `failOnDataLoss` has no say.
+The four failures, including their names, are those of Spark's own source. All of them mean that topics changed under
+the query in a way that no later micro-batch can repair, so `failOnDataLoss` does not apply.
 """
 
 from collections.abc import Mapping
@@ -13,27 +13,27 @@ Offsets = Mapping[TopicPartition, int]
 
 
 def check_micro_batch(end: Offsets, fixed: Offsets, latest: Offsets) -> None:
-    """Raise unless `end` is for the partitions of `fixed`, not beyond it, and all of it is in the logs of now."""
+    """Raise unless `end` has the partitions of `fixed`, is not beyond it, and is within the current logs."""
     strange = end.keys() ^ fixed.keys()
     if strange:
         raise _error(
             "MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
-            f"The partitions to read are not those the query began with: {_names(strange)}",
-            f"At the start there were {len(fixed)}, the micro-batch ends in {len(end)}",
+            f"The partitions to read differ from those the query began with: {_names(strange)}",
+            f"At the start there were {len(fixed)}, the micro-batch ends with {len(end)}",
         )
     beyond = {tp for tp, offset in end.items() if offset > fixed[tp]}
     if beyond:
         raise _error(
             "END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
-            f"The micro-batch ends beyond what was there when the query began: {_names(beyond)}",
+            f"The micro-batch ends beyond the offsets that existed when the query began: {_names(beyond)}",
             _account(beyond, end, fixed),
         )
     lost = end.keys() - latest.keys()
     if lost:
         raise _error(
             "LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",
-            f"Partitions are gone that were there when the query began: {_names(lost)}",
-            "Asked the brokers for all partitions of the subscription",
+            f"Partitions that existed when the query began are gone: {_names(lost)}",
+            "Requested all partitions of the subscription from the brokers",
         )
     cut = {tp for tp, offset in end.items() if offset > latest[tp]}
     if cut:
@@ -49,12 +49,12 @@ def _names(partitions: "frozenset[TopicPartition] | set[TopicPartition]") -> str
 
 
 def _account(partitions: set[TopicPartition], wanted: Offsets, there: Offsets) -> str:
-    return ", ".join(f"{tp}: wanted {wanted[tp]}, there {there[tp]}" for tp in sorted(partitions))
+    return ", ".join(f"{tp}: wanted {wanted[tp]}, found {there[tp]}" for tp in sorted(partitions))
 
 
 def _error(name: str, happened: str, checked: str) -> EosKafkaError:
     return EosKafkaError(
         f"[{name}] {happened}",
         checked=checked,
-        remedy="Start the query again: it goes on from its checkpoint with the partitions and ends of then",
+        remedy="Restart the query: it continues from its checkpoint with the current partitions and end offsets",
     )

@@ -1,4 +1,4 @@
-"""The ways in which records can be gone, and what `failOnDataLoss` makes of them."""
+"""The kinds of data loss, and the effect of `failOnDataLoss`."""
 
 import logging
 from collections.abc import Mapping
@@ -13,33 +13,35 @@ logger = logging.getLogger(__name__)
 
 
 class DataLoss(Enum):
-    """The names of Spark's error classes below KAFKA_DATA_LOSS, and two for what Spark does not notice."""
+    """Spark's error classes below KAFKA_DATA_LOSS, and two for losses that Spark does not detect."""
 
     ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO = "an added partition does not start at offset 0"
-    COULD_NOT_READ_OFFSET_RANGE = "offsets of the planned range are not in the log any more"
-    INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS = "added partitions have no first offset; they may be deleted again"
-    LOG_TRUNCATED = "a new leader has cut the log below what was read; other records may have the same offsets now"
-    PARTITIONS_DELETED = "partitions that were being read are gone"
+    COULD_NOT_READ_OFFSET_RANGE = "offsets of the planned range are no longer in the log"
+    INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS = "added partitions have no first offset; they may have been deleted again"
+    LOG_TRUNCATED = (
+        "a new leader truncated the log below the offsets already read; other records may have the same offsets now"
+    )
+    PARTITIONS_DELETED = "partitions that were being read no longer exist"
     PARTITION_OFFSET_CHANGED = "an end offset lies before the start; the topic was probably deleted and created again"
     START_OFFSET_RESET = "a starting offset is not in the log"
     TOPIC_RECREATED = "a topic was deleted and created again while it was being read"
 
 
-_CHECKED: Final = "Retention may have removed the records, or the topic was deleted, before they were read"
-_REMEDY: Final = "To go on without them, set the source option 'failOnDataLoss' to 'false'"
-# A checkpoint holds offsets only, so a restart does not find these two again: it must be said what it does instead.
+_CHECKED: Final = "The records may have been removed by retention, or the topic was deleted, before they were read"
+_REMEDY: Final = "To continue without them, set the source option 'failOnDataLoss' to 'false'"
+# A checkpoint contains only offsets, so a restart does not detect these two again: the message says what it does.
 _AFTER_A_RESTART: Final = (
-    "Started again, the query does not notice this any more, whatever failOnDataLoss is: it goes on at the offsets of "
-    "its checkpoint in the log as it is now, and the records named above are never read. If the log is shorter than "
-    "that, it reports PARTITION_OFFSET_CHANGED. To read them, start with a new checkpoint and startingOffsets; "
-    "what was read before is then read again where it is still there. With 'failOnDataLoss' set to 'false' a running "
-    "query only warns and goes on in the same way"
+    "A restarted query does not detect this loss, whatever failOnDataLoss is: it continues at the offsets of its "
+    "checkpoint in the current log, and the records named above are never read. If the log is shorter than that, "
+    "the query reports PARTITION_OFFSET_CHANGED. To read the records, start with a new checkpoint and "
+    "startingOffsets; records that were read before and still exist are then read again. With 'failOnDataLoss' "
+    "set to 'false' a running query only warns and continues in the same way"
 )
 _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
-    DataLoss.TOPIC_RECREATED: ("The topic's id, before the last micro-batch and now", _AFTER_A_RESTART),
+    DataLoss.TOPIC_RECREATED: ("The topic's id before the last micro-batch, and now", _AFTER_A_RESTART),
     DataLoss.LOG_TRUNCATED: (
-        "The newer leader was asked where the epoch that was read ends in its log. What was read past there is gone "
-        "from the topic, and whatever was written with it stays written",
+        "Asked the newer leader where the leader epoch that was read ends in its log. Records read past that "
+        "offset are gone from the topic, but the output written from them remains",
         _AFTER_A_RESTART,
     ),
 }
@@ -47,12 +49,12 @@ _WORDS: Final[Mapping[DataLoss, tuple[str, str]]] = {
 
 @dataclass(frozen=True)
 class DataLossPolicy:
-    """What becomes of a loss that was found."""
+    """The reaction to a detected loss."""
 
     fail: bool
 
     def report(self, loss: DataLoss, details: str) -> None:
-        """Raise `DataLossError`, or warn when the user has said to go on without the records."""
+        """Raise `DataLossError`, or warn if the user has chosen to continue without the records."""
         SOURCE_METRICS.add("data_losses")
         if not self.fail:
             logger.warning("KAFKA_DATA_LOSS.%s: %s: %s", loss.name, loss.value, details)

@@ -1,7 +1,7 @@
-"""The commit of a query's progress to a consumer group, so that tools which show lag can see it.
+"""The commits of a query's progress to a consumer group, for tools that show lag.
 
-The checkpoint alone says where a query stands. So the group is written and never read, and a commit that fails is
-reported and holds nothing up: the next micro-batch commits again.
+Only the checkpoint determines the position of a query. So the group is written and never read, and a failed commit is
+reported and blocks nothing: the next micro-batch commits again.
 """
 
 import logging
@@ -16,14 +16,14 @@ from spark_eos.errors import EosKafkaError
 
 logger = logging.getLogger(__name__)
 
-# The query waits while this is done.
+# The query waits during the commit.
 _TIMEOUT_MS: Final = 5_000
-# Brokers forget what an idle query committed (offsets.retention.minutes), so it says the same again from time to time.
+# Brokers delete the offsets of an idle query (offsets.retention.minutes), so it repeats its commit from time to time.
 _REPEAT_SECONDS: Final = 600.0
 
 
 class GroupCommits:
-    """The commits to one group; says once when they begin to fail and once when they work again."""
+    """The commits to one group; logs once when they begin to fail and once when they succeed again."""
 
     def __init__(self, client: KafkaClient, group_id: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class GroupCommits:
         self._failing: bool | None = None
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit where reading goes on, unless the group knows; never raises for want of an answer."""
+        """Commit where reading continues, unless the group has it already; a missing response never raises."""
         if offsets == self._committed and self._clock() - self._committed_at < _REPEAT_SECONDS:
             return
         self._committed, self._committed_at = dict(offsets), self._clock()
@@ -43,8 +43,8 @@ class GroupCommits:
         except EosKafkaError as error:
             if not self._failing:
                 logger.warning(
-                    "The query's offsets could not be committed to group '%s', so lag tools show old ones; the query "
-                    "itself is not touched by that: %s", self._group_id, error,
+                    "The query's offsets could not be committed to group '%s', so lag tools show old ones; the "
+                    "query is not affected: %s", self._group_id, error,
                 )  # fmt: skip
             self._failing = True
             return

@@ -1,7 +1,6 @@
-"""How far a query is behind, against the last stable offset and against the high watermark.
+"""The lag of a query, relative to the last stable offset and to the high watermark.
 
-Spark's own progress knows only the former, so that a transaction left open shows as "lag 0" while records pile up
-behind it.
+Spark's own progress has only the former, so an open transaction shows as "lag 0" while records accumulate behind it.
 """
 
 import logging
@@ -25,7 +24,7 @@ class _Stand:
 
 
 def show_lag() -> None:
-    """Let lag be seen in the driver's log, where its level (INFO) would keep it out.
+    """Show lag in the driver's log, where its level (INFO) would otherwise hide it.
 
     Spark gives the Python process of a streaming source no logging, only a stderr, which is the driver's.
     """
@@ -43,7 +42,7 @@ def _set_for_partitions(name: str, values: Mapping[TopicPartition, int]) -> None
 
 
 class LagWatch:
-    """The log of lag, and of partitions whose last stable offset stands still for too long."""
+    """The log of lag, and of partitions whose last stable offset has not moved for too long."""
 
     def __init__(
         self,
@@ -58,9 +57,9 @@ class LagWatch:
         self._looked_at: float | None = None
 
     def is_due(self, *, has_read: bool = False) -> bool:
-        """Say whether it is time to look again: after each micro-batch only where that is logged.
+        """Return whether it is time to measure again: after each micro-batch only if that is logged.
 
-        A look asks each leader for its high watermarks, and queries trigger many times a second.
+        A measurement queries each leader for its high watermarks, and queries trigger many times a second.
         """
         pause = min(_LONGEST_PAUSE_SECONDS, self._warn_after_seconds / 4)
         now = self._clock()
@@ -76,7 +75,7 @@ class LagWatch:
         stable: Mapping[TopicPartition, int],
         high_watermarks: Mapping[TopicPartition, int],
     ) -> None:
-        """Take note of where query and log stand; both ends must come from the same moment, as near as can be."""
+        """Record the position of the query and the ends of the log; both ends must be from nearly the same moment."""
         now = self._clock()
         both = [tp for tp in position if tp in stable and tp in high_watermarks]
         if logger.isEnabledFor(logging.INFO):
@@ -85,7 +84,7 @@ class LagWatch:
                     "%s: read up to %d, lag %d to the last stable offset, %d to the high watermark",
                     tp, position[tp], stable[tp] - position[tp], high_watermarks[tp] - position[tp],
                 )  # fmt: skip
-        # What is not looked at any more stands nowhere.
+        # Partitions that are no longer read are dropped.
         self._stands = {tp: self._stand(tp, stable[tp], now) for tp in both if stable[tp] < high_watermarks[tp]}
         _set_for_partitions("offsets_behind_last_stable_offset", {tp: stable[tp] - position[tp] for tp in both})
         _set_for_partitions("offsets_behind_high_watermark", {tp: high_watermarks[tp] - position[tp] for tp in both})

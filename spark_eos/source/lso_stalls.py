@@ -1,8 +1,8 @@
-"""Warnings of last stable offsets that stand still, with the transactions that hold them, at a bounded cost.
+"""Warnings of last stable offsets that do not move, with the transactions that block them, at a limited cost.
 
-To name a transaction asks every broker, so it is done in a thread with a client of its own, and planning never waits
-for it. Partitions that one transaction holds share one warning. A search names few transactions and begins the next
-one a while later, and what was named is not named again for minutes, however many partitions stand still.
+Identifying a transaction queries every broker, so a thread with its own client does it, and planning never waits for
+it. Partitions that one transaction blocks share one warning. However many partitions are blocked, a search identifies
+only a few transactions, the next search begins later, and a transaction is not reported again for minutes.
 """
 
 import logging
@@ -35,12 +35,12 @@ class LsoStall(NamedTuple):
 
 
 def run_beside(work: Callable[[], None]) -> None:
-    """Run something in a thread that does not keep the process from ending."""
+    """Run a function in a thread that does not keep the process from ending."""
     threading.Thread(target=work, name="eos-kafka-source-lag", daemon=True).start()
 
 
 class LsoStallWarnings:
-    """The warnings of what holds partitions, one search at a time; used from one thread."""
+    """The warnings about what blocks partitions, one search at a time; used from one thread."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class LsoStallWarnings:
         self._closed = False
 
     def report(self, stands: Sequence[LsoStall]) -> None:
-        """Begin to name what holds these partitions, where it is time to; never waits."""
+        """Begin to identify what blocks these partitions, if a search is due; never wait."""
         if self._searching:
             return
         now = self._clock()
@@ -75,7 +75,7 @@ class LsoStallWarnings:
         self._run(lambda: self._search(wanted))
 
     def close(self) -> None:
-        """Warn no more; a search under way ends by its own deadline."""
+        """Stop warning; a running search ends at its own deadline."""
         self._closed = True
 
     def _search(self, wanted: list[LsoStall]) -> None:
@@ -83,8 +83,8 @@ class LsoStallWarnings:
             with KafkaClient(self._options) as client:
                 self._name_all(wanted, LsoBlockerSearch(client))
         except Exception:
-            # Nothing above this could take it, and the query reads on.
-            logger.exception("The search for the transactions that hold last stable offsets failed")
+            # No caller could handle this, and the query continues.
+            logger.exception("The search for the transactions that block last stable offsets failed")
         finally:
             self._next_search_at = self._clock() + _PAUSE_SECONDS
             self._searching = False
@@ -105,19 +105,21 @@ class LsoStallWarnings:
             self._named |= {each.topic_partition: (each.last_stable_offset, now) for each in (first, *others)}
         if left and not self._closed:
             logger.warning(
-                "Open transactions hold the last stable offsets of %d more partitions, %s; they are named in a while",
+                "Open transactions block the last stable offsets of %d more partitions, %s; they will be "
+                "identified later",
                 len(left), _places(left),
             )  # fmt: skip
 
 
 def _warn(first: LsoStall, others: Sequence[LsoStall], words: str) -> None:
-    beside = f" It is also open in {len(others)} more that stand still, {_places(others)}." if others else ""
+    beside = f" It also blocks {len(others)} more partitions, {_places(others)}." if others else ""
     logger.warning(
-        "%s: an open transaction holds the last stable offset at %d for %.0f s now; %d offsets wait behind. %s%s",
+        "%s: an open transaction has blocked the last stable offset at %d for %.0f s; %d offsets wait behind it. "
+        "%s%s",
         first.topic_partition, first.last_stable_offset, first.seconds, first.offsets_behind, words, beside,
     )  # fmt: skip
 
 
 def _places(stands: Sequence[LsoStall]) -> str:
     shown = ", ".join(str(each.topic_partition) for each in stands[:_MOST_PLACES_SHOWN])
-    return shown if len(stands) <= _MOST_PLACES_SHOWN else f"{shown} among them"
+    return shown if len(stands) <= _MOST_PLACES_SHOWN else f"{shown} and others"

@@ -14,9 +14,9 @@ JsonOffsets = dict[str, dict[str, int]]
 
 
 def to_json_offsets(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
-    """Give `{"topic": {"0": 23}}`, topics and partitions in order.
+    """Return `{"topic": {"0": 23}}`, with topics and partitions in order.
 
-    Spark compares offsets as texts to see whether there is new data, so the order must not depend on anything.
+    Spark compares offsets as text to detect new data, so the order must always be the same.
     """
     form: JsonOffsets = {}
     for topic_partition in sorted(offsets):
@@ -25,7 +25,7 @@ def to_json_offsets(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
 
 
 def from_json_offsets(form: Mapping[str, Any]) -> OffsetMap:
-    """Read what `to_json_offsets`, or Spark's own Kafka source, has put into a checkpoint."""
+    """Parse what `to_json_offsets`, or Spark's own Kafka source, stored in a checkpoint."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
@@ -34,14 +34,14 @@ def from_json_offsets(form: Mapping[str, Any]) -> OffsetMap:
         }
     except (AttributeError, TypeError, ValueError):
         raise EosKafkaError(
-            f"The checkpoint holds an offset that is not Kafka's: {form!r}",
+            f"The checkpoint contains an offset that is not a Kafka offset: {form!r}",
             checked="""Expected e.g. {"topicA":{"0":23,"1":7}}""",
-            remedy="Give the query the checkpoint it was started with, or a new one",
+            remedy="Use the checkpoint that the query was started with, or a new one",
         ) from None
 
 
 def new_offset_count(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> int:
-    """Count the offsets between two maps; partitions that only one of them knows count from or to nothing."""
+    """Count the offsets between two maps; a partition that is in only one of them counts as empty."""
     return sum(max(0, offset - start.get(topic_partition, offset)) for topic_partition, offset in end.items())
 
 
@@ -50,8 +50,8 @@ def limit_offsets(
 ) -> OffsetMap:
     """Take at most `max_offsets` of a backlog, from each partition in proportion to its share.
 
-    A share below one is one: a small partition next to a huge one would otherwise never be read. The sum can
-    therefore exceed the limit by less than the number of partitions, as with Spark's own source.
+    A share below one is one: otherwise a small partition next to a huge one would never be read. The sum can therefore
+    exceed the limit by less than the number of partitions, as with Spark's own source.
     """
     sizes = {tp: size for tp, offset in end.items() if (size := offset - start.get(tp, offset)) > 0}
     total = sum(sizes.values())

@@ -1,9 +1,9 @@
-"""The plan of what is read: which partitions, from which offset to which.
+"""The plan of what is read: the partitions, and the offset ranges in them.
 
-Ends come from ListOffsets at the query's isolation level, which for read_committed is the last stable offset (LSO):
-no plan ever crosses it, so a task never waits for a transaction to end. Two kinds of "end before start" must be
-distinguished: a start between the LSO and the high watermark waits for an open transaction, and a start above the
-high watermark is in a log that was cut or created again.
+Ends come from ListOffsets at the query's isolation level, which for read_committed is the last stable offset (LSO): no
+plan ever crosses it, so a task never waits for a transaction to end. There are two kinds of "end before start": a start
+between the LSO and the high watermark waits for an open transaction, and a start above the high watermark is in a log
+that was truncated or created again.
 """
 
 import logging
@@ -37,25 +37,25 @@ logger = logging.getLogger(__name__)
 
 
 class Lookup(Protocol):
-    """What a plan asks for: partitions and offsets. `OffsetLookup` asks brokers, tests keep a table."""
+    """The look-ups that a plan needs: partitions and offsets. `OffsetLookup` queries brokers, tests use a table."""
 
     def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
-        """Find the partitions of all topics whose names are wanted and that are not internal to Kafka."""
+        """Return the partitions of all topics whose names are wanted and that are not internal to Kafka."""
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
-        """Find the partitions of topics; topics that do not exist are left out."""
+        """Return the partitions of topics; topics that do not exist are left out."""
 
     def offsets(
         self, timestamps_ms: Mapping[TopicPartition, int], isolation: IsolationLevel
     ) -> dict[TopicPartition, int | None]:
-        """Find the first offset at or after a time, `LATEST` or `EARLIEST`; None where no record is that young."""
+        """Return the first offset at or after a time, `LATEST` or `EARLIEST`; None if no record is that young."""
 
     def answered_epoch(self, topic_partition: TopicPartition) -> int:
-        """Give the epoch of the leader that named the last offset of a partition."""
+        """Return the epoch of the leader that returned the last offset of a partition."""
 
 
 class Planner:
-    """The way from positions to offsets and from offsets to ranges."""
+    """The conversion of positions to offsets and of offsets to ranges."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Planner:
         self.ends: dict[TopicPartition, LogPoint] = {}
 
     def partitions(self) -> dict[TopicPartition, PartitionPlace]:
-        """Find the partitions the query subscribes to, as they were `kafka.metadata.max.age.ms` ago or later."""
+        """Return the partitions the query subscribes to, as of at most `kafka.metadata.max.age.ms` ago."""
         if not self._is_fresh_enough():
             self.places = self._find_partitions()
             self.ends = {tp: end for tp, end in self.ends.items() if tp in self.places}
@@ -93,7 +93,7 @@ class Planner:
             return {tp: places[tp] for tp in subscription.partitions if tp in places}
         if isinstance(subscription, Subscribe):
             return self._lookup.places(subscription.topics)
-        # To list topics has a broker tell of all its cluster's partitions.
+        # Listing topics makes a broker describe all partitions of its cluster.
         if self._clock() < self._listed_until:
             return self._lookup.places(self._matching)
         places = self._lookup.places_matching(subscription.matches)
@@ -102,7 +102,7 @@ class Planner:
         return places
 
     def known_partitions(self) -> dict[TopicPartition, PartitionPlace]:
-        """Find the partitions a query starts with; a topic named by the user must exist."""
+        """Return the partitions a query starts with; a topic named by the user must exist."""
         places = self.partitions()
         subscription = self._options.subscription
         missing: list[str] = []
@@ -116,7 +116,7 @@ class Planner:
             raise OptionError(
                 f"Unknown topic or partition: {', '.join(missing)}",
                 checked=f"Asked the brokers at {', '.join(self._options.client.bootstrap_servers)}",
-                remedy="Create it first, or correct the option subscribe or assign",
+                remedy="Create it, or correct the option subscribe or assign",
             )
         return places
 
@@ -131,7 +131,7 @@ class Planner:
 
     @property
     def start_moves(self) -> bool:
-        """Say whether asking for the start again, a while later, can give another one."""
+        """Return whether resolving the start again later can give another result."""
         starting = self._options.starting
         if isinstance(starting, Edge):
             return starting.offset == LATEST
@@ -149,14 +149,14 @@ class Planner:
         return self._checked_end(offsets) if isinstance(position, Offsets) else offsets
 
     def earliest(self, partitions: Collection[TopicPartition]) -> OffsetMap:
-        """Find the log starts; partitions that are gone are left out."""
+        """Return the log start offsets; partitions that are gone are left out."""
         return self._edges(partitions, EARLIEST)
 
     def latest(self, known: Mapping[TopicPartition, int]) -> OffsetMap:
-        """Find the ends of all partitions there are, never behind a `known` offset that is still in the log.
+        """Return the ends of all current partitions, never before a `known` offset that is still in the log.
 
-        Where they are not `known`, the partitions are those of now. An idle query, which asks many times a second, goes
-        by what it heard of them up to `kafka.metadata.max.age.ms` ago: it reads a new one that much later.
+        Without `known`, the partitions are read now. An idle query, which triggers many times a second, uses partitions
+        that are up to `kafka.metadata.max.age.ms` old: it reads a new one that much later.
         """
         may_be_old = self._is_fresh_enough()
         latest = self._latest(known)
@@ -164,12 +164,12 @@ class Planner:
             if may_be_old:
                 self._good_until = -math.inf
                 latest = self._latest(known)
-            # A query that has something to read will have something to read at the next trigger too.
+            # A query that has data to read will probably have data at the next trigger too.
             self._good_until = -math.inf
         return latest
 
     def _latest(self, known: Mapping[TopicPartition, int]) -> OffsetMap:
-        """Ask for the ends; a broker can answer from before the offsets it gave last time (KAFKA-7703)."""
+        """Request the ends; a broker can return older offsets than last time (KAFKA-7703)."""
         latest = self._edges(self.partitions(), LATEST)
         for _ in range(self._options.offset_retries):
             behind = _behind(latest, known)
@@ -180,23 +180,23 @@ class Planner:
         return self.not_behind(latest, known)
 
     def not_behind(self, latest: OffsetMap, known: Mapping[TopicPartition, int]) -> OffsetMap:
-        """Lift ends to the known offset where that lies between LSO and high watermark: a transaction is open there."""
+        """Raise ends to the known offset if it lies between LSO and high watermark: a transaction is open there."""
         behind = _behind(latest, known)
         marks = self.high_watermarks(behind) if behind else {}
         return latest | {tp: known[tp] for tp in behind if known[tp] <= marks.get(tp, -1)}
 
     def high_watermarks(self, partitions: Collection[TopicPartition]) -> OffsetMap:
-        """Find the ends that a reader of uncommitted records would see."""
+        """Return the ends for a reader of uncommitted records."""
         answers = self._lookup.offsets(dict.fromkeys(partitions, LATEST), IsolationLevel.READ_UNCOMMITTED)
         return {tp: offset for tp, offset in answers.items() if offset is not None}
 
     def plan(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> list[OffsetRange]:
-        """Give the ranges between two offset maps, cut for Spark's tasks, or report what is lost between them."""
+        """Return the ranges between two offset maps, split for Spark's tasks; report data that is lost between them."""
         deleted = sorted(start.keys() - end.keys())
         if deleted:
             self._losses.report(DataLoss.PARTITIONS_DELETED, ", ".join(map(str, deleted)))
         begins = {tp: offset for tp, offset in start.items() if tp in end} | self._added(end.keys() - start.keys())
-        # The ids of the topics whose ends these are: of one that was created again since, a task has to notice that.
+        # The ids of the topics whose ends these are: a task has to detect a topic that was created again since.
         places = self.places
         if not begins.keys() <= places.keys():
             places = self._lookup.places(sorted({tp.topic for tp in begins}))
@@ -217,22 +217,22 @@ class Planner:
         )
 
     def narrowed(self, start: OffsetMap, end: OffsetMap, narrowing: Narrowing) -> tuple[OffsetMap, OffsetMap]:
-        """Leave out the partitions, and cut the ranges, of which no row can pass the query's filters."""
+        """Leave out partitions, and shorten ranges, of which no row can pass the query's filters."""
         kept = {tp: narrowing.narrowed(offset, end[tp]) for tp, offset in start.items() if narrowing.keeps(tp)}
         kept = {tp: (begin, until) for tp, (begin, until) in kept.items() if begin < until}
         if narrowing.since_ms is not None and kept:
             young = self._lookup.offsets(dict.fromkeys(kept, narrowing.since_ms), self._options.isolation)
-            # A partition that is gone by now keeps its range, so that its task tells of the loss.
+            # A partition that no longer exists keeps its range, so that its task reports the loss.
             kept = {
                 tp: (first, until)
                 for tp, (begin, until) in kept.items()
                 if (found := young.get(tp, begin)) is not None and (first := max(begin, found)) < until
             }
-        logger.info("The query's filters leave %d of %d partitions to read", len(kept), len(start))
+        logger.info("The query's filters select %d of %d partitions", len(kept), len(start))
         return {tp: begin for tp, (begin, _) in kept.items()}, {tp: until for tp, (_, until) in kept.items()}
 
     def _added(self, partitions: Collection[TopicPartition]) -> OffsetMap:
-        """Start added partitions at their first record, whatever startingOffsets says: they are new data."""
+        """Start added partitions at their first record, whatever startingOffsets is: they are new data."""
         if not partitions:
             return {}
         first = self.earliest(partitions)
@@ -277,7 +277,8 @@ class Planner:
             raise OptionError(
                 f"No offset matched from request of topic-partition {unmatched[0]} and timestamp "
                 f"{timestamps_ms[unmatched[0]]}.",
-                checked=f"{len(unmatched)} of {len(timestamps_ms)} partitions have no committed record that young",
+                checked=f"{len(unmatched)} of {len(timestamps_ms)} partitions have no committed record with that "
+                "timestamp or a later one",
                 remedy="Choose an earlier time, or set startingOffsetsByTimestampStrategy to latest",
             )
         ends = self._edges(unmatched, LATEST) if unmatched else {}
@@ -300,14 +301,16 @@ class Planner:
         if not beyond:
             return offsets
         marks = self.high_watermarks(beyond)
-        account = ", ".join(f"{tp}: asked {beyond[tp]}, readable {stable[tp]}, in the log {marks[tp]}" for tp in beyond)
+        account = ", ".join(
+            f"{tp}: requested {beyond[tp]}, readable {stable[tp]}, log end {marks[tp]}" for tp in beyond
+        )
         if self._options.fail_on_data_loss:
             raise EosKafkaError(
-                f"endingOffsets lie beyond what can be read now: {account}",
-                checked="Between the two ends a transaction is still open, or the offsets do not exist yet",
+                f"endingOffsets are beyond what can be read now: {account}",
+                checked="A transaction in between is still open, or the offsets do not exist yet",
                 remedy="Wait for the transaction, use endingOffsets=latest, or set failOnDataLoss=false to read less",
             )
-        logger.warning("endingOffsets lie beyond what can be read now; reading up to there: %s", account)
+        logger.warning("endingOffsets are beyond what can be read now; reading up to the readable offsets: %s", account)
         return offsets | {tp: stable[tp] for tp in beyond}
 
 

@@ -1,9 +1,9 @@
-"""A batch read narrowed by the filters of its query, before anything is fetched.
+"""The use of a batch query's filters to read less.
 
-What is planned is always a superset of what the filters let through, and Spark evaluates them again on the rows: a
-filter that is not understood here costs bytes and never rows. `timestamp` bounds from below only. The broker knows
-the first offset at or after a time, so all before it is older; but producers write any time they like, and after
-the first record that is too young there may be older ones.
+The plan is always a superset of what the filters let through, and Spark evaluates them again on the rows: a filter that
+is not understood here costs bytes and never rows. `timestamp` limits the start only. The broker knows the first offset
+at or after a time, so everything before it is older; but producers choose timestamps freely, so after the first record
+that is too young there may be older ones.
 """
 
 import operator
@@ -48,7 +48,7 @@ _TESTS: Final[Mapping[type[Filter], Callable[[Any, Any], bool]]] = {
     StringEndsWith: lambda value, text: value.endswith(text),
     StringContains: lambda value, text: text in value,
 }
-# What a comparison with a whole number leaves over: from the first, to before the second.
+# The range that a comparison with a whole number leaves: from the first, to before the second.
 _BOUNDS: Final[Mapping[type[Filter], Callable[[int], Bounds]]] = {
     EqualTo: lambda number: (number, number + 1),
     EqualNullSafe: lambda number: (number, number + 1),
@@ -62,7 +62,7 @@ _BOUND_FROM_BELOW: Final = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEq
 
 @dataclass(frozen=True)
 class Narrowing:
-    """What the filters of one query say about where its rows can be."""
+    """What the filters of one query imply about the places of its rows."""
 
     tests: tuple[Callable[[TopicPartition], bool], ...] = ()
     first_offset: int = 0
@@ -70,16 +70,16 @@ class Narrowing:
     since_ms: int | None = None
 
     def keeps(self, topic_partition: TopicPartition) -> bool:
-        """Say whether rows of this partition can pass."""
+        """Return whether rows of this partition can pass."""
         return all(test(topic_partition) for test in self.tests)
 
     def narrowed(self, start: int, end: int) -> tuple[int, int]:
-        """Cut the offsets `[start, end)` to those that can pass; nothing is left when start reaches end."""
+        """Shorten the offsets `[start, end)` to those that can pass; the range is empty if start reaches end."""
         return max(start, self.first_offset), end if self.end_offset is None else min(end, self.end_offset)
 
 
 def narrowing(filters: Iterable[Filter]) -> Narrowing:
-    """Read filters that all have to hold; those that say nothing about places in a log are left out."""
+    """Read filters that all have to hold; filters that do not restrict places in a log are left out."""
     found = list(filters)
     tests = tuple(test for each in found if (test := _partition_test(each)) is not None)
     bounds = [bound for each in found if (bound := _offset_bounds(each)) is not None]
@@ -102,7 +102,7 @@ def _partition_test(wanted: Filter) -> Callable[[TopicPartition], bool] | None:
     if value_of is None or test is None:
         return None
     value = wanted.value  # type: ignore[attr-defined]  # Every filter in the table has one.
-    # Whether anything equals NULL is for Spark to say.
+    # Whether anything equals NULL is left to Spark.
     return None if value is None else lambda topic_partition: test(value_of(topic_partition), value)
 
 
@@ -123,5 +123,5 @@ def _since_ms(wanted: Filter) -> int | None:
     if not times or not all(isinstance(time, datetime) and time.tzinfo is not None for time in times):
         return None
     since_ms = (min(times) - _EPOCH) // timedelta(milliseconds=1)
-    # Records without a time bear the time -1, and look-ups take negative times for something else.
+    # Records without a time have the time -1, and look-ups use negative times for something else.
     return int(since_ms) if since_ms >= 0 else None

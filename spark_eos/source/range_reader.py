@@ -1,4 +1,4 @@
-"""The reading of one planned range in a task, as Arrow batches for Spark."""
+"""The reader of one planned range in a task, which returns Arrow batches for Spark."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -28,10 +28,10 @@ from spark_eos.source.splits import OffsetRange
 
 logger = logging.getLogger(__name__)
 
-# What is decoded at once: enough for columns to pay, little enough for a worker's memory after decompression.
+# The rows decoded at once: enough for columns to pay off, few enough for a worker's memory after decompression.
 _DECODED_ROWS: Final = 65_536
 _DECODED_BYTES: Final = 4 * 1024 * 1024
-# Long before brokers close what idles (connections.max.idle.ms).
+# Long before brokers close idle connections (connections.max.idle.ms).
 _LONGEST_IDLE_SECONDS: Final = 60.0
 _MOST_IDLE: Final = 8
 
@@ -39,7 +39,7 @@ Spans = list[tuple[int, BatchHeader]]
 
 
 def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    """Give the visible records of a range, in order."""
+    """Yield the visible records of a range, in order."""
     losses = DataLossPolicy(options.fail_on_data_loss)
     failpoints.reach("source.before_read")
     with task_client(process_state(), options.client) as client:
@@ -58,25 +58,25 @@ def read_range(piece: OffsetRange, options: SourceOptions) -> Iterator[pa.Record
 
 
 def _after_loss(gone: OffsetsGoneError, piece: OffsetRange, losses: DataLossPolicy) -> tuple[int, int]:
-    """Report a loss and, where the user wants to go on, say from where to where."""
-    log = "there is no log"
+    """Report a loss; if the user has chosen to continue, return the range to continue with."""
+    log = "the topic has no log"
     if gone.log_start_offset is not None:
-        log = f"the log holds [{gone.log_start_offset}, {gone.end_offset})"
+        log = f"the log has offsets [{gone.log_start_offset}, {gone.end_offset})"
     what = f"offset {gone.position} cannot be read"
     if gone.reason is Gone.LOG_TRUNCATED:
-        what = f"what was planned from offset {gone.cut_at} on is gone"
+        what = f"the records from offset {gone.cut_at} are gone"
     losses.report(DataLoss.COULD_NOT_READ_OFFSET_RANGE, f"wanted {piece}, {what} because {gone.reason.value}; {log}")
     if gone.log_start_offset is None or gone.end_offset is None:
         return piece.end, piece.end
     if gone.reason is Gone.LOG_TRUNCATED:
-        # What was read is not read again, and the new log may be shorter than the old one.
+        # Records that were read are not read again, and the new log may be shorter than the old one.
         return max(gone.position, gone.log_start_offset), min(piece.end, gone.end_offset)
     return (piece.end if gone.log_start_offset <= gone.position else gone.log_start_offset), piece.end
 
 
 def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     try:
-        # The decoder leaves out what lies before the position or behind the end.
+        # The decoder leaves out what is before the position or after the end.
         for spans in _portions(visible_in(chunk)):
             for columns in decode_slabs(
                 chunk.data,
@@ -91,8 +91,8 @@ def _rows(chunk: FetchedChunk, piece: OffsetRange, options: SourceOptions) -> It
         raise BrokerError(
             f"A record batch of {piece.topic_partition} between offsets {chunk.position} and {chunk.next_position} "
             f"cannot be read: {error}",
-            checked="The bytes were read as they came from the broker",
-            remedy="Read it with another client to see whether the log is damaged",
+            checked="The bytes were read exactly as the broker sent them",
+            remedy="Read it with another client to check whether the log is corrupt",
         ) from error
 
 
@@ -100,7 +100,7 @@ def _portions(spans: Iterable[tuple[int, BatchHeader]]) -> Iterator[Spans]:
     portion: Spans = []
     rows = size_bytes = 0
     for span in spans:
-        # Many topics have batches of one record, so that this is done for every row.
+        # Many topics have batches of one record, so this runs for every row.
         _, header = span
         rows += header.record_count
         size_bytes += header.batch_length
@@ -113,7 +113,7 @@ def _portions(spans: Iterable[tuple[int, BatchHeader]]) -> Iterator[Spans]:
 
 
 def _to_spark(columns: pa.RecordBatch, topic_partition: TopicPartition, include_headers: bool) -> pa.RecordBatch:
-    """Add the columns that are the same in every row and bring the others to the types Spark insists on."""
+    """Add the columns that are the same in every row and convert the others to the types that Spark requires."""
     count = columns.num_rows
     arrays = [
         columns.column("key"),
@@ -136,20 +136,20 @@ class _IdleClient(NamedTuple):
 
 
 class _IdleClients:
-    """The clients that no task of a process uses now."""
+    """The clients that no task of a process is using."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._idle: list[_IdleClient] = []
 
     def take(self, options: ClientOptions) -> KafkaClient:
-        """Return a client that nothing else uses, with the connections that it has; closes those that idle for long."""
+        """Return an unused client with its connections; close those that have been idle for long."""
         now = self._runtime.clock.monotonic()
         for each in list(self._idle):
             if now - each.since > _LONGEST_IDLE_SECONDS:
                 self._idle.remove(each)
                 each.client.close()
-        # The one used last: its connections are the warmest, and the others grow old.
+        # The one used last: its connections are the most recent, and the others become idle.
         for each in reversed(self._idle):
             if each.options == options:
                 self._idle.remove(each)
@@ -165,11 +165,11 @@ class _IdleClients:
 
 @contextmanager
 def task_client(process: ProcessState, options: ClientOptions) -> Iterator[KafkaClient]:
-    """Lend a client that nothing else uses meanwhile; one that failed, or was left in mid-work, is closed.
+    """Provide a client that nothing else uses at the same time; close one that failed or was left in mid-use.
 
-    Clients are kept for the next tasks of the process: a task with one of its own opens two connections and asks four
-    questions before it fetches anything, which is more than the fetch of a small range costs, and a micro-batch has a
-    task for each partition.
+    Clients are kept for the next tasks of the process. A task with its own client opens two connections and sends four
+    requests before it fetches anything, which costs more than the fetch of a small range, and a micro-batch has a task
+    for each partition.
     """
     idle = process.part(_IdleClients)
     client = idle.take(options)

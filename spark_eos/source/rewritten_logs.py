@@ -1,10 +1,9 @@
-"""The notice between micro-batches that a log is not the one that was read any more, though its offsets look right.
+"""The detection, between micro-batches, of a log that was replaced although its offsets look right.
 
-Two things put other records at offsets that were read: a leader that lagged behind was elected and cut the log
+Two events put other records at offsets that were read: a leader that lagged behind was elected and truncated the log
 (KIP-320), or the topic was deleted and created again. Offsets show neither once the new log is as long as the old one
-was. What is compared here is known for as long as the query runs only: a checkpoint holds offsets and neither leader
-epochs nor topic ids, as Spark's own, so that what happened while no query ran shows as an end before the start or
-not at all.
+was. What is compared here is known only while the query runs. A checkpoint, as Spark's own, contains offsets but
+neither leader epochs nor topic ids, so what happened while no query ran shows as an end before the start or not at all.
 """
 
 from collections.abc import Mapping
@@ -18,10 +17,10 @@ from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 
 
 class EpochLookup(Protocol):
-    """Where leader epochs ended: `OffsetLookup` asks brokers, tests keep a table."""
+    """The look-up of where leader epochs ended: `OffsetLookup` queries brokers, tests use a table."""
 
     def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Find where leader epochs ended in the logs of now; None where there is no trace of one."""
+        """Return where leader epochs ended in the current logs, or None if there is no trace of one."""
 
 
 class _Seen(NamedTuple):
@@ -30,7 +29,7 @@ class _Seen(NamedTuple):
 
 
 class RewrittenLogs:
-    """What each partition's leader says, compared with what was seen before the last micro-batch."""
+    """The comparison of what each partition's leader reports with what it reported before the last micro-batch."""
 
     def __init__(self, lookup: EpochLookup, losses: DataLossPolicy) -> None:
         self._lookup = lookup
@@ -43,20 +42,20 @@ class RewrittenLogs:
         places: Mapping[TopicPartition, PartitionPlace],
         ends: Mapping[TopicPartition, LogPoint],
     ) -> None:
-        """Report partitions of which something below the offsets in `read` is not what it was."""
+        """Report partitions of which something below the offsets in `read` has changed."""
         before = self._seen
-        # What is out of sight for a moment is remembered while it is read: it may come back as another log.
+        # A partition that is invisible for a moment is remembered while it is read: it may return as another log.
         self._seen = {tp: seen for tp, seen in before.items() if tp in read} | {
             tp: _Seen(place.topic_id, ends.get(tp, LogPoint()).leader_epoch) for tp, place in places.items()
         }
         recreated = [tp for tp in sorted(read) if self._is_recreated(tp, before) and read[tp] > 0]
-        # A log that is shorter than what was read is reported by the plan, in Spark's words.
+        # The plan reports a log that is shorter than what was read, with Spark's texts.
         recreated = [tp for tp in recreated if ends.get(tp, LogPoint()).offset >= read[tp]]
         if recreated:
             self._losses.report(
                 DataLoss.TOPIC_RECREATED,
                 "; ".join(
-                    f"offsets 0 to {read[tp] - 1} of {tp} now hold records that are not read" for tp in recreated
+                    f"offsets 0 to {read[tp] - 1} of {tp} now contain records that are not read" for tp in recreated
                 ),
             )
         doubted = {
@@ -72,9 +71,13 @@ class RewrittenLogs:
             self._losses.report(
                 DataLoss.LOG_TRUNCATED,
                 "; ".join(
-                    f"{tp} was read up to {read[tp]}, but leader epoch {doubted[tp]} "
-                    + ("has left no trace in it" if ended[tp] is None else f"ends at {ended[tp]} in it")
-                    + f"; what now lies from there to offset {read[tp] - 1} is not read"
+                    f"{tp} was read up to offset {read[tp]}, but leader epoch {doubted[tp]} "
+                    + (
+                        "is not in the current log; its records"
+                        if ended[tp] is None
+                        else f"ends at offset {ended[tp]} in the current log; the records from there"
+                    )
+                    + f" to offset {read[tp] - 1} are not read"
                     for tp in cut
                 ),
             )

@@ -28,7 +28,7 @@ _RECORD_FIELDS: Final = [
     StructField("timestampType", IntegerType()),
 ]
 
-# Spark compares the first Arrow batch with its own conversion of the schema, and that one says "us" and "UTC".
+# Spark compares the first Arrow batch with its own conversion of the schema, which has "us" and "UTC".
 ARROW_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 ARROW_HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -46,12 +46,12 @@ _ARROW_FIELDS: Final = [
 
 
 def source_schema(include_headers: bool) -> StructType:
-    """Give Spark's view of the source."""
+    """Return Spark's schema of the source."""
     return StructType(_RECORD_FIELDS + ([StructField("headers", HEADERS_TYPE)] if include_headers else []))
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
-    """Give Arrow's view of the source; equal to what Spark makes of `source_schema`."""
+    """Return Arrow's schema of the source; equal to Spark's conversion of `source_schema`."""
     return pa.schema(_ARROW_FIELDS + ([pa.field("headers", ARROW_HEADERS)] if include_headers else []))
 
 
@@ -60,6 +60,6 @@ def refuse_other_schema(schema: StructType, include_headers: bool) -> None:
     if schema != source_schema(include_headers):
         raise OptionError(
             "Kafka source has a fixed schema and cannot be set with a custom one",
-            checked=f"The schema asked for is {schema.simpleString()}",
+            checked=f"The requested schema is {schema.simpleString()}",
             remedy="Remove .schema(...) and cast key and value in a select after load()",
         )

@@ -1,7 +1,7 @@
 """The readers that Spark calls: one for batch queries and one for micro-batch streams.
 
-Spark makes several reader objects for one query, pickles some of them and calls each from one process only. A
-reader therefore connects at first use and never carries a connection along.
+Spark creates several reader objects for one query, pickles some of them and calls each from one process only. A reader
+therefore connects at first use and is pickled without a connection.
 """
 
 import logging
@@ -37,26 +37,26 @@ from spark_eos.worker_memory import spare_modules
 
 logger = logging.getLogger(__name__)
 
-# The program in which Spark asks readers what they can do with a query's filters.
+# The program in which Spark asks readers to handle a query's filters.
 _FILTERING_PROGRAM: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class RangePartition(InputPartition):
-    """One range, on its way to the task that reads it."""
+    """One range, as passed to the task that reads it."""
 
     def __init__(self, piece: OffsetRange) -> None:
         super().__init__(piece)
 
     @property
     def piece(self) -> OffsetRange:
-        """Give the range."""
+        """Return the range."""
         return cast(OffsetRange, self.value)
 
 
 def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     failpoints.enter(options.client.client_id)
     spare_modules(process_state())
-    # Spark makes up an empty partition where none was planned.
+    # Spark creates an empty partition if none was planned.
     return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
 
 
@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
         refuse_other_schema(schema, self._options.include_headers)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without the filters: the ranges are cut by then."""
+        """Pickle without the filters: the ranges are narrowed by then."""
         return self.__dict__ | {"_narrowing": None}
 
     def partitions(self) -> list[InputPartition]:
@@ -87,19 +87,19 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """The reader of what the query's filters leave over of a bounded part of topics."""
+    """The reader of the part of topics that can pass the query's filters."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        """Remember where rows can be and leave it to Spark to evaluate every filter on them."""
+        """Remember where rows can be, and leave the evaluation of every filter to Spark."""
         self._narrowing = narrowing(filters)
         return filters
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
-    """Make the reader that user and Spark allow.
+    """Return the kind of reader that user and Spark allow.
 
     Spark refuses every reader with `pushFilters` while spark.sql.python.filterPushdown.enabled is off, as it is by
-    default; which of the two it is shows in the program that asks.
+    default; the program that asks shows which of the two it is.
     """
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     offered = _FILTERING_PROGRAM in sys.modules or (main is not None and main.name == _FILTERING_PROGRAM)
@@ -107,7 +107,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The micro-batch reader; the checkpoint keeps the offsets, in the form Spark's own source uses."""
+    """The micro-batch reader; the checkpoint stores the offsets, in the format of Spark's own source."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._options = stream_options(options)
@@ -115,7 +115,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver_side: _DriverSide | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Travel to tasks without the driver's connections."""
+        """Pickle without the driver's connections."""
         return self.__dict__ | {"_driver_side": None}
 
     @property
@@ -125,23 +125,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._driver_side
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name, as those below)
-        """Say where a query without a checkpoint starts."""
+        """Return where a query without a checkpoint starts."""
         return dict(to_json_offsets(self._driver.first_start()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Say which limit the options set."""
+        """Return the limit that the options set."""
         return AdmissionControl(self._options).default_limit()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember the ends as they are now; the query stops there."""
+        """Remember the current ends; the query stops there."""
         self._driver.remember_target()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Say where the next micro-batch ends: within the limit and never past the last stable offset."""
+        """Return where the next micro-batch ends: within the limit and never past the last stable offset."""
         return dict(self._driver.next_end(start, limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Give the ends seen last, for the query's progress."""
+        """Return the ends seen last, for the query's progress."""
         latest = self._driver.latest
         return dict(to_json_offsets(latest)) if latest else None
 
@@ -155,7 +155,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self._options)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: the checkpoint holds the offsets, and Spark does not tell of a query's last micro-batch here."""
+        """Do nothing: the checkpoint has the offsets, and Spark does not report a query's last micro-batch here."""
 
     def stop(self) -> None:
         """Close the driver's connections."""
@@ -199,20 +199,20 @@ class _DriverSide:
         return dict(self._first_start)
 
     def plan(self, start: OffsetMap, end: OffsetMap) -> list[OffsetRange]:
-        """Plan a micro-batch; Spark keeps its end, but asks again for the start of one that has none before it.
+        """Plan a micro-batch; Spark stores its end, but requests the start again if no micro-batch precedes it.
 
-        When such a one is run again after a restart, which is before any other end is asked for, partitions added
-        since are in its start and not in its end. They are not deleted: the next micro-batch reads them from their
-        first record.
+        If such a micro-batch is run again after a restart, which happens before any other end is requested, partitions
+        added since are in its start and not in its end. They are not deleted: the next micro-batch reads them from
+        their first record.
         """
         if start == self._first_start and self.planner.start_moves:
-            # What was pinned holds nothing before its end; see `next_end`.
+            # A pinned first micro-batch has no records before its end; see `next_end`.
             start = {tp: min(start.get(tp, offset), offset) for tp, offset in end.items()}
         elif start == self._first_start:
             start = {tp: offset for tp, offset in start.items() if tp in end}
-        # The first micro-batch is in the checkpoint by now, by this run of the query or a former one.
+        # The first micro-batch is in the checkpoint by now, from this run of the query or an earlier one.
         self._is_pinned = True
-        # A micro-batch that stood in the checkpoint when the query began was planned against other ends.
+        # A micro-batch that was in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:
             check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
         planned = self.planner.plan(start, end)
@@ -229,12 +229,13 @@ class _DriverSide:
         known = from_json_offsets(start)
         first_start, self._first_start = self._first_start, None
         if known == first_start and self.planner.start_moves and not self._is_pinned:
-            # The first micro-batch stays empty, so that the checkpoint holds where the query starts. Were it to hold
-            # rows and be run again after a restart, its start would be asked for again, and "latest" is later by then.
+            # The first micro-batch stays empty, so that the checkpoint stores where the query starts. If it contained
+            # rows and were run again after a restart, its start would be requested again, and "latest" is later by
+            # then.
             self._is_pinned = True
             return to_json_offsets(known)
         if self._group_commits is not None:
-            # Spark asks for the next end when everything up to `start` is in its commit log.
+            # Spark requests the next end when everything up to `start` is in its commit log.
             self._group_commits.commit(known)
         target = None if self._target is None else self.planner.not_behind(self._target, known)
         self._there = self.planner.latest(known if target is None else known | target)

@@ -1,4 +1,4 @@
-"""The pieces of offset ranges that Spark's tasks read."""
+"""The parts of offset ranges that Spark's tasks read."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +10,12 @@ from broker_core.types import NO_LEADER_EPOCH, TopicPartition
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The offsets `[start, end)` of one partition, and what the driver knew about where they are.
+    """The offsets `[start, end)` of one partition, and what the driver knew about their place.
 
-    The topic id makes a task notice that the topic was deleted and created again since the plan; the leader is a
-    hint, the task looks for another when it has moved. `end_epoch` is the epoch of the leader that named the end: a
-    task that reads from a newer one asks it whether the log still reaches there (-1: the end is the user's, or stood
-    in a checkpoint, which holds no epochs).
+    The topic id lets a task detect that the topic was deleted and created again since the plan; the leader is a hint,
+    and the task looks for another if it has moved. `end_epoch` is the epoch of the leader that returned the end: a task
+    that reads from a newer one asks it whether the log still reaches that far (-1: the end comes from the user, or from
+    a checkpoint, which has no epochs).
     """
 
     topic: str
@@ -29,12 +29,12 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Name the partition."""
+        """Return the partition."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def size(self) -> int:
-        """Count the offsets; there can be fewer records."""
+        """Return the number of offsets; there can be fewer records."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class OffsetRange:
 def split_ranges(
     ranges: Iterable[OffsetRange], *, min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Drop empty ranges, hold each to `max_records` offsets, then cut until about `min_partitions` are there."""
+    """Drop empty ranges, limit each to `max_records` offsets, then split until there are about `min_partitions`."""
     pieces = [piece for piece in ranges if piece.size > 0]
     if max_records is not None:
         pieces = [part for piece in pieces for part in _cut(piece, -(-piece.size // max_records))]
@@ -54,7 +54,7 @@ def split_ranges(
 
 
 def _reach(pieces: Sequence[OffsetRange], wanted: int) -> Iterator[OffsetRange]:
-    """Cut large ranges in proportion to their size; ranges too small to be cut do not weigh on the others' shares."""
+    """Split large ranges in proportion to their size; ranges too small to split do not affect the others' shares."""
     total = sum(piece.size for piece in pieces)
     whole = {piece for piece in pieces if _share(piece.size, total, wanted) == 1}
     rest = total - sum(piece.size for piece in whole)
@@ -68,7 +68,7 @@ def _share(size: int, total: int, wanted: int) -> int:
 
 
 def _cut(piece: OffsetRange, count: int) -> Iterator[OffsetRange]:
-    """Cut into `count` pieces whose sizes differ by one at most."""
+    """Split into `count` parts whose sizes differ by one at most."""
     bounds = [piece.start + piece.size * part // count for part in range(count + 1)]
     for start, end in pairwise(bounds):
         if end > start:

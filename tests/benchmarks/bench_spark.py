@@ -7,7 +7,7 @@ in turn, several times, in one session and against one broker, and the median is
 `--session` names how Spark is set up:
 
 - `stock`: pip's PySpark with its default options.
-- `unix`: stock with `spark.python.unix.domain.socket.enabled=true` (Spark 4.1 and later), see docs/latency.md.
+- `unix`: stock with `spark.python.unix.domain.socket.enabled=true` (Spark 4.1 and later), see docs/spark/latency.md.
 - `tuned`: unix without the zipped copy of PySpark, and with the modules of Python workers loaded before they fork.
 
 `--what` chooses measurements and `--broker` where they write; the default is everything, against `broker_core`.

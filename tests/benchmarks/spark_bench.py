@@ -32,8 +32,8 @@ DEADLINE_S = 300
 _SHOWN_CHARACTERS = 4_000
 ROOT = Path(__file__).parents[2]
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
-# How Spark is set up: pip's PySpark as it comes, with the setting that docs/latency.md recommends, and that with what
-# docs/latency.md offers for the start of workers.
+# How Spark is set up: pip's PySpark as it comes, with the setting that docs/spark/latency.md recommends, and that with
+# what the page offers for the start of workers.
 SESSIONS: Mapping[str, Mapping[str, str]] = {"stock": {}, "unix": UNIX_SOCKETS, "tuned": UNIX_SOCKETS}
 
 

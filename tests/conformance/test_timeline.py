@@ -57,7 +57,7 @@ def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
     bar = blocking(timeline)
     assert bar is timeline.transactions[2]
     assert timeline.descriptions[bar.producer_id].state == "Ongoing"
-    assert f"It waits for the transaction of '{names[1]}'" in summary_of(timeline)
+    assert f"The blocking transaction is that of '{names[1]}'" in summary_of(timeline)
 
     # Of a stretch that begins later, the open transaction is known all the same.
     assert outcomes(take(kafka, topic, from_offset=9)) == [(TransactionOutcome.OPEN, 8, 0, None)]
@@ -69,7 +69,7 @@ def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
     second.commit_transaction(DEADLINE_S)
     timeline = take(kafka, topic)
     assert outcomes(timeline)[2] == (TransactionOutcome.COMMITTED, 8, 1, 10)
-    assert summary_of(timeline).startswith("Nothing is in the way")
+    assert summary_of(timeline).startswith("No transaction blocks the last stable offset")
 
 
 def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
@@ -90,12 +90,12 @@ def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
 
     monkeypatch.setattr(command, "_ask_coordinators", just_after_its_end)
     summary = summary_of(take(kafka, topic))
-    assert summary.endswith("open since offset 0. It has ended since: run the command again for a fresh picture.")
+    assert summary.endswith("open since offset 0. It has ended since. Run the command again for a current picture.")
 
 
 def test_an_empty_partition_and_one_that_is_not_there(kafka: Kafka) -> None:
     topic = make_topic(kafka)
     timeline = take(kafka, topic)
     assert (timeline.transactions, timeline.plain, timeline.high_watermark) == ([], [], 0)
-    with pytest.raises(TopicError, match=r"There is no partition .*-1"):
+    with pytest.raises(TopicError, match=r"Partition .*-1 does not exist"):
         take(kafka, topic, partition=1)

@@ -36,7 +36,7 @@ SETTINGS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.showConsoleProgress": "false",
-    # As docs/latency.md recommends; the other tests run over TCP, as Spark does by default.
+    # As docs/spark/latency.md recommends; the other tests run over TCP, as Spark does by default.
     "spark.python.unix.domain.socket.enabled": "true",
     # What links and permissions are, Hadoop asks of new processes, some 130 in the life of a query.
     "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",

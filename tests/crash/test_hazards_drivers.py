@@ -98,8 +98,8 @@ def test_killed_executors_hold_no_reader_up(hazard: Hazard, cluster: Driver) -> 
 @pytest.mark.parametrize(
     ("point", "says"),
     [
-        ("driver.before_verify", "may not decide any more: run .* has decided micro-batch 2.*stop one of the two"),
-        ("driver.before_decide", "may not decide any more: run .* has decided micro-batch 2.*stop one of the two"),
+        ("driver.before_verify", "may no longer decide: run .* has decided micro-batch 2.*stop one of the two"),
+        ("driver.before_decide", "may no longer decide: run .* has decided micro-batch 2.*stop one of the two"),
         # It has decided, so its micro-batch counts; Spark's own log of the checkpoint stops it.
         ("driver.after_decide", "Multiple streaming jobs detected"),
     ],

@@ -65,22 +65,22 @@ class Tally:
 
 
 def table(tally: Tally, brokers: Iterable[str]) -> str:
-    """Lay out the README's table."""
+    """Lay out the table of docs/contributing/how-we-know.md, and below it the limits of each client."""
     brokers = list(brokers)
-    lines = [["client", "version", *(TITLES[broker] for broker in brokers), "what the client itself does not do"]]
+    lines = [["client", "version", *(TITLES[broker] for broker in brokers)]]
+    limits = []
     for name in FLEET:
         if name in tally.missing:
-            lines.append([name, "not run", *("" for _ in brokers), tally.missing[name]])
+            lines.append([name, "not run", *("" for _ in brokers)])
+            limits.append(f"- {name}: {tally.missing[name]}")
             continue
         title, version = version_of(name)
-        counts = [tally.counts(name, broker) for broker in brokers]
-        limits = [
-            reason + ("" if seen == set(brokers) else f" (on {' and '.join(sorted(seen))} only)")
-            for reason, seen in tally.limits[name].items()
-        ]
-        lines.append([title, version, *counts, "; ".join(limits)])
+        lines.append([title, version, *(tally.counts(name, broker) for broker in brokers)])
+        for reason, seen in tally.limits[name].items():
+            where = "" if seen == set(brokers) else f" (on {' and '.join(sorted(seen))} only)"
+            limits.append(f"- {title}: {reason}{where}")
     lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return "\n".join([*("| " + " | ".join(cells) + " |" for cells in lines), "", *limits])
 
 
 def version_of(name: str) -> tuple[str, str]:

@@ -101,6 +101,12 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     assert len(told[0].splitlines()) == len(seeds)
 
 
+def test_the_documentation_names_the_seeds_of_broken_brokers() -> None:
+    page = (_ROOT / "docs" / "contributing" / "simulation.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (\d+) \| ", page, re.MULTILINE)
+    assert dict(rows) == {name: str(broken.seed) for name, broken in BROKEN.items()}
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_broker_is_caught(name: str) -> None:
     """By the history of its clients alone, where clients can see it; by the one line that the logs must give, else."""

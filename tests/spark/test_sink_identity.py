@@ -205,7 +205,9 @@ def test_a_copied_checkpoint_with_other_rows_is_refused_and_does_not_stop_the_fi
     spark: SparkSession, topic: Topic, input_folder: Path, died: Path
 ) -> None:
     copy = copy_of(died)
-    with pytest.raises(StreamingQueryException, match=r"was written before, by run .* with other rows.*'metadata'"):
+    with pytest.raises(
+        StreamingQueryException, match=r"was already written, by run .* with different rows.*'metadata'"
+    ):
         run_stream(spark, input_folder, copy, topic, change="upper(value)")
     run_stream(spark, input_folder, died, topic)
     assert topic.values() == EXPECTED

@@ -239,12 +239,30 @@ def check_names(modules: Iterable[Module]) -> list[str]:
     ]
 
 
+def diagram(modules: Iterable[Module], package: str) -> str:
+    """Draw the imports among the parts of a package in Mermaid, without those that follow from others."""
+
+    inside = [module for module in modules if module.name.startswith(f"{package}.")]
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    for edge in import_graph(inside).edges:
+        one, other = (name.split(".")[1] for name in edge)
+        if one != other:
+            graph.add_edge(one, other)
+    lines = (f"    {one} --> {other}" for one, other in sorted(nx.transitive_reduction(graph).edges))
+    return "\n".join(["flowchart TD", *lines])
+
+
 def main() -> None:
     """Print the import graph: files, edges and cycles."""
     parser = argparse.ArgumentParser(prog="python -m tests.support.architecture", allow_abbrev=False)
     parser.add_argument("packages", nargs="*", default=TOPS, help=f"packages below {ROOT.name}/ (all of them)")
     parser.add_argument("--edges", action="store_true", help="print each import of one file by another")
+    parser.add_argument("--mermaid", action="store_true", help="print a diagram of each package's parts")
     arguments = parser.parse_args()
+    if arguments.mermaid:
+        for package in PACKAGES:
+            print(diagram(read_modules(ROOT, package), package))
+        return
     graph = import_graph(read_modules(ROOT, *arguments.packages))
     if arguments.edges:
         for importer, imported in sorted(graph.edges):

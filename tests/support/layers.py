@@ -39,6 +39,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.decision_table": frozenset(),
         "broker_core.properties": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.options.definitions": frozenset(),
     },
     {
         "broker_core.types": _packages("broker_core", "errors"),
@@ -51,7 +52,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
-        "spark_eos.options.client_settings": _packages("spark_eos", "errors"),
+        "spark_eos.options.client_settings": _packages("spark_eos", "errors", "options.definitions"),
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
     {
@@ -63,9 +64,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
         "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
-        "spark_eos.options.sink": _packages("spark_eos", "errors", "options.client", "metrics") | _SHARED,
+        "spark_eos.options.sink": _packages("spark_eos", "errors", "options.client", "options.definitions", "metrics")
+        | _SHARED,
         "spark_eos.options.operator_commands": _packages("spark_eos", "options.client") | _SHARED_BASE,
-        "spark_eos.options.source": _packages("spark_eos", "errors", "options.client", "metrics", "options.positions")
+        "spark_eos.options.source": _packages(
+            "spark_eos", "errors", "options.client", "options.definitions", "metrics", "options.positions"
+        )
         | _SHARED_BASE,
     },
     {

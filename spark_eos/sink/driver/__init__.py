@@ -1,6 +1,9 @@
-"""Take micro-batches from prepared to visible, on the driver.
+"""The driver side of the sink: it takes micro-batches from prepared to visible.
 
-Owns: who is the driver of a query, the decision log, verification, completion, the sweep of orphans, preflight checks.
-Asks: `client` for the cluster; of the sink its ports, messages, decisions and recovery.
+Owns: the ownership of a query's driver id, the decision log, verification, completion, the sweep of orphans, preflight
+checks.
+
+Uses: `client` for the cluster; of the sink its ports, messages, decisions and recovery.
+
 Never: reads rows, or imports what only tasks need.
 """

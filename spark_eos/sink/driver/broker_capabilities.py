@@ -1,12 +1,13 @@
-"""What the sink depends on of every broker, and whether it verifies transactions (KIP-890, part 1).
+"""What the sink needs to know of every broker, and whether it verifies transactions (KIP-890, part 1).
 
-A partition leader that verifies asks the coordinator whether a transaction is open before it appends to it. One that
-does not takes a late write for the beginning of a transaction, of which no coordinator knows and which nothing ends. So
-to end the transaction of a task that may still write makes a transaction that hangs. Leaders verify from Kafka 3.6 on,
-unless `transaction.partition.verification.enable` is off; they ask the coordinator, so that a mixed cluster verifies
-only where both are new. Under transactions V2 the setting does not matter: a leader adds a partition to its
-transaction at the coordinator before the first append, which refuses an epoch that has ended, and the marker raises the
-epoch in the partition.
+A partition leader that verifies transactions asks the coordinator whether a transaction is open before it appends a
+batch. A leader that does not verify treats a late write as the beginning of a new transaction, which no coordinator
+knows and nothing ends. Ending the transaction of a task that may still write therefore creates a hanging transaction.
+
+Leaders verify from Kafka 3.6 on, unless `transaction.partition.verification.enable` is off. They ask the coordinator,
+so a mixed cluster verifies only if both brokers are new. Under transactions V2 the setting does not matter: a leader
+adds the partition to its transaction at the coordinator before the first append, the coordinator refuses an epoch that
+has ended, and the marker raises the epoch in the partition.
 """
 
 from collections.abc import Mapping
@@ -23,45 +24,45 @@ REPLICATION: Final = "default.replication.factor"
 OFFSETS_REPLICATION: Final = "offsets.topic.replication.factor"
 MIN_INSYNC: Final = "min.insync.replicas"
 _SETTINGS: Final = (VERIFICATION, TIMEOUT_LIMIT, REPLICATION, OFFSETS_REPLICATION, MIN_INSYNC)
-# The first that asks instead of adding; brokers serve it from Kafka 3.6 on.
+# The first version that asks instead of adding; brokers support it from Kafka 3.6 on.
 _FIRST_VERIFYING: Final = 4
 _PATIENCE_MS: Final = 5_000
-# Of brokers that did not answer before.
+# For brokers that did not respond before.
 _LATER_PATIENCE_MS: Final = 1_000
 
 
 @dataclass(slots=True)
 class BrokerCapabilities:
-    """What each broker has said of itself; none is asked twice."""
+    """What each broker has reported about itself; no broker is queried twice."""
 
     facts: dict[int, BrokerFacts] = field(default_factory=dict)
     silent: frozenset[int] = frozenset()
 
     def complete(self, client: KafkaClient) -> None:
-        """Ask the brokers that have not answered yet; those that are away are waited for only briefly."""
+        """Query the brokers that have not responded yet; wait only briefly for those that are offline."""
         missing = {broker.node_id for broker in client.brokers()} - self.facts.keys()
         patience_ms = _LATER_PATIENCE_MS if missing <= self.silent else _PATIENCE_MS
         self.facts |= ask_brokers(client, missing, _SETTINGS, timeout_ms=patience_ms)
         self.silent = frozenset(missing - self.facts.keys())
 
     def numbers(self, setting: str) -> list[int]:
-        """Give a setting of each broker that tells it."""
+        """Return a setting of each broker that reports it."""
         texts = (facts.settings.get(setting) for facts in self.facts.values())
         return [int(text) for text in texts if text]
 
     def unverifying(self, transaction_version: int) -> Mapping[int, str]:
-        """Name the brokers that do not verify transactions, and why; a setting that cannot be read is the default."""
+        """Return the brokers that do not verify transactions, and why; an unreadable setting counts as the default."""
         found = {}
         for node_id, facts in sorted(self.facts.items()):
             highest = facts.add_partitions_version
             if highest < _FIRST_VERIFYING:
-                found[node_id] = f"serves AddPartitionsToTxn up to version {highest}, as brokers before Kafka 3.6 do"
+                found[node_id] = f"supports AddPartitionsToTxn only up to version {highest} (brokers before Kafka 3.6)"
             elif transaction_version < TV2 and (facts.settings.get(VERIFICATION) or "").strip().lower() == "false":
                 found[node_id] = f"has {VERIFICATION}=false"
         return found
 
     @property
     def troubles(self) -> list[str]:
-        """Say which brokers do not tell their settings, and why."""
-        silent = [f"broker {node_id} does not answer" for node_id in sorted(self.silent)]
+        """Return the brokers that do not report their settings, and why."""
+        silent = [f"broker {node_id} does not respond" for node_id in sorted(self.silent)]
         return silent + [str(facts.trouble) for facts in self.facts.values() if facts.trouble is not None]

@@ -1,11 +1,15 @@
-"""The way of a micro-batch from prepared to visible, on the driver: verify, decide, complete, sweep.
+"""The commit of a micro-batch on the driver: verify, decide, complete, sweep.
 
-The decision is the commit point. Before it, any failure means that nothing is or will be visible; after it, the
-micro-batch is rolled forward, by this driver or by the next process that reads the decision, unless a transaction is
-lost before any is committed: then all are rolled back and the micro-batch is written again (`recovery.action_table`).
-Spark calls `abort` also when `commit` fails, so `abort` asks the decision log first and never touches a decided
+The decision is the commit point. A failure before it means that nothing is or becomes visible. After it, the
+micro-batch is rolled forward, by this driver or by the next process that reads the decision. The exception is a
+transaction that is lost before any is committed: then all are rolled back and the micro-batch is written again
+(`recovery.action_table`).
+
+Spark calls `abort` also when `commit` fails, so `abort` reads the decision log first and never touches a decided
 transaction.
-An error after the decision says that it is one: to take it for "not written" and write again would double the rows.
+
+An error after the decision states that the micro-batch is decided: taking it for "not written" and writing again would
+duplicate the rows.
 """
 
 import logging
@@ -58,8 +62,8 @@ logger = logging.getLogger(__name__)
 class Committer:
     """The commits and aborts of the micro-batches of one run of one query.
 
-    `may_be_decided` is False where no earlier run can be: a batch job without a job id of its own. `may_hang` is True
-    where partition leaders do not verify transactions, so that none may be ended that a task may still write to.
+    `may_be_decided` is False if no earlier run can have decided: a batch job without a job id. `may_hang` is True if
+    partition leaders do not verify transactions; then no transaction may be ended that a task may still write to.
     """
 
     cluster: SinkCluster
@@ -74,11 +78,11 @@ class Committer:
     write: str = ""
     discard_differing_rows: bool = False
     may_hang: bool = False
-    # What the last call has decided and committed, in messages of its own.
+    # What the last call decided and committed.
     committed: tuple[PreparedTransaction, ...] = ()
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """Make a micro-batch visible, or raise; returns only when every transaction of it is committed."""
+        """Make a micro-batch visible, or raise; return only when each of its transactions is committed."""
         self.committed = ()
         check_messages(messages, self.query, self.run, micro_batch)
         check_first_write(self.query, self.state.finished, (micro_batch, self.write))
@@ -99,10 +103,10 @@ class Committer:
             except EosKafkaError as error:
                 retries.wait_after(error)
                 is_first = False
-                logger.warning("micro-batch %d of %s: its commit is tried again: %s", micro_batch, self.query, error)
+                logger.warning("micro-batch %d of %s: retrying the commit: %s", micro_batch, self.query, error)
                 SINK_METRICS.add("commit_retries")
                 if not isinstance(error, OutdatedError):
-                    # They may be cut off from their peers.
+                    # The known coordinators may be disconnected from the other brokers.
                     self.log.forget_coordinators()
 
     def _commit_once(
@@ -113,7 +117,7 @@ class Committer:
         *,
         is_first: bool,
     ) -> None:
-        """Commit, as short as it can be the first time and step by step where that has failed."""
+        """Commit with as few requests as possible the first time, and step by step after a failure."""
         failpoints.reach("driver.before_verify", micro_batch)
         driver = self._driver(micro_batch, messages)
         is_repeated = any(isinstance(message, AlreadyCommitted) for message in messages)
@@ -134,7 +138,7 @@ class Committer:
         wanted = [transaction for transaction in prepared if transaction.split not in splits]
         dropped = [transaction for transaction in prepared if transaction.split in splits]
         decision = None
-        # Without rows there is nothing to decide, unless a decision that was lost would else stay the newest.
+        # Without rows there is nothing to decide, unless a lost decision would otherwise remain the newest.
         if wanted or settled is not None:
             decision = self._decide_and_complete(driver, messages, wanted, kept, settled, is_first)
         if dropped or self.state.sweeps.is_due(self.cluster.runtime.clock.monotonic()):
@@ -146,7 +150,7 @@ class Committer:
             self._retire(decision)
 
     def abort(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """End everything this run has open, but for what is decided."""
+        """End everything this run has open, except what is decided."""
         failpoints.reach("driver.abort", micro_batch)
         with self._step("abort", micro_batch):
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
@@ -158,11 +162,11 @@ class Committer:
         )
 
     def _examine(self, before: Decision, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """Stop before the take-over: a query that is about to stop must not stop the one whose checkpoint it copied."""
+        """Raise before the take-over: a query that must stop must not fence the one whose checkpoint it copied."""
         if before.micro_batch > micro_batch:
             raise rolled_back_error(before, micro_batch)
         if before.micro_batch == micro_batch:
-            # A task that wrote did not know of the decision, or has found that its part was lost.
+            # A task that wrote did not know of the decision, or found that its part was lost.
             is_known = all(isinstance(message, AlreadyCommitted) for message in messages)
             is_closed = not is_known and settle(self.cluster, before).is_closed
             if is_known or is_closed:
@@ -171,16 +175,16 @@ class Committer:
     def _compare(
         self, newest: Decision | None, messages: Sequence[TaskMessage], micro_batch: int, *, is_closed: bool
     ) -> None:
-        """Stop where a micro-batch was decided with other rows; one that an operator has closed is not compared."""
+        """Raise if the micro-batch was decided with other rows; one that an operator closed is not compared."""
         if newest is None or newest.micro_batch != micro_batch or newest.is_skipped:
             return
         check_write(newest, self.run, self.write)
-        # As long as it is not known to be closed, a task that wrote may have found that its part was lost.
+        # Unless the micro-batch is known to be closed, a task that wrote may have found that its part was lost.
         if is_closed or not any(isinstance(message, Prepared) for message in messages):
             self._check_rows(newest, messages, by_task=False)
 
     def _check_not_renamed(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
-        """Stop where an earlier run has written the same rows under another name, which nothing else would show."""
+        """Raise if an earlier run wrote the same rows under another name, which no other check detects."""
         for each in self.log.namesakes(micro_batch):
             if each.run != self.run and has_same_rows(each, messages) and not settle(self.cluster, each).took_no_effect:
                 raise renamed_error(each, self.query)
@@ -221,18 +225,18 @@ class Committer:
 
     @property
     def _is_query(self) -> bool:
-        """Say whether there are more micro-batches than one."""
+        """Return whether there is more than one micro-batch."""
         return self.retirement is Retirement.REPLACE
 
     def _settle(self, newest: Decision | None, micro_batch: int) -> Settlement | None:
-        """Roll the newest decision forward; None when it is not for this micro-batch."""
+        """Roll the newest decision forward; return None if it is not for this micro-batch."""
         if newest is None:
             return None
         if newest.micro_batch > micro_batch:
             raise rolled_back_error(newest, micro_batch)
         if newest.run == self.run and newest.micro_batch < micro_batch and not self.write:
-            # Another process decided it, and completed it: a stream whose commit fails has no further micro-batch. A
-            # foreachBatch function may have caught the error and gone on.
+            # Another process decided and completed it: a stream whose commit fails has no further micro-batch. A
+            # foreachBatch function may have caught the error and continued.
             return None
         failpoints.reach("driver.before_settle", micro_batch)
         with self._step("roll forward", micro_batch):
@@ -244,11 +248,12 @@ class Committer:
         return None
 
     def _judge_older(self, settled: Settlement, micro_batch: int) -> None:
-        """Stop where an older micro-batch is lost that will not be run again.
+        """Raise if transactions of an older micro-batch are lost and it will not be run again.
 
-        Spark went past it, so it was committed, or its re-run had no task at all and none has rolled it forward. What
-        cannot be shown any more is of the first kind, most likely: a query that slept until its ids had expired. What
-        is open is of the second: once there is a newer decision, it would not be completed any more.
+        Spark has moved past that micro-batch, so either it was committed, or its re-run had no task and none has rolled
+        it forward. Transactions whose fate is unknown most likely belong to the first case: a query that was stopped
+        until its ids had expired. Open ones belong to the second case: once there is a newer decision, nothing would
+        complete them.
         """
         if settled.still_open:
             raise lost_error(settled)
@@ -258,14 +263,15 @@ class Committer:
                 account.happened,
                 checked=account.checked,
                 remedy=(
-                    f"The query is at micro-batch {micro_batch} and does not run the older one again. Repair the topic "
-                    "by hand from this account, then set onLostTransaction=rewrite for one micro-batch to go on, or "
-                    "close it with `eos-kafka decisions abort --restart skip`"
+                    f"The query is at micro-batch {micro_batch} and will not run the older one again. Repair the "
+                    "topic using the transactions listed above, then set onLostTransaction=rewrite for one "
+                    "micro-batch to continue, or close the older micro-batch with `eos-kafka decisions abort "
+                    "--restart skip`"
                 ),
             )
         if not settled.is_closed:
             logger.warning(
-                "micro-batch %d of %s: going on although an older one is not shown to be complete: %s",
+                "micro-batch %d of %s: continuing although an older micro-batch may be incomplete: %s",
                 micro_batch,
                 self.query,
                 lost_error(settled),
@@ -274,10 +280,11 @@ class Committer:
     def _kept(
         self, settled: Settlement | None, messages: Sequence[TaskMessage], micro_batch: int
     ) -> tuple[PreparedTransaction, ...]:
-        """Give what an earlier decision for this micro-batch has committed already and a new one repeats.
+        """Return the transactions that an earlier decision for this micro-batch committed and that a new one repeats.
 
-        The tasks judged for themselves what to write. A new decision is only right if they came to the same view, or
-        wrote more because they did not know of the decision: that is dropped, where it is the same rows.
+        Each task judged for itself what to write. A new decision is correct only if they all came to the same result as
+        the driver, or wrote more because they did not know of the decision: the surplus is dropped if its rows are the
+        same.
         """
         if settled is None or settled.took_no_effect:
             skipped = [message.split for message in messages if isinstance(message, AlreadyCommitted)]
@@ -322,20 +329,21 @@ class Committer:
         )
         failpoints.reach("driver.before_decide", micro_batch)
         with self._step("decide", micro_batch):
-            # The first time the decision is on its way while its transactions are looked at. An outage can make that
-            # last, and a decision that is written and not ended holds up all who read the decisions.
+            # On the first attempt the decision is sent while its transactions are verified. In an outage the
+            # verification can take long, and a decision that is written but not ended blocks all readers of the
+            # decision topic.
             driver.decide(decision, verification.decide_by_ms, verification if is_first else None)
         if self.state.began_at_ms is None:
             self.state.began_at_ms = verification.began_at_ms
         failpoints.reach("driver.after_decide", micro_batch)
         try:
             with self._step("complete", micro_batch):
-                # A process that was paused meanwhile looks first: what it would commit may be lost in part.
+                # A process that was paused in between checks first: some of the transactions may be lost.
                 is_open = self._now_ms() < verification.decide_by_ms
                 completion = Completion(verification.ends_at_ms, is_open)
                 complete(self.cluster, decision, prepared, completion)
         except BaseException:
-            # Should there be a further micro-batch all the same, it begins with the newest decision.
+            # If there is another micro-batch anyway, it begins with the newest decision.
             self.state.identity = self.state.decided = None
             raise
         self.committed = tuple(prepared)
@@ -354,7 +362,7 @@ class Committer:
         return decision
 
     def _finish_decided(self, driver: Ownership, settled: Settlement, prepared: Sequence[PreparedTransaction]) -> None:
-        """End a micro-batch that was decided before: its own transactions, if any, are swept as orphans."""
+        """End a micro-batch that was decided before; its own transactions, if any, are swept as orphans."""
         decision, micro_batch = settled.decision, driver.micro_batch
         if decision.run == self.run:
             logger.warning(
@@ -362,7 +370,7 @@ class Committer:
             )
         else:
             logger.warning(
-                "micro-batch %d of %s: nothing is written, %s; %d prepared transactions are dropped",
+                "micro-batch %d of %s: nothing to write, %s; dropping %d prepared transactions",
                 micro_batch,
                 self.query,
                 why_closed(decision),
@@ -375,9 +383,9 @@ class Committer:
         self._retire(decision)
 
     def _supersede(self, driver: Ownership, decision: Decision) -> Decision:
-        """Note in another run's decision that it is superseded, where it has left something open that is in the way.
+        """Record that another run is superseded, if it left a transaction open that must be ended.
 
-        Without the note its driver, should it wake up, could decide the very transactions that are swept.
+        Without this record its driver, if it wakes up, could decide the very transactions that are swept.
         """
         try:
             prefixes = {self.prefix, self.log.prefix}
@@ -387,7 +395,7 @@ class Committer:
             driver.amend(noted, self._now_ms())
         except EosKafkaError as error:
             logger.warning(
-                "micro-batch %d of %s is committed; what run %s has left open is swept later: %s",
+                "micro-batch %d of %s is committed; the transactions that run %s left open are swept later: %s",
                 driver.micro_batch,
                 self.query,
                 decision.run,
@@ -397,7 +405,7 @@ class Committer:
         return noted
 
     def _retire(self, decision: Decision) -> None:
-        """Write down what needs no proof any more; the micro-batch is committed, so a failure is only logged."""
+        """Record a decision's completion, or delete it; the micro-batch is committed, so a failure is only logged."""
         if self.state.identity is None or not is_due(decision, self.retirement):
             return
         try:
@@ -405,7 +413,9 @@ class Committer:
                 self.state.identity = retire(self.log, self.state.identity, decision, self.retirement, self._now_ms())
         except EosKafkaError as error:
             self.state.identity = None
-            logger.warning("job %s is committed; that could not be noted in the decision topic: %s", self.query, error)
+            logger.warning(
+                "job %s is committed; its completion could not be recorded in the decision topic: %s", self.query, error
+            )
 
     def _now_ms(self) -> int:
         return now_ms(self.cluster.runtime.clock)

@@ -1,4 +1,4 @@
-"""The completion of a decided micro-batch, for as long as its transactions live."""
+"""The completion of a decided micro-batch, while its transactions are open."""
 
 import itertools
 import logging
@@ -21,9 +21,9 @@ _LONGEST_PAUSE_MS: Final = 10_000
 
 
 class Completion(NamedTuple):
-    """The time there is: until the first transaction ends, by the clock of this machine.
+    """The time available for completion, until the first transaction times out, by this machine's clock.
 
-    `is_open` says that none can have timed out yet. Only then the first attempt commits without a look.
+    `is_open` states that none can have timed out yet. Only then does the first attempt commit without verifying.
     """
 
     ends_at_ms: int
@@ -33,7 +33,7 @@ class Completion(NamedTuple):
 def complete(
     cluster: SinkCluster, decision: Decision, prepared: Sequence[PreparedTransaction], completion: Completion
 ) -> None:
-    """Complete a decision, again and again until its transactions are about to time out."""
+    """Complete a decision, with retries until its transactions are about to time out."""
     clock = cluster.runtime.clock
     wait_until_ms: float = now_ms(clock)
     is_open = completion.is_open
@@ -55,7 +55,7 @@ def complete(
             if wait_until_ms >= completion.ends_at_ms or isinstance(error, AuthorizationError | UnsupportedError):
                 raise incomplete_error(decision, error) from error
             logger.warning(
-                "micro-batch %d of %s is decided, completing it is tried again: %s",
+                "micro-batch %d of %s is decided, retrying its completion: %s",
                 decision.micro_batch,
                 decision.query,
                 error,
@@ -65,7 +65,7 @@ def complete(
 
 
 def _commit(cluster: SinkCluster, decision: Decision, prepared: Sequence[PreparedTransaction]) -> bool:
-    """Commit all, and say whether every answer was plain success."""
+    """Commit all transactions; return whether every response was success."""
     steps = [[t] for t in prepared] if failpoints.is_armed("driver.mid_complete") else [list(prepared)]
     committed: set[PreparedTransaction] = set()
     for step in steps:

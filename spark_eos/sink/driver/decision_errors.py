@@ -1,4 +1,4 @@
-"""The errors of a driver that cannot decide a micro-batch, or does not know whether it has."""
+"""The errors of a driver that cannot decide a micro-batch, or does not know whether it has decided."""
 
 from collections.abc import Collection, Sequence
 
@@ -11,15 +11,15 @@ from spark_eos.sink.recovery.settlement import lost_error
 
 
 class UndecidedError(TransactionError):
-    """A decision that was not made, so that another attempt may be."""
+    """A decision that was not made; another attempt may make it."""
 
 
 class UnclearError(UndecidedError):
-    """A decision of which it is not known whether it was made; to take over again finds it out."""
+    """A decision whose outcome is unknown; another take-over determines it."""
 
 
 class OutdatedError(UndecidedError):
-    """Another decision is the newest than the one a driver took for it; `rank` is the other one's."""
+    """A decision that is newer than the one a driver took for the newest; `rank` is that of the newer one."""
 
     def __init__(self, happened: str, *, rank: tuple[int, int, int], checked: str = "", remedy: str = "") -> None:
         super().__init__(happened, checked=checked, remedy=remedy)
@@ -27,81 +27,85 @@ class OutdatedError(UndecidedError):
 
 
 def undecided_error(decision: Decision, group: str, reason: str, code: int | None) -> UndecidedError:
-    """Say that a decision was not made."""
+    """Return the error for a decision that was not made."""
     return UndecidedError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} was not decided: {reason}",
-        checked=f"The offset of group {group} does not point to this decision",
-        remedy="Nothing of it is visible. Start the query again",
+        checked=f"The offset of group {group}, which does not point to this decision",
+        remedy="No row of the micro-batch is visible. Restart the query",
         error_code=code,
     )
 
 
 def unclear_error(decision: Decision, error: EosKafkaError) -> UnclearError:
-    """Say that it could not be found out what became of a decision."""
+    """Return the error for a decision whose outcome could not be determined."""
     return UnclearError(
-        f"It is not known whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
-        "end of its decision got no clear answer, and the decision log cannot be read",
+        f"Cannot determine whether micro-batch {decision.micro_batch} of query {decision.query} is decided: the "
+        "request that ends its decision had no conclusive response, and the decision log cannot be read",
         checked=str(error),
         remedy=(
-            "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
-            f"with the same jobId (for this job, jobId={decision.query}): that finds out and completes it"
+            "Do not write its rows again by other means. Restart the query from its checkpoint, or the job with "
+            f"the same jobId (for this job, jobId={decision.query}): the restart determines the outcome and "
+            "completes the micro-batch"
         ),
     )
 
 
 def outdated_error(query: str, group: str, rank: tuple[int, int, int]) -> OutdatedError:
-    """Say that what a driver read of the decisions was from the past."""
+    """Return the error for a driver that read an outdated decision."""
     return OutdatedError(
-        f"Query {query} has a decision for micro-batch {rank[0]} that this driver did not know when it decided",
+        f"Query {query} already has a decision for micro-batch {rank[0]}, which this driver did not know when it "
+        "decided",
         rank=rank,
         checked=(
-            f"The offset of group {group}, asked of the coordinator that has just accepted another one. The earlier "
-            "answer came from a broker that is cut off from its peers"
+            f"The offset of group {group}, read from the coordinator that just accepted another offset. The "
+            "earlier response came from a broker that is disconnected from the others"
         ),
-        remedy="Nothing was decided now, and nothing that was prepared now is visible. Start the query again",
+        remedy="Nothing was decided, and nothing that this run prepared is visible. Restart the query",
     )
 
 
 def behind_error(query: str, rank: tuple[int, int, int]) -> OutdatedError:
-    """Say that another process of the run has decided, which what this one read did not show."""
+    """Return the error for a process that did not know the decision of another process of its run."""
     return OutdatedError(
-        f"Another process of this run has decided micro-batch {rank[0]} of query {query}, which this one did not know",
+        f"Another process of this run decided micro-batch {rank[0]} of query {query}, which this process did not know",
         rank=rank,
-        checked="The newest decision, again. The earlier answer came from a broker that is cut off from its peers",
-        remedy="Nothing was decided now, and nothing that was prepared now is visible. Start the query again",
+        checked="The newest decision, read again. The earlier response came from a broker that is disconnected "
+        "from the others",
+        remedy="Nothing was decided, and nothing that this run prepared is visible. Restart the query",
     )
 
 
 def late_error(error: FencedError) -> UndecidedError:
-    """Say that an id was perhaps taken by an earlier request of this process, which was done late."""
+    """Return the error for an id that an earlier request of this process may have taken, applied late."""
     return UndecidedError(
-        "The driver's transactional id was taken over, perhaps by a request of this process that got no answer before",
+        "The driver's transactional id was taken over, possibly by an earlier request of this process that "
+        "received no response",
         checked=error.checked,
-        remedy="Nothing was decided now. Start the query again",
+        remedy="Nothing was decided. Restart the query",
     )
 
 
 def newer_driver_error(query: str, found: Description, left: ProducerIdentity) -> FencedError:
-    """Say that another driver has taken the query over."""
+    """Return the error for a query that another driver has taken over."""
     return FencedError(
-        f"A newer driver runs query {query}",
+        f"A newer driver is running query {query}",
         checked=(
-            f"{found.transactional_id} is producer {found.identity}, this driver left it as {left}. What this driver "
-            "has not decided is not visible"
+            f"{found.transactional_id} has producer {found.identity}; this driver had {left}. Micro-batches that "
+            "this driver did not decide are not visible"
         ),
-        remedy="Run one driver for each checkpoint, then start the query again",
+        remedy="Run one driver for each checkpoint, then restart the query",
     )
 
 
 def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionError:
-    """Say that a micro-batch is decided although its commit failed: to write it again would double its rows."""
+    """Return the error for a decided micro-batch whose completion failed; writing it again would duplicate rows."""
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but could not be completed: {error}",
-        checked="EndTxn, repeated as long as that could help and the transactions were not about to time out",
+        checked="EndTxn, retried until a retry could not succeed or the transactions were about to time out",
         remedy=(
-            "Do not write its rows again by other means. Start the query again from its checkpoint, or the job "
-            f"with the same jobId (for this job, jobId={decision.query}), before the transactions time out: that "
-            "completes it, and so does `eos-kafka decisions complete`"
+            "Do not write its rows again by other means. Restart the query from its checkpoint, or the job with "
+            f"the same jobId (for this job, jobId={decision.query}), or run `eos-kafka decisions complete`, "
+            "before the transactions time out"
         ),
         error_code=error.error_code,
     )
@@ -110,40 +114,41 @@ def incomplete_error(decision: Decision, error: EosKafkaError) -> TransactionErr
 def disagreement_error(
     settled: Settlement | None, query: str, micro_batch: int, splits: Sequence[int]
 ) -> UndecidedError:
-    """Stop where tasks skipped their rows because they found them committed, and the driver finds nothing visible."""
+    """Return the error for rows that tasks skipped as committed and the driver finds not visible."""
     what = (
         "no decision for it"
         if settled is None
         else (f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
     )
     return UndecidedError(
-        f"{len(splits)} tasks, {splits[0]} among them, found micro-batch {micro_batch} of query {query} decided and "
-        f"committed; the driver finds {what}",
+        f"{len(splits)} tasks, among them task {splits[0]}, found micro-batch {micro_batch} of query {query} "
+        f"decided and committed; the driver found {what}",
         checked=(
-            "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the driver. A "
-            "stale broker can cause this: one that is cut off from the others, or wakes from a pause, and answers from "
-            "the past. So can a decision topic or an output topic that was deleted meanwhile"
+            "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the "
+            "driver. Possible causes: a broker that is disconnected from the others or was paused and returns "
+            "outdated responses, or a decision topic or output topic that was deleted in between"
         ),
         remedy=(
-            "Nothing was decided now and nothing that this run has prepared will be visible, so a restart is safe: "
-            "start the query again. If it happens again, look for a broker that lost its connection to the others"
+            "Nothing was decided and nothing that this run prepared becomes visible. Restart the query; "
+            "restarting is safe. If this repeats, look for a broker that lost its connection to the others"
         ),
     )
 
 
 def other_plan_error(settlement: Settlement, split_count: int, written: Collection[int]) -> TransactionError:
-    """Refuse to write what is lost again with tasks that are not those of the decision: their rows are others."""
+    """Return the error for lost transactions that a re-run with other tasks cannot write again."""
     account = lost_error(settlement)
     lost = sorted({transaction.split for transaction in settlement.lost})
     return type(account)(
         account.happened,
         checked=(
-            f"{account.checked}. Decided were {settlement.decision.split_count} tasks, of which {lost} are lost; this "
-            f"run has {split_count} tasks, of which {sorted(written)} have rows"
+            f"{account.checked}. The decision has {settlement.decision.split_count} tasks, of which {lost} are "
+            f"lost; this run has {split_count} tasks, of which {sorted(written)} have rows"
         ),
         remedy=(
-            "onLostTransaction=rewrite needs a re-run that gives each task the same rows. Start the query again with "
-            f"the {settlement.decision.split_count} tasks it had; if that cannot be, repair the topic by hand from "
-            "this account, then let the query go on with `eos-kafka decisions abort --restart skip`"
+            "onLostTransaction=rewrite needs a re-run that gives each task the same rows. Restart the query with "
+            f"the same {settlement.decision.split_count} tasks. If that is not possible, repair the topic using "
+            "the transactions listed above, then let the query continue with `eos-kafka decisions abort "
+            "--restart skip`"
         ),
     )

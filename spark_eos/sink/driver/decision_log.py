@@ -1,12 +1,12 @@
-"""The decisions of a query: the newest is found, and one is added that no older driver can add to any more.
+"""The decision log of a query: it finds the newest decision, and adds one that no older driver can follow.
 
-The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction
-of the driver's own transactional id. Its end is the commit point of the micro-batch. A driver initialises that id
-before it reads the pointer, so an older driver can add nothing between the reading and the writing.
+The pointer, an offset in the query's consumer group, and the decision it points to are written in one transaction of
+the driver's transactional id. The end of that transaction is the commit point of the micro-batch. A driver initializes
+the id before it reads the pointer, so an older driver cannot add a decision between the read and the write.
 
-The first decision of a query fixes the prefix of these names: a query whose `transactionalIdPrefix` is changed goes on
-with the names it had, or its earlier decisions would be neither found nor fenced. So two prefixes never give one query
-two drivers.
+The first decision of a query fixes the prefix of these names. A query whose `transactionalIdPrefix` changes keeps its
+old names; otherwise its earlier decisions would be neither found nor fenced. So two prefixes never give one query two
+drivers.
 """
 
 import logging
@@ -33,7 +33,7 @@ from spark_eos.sink.naming import decision_key, decision_partition, driver_id, g
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer, Ending, SinkCluster, UnstableOffsetsError
 
 logger = logging.getLogger(__name__)
-# A living driver writes its decision within milliseconds; one that died between writing and ending is not waited for.
+# A running driver writes its decision within milliseconds. One that died between writing and ending is not waited for.
 UNSTABLE_PATIENCE_MS: Final = 5_000
 UNSTABLE_LIMIT_MS: Final = 60_000
 DRIVER_TIMEOUT_MS: Final = 30_000
@@ -54,12 +54,12 @@ class DecisionLog:
         self._newest: tuple[Pointer, Decision] | None = None
         self.scan = DecisionScan(cluster, topic, query)
         self._is_scanned = False
-        # The last micro-batch, and write in it, that a task of this process has found undecided.
+        # The last micro-batch and write that a task of this process found undecided.
         self._undecided: tuple[int, str] | None = None
 
     @property
     def prefix(self) -> str:
-        """Give the prefix of the query's decisions, which may be an earlier one than that of its options."""
+        """Return the prefix of the query's decisions, which may be an earlier one than that of its options."""
         return self._prefix
 
     def _go_by(self, prefix: str) -> None:
@@ -69,20 +69,22 @@ class DecisionLog:
         self._place: TopicPartition | None = None
 
     def take_over(self) -> DriverIdentity:
-        """Become the one driver of the query: every older one is fenced, and its open decision aborted."""
+        """Become the only driver of the query: fence every older one and abort its open decision."""
         version = self._cluster.transaction_version()
         identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
-        # At the last epoch the end of a transaction changes the producer id, and `renew` would take that for another.
+        # At the last epoch, ending a transaction changes the producer id, which `renew` would mistake for another
+        # driver.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
             identity = self._cluster.init_producer_id(self._driver, self._driver_timeout_ms)
         self.scan_again()
         return DriverIdentity(identity, version)
 
     def renew(self, driver: DriverIdentity) -> DriverIdentity:
-        """Take a fresh epoch; raises `FencedError` where another driver is seen to have taken the id over.
+        """Get a new epoch; raise `FencedError` if another driver has taken over the id.
 
-        To look and to take are two requests. Who takes over between them is fenced as by `take_over`, and an id that
-        its coordinator has forgotten is taken without a look. So read `newest` again afterwards, as after `take_over`.
+        Checking and taking are two requests. A driver that takes over in between is fenced as by `take_over`, and an id
+        that its coordinator has forgotten is taken without a check. So read `newest` again afterwards, as after
+        `take_over`.
         """
         bumps = 1 if driver.transaction_version >= 2 else 0
         expected = ProducerIdentity(driver.identity.producer_id, driver.identity.producer_epoch + bumps)
@@ -92,10 +94,10 @@ class DecisionLog:
         return self.take_over()
 
     def newest(self, since: int = 0, patience_ms: int = UNSTABLE_PATIENCE_MS) -> Decision | None:
-        """Read the newest decision of any driver; None when there is none for micro-batch `since` or later.
+        """Return the newest decision of any driver, or None if there is none for micro-batch `since` or later.
 
-        The pointer alone tells that the newest is older, which is the everyday case: one OffsetFetch. A decision
-        that is written and not ended after `patience_ms` is aborted.
+        Usually the pointer alone shows that the newest is older, which takes one OffsetFetch. A decision that is
+        written but not ended after `patience_ms` is aborted.
         """
         pointer = self._pointer(patience_ms)
         if pointer is None:
@@ -108,18 +110,18 @@ class DecisionLog:
         return self._newest[1]
 
     def newest_elsewhere(self) -> Decision | None:
-        """Read the newest decision from the coordinator that another broker names than the one asked before."""
+        """Return the newest decision from the coordinator that another broker names."""
         self._cluster.forget_coordinators((), self._group)
         self.scan_again()
         return self.newest()
 
     def pointed(self, micro_batch: int, write: str) -> Decision | None:
-        """Read the newest decision for a task, by the pointer alone; None when it is for an older micro-batch.
+        """Return the newest decision for a task, by the pointer alone, or None if it is for an older micro-batch.
 
-        A task may be shown less than there is: what it writes then is in a transaction that is not visible, and the
-        driver, who looks everywhere, compares its rows. So it does not wait for a decision that is being written, and
-        a process asks in the first micro-batch of a run that it sees, and later only when a micro-batch is written a
-        second time: a run goes on to a later micro-batch when it has committed the one before.
+        A task may miss a decision: what it writes then is in a transaction that is not visible, and the driver, which
+        reads the whole log, compares its rows. So a task does not wait for a decision that is being written. A process
+        asks in the first micro-batch of a run that it sees, and later only when a micro-batch is written a second time:
+        a run moves on to a later micro-batch only after it has committed the one before.
         """
         asked, known = (micro_batch, write), self._undecided
         if known is not None and (known == asked or known[0] < micro_batch):
@@ -132,16 +134,16 @@ class DecisionLog:
         return self._pointed_at(pointer)
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
-        """Find what the same Spark query has decided for a micro-batch under other names."""
+        """Return what the same Spark query has decided for a micro-batch under other names."""
         self._look_around()
         return self.scan.namesakes(micro_batch)
 
     def scan_again(self) -> None:
-        """Look around again when there is no pointer: another process may have decided since."""
+        """Scan again when there is no pointer: another process may have decided since."""
         self._is_scanned = False
 
     def _look_around(self) -> None:
-        """Scan once, until `scan_again`; each time after the first one only what is new is read."""
+        """Scan once, until `scan_again`; every later scan reads only new records."""
         if not self._is_scanned:
             self.scan.refresh(self._prefix)
             self._is_scanned = True
@@ -151,15 +153,16 @@ class DecisionLog:
         found = self.scan.newest(self._prefix)
         if found is not None and found.prefix != self._prefix:
             logger.warning(
-                "query %s keeps its decisions under transactionalIdPrefix=%s, with which it was begun; the driver goes "
-                "on under that name, whatever the option says now (%s). Set it back: to find this out, the decision "
-                "topic is read at each start, and what a task finds decided is written first and dropped then",
+                "query %s keeps its decisions under transactionalIdPrefix=%s, which it was started with. The "
+                "driver continues to use it and ignores the option's current value (%s). Set the option back: "
+                "otherwise every start reads the whole decision topic, and tasks write rows that are already "
+                "decided before they discard them",
                 self._query,
                 found.prefix,
                 self._prefix,
             )
             self._go_by(found.prefix)
-            # The pointer under the earlier name may know of a newer decision than the scan has seen.
+            # The pointer under the earlier name may know a newer decision than the scan has seen.
             return self.newest(since)
         return found if found is not None and found.micro_batch >= since else None
 
@@ -173,10 +176,10 @@ class DecisionLog:
     ) -> DriverIdentity:
         """Make the decision durable and visible, or raise `UndecidedError`, which another attempt may follow.
 
-        Returns the identity for the next decision. An unclear answer is cleared up by reading the pointer; where even
-        that fails, the error says that nothing is certain. After `decide_by_ms` nothing is decided any more. With
-        `known`, the first decision after a take-over raises `OutdatedError` where that is not the newest one. Nothing
-        is decided where `confirm` raises; it gives the `decide_by_ms` that counts.
+        Returns the identity for the next decision. An inconclusive response is resolved by reading the pointer; if that
+        fails too, the error says that the outcome is unknown. After `decide_by_ms` nothing is decided. With `known`,
+        the first decision after a take-over raises `OutdatedError` if `known` is not the newest one. If `confirm`
+        raises, nothing is decided; otherwise it returns the `decide_by_ms` to use.
         """
         driver = driver.at_level(self._cluster.transaction_version())
         try:
@@ -192,48 +195,51 @@ class DecisionLog:
         if answer.code is ErrorCode.NONE or self._is_newest(decision):
             return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            reason = f"the end of its transaction was answered {answer.code.name if answer.code else 'not at all'}"
+            reason = (
+                f"EndTxn of its transaction was answered with {answer.code.name if answer.code else 'no error code'}"
+            )
             raise undecided_error(decision, self._group, reason, answer.code)
-        # The coordinator fences in the same words when the decision's transaction has timed out.
+        # The coordinator returns the same error when the decision's transaction has timed out.
         self._look_up(decision, lambda: self.check_kept(driver))
-        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was away"
+        reason = f"writing it took more than {self._driver_timeout_ms} ms, or its coordinator was unavailable"
         raise undecided_error(decision, self._group, reason, answer.code)
 
     def check_kept(self, driver: DriverIdentity) -> None:
-        """Raise `FencedError` where another driver has taken the id over since; its own timeout does not count.
+        """Raise `FencedError` if another driver has taken over the id; the timeout of this driver does not count.
 
-        A description from the past can hide a newer driver, who is then fenced; that stops it and repeats nothing.
+        An outdated description can hide a newer driver, which is then fenced. That stops it and duplicates nothing.
         """
         found = describe_since(self._cluster, self._driver, driver.identity)
         if found is not None and not is_kept(found, driver):
             raise newer_driver_error(self._query, found, driver.identity)
 
     def is_kept(self, driver: DriverIdentity) -> bool:
-        """Say whether the id is known to be as this driver left it."""
+        """Return whether the id is known to be as this driver left it."""
         found = describe_since(self._cluster, self._driver, driver.identity)
         return found is not None and is_kept(found, driver)
 
     def forget_coordinators(self) -> None:
-        """Look up the coordinators of the decisions again before they are asked next."""
+        """Look up the coordinators of the decisions again before the next request."""
         self._cluster.forget_coordinators([self._driver], self._group)
 
     def amend(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, audit: tuple[bytes, bytes] | None = None
     ) -> DriverIdentity:
-        """Replace the newest decision by a later revision of it, with an audit record in the same transaction.
+        """Replace the newest decision with a later revision of it and an audit record, in one transaction.
 
-        Raises `OutdatedError` where the revision before this one is not the newest decision.
+        Raises `OutdatedError` if the revision before this one is not the newest decision.
         """
         driver = driver.at_level(self._cluster.transaction_version())
         known = Known((decision.micro_batch, decision.attempt, decision.revision - 1))
         answer = self._write(decision, driver, now_ms, more=() if audit is None else (audit,), known=known)
-        # Whole decisions are compared: two who amend at once write the same rank.
+        # Compare whole decisions: two concurrent amendments have the same rank.
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
-                f"the end of that transaction was answered {answer.code.name if answer.code else 'by nobody'}",
-                checked=f"The offset of group {self._group} points to another one",
-                remedy="If the query runs, stop it first; then try again",
+                "EndTxn of the transaction that changes it was answered with "
+                f"{answer.code.name if answer.code else 'no error code'}",
+                checked=f"The offset of group {self._group}, which points to another decision",
+                remedy="If the query is running, stop it first; then try again",
                 error_code=answer.code,
             )
         return following_identity(driver, answer)
@@ -241,9 +247,9 @@ class DecisionLog:
     def forget(
         self, decision: Decision, driver: DriverIdentity, now_ms: int, place: TopicPartition | None = None
     ) -> DriverIdentity:
-        """Delete a decision that will not be asked for again, so that the topic does not keep it for ever.
+        """Delete a decision that is no longer needed, so that the topic does not keep it forever.
 
-        Raises where the deletion was refused or not answered; the decision is then as good as before.
+        Raises if the deletion was refused or not answered; the decision is then unchanged.
         """
         driver = driver.at_level(self._cluster.transaction_version())
         self._place = place or self._place or self._choose_place()
@@ -263,10 +269,10 @@ class DecisionLog:
         )
         if answer.code is not ErrorCode.NONE:
             raise TransactionError(
-                f"The decision of {decision.query} is perhaps not deleted: the end of the transaction that deletes it "
-                f"was answered {answer.code.name if answer.code else 'by nobody'}",
+                f"The decision of {decision.query} may not have been deleted: EndTxn of its deletion "
+                f"was answered with {answer.code.name if answer.code else 'no error code'}",
                 checked="EndTxn of the driver's transactional id",
-                remedy="It is completed and harms nobody; its record stays in the decision topic",
+                remedy="The decision is completed and has no further effect; its record stays in the decision topic",
                 error_code=answer.code,
             )
         return following_identity(driver, answer)
@@ -303,10 +309,10 @@ class DecisionLog:
         )
 
     def _check(self, known: Known, offsets: Sequence[CommittedOffset]) -> None:
-        """Refuse to decide where the pointer is not the one known: that came from a broker which answers from the past.
+        """Raise if the pointer is not the known one, which then came from a broker that returns outdated responses.
 
-        Ranks only grow, since each driver that decides knows the newest decision. A pointer that has expired, or is
-        not yet applied by the coordinator, hides nothing that the known one did not show.
+        Ranks only grow, because each driver that decides knows the newest decision. A pointer that has expired, or that
+        the coordinator has not yet applied, hides nothing that the known one did not show.
         """
         pointer = self._newest_pointer(offsets)
         if pointer is not None and (known.rank is None or pointer.rank > known.rank):
@@ -317,10 +323,10 @@ class DecisionLog:
         return newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank)
 
     def _end_late(self, decision: Decision, driver: DriverIdentity) -> None:
-        """Abort a decision whose end got no answer in time, if it is not ended yet.
+        """Abort a decision whose EndTxn was not answered in time, unless it has ended.
 
-        Without this it could still be committed on its way, after the transactions it names have timed out. The abort
-        names this driver's transaction: it is refused where what is open is a newer driver's.
+        Otherwise a delayed EndTxn could still commit it after the transactions it names have timed out. The abort names
+        this driver's transaction: it is refused if the open transaction belongs to a newer driver.
         """
         found = self._look_up(decision, lambda: describe_since(self._cluster, self._driver, driver.identity))
         if found is not None and found.state is TransactionState.ONGOING:
@@ -328,7 +334,7 @@ class DecisionLog:
             self._look_up(decision, lambda: self._cluster.end_transactions([ending]))
 
     def _look_up(self, decision: Decision, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask what became of a decision whose writing got no clear answer."""
+        """Determine the outcome of a decision whose write had no conclusive response."""
         try:
             return ask()
         except FencedError:
@@ -341,9 +347,9 @@ class DecisionLog:
         return TopicPartition(self._topic, decision_partition(self._query, count))
 
     def _pointer(self, patience_ms: int) -> Pointer | None:
-        """Read where the newest decision is; refuses another topic than the one that the options name.
+        """Read where the newest decision is; refuse a topic other than the one in the options.
 
-        To go on in another topic would need both until the last decision in the old one is of no use any more.
+        Continuing in another topic would need both topics until the last decision in the old one is obsolete.
         """
         return self._newest_pointer(self._stable_offsets(patience_ms))
 
@@ -362,14 +368,14 @@ class DecisionLog:
         except UnstableOffsetsError:
             self._end_dead_driver()
         except (UnansweredError, UnreachableError) as error:
-            logger.info("group %s: asking again for longer: %s", self._group, error)
+            logger.info("group %s: retrying for longer: %s", self._group, error)
         return list(self._cluster.committed_offsets(self._group, wait_ms=UNSTABLE_LIMIT_MS))
 
     def _end_dead_driver(self) -> None:
         """Abort a decision that was written but not ended.
 
-        The abort names the transaction exactly and is refused if the driver lives and ends it first; should it come
-        first, that driver sees its decision fail and nothing of the micro-batch is visible.
+        The abort names the transaction exactly. It is refused if the driver is alive and ends the transaction first. If
+        the abort is first, that driver sees its decision fail and nothing of the micro-batch is visible.
         """
         description = self._cluster.describe_transactions([self._driver]).get(self._driver)
         if description is not None and description.state is TransactionState.ONGOING:

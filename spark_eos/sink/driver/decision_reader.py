@@ -1,8 +1,8 @@
-"""The reading of a query's decisions: by its pointer, and without one from the partitions in which they can be.
+"""The reader of a query's decisions: by its pointer, or else by scanning the partitions that can contain them.
 
-There is no pointer where a query is new, where it has slept for a week, so that its pointer has expired, and where its
-prefix was changed. In a topic that this version of the package has made the decisions of a query are in one partition,
-or in another one where an earlier version has written to the topic too. In any other topic they can be anywhere.
+There is no pointer if a query is new, if it was stopped for a week, so that its pointer expired, or if its prefix was
+changed. In a topic that this version of the package created, the decisions of a query are in one partition, or in a
+second one if an earlier version wrote to the topic too. In any other topic they can be anywhere.
 """
 
 import contextlib
@@ -37,43 +37,43 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: str) -> Decision:
-    """Read all parts of a decision; raises where it is not there, which never means that there is none."""
+    """Read all parts of a decision; raise if it does not exist, which never means that there is no decision."""
     place = TopicPartition(*pointer.topic_partition)
     where = f"{place}@{pointer.offset}"
     keys = {decision_key(prefix, query, number) for number in range(pointer.parts)}
-    # The parts follow one another, other queries' records may lie between them.
+    # The parts are in order; records of other queries may lie between them.
     records = cluster.read_records(place, pointer.offset, 1 if pointer.parts == 1 else 100 * pointer.parts)
     parts = [read_part(r.value, f"{place}@{r.offset}") for r in records if r.key in keys and r.value is not None]
     wanted = [part for part in parts if part.decision.rank == pointer.rank]
     if not wanted:
         raise UnreadableDecisionError(
-            f"Group {group_id(prefix, query)} points to the decision at {where}, which is not there",
-            checked=f"{len(records)} records were read from that offset on",
+            f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
+            checked=f"Read {len(records)} records from that offset",
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
         )
     return join_parts(wanted, where)
 
 
 def other_topic_error(query: str, group: str, topic: str, found: str) -> OptionError:
-    """Refuse another decision topic than the one that a query has begun with."""
+    """Return the error for a decision topic other than the one that the query began with."""
     return OptionError(
-        f"Option 'decisionTopic' is '{topic}', and query {query} keeps its decisions in '{found}'",
+        f"Option 'decisionTopic' is '{topic}', but query {query} keeps its decisions in '{found}'",
         checked=f"The offsets of group {group}",
-        remedy=f"Set decisionTopic={found}. A query keeps the decision topic that it began with; another one needs a "
-        "new checkpoint",
+        remedy=f"Set decisionTopic={found}. The decision topic of a query cannot change; another one needs a new "
+        "checkpoint",
     )
 
 
 class DecisionScan:
-    """What the topic holds of one query; reads on from where the last look has ended."""
+    """What the topic contains of one query; each refresh continues where the last one ended."""
 
     def __init__(self, cluster: SinkCluster, topic: str, query: str) -> None:
         self.cluster = cluster
         self.topic = topic
         self._query = query
-        # All writes of a Spark query have it in their keys, and of the others' records few do.
+        # All writes of a Spark query have it in their keys; few records of other queries do.
         self._word = escape(query.partition("/")[0]).encode()
-        # Of jobs also what others under the same prefix have written before this time, which may be to be deleted.
+        # For jobs, also what other jobs under the same prefix wrote before this time, which may be due for deletion.
         self._jobs_before_ms = 0 if is_query_id(query) else now_ms(cluster.runtime.clock) - KEPT_MS
         self._prefix = ""
         self._has_layout: bool | None = None
@@ -81,10 +81,10 @@ class DecisionScan:
         self._kept: dict[tuple[TopicPartition, bytes], KeyedRecord] = {}
 
     def refresh(self, prefix: str) -> None:
-        """Read what is new; waits for an open decision of the query under another prefix than this one.
+        """Read new records; wait for an open decision of the query under a prefix other than this one.
 
-        One under this prefix is not waited for: who takes over ends it, and finds it by the pointer where it was
-        committed before.
+        An open decision under this prefix is not waited for: a take-over ends it, and if it was committed before that,
+        the pointer shows it.
         """
         clock = self.cluster.runtime.clock
         deadline = clock.monotonic() + _OPEN_LIMIT_SECONDS
@@ -94,7 +94,7 @@ class DecisionScan:
             clock.sleep(_PAUSE_SECONDS)
 
     def newest(self, prefix: str) -> Decision | None:
-        """Give the newest decision of the query among those read; a job is known under its own prefix only."""
+        """Return the newest decision of the query among those read; a job is known only under its own prefix."""
         heads = self._parts(key for _, key in self._kept if is_decision_of(key, prefix, self._query))
         if not heads:
             return None
@@ -106,7 +106,7 @@ class DecisionScan:
         return join_parts(list(same.values()), f"key {decision_key(prefix, self._query).decode()} of {self.topic}")
 
     def namesakes(self, micro_batch: int) -> list[Decision]:
-        """Give what the same Spark query has decided for a micro-batch under other names, of that read."""
+        """Return what the same Spark query has decided for a micro-batch under other names, of the records read."""
         found: dict[tuple[str, str], dict[tuple[int, int, int], list[Part]]] = {}
         for part in self._parts(key for _, key in self._kept if is_write_of(key, self._query)):
             each = part.decision
@@ -115,7 +115,7 @@ class DecisionScan:
         return [join_parts(ranks[max(ranks)], f"{name} in {self.topic}") for name, ranks in found.items()]
 
     def expired(self, now_ms: int) -> list[tuple[TopicPartition, Decision]]:
-        """Give decisions of other jobs, or their first parts, that were completed too long ago to be asked for."""
+        """Return decisions of other jobs, or their first parts, that were completed too long ago to be needed."""
         found = []
         for (place, key), record in self._kept.items():
             if self._word not in key and is_job_of(key, self._prefix) and record.value is not None:
@@ -127,7 +127,7 @@ class DecisionScan:
         return found
 
     def _read(self, prefix: str) -> list[UnendedRecord]:
-        """Read on; gives what is not ended yet, from which the next look begins."""
+        """Read new records; return those whose transaction has not ended, where the next scan begins."""
         self._prefix = prefix
         starts = {place: self._starts.get(place) for place in self._places(prefix)}
         found = self.cluster.find_records(starts, self._is_wanted)
@@ -176,16 +176,16 @@ class DecisionScan:
 def _open_error(query: str, unended: UnendedRecord) -> UnansweredError:
     prefix = (unended.record.key or b"").rpartition(b"/")[0].decode(errors="replace")
     name, place = driver_id(prefix, query), unended.topic_partition
-    # How to reach the cluster is not known here.
+    # The address of the cluster is not known here.
     commands = OperatorCommands(("HOST:PORT",))
     return UnansweredError(
-        f"The transaction of {name} has left a decision of query {query} open at {place}@{unended.record.offset}, "
+        f"The transaction of {name} left a decision of query {query} open at {place}@{unended.record.offset}, "
         f"producer {unended.identity}",
-        checked=f"The markers in {place}, for {_OPEN_LIMIT_SECONDS:.0f} s; without its end it is not known what the "
-        "query has decided",
+        checked=f"The markers in {place}, for {_OPEN_LIMIT_SECONDS:.0f} s; until the transaction ends, the "
+        "query's newest decision is unknown",
         remedy=(
-            "If the query runs under that prefix, stop it. The transaction ends when it times out, or with "
-            f"`{commands.force_terminate(name)}`. If it is still there then, it hangs: "
-            f"`{commands.find_hanging(place.topic)}` says how to end it. Start the query again then"
+            "If the query is running under that prefix, stop it. The transaction ends when it times out, or with "
+            f"`{commands.force_terminate(name)}`. If it remains open, it hangs: "
+            f"`{commands.find_hanging(place.topic)}` prints the command that ends it. Then restart the query"
         ),
     )

@@ -1,7 +1,7 @@
-"""The decision topic: that it is there, and keeps what is written to it.
+"""The decision topic: its creation and the checks that it keeps what is written to it.
 
-A decision that is lost between its commit point and the completion leaves a micro-batch half visible, so the topic has
-to be as durable as the data it decides about.
+A decision that is lost between its commit point and its completion leaves a micro-batch partly visible, so the topic
+has to be as durable as the data it decides about.
 """
 
 import logging
@@ -24,10 +24,10 @@ from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS, LAYOUT_KEY
 
 logger = logging.getLogger(__name__)
 _USUAL_REPLICAS: Final = 3
-# With as many replicas, one that acknowledges alone is fewer than need be.
+# With as many replicas as min.insync.replicas, writes stop as soon as one broker is offline.
 _REPLICAS_OF_TWO_INSYNC: Final = 3
 _TWO_INSYNC: Final = 2
-# Kafka compacts what it has closed: by its own defaults a segment of a gigabyte, or of a week.
+# Kafka compacts closed segments only: by its defaults a segment of a gigabyte or of a week.
 _COMPACTION: Final = {
     "segment.bytes": "67108864",
     "segment.ms": "21600000",
@@ -35,23 +35,23 @@ _COMPACTION: Final = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 _MARK_TIMEOUT_MS: Final = 10_000
-# An answer of the same check.
+# A response from the same check.
 _JUST_ASKED_MS: Final = 1_000
 _LONGEST_LAG_MS: Final = 86_400_000
 _LARGEST_SEGMENT_BYTES: Final = 128 << 20
-# Where a platform allows other values only.
+# For platforms that allow only other values.
 _REFUSED: Final = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_REQUEST})
 
 
 class Durability(NamedTuple):
-    """How many replicas a topic has, and how many of them a write must reach (0: not known)."""
+    """How many replicas a topic has, and how many of them a write must reach (0: unknown)."""
 
     replicas: int
     min_insync: int
 
 
 def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = True) -> Durability:
-    """Say how durable the data is; what is usual is supposed where only rows name topics. Raises without the topic."""
+    """Return how durable the data is; assume the usual if only rows name topics. Raises if the topic does not exist."""
     if topic is None:
         replicas = min(_USUAL_REPLICAS, len(client.brokers()))
         return Durability(replicas, _TWO_INSYNC if replicas >= _REPLICAS_OF_TWO_INSYNC else 0)
@@ -59,7 +59,7 @@ def data_durability(client: KafkaClient, topic: str | None, *, is_first: bool = 
     try:
         config = describe_topic_config(client, topic) if is_first else {}
     except (AuthorizationError, UnsupportedError) as error:
-        logger.info("it is not checked that decisions are as durable as the data in %s: %s", topic, error)
+        logger.info("cannot check that decisions are as durable as the data in %s: %s", topic, error)
         config = {}
     return Durability(replicas, int(config.get(MIN_INSYNC) or 0))
 
@@ -72,7 +72,7 @@ def ensure_decision_topic(
     *,
     is_first: bool = True,
 ) -> None:
-    """Create the decision topic where it is missing; refuse one that would forget decisions or cannot take any."""
+    """Create the decision topic if it is missing; raise if it could lose decisions or cannot take any."""
     recent = client.recent.since([name], client.runtime.clock.monotonic() - _JUST_ASKED_MS / 1000)
     described = (recent or client.metadata([name])).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -86,8 +86,7 @@ def ensure_decision_topic(
     except (AuthorizationError, UnsupportedError) as error:
         if is_first:
             logger.info(
-                "the settings of the decision topic %s cannot be read, so it is not checked that it keeps "
-                "decisions: %s",
+                "cannot read the settings of the decision topic %s, so its cleanup.policy is not checked: %s",
                 name,
                 error,
             )
@@ -100,13 +99,13 @@ def ensure_decision_topic(
 
 
 def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) -> TopicError | None:
-    """Say why a decision topic must not be used; None when it may."""
+    """Return why a decision topic must not be used, or None if it may."""
     policy = (config.get("cleanup.policy") or "compact").strip()
     if policy != "compact":
         return TopicError(
             f"The decision topic '{name}' has cleanup.policy={policy}, so decisions can be deleted",
             checked="DescribeConfigs",
-            remedy="Set it to compact, or name another topic with the option decisionTopic",
+            remedy="Set it to compact, or choose another topic with the option decisionTopic",
         )
     needed = int(config.get("min.insync.replicas") or 1)
     if needed > replicas:
@@ -114,26 +113,26 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
             f"The decision topic '{name}' has {replicas} replica(s) and min.insync.replicas={needed}, so no decision "
             "can be written",
             checked="Metadata and DescribeConfigs",
-            remedy="Give it more replicas, or lower its min.insync.replicas",
+            remedy="Add replicas, or lower min.insync.replicas of the topic",
         )
     return None
 
 
 def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
-    """Say what makes a decision topic less durable than the data."""
+    """Return what makes a decision topic less durable than the data."""
     doubts = []
     if replicas < data.replicas:
         doubts.append(
-            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: a broker that is "
-            "lost for good could take decisions with it. Reassign its partitions to more replicas"
+            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: the permanent "
+            "loss of a broker could lose decisions. Reassign its partitions to more replicas"
         )
     needed = int(config.get(MIN_INSYNC) or 1)
-    # Not all of them: writes would stop as soon as one is away.
+    # Not all replicas: writes would stop as soon as one broker is offline.
     wanted = min(data.min_insync, replicas - 1)
     if needed < wanted:
         doubts.append(
-            f"The decision topic '{name}' has min.insync.replicas={needed}, the data has {data.min_insync}: brokers "
-            f"that are lost could take acknowledged decisions with them. Set it to {wanted} for this topic"
+            f"The decision topic '{name}' has min.insync.replicas={needed}, the data has {data.min_insync}: the "
+            f"loss of brokers could lose acknowledged decisions. Set it to {wanted} for this topic"
         )
     if (config.get("unclean.leader.election.enable") or "").strip() == "true":
         doubts.append(
@@ -143,23 +142,23 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
     lag_ms = min((int(config[key] or 0) for key in ("segment.ms", "max.compaction.lag.ms") if key in config), default=0)
     if lag_ms > _LONGEST_LAG_MS and int(config.get("segment.bytes") or 0) > _LARGEST_SEGMENT_BYTES:
         doubts.append(
-            f"The decision topic '{name}' is hardly ever compacted: its segments are closed after {lag_ms} ms or "
-            f"{config['segment.bytes']} bytes, and each new query reads what they hold. Set other values, for instance "
-            f"with kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
+            f"The decision topic '{name}' is rarely compacted: its segments close after {lag_ms} ms or "
+            f"{config['segment.bytes']} bytes, and each new query reads all records in them. Use other settings, "
+            f"for example with kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config "
             + ",".join(f"{key}={value}" for key, value in _COMPACTION.items())
         )
     return doubts
 
 
 def replica_count(topic: TopicMetadata) -> int:
-    """Count the replicas of the partition that has the fewest."""
+    """Return the replica count of the partition that has the fewest."""
     return min((max(1, len(each.replicas)) for each in topic.partitions.values()), default=1)
 
 
 def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) -> bool:
-    """Create the topic as replicated as the cluster's own topics are: it outlives the query that needs it first.
+    """Create the topic with the replication of the cluster's own topics; it outlives the query that creates it.
 
-    Says whether this call has made it.
+    Returns whether this call created it.
     """
     replicas = _own_replication(client, capabilities)
     config = {"cleanup.policy": "compact"}
@@ -205,10 +204,10 @@ def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Ma
 
 
 def _mark(client: KafkaClient, name: str) -> None:
-    """Write into a topic that is new by which rule decisions are placed in it.
+    """Write to a new topic a record of the rule by which decisions are placed in it.
 
-    In no transaction, which would take more requests one after the other. A topic without this record is read as a
-    whole where a part of it would do, so a failure is no more than that.
+    It is written without a transaction, which would take more requests in sequence. Without this record the whole topic
+    is read where a part would do, so a failure costs nothing else.
     """
     mark = NewRecord(
         LAYOUT_KEY,
@@ -219,11 +218,11 @@ def _mark(client: KafkaClient, name: str) -> None:
     try:
         produce_alone(client, TopicPartition(name, 0), batch, timeout_ms=_MARK_TIMEOUT_MS)
     except EosKafkaError as error:
-        logger.info("the decision topic %s will be read as a whole by each new query: %s", name, error)
+        logger.info("every new query will read the whole decision topic %s: %s", name, error)
 
 
 def _own_replication(client: KafkaClient, capabilities: BrokerCapabilities) -> int:
-    """Say how often the cluster replicates what it cannot lose: as its settings say, or as its offsets topic is."""
+    """Return the replication factor of the cluster's internal data: its setting, or that of its offsets topic."""
     known = capabilities.numbers(REPLICATION) + capabilities.numbers(OFFSETS_REPLICATION)
     if known:
         return max(known)

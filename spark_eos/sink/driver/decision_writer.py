@@ -1,9 +1,9 @@
-"""The writing of a decision in one transaction of the driver's: its records, the offset of the first, and the end.
+"""The writer of decisions: one transaction with the records, the offset of the first record, and the end.
 
-The records are sent first. Under transactions V2 the offset goes with them where it can be predicted: the log of a
-partition goes on behind the marker of this process's last decision there, unless others have written. A prediction that
-was wrong is replaced in the same transaction, of which only the last offset counts. While both are on their way
-the caller's `confirm` looks at the transactions that are decided on. The end waits for all three.
+The records are sent first. Under transactions V2 the offset is sent with them if it can be predicted: the log of a
+partition continues after the marker of this process's last decision there, unless other processes have written. A wrong
+prediction is replaced in the same transaction, of which only the last offset counts. While both requests are pending,
+the caller's `confirm` verifies the transactions to be decided on. The end waits for all three.
 """
 
 import logging
@@ -32,32 +32,32 @@ from spark_eos.sink.cluster import end_answer
 from spark_eos.sink.ports import CommittedOffset, DecisionWrite, EndAnswer
 
 logger = logging.getLogger(__name__)
-# `_check_time` has just said that there is time; without any the end would not be sent at all.
+# `_check_time` has just confirmed that there is time; with a limit of zero the end would not be sent at all.
 _ONE_SEND_MS: Final = 1.0
-# A step before the end may take this long however late it is: `_check_time` comes after it.
+# A step before the end may always take this long: `_check_time` comes after it.
 _SHORTEST_STEP_MS: Final = 1_000.0
-# The next take-over aborts what is left open, so that a coordinator that is away is not waited for.
+# The next take-over aborts what is left open, so an unavailable coordinator is not waited for.
 _ABORT_MS: Final = 5_000
-# A record batch is sent as soon as it is there.
+# Send a record batch as soon as it is complete.
 _AT_ONCE: Final = 1
 
 
 class DecisionWriter:
-    """The writer of decisions behind one client."""
+    """The writer of decisions on top of one client."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
         self._clock = client.runtime.clock
-        # Kept, since it knows who leads the decision topic.
+        # Kept, because it knows the leaders of the decision topic.
         self._producer: TransactionalProducer | None = None
-        # Where the next record goes, if nothing else has been written since.
+        # The offset of the next record, if no other process has written since.
         self._ends: dict[TopicPartition, int] = {}
 
     def __call__(self, write: DecisionWrite) -> EndAnswer:
         """Append a decision's records, commit the offset of the first to its group, and end: one transaction.
 
-        Whatever fails before the end is sent aborts the transaction; only then is it certain that nothing was decided.
-        Whatever fails afterwards is an unclear answer: the end may have been recorded before its answer was lost.
+        A failure before the end is sent aborts the transaction; only then is it certain that nothing was decided. A
+        failure after that is inconclusive: the end may have been recorded before its response was lost.
         """
         identity = TransactionIdentity(write.transactional_id, *write.identity, write.transaction_version)
         producer, self._producer = (
@@ -94,10 +94,12 @@ class DecisionWriter:
         try:
             answer = end_answer(end_txn(self._client, identity, commit=True, timeout_ms=_left_ms(write, self._clock)))
         except EosKafkaError as error:
-            logger.warning("micro-batch %d: EndTxn of its decision has no clear answer: %s", write.micro_batch, error)
+            logger.warning(
+                "micro-batch %d: EndTxn of its decision had no conclusive response: %s", write.micro_batch, error
+            )
             return EndAnswer(None)
         if answer.code is ErrorCode.NONE and expected in (None, first_offset):
-            # Behind the marker. After a wrong guess none is made: another driver writes to this partition too.
+            # After the marker. After a wrong prediction make none: another driver writes to this partition too.
             self._ends[write.topic_partition] = first_offset + len(write.records) + 1
         return answer
 
@@ -108,9 +110,9 @@ class DecisionWriter:
         )
 
     def _accepted_by(self, started: StartedCommit, is_as_predicted: bool) -> int | None:
-        """Name the node that has accepted an offset, None where it was refused, or is to be sent again.
+        """Return the node that accepted an offset, or None if it was refused or has to be sent again.
 
-        One that got no answer may arrive as late as it likes, and must then not replace another offset.
+        A request without a response may be applied late, and must then not replace another offset.
         """
         try:
             return started.accepted_by(self._client)
@@ -132,14 +134,16 @@ class DecisionWriter:
         identity: TransactionIdentity,
         started: StartedCommit | None,
     ) -> None:
-        """Abort a decision that failed; that it failed is the news, so another failure is only logged."""
+        """Abort a decision that failed; a failure of the abort is only logged."""
         try:
             if started is not None:
                 self._client.transport.wait([started.pending], min(started.deadline, self._client.deadline(_ABORT_MS)))
             if producer.abort(_ABORT_MS) is None and started is not None:
                 end_txn(self._client, identity, commit=False, timeout_ms=_ABORT_MS)
         except EosKafkaError as error:
-            logger.warning("micro-batch %d: its decision is left to its timeout: %s", write.micro_batch, error)
+            logger.warning(
+                "micro-batch %d: the transaction of its decision is left to time out: %s", write.micro_batch, error
+            )
 
     def _committed(self, coordinator: int, group_id: str) -> list[CommittedOffset]:
         found = fetch_offsets_from(self._client, coordinator, group_id)
@@ -152,15 +156,16 @@ def _offset_of(write: DecisionWrite, offset: int) -> dict[TopicPartition, Offset
 
 
 def _at_most(timeout_ms: int, write: DecisionWrite, clock: Clock) -> int:
-    """Bound a step before the end of a decision by the time there is for all of them."""
+    """Limit a step before the end of a decision to the time that is left for all of them."""
     left_ms = _left_ms(write, clock)
     return timeout_ms if left_ms is None else int(max(_SHORTEST_STEP_MS, min(timeout_ms, left_ms)))
 
 
 def _left_ms(write: DecisionWrite, clock: Clock) -> float | None:
-    """Say how long the end of a decision may be repeated: never past its time, when it must not come any more.
+    """Return how long the end of a decision may be retried: never beyond the time at which it must not be applied.
 
-    An end that was sent and not answered by then is unclear; `DecisionLog.decide` aborts it if it has not arrived.
+    An end that was sent and not answered by then is inconclusive; `DecisionLog.decide` aborts it if it has not been
+    applied.
     """
     if write.decide_by_ms is None:
         return None
@@ -171,15 +176,16 @@ def _check_time(write: DecisionWrite, clock: Clock) -> None:
     late_ms = 0.0 if write.decide_by_ms is None else clock.time_ns() / 1_000_000 - write.decide_by_ms
     if late_ms > 0:
         raise TransactionError(
-            f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too long, and "
-            "its transactions might time out before they could be completed",
-            checked="The clock, before the decision's transaction was ended; it is aborted and nothing is visible",
-            remedy="Start the query again, and look why the decision topic was slow; a longer transactionTimeout helps",
+            f"Micro-batch {write.micro_batch} is not decided: writing the decision took {late_ms:.0f} ms too "
+            "long, and its transactions might time out before they could be completed",
+            checked="The clock, before the decision's transaction ended; it was aborted and nothing is visible",
+            remedy="Restart the query, and check why writing to the decision topic was slow; a longer "
+            "transactionTimeout helps",
         )
 
 
 def _encode(write: DecisionWrite) -> Iterable[EncodedBatch]:
-    # One batch for each part: together they could be more than the topic takes in one.
+    # One batch for each part: together they could exceed the batch size limit of the topic.
     for key, value in write.records:
         record = NewRecord(key, value, timestamp_ms=write.now_ms)
         yield EncodedBatch(bytearray(build_batch([record], compression=Compression.GZIP)), 1)

@@ -1,4 +1,4 @@
-"""The identity with which a driver writes its decisions, from one decision to the next."""
+"""The identity with which a driver writes its decisions."""
 
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -14,8 +14,8 @@ _COMMITTED: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState
 class DriverIdentity:
     """The identity with which a driver writes its next decision.
 
-    A spent one has served and the broker gave no next (V1, a lost answer): `renew` it. One epoch never serves
-    two decisions, or a delayed EndTxn of the first could end the second (KIP-890).
+    A spent identity was used and the broker returned no next one (V1, or a lost response): `renew` it. One epoch is
+    never used for two decisions, because a delayed EndTxn of the first could end the second (KIP-890).
     """
 
     identity: ProducerIdentity
@@ -23,31 +23,31 @@ class DriverIdentity:
     spent: bool = False
 
     def at_level(self, transaction_version: int) -> "DriverIdentity":
-        """Choose the protocol of a transaction that begins now: the level may have changed since the last one."""
+        """Choose the protocol of a transaction that begins now; the level may have changed since the last one."""
         return replace(self, transaction_version=transaction_version)
 
 
 class Known(NamedTuple):
-    """The newest decision that a driver knows of, by its rank; None for none."""
+    """The newest decision that a driver knows, by its rank, or None if there is none."""
 
     rank: tuple[int, int, int] | None
 
 
 def following_identity(driver: DriverIdentity, answer: EndAnswer) -> DriverIdentity:
-    """Give the identity for the next write; the last epoch is never written with, its end would change the id."""
+    """Return the identity for the next write; the last epoch is never used, because its end changes the producer id."""
     following = answer.next_identity
     if following == driver.identity:
-        # The end has left the epoch as it was: at level 0 the old protocol ends what V2 has begun, too.
+        # The end did not change the epoch: at level 0 the old protocol also ends what V2 began.
         driver = replace(driver, transaction_version=min(driver.transaction_version, 1))
     spent = following is None or following == driver.identity or following.producer_epoch >= LAST_CLIENT_EPOCH
     return replace(driver, spent=True) if spent or following is None else replace(driver, identity=following)
 
 
 def is_kept(found: Description, held: DriverIdentity) -> bool:
-    """Say whether a driver's id is as the driver left it, or as the end of that driver's own transaction left it.
+    """Return whether a driver's id is as the driver, or the end of its own transaction, left it.
 
-    Another driver initialises the id, which raises the epoch and leaves it Empty or with a transaction of its own. Only
-    where that one was aborted does it look like a timeout of ours.
+    Another driver initializes the id, which raises the epoch and leaves it Empty or with a transaction of its own. It
+    looks like a timeout of this driver only if that transaction was aborted.
     """
     if found.identity.producer_id != held.identity.producer_id:
         return False

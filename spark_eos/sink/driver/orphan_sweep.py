@@ -1,27 +1,27 @@
-"""The abort of what a query has open and no driver will decide, so that it does not hold readers back.
+"""The sweep of orphans: transactions of a query that no driver will decide and that block readers.
 
-Spark never tells the driver of a losing attempt or of a task that died after it prepared. Each such transaction pins
-the last stable offset of its partitions until it times out.
+Spark never reports to the driver an attempt that lost, or a task that died after it prepared. Each such transaction
+pins the last stable offset of its partitions until it times out.
 
-Three kinds are swept, each because no driver can decide it any more:
+Three kinds are swept, because no driver can decide them:
 
-- of the sweeper's own run: its one driver is here, and decides nothing while it sweeps;
-- of runs that the newest decision names as superseded (see `superseded_runs`): they decide nothing after it, whenever
-  they begin;
-- of other runs, those that began before the sweeper's run did. Spark plans a micro-batch when the one before is
-  committed, so they belong to a micro-batch that is decided by the time of the sweep. Both times are those of Kafka's
+- transactions of the sweeper's own run: its only driver is this one, and it decides nothing while it sweeps;
+- transactions of runs that the newest decision names as superseded (see `superseded_runs`): they decide nothing after
+  it, whenever they begin;
+- transactions of other runs that began before the sweeper's run did. Spark plans a micro-batch when the one before is
+  committed, so they belong to a micro-batch that is decided by the time of the sweep. Both times come from Kafka's
   coordinators.
 
-What is left is a transaction that began after this run did, of a run that has decided nothing and of which nothing was
-swept: a task of a driver that died in its first micro-batch, or of a newer driver that has not shown itself yet.
-Nothing in Kafka tells the two apart. To abort the newer driver's would stop it, and could hit a transaction between its
-decision and its completion. So it is left to its timeout, or to the driver that takes over next.
+What remains is a transaction that began after this run did, of a run that has decided nothing and of which nothing was
+swept: a task of a driver that died in its first micro-batch, or of a newer driver that has not decided yet. Kafka has
+no way to distinguish the two. Aborting the newer driver's transaction would stop it, and could hit a transaction
+between its decision and its completion. So it is left to its timeout, or to the driver that takes over next.
 
-All this holds where partition leaders verify transactions (see `broker_capabilities`). Where they do not, the next
-write of a task whose transaction was ended opens one in the partition that nothing ends. Of none of the three kinds is
-it known that its task writes no more: a loser of the living run may be slow, and executors outlive their driver. So
-there only what tasks have reported as flushed is ended, and the rest is left to its timeout, which raises the epoch in
-the partition and so keeps late writes out.
+All this requires that partition leaders verify transactions (see `broker_capabilities`). If they do not, the next write
+of a task whose transaction was ended opens one in the partition that nothing ends. For none of the three kinds is it
+known that its task has stopped writing: a losing attempt of the current run may be slow, and executors outlive their
+driver. So on such brokers only transactions that tasks have reported as flushed are ended. The rest is left to its
+timeout, which raises the epoch in the partition and so rejects late writes.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -35,15 +35,15 @@ from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
 Named: TypeAlias = tuple[str, ProducerIdentity]
-# What was found is in readers' way, and there may be no further micro-batch: its coordinators are waited for.
+# The transactions found block readers, and there may be no further micro-batch, so wait for their coordinators.
 _END_WAIT_MS: Final = 30_000
 
 
 class Scope(NamedTuple):
-    """Whose transactions may be swept: all of `runs`, others' if they began before `older_than_ms` (None: none).
+    """The transactions that may be swept: all of `runs`, and others that began before `older_than_ms` (None: none).
 
-    Where leaders do not verify transactions, `flushed` has those that nothing more is written to, and no others are
-    swept; elsewhere it is None. A broker that does not list its transactions in `wait_ms` is left for the next sweep.
+    If leaders do not verify transactions, `flushed` has those that are no longer written to, and only these are swept;
+    otherwise it is None. A broker that does not list its transactions within `wait_ms` is left for the next sweep.
     """
 
     prefix: str
@@ -55,13 +55,13 @@ class Scope(NamedTuple):
 
 
 def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | None]) -> list[Description]:
-    """Abort open transactions in scope that are not decided; returns those that were asked to end.
+    """Abort open transactions in scope that are not decided; return those for which an end was requested.
 
-    The newest decision is asked for after the transactions were found, and only if there are any: it can then not be
-    out of date, and in the everyday case the question is saved.
+    The newest decision is read after the transactions were found, and only if there are any: so it cannot be outdated,
+    and the usual case needs no request.
 
-    Each abort names the transaction by the producer id and epoch described. A request that arrives late therefore
-    hits nothing newer, which InitProducerId would.
+    Each abort names the transaction by the producer id and epoch described, so a request that arrives late affects
+    nothing newer. InitProducerId would.
     """
     if scope.flushed is not None and not scope.flushed:
         return []
@@ -78,7 +78,7 @@ def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | No
 
 
 def open_of_query(cluster: SinkCluster, prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
-    """Describe the open transactions of a query's tasks, in all its runs; ids are distinguished exactly."""
+    """Describe the open transactions of a query's tasks in all its runs; ids are matched exactly."""
     names = cluster.open_transactions(id_prefix(prefix, query), wait_ms=wait_ms)
     listed = [each for each in names if _is_ours(each, prefix, query)]
     described = cluster.describe_transactions(listed, wait_ms=wait_ms) if listed else {}
@@ -86,19 +86,19 @@ def open_of_query(cluster: SinkCluster, prefix: str, query: str, wait_ms: int | 
 
 
 def run_of(transactional_id: str) -> str:
-    """Name the run that a task's transactional id belongs to."""
+    """Return the run that a task's transactional id belongs to."""
     name = parse_task_id(transactional_id)
     assert name is not None
     return name.run
 
 
 def names_of(decision: Decision | None) -> set[Named]:
-    """Name the transactions of a decision, of any driver: no sweep may touch them."""
+    """Return the transactions of a decision, of any driver: no sweep may touch them."""
     return named(() if decision is None else decision.transactions)
 
 
 def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
-    """Name transactions, each so that it is taken for no other."""
+    """Return unique names of transactions."""
     return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in transactions}
 
 

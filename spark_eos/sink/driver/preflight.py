@@ -1,13 +1,13 @@
-"""The check, before any data is sent, that the cluster can do what the sink needs, and what to do where it cannot.
+"""The checks, before any data is sent, that the cluster supports what the sink needs.
 
-Runs on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch: what a
-query has found good at its start is taken as it was. Every ten minutes a running query looks at what may have changed:
-whether brokers have come that do not verify transactions, and whether the decision topic still keeps decisions. An
-outage is no reason to stop there. The feature level needs no look: each transaction begins with what connections say.
+They run on the driver whenever a writer is made, and Spark makes a streaming writer for every micro-batch. A query
+keeps the results of its start. Every ten minutes a running query checks again what may have changed: whether there are
+new brokers that do not verify transactions, and whether the decision topic still keeps decisions. An outage does not
+stop the query there. The feature level needs no check: each transaction begins with what the connections report.
 
-A commit that fails may have found what a check would have found, as that the decision topic was deleted. It happens in
-another Python process, so that it leaves a file in the temporary folder of the driver's JVM (see `incarnation`), and
-the next writer checks all of it again.
+A commit that fails may reveal what a check would have found, for example that the decision topic was deleted. The
+commit runs in another Python process, so it leaves a file in the temporary directory of the driver's JVM (see
+`incarnation`), and the next writer checks everything again.
 """
 
 import logging
@@ -39,7 +39,7 @@ _LOOK_PATIENCE_MS: Final = 5_000
 
 @dataclass(slots=True)
 class _Checked:
-    """What a check found, and when the next look is due."""
+    """The result of a check, and the time of the next one."""
 
     options: SinkOptions
     capabilities: BrokerCapabilities
@@ -47,15 +47,15 @@ class _Checked:
 
 
 class _Checks:
-    """What a process has checked."""
+    """The checks of a process."""
 
     def __init__(self, runtime: Runtime) -> None:
-        # A query that makes no writer for so long is taken for one that starts.
+        # A query that makes no writer for this long counts as new.
         self.by_options: ProcessCache[SinkOptions, _Checked] = ProcessCache(runtime.clock, _LOOKS_EVERY_SECONDS)
 
 
 def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
-    """Return the options with what the brokers allow filled in; raises what is wrong with its remedy."""
+    """Return the options, completed with the brokers' limits; each error comes with its remedy."""
     checks = process.part(_Checks).by_options
     if _take_doubt(options):
         checks.forget(options)
@@ -97,28 +97,28 @@ def _check_first(process: ProcessState, options: SinkOptions) -> _Checked:
 
 
 def _look(process: ProcessState, options: SinkOptions, checked: _Checked) -> None:
-    """Check what may have changed; where brokers do not answer, the micro-batch itself is better placed to wait."""
+    """Check what may have changed; if brokers do not respond, leave the waiting to the micro-batch itself."""
     client = client_of(process, options.client)
     try:
-        # Names the brokers that have come.
+        # This finds new brokers.
         client.metadata([], timeout_ms=_LOOK_PATIENCE_MS)
         checked.options = check_cluster(client, options, checked.capabilities, is_first=False)
         checked.next_look = process.runtime.clock.monotonic() + _LOOKS_EVERY_SECONDS
     except (UnansweredError, UnreachableError) as error:
-        logger.info("the cluster is not looked at for now: %s", error)
+        logger.info("the cluster checks are skipped for now: %s", error)
         checked.next_look = process.runtime.clock.monotonic() + _LOOK_AGAIN_SECONDS
 
 
 def check_cluster(
     client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities | None = None, *, is_first: bool = True
 ) -> SinkOptions:
-    """Ask the cluster everything the sink depends on; a later one asks what may have changed, without a warning."""
+    """Check everything the sink depends on; later checks cover what may have changed, without warnings."""
     client.connect()
     capabilities = BrokerCapabilities() if capabilities is None else capabilities
     capabilities.complete(client)
     may_hang = _check_verification(client, options, capabilities, is_first)
     if is_first and options.topic is not None:
-        # Both topics by one request; what is missing, or has no leader yet, is asked for again.
+        # Both topics with one request; a topic that is missing, or has no leader yet, is requested again.
         client.metadata([options.topic, options.decision_topic])
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
     ensure_decision_topic(client, options.decision_topic, data, capabilities, is_first=is_first)
@@ -127,14 +127,14 @@ def check_cluster(
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
     if limit_ms is None and is_first:
         logger.info(
-            "%s cannot be read, %d ms is used: %s",
+            "cannot read %s, using %d ms: %s",
             TIMEOUT_LIMIT,
             FALLBACK_TIMEOUT_MS,
-            "; ".join(capabilities.troubles) or "no broker knows it",
+            "; ".join(capabilities.troubles) or "no broker returned it",
         )
     timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
-        # The id has no owner and never holds a transaction. Rights and timeout are judged as for the tasks' own ids.
+        # The id has no owner and never has a transaction. Rights and timeout are checked as for the tasks' own ids.
         init_producer_id(client, f"{options.prefix}.{_PROBE}", transaction_timeout_ms=timeout_ms)
     return replace(
         options, transaction_timeout_ms=timeout_ms, timeout_limit_ms=limit_ms, allow_hanging_transactions=may_hang
@@ -142,30 +142,30 @@ def check_cluster(
 
 
 def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
-    """Choose the transaction timeout: what the user wants, else the most the broker allows, within bounds.
+    """Return the transaction timeout: the one in the options, or the longest that the broker allows, within bounds.
 
-    What a crash of driver and executors leaves open holds readers up for that long at worst.
+    In the worst case, what a crash of driver and executors leaves open blocks readers for that long.
     """
     if wanted_ms is None:
         return min(limit_ms, LONGEST_DEFAULT_TIMEOUT_MS) if limit_ms is not None else FALLBACK_TIMEOUT_MS
     if limit_ms is not None and wanted_ms > limit_ms:
         raise OptionError(
-            f"Option 'transactionTimeout' is {wanted_ms} ms, the brokers allow {limit_ms} ms",
-            checked="transaction.max.timeout.ms by DescribeConfigs",
+            f"Option 'transactionTimeout' is {wanted_ms} ms, but the brokers allow at most {limit_ms} ms",
+            checked="Read transaction.max.timeout.ms with DescribeConfigs",
             remedy="Lower it, or raise transaction.max.timeout.ms on the brokers",
         )
     return wanted_ms
 
 
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
-    """Ask as a commit will ask, about unused names: old brokers and missing rights show now, not at a crash."""
+    """Send the requests of a commit for unused names, so that old brokers and missing rights show before a crash."""
     probe = f"{options.prefix}.{_PROBE}"
     try:
         describe_transactions(client, [probe])
         check_listing(client)
     except UnsupportedError as error:
         raise UnsupportedError(
-            "The brokers do not serve DescribeTransactions and ListTransactions, which recovery from a crash needs",
+            "The brokers do not support DescribeTransactions and ListTransactions, which crash recovery requires",
             checked=str(error),
             remedy="Use brokers of Apache Kafka 3.6 or newer",
         ) from error
@@ -181,32 +181,33 @@ def _warn_of_other_runs(client: KafkaClient, prefix: str, job: str) -> None:
     found = sum(name is not None and (name.prefix, name.query) == (prefix, job) for name in names)
     if found:
         logger.warning(
-            "%d transactions of job %s are open already: an earlier run of it died, or one is going on. Of two runs at "
-            "once one commits and the other writes nothing or fails; give every job a jobId of its own",
-            found,
+            "job %s already has %d open transactions: an earlier run died or another run is in progress. Of two "
+            "concurrent runs, one commits and the other writes nothing or fails; give every job its own jobId",
             job,
+            found,
         )
 
 
 def _check_verification(
     client: KafkaClient, options: SinkOptions, capabilities: BrokerCapabilities, is_first: bool
 ) -> bool:
-    """Refuse brokers that do not verify transactions, unless they are accepted; says whether transactions may hang."""
+    """Refuse brokers that do not verify transactions, unless accepted; return whether transactions may hang."""
     unverifying = capabilities.unverifying(client.transaction_version())
     reasons = "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items())
     if unverifying and not options.allow_hanging_transactions:
         raise UnsupportedError(
-            "The brokers do not verify that a transaction is open before they write to it, so that the end of a lost "
-            f"task's transaction could leave one that hangs and blocks readers for ever: {reasons}",
-            checked="ApiVersions and DescribeConfigs of every broker",
+            "The brokers do not verify that a transaction is open before they write to it. Ending the "
+            "transaction of a lost task could leave a transaction that hangs and blocks readers indefinitely: "
+            f"{reasons}",
+            checked="ApiVersions and DescribeConfigs on every broker",
             remedy=(
-                f"Use brokers of Apache Kafka 3.6 or newer, all of them, with {VERIFICATION}=true. The option "
-                "allowHangingTransactions=true accepts such brokers: what lost tasks leave open is then left to its "
-                "timeout, and transactions can still hang, by requests that arrive late"
+                f"Use brokers of Apache Kafka 3.6 or newer only, with {VERIFICATION}=true. The option "
+                "allowHangingTransactions=true accepts other brokers: transactions of lost tasks then stay open "
+                "until their timeout, and late requests can still leave transactions that hang"
             ),
         )
     if unverifying and is_first:
         logger.warning(
-            "transactions may hang, and what lost tasks leave open holds readers back until its timeout: %s", reasons
+            "transactions may hang, and those that lost tasks leave open delay readers until their timeout: %s", reasons
         )
     return options.allow_hanging_transactions and (bool(unverifying) or bool(capabilities.troubles))

@@ -1,4 +1,4 @@
-"""The end of a decision: a note in the decision topic that a batch job is done, or its deletion."""
+"""The retirement of a decision: a batch job's decision is marked as completed, or deleted."""
 
 import logging
 from dataclasses import replace
@@ -14,16 +14,16 @@ from spark_eos.sink.naming import group_id
 
 logger = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 60 * 60 * 1000
-# By each job that is done, so that there are never more for long.
+# Each completed job deletes so many, so there are never more for long.
 _MOST_FORGOTTEN: Final = 3
 
 
 class Retirement(Enum):
-    """What becomes of a decision that is completed.
+    """What happens to a decision that is completed.
 
-    The next micro-batch of a query replaces it. A batch job has no next one: under a job id the decision is marked as
-    completed, which a re-run can rely on for 30 days, also when transactional ids and records are gone; a later job
-    under the same prefix deletes it then. Without a job id no other run will ask for it, and it is deleted at once.
+    The next micro-batch of a query replaces it. A batch job has no next one. With a job id the decision is marked as
+    completed, which a re-run can rely on for 30 days, even when transactional ids and records are gone; a later job
+    under the same prefix deletes it after that. Without a job id no other run needs it, and it is deleted at once.
     """
 
     REPLACE = auto()
@@ -32,18 +32,18 @@ class Retirement(Enum):
 
 
 def is_due(decision: Decision, retirement: Retirement) -> bool:
-    """Say whether there is anything to note."""
+    """Return whether there is anything to record."""
     return retirement is not Retirement.REPLACE and decision.completed_at_ms is None and not decision.is_abandoned
 
 
 def retire(
     log: DecisionLog, driver: DriverIdentity, decision: Decision, retirement: Retirement, now_ms: int
 ) -> DriverIdentity:
-    """Mark or delete a decision whose transactions are all committed; returns the driver's next identity."""
+    """Mark or delete a decision whose transactions are all committed; return the driver's next identity."""
     if driver.spent:
         driver = log.renew(driver)
         if log.newest() != decision:
-            # Another process decided while the identity was renewed; an old note must not cover a new decision.
+            # Another process decided while the identity was renewed; an old decision must not replace a new one.
             return driver
     if retirement is Retirement.FORGET:
         return log.forget(decision, driver, now_ms)
@@ -53,11 +53,11 @@ def retire(
 
 
 def _forget_expired(log: DecisionLog, now_ms: int) -> None:
-    """Delete a few decisions of jobs that were completed long ago; each job's driver is fenced first.
+    """Delete a few decisions of jobs that completed long ago; the driver of each job is fenced first.
 
-    A re-run of such a job at this very time either decides before that, so that there is a pointer and nothing is
-    deleted, or is fenced and can be started again. What is still pointed to is left for later: a pointer to nothing
-    is an error.
+    A concurrent re-run of such a job either decides before that, so that there is a pointer and nothing is deleted, or
+    is fenced and can be started again. A decision with a pointer is left for later, because a pointer to a deleted
+    decision is an error.
     """
     cluster, topic = log.scan.cluster, log.scan.topic
     for place, decision in log.scan.expired(now_ms)[:_MOST_FORGOTTEN]:
@@ -69,14 +69,14 @@ def _forget_expired(log: DecisionLog, now_ms: int) -> None:
             if newest is not None and (newest.run, newest.rank) == (decision.run, decision.rank):
                 each.forget(newest, driver, now_ms, place)
                 logger.info(
-                    "the decision of job %s is deleted: it was completed more than %d days ago",
+                    "the decision of job %s is deleted: the job completed more than %d days ago",
                     decision.query,
                     KEPT_MS // _DAY_MS,
                 )
         except EosKafkaError as error:
-            logger.info("the decision of job %s is left in the decision topic: %s", decision.query, error)
+            logger.info("the decision of job %s remains in the decision topic: %s", decision.query, error)
 
 
 def completed(decision: Decision, now_ms: int) -> Decision:
-    """Give the revision that says that all of a decision took effect."""
+    """Return the revision that states that all transactions of a decision took effect."""
     return replace(decision, revision=decision.revision + 1, completed_at_ms=now_ms)

@@ -1,7 +1,7 @@
-"""What a driver does about an outage: which failures are worth another attempt, and until when.
+"""The retry policy of a driver: which failures are worth another attempt, and until when.
 
-To commit a micro-batch again is what a restarted driver does, so it is safe at any point: the driver takes over, which
-ends what is left of an earlier attempt, reads the newest decision, and goes on from there.
+Committing a micro-batch again is what a restarted driver does, so it is safe at any point: the driver takes over, which
+ends what is left of an earlier attempt, reads the newest decision, and continues from there.
 """
 
 from typing import Final
@@ -21,24 +21,24 @@ from spark_eos.sink.ports import UnstableOffsetsError
 
 _FIRST_PAUSE_MS: Final = 200
 _LONGEST_PAUSE_MS: Final = 5_000
-# A decision that these refuse was not made; its next attempt has another identity, or another coordinator.
+# A decision refused with these codes was not made; the next attempt has another identity or another coordinator.
 _PASSING_CODES: Final = frozenset({ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.UNKNOWN_SERVER_ERROR})
 
 
 def is_passing(error: EosKafkaError) -> bool:
-    """Say whether a failure may be that of an outage, so that another attempt can succeed."""
+    """Return whether an outage may have caused a failure, so that another attempt can succeed."""
     return isinstance(error, UndecidedError | UnansweredError | UnreachableError | UnstableOffsetsError)
 
 
 def may_be_decided_again(error: EosKafkaError) -> bool:
-    """Say whether a decision that failed before its end was sent can succeed with another transaction."""
+    """Return whether a decision that failed before its end was sent can succeed with another transaction."""
     if isinstance(error, RecordTooLargeError):
         return False
     return is_passing(error) or isinstance(error, AbortableError | FencedError) or error.error_code in _PASSING_CODES
 
 
 class RetryPolicy:
-    """The attempts at one micro-batch: as many as there is time for."""
+    """The attempts at one micro-batch, limited by the time that is left."""
 
     def __init__(self, until_ms: int, clock: Clock) -> None:
         self._until_ms = until_ms
@@ -47,9 +47,9 @@ class RetryPolicy:
         self._unclear: UnclearError | None = None
 
     def wait_after(self, error: EosKafkaError) -> None:
-        """Wait before the next attempt; raises the error where none can help or there is no time for it.
+        """Wait before the next attempt; raise the error if no attempt can help or there is no time for one.
 
-        As long as it is unclear whether an attempt has decided, that is the error.
+        While it is unknown whether an attempt has decided, raise that error instead.
         """
         if isinstance(error, UnclearError):
             self._unclear = error

@@ -1,4 +1,4 @@
-"""The end of what a run's attempts have left open, after a commit and in an abort: see `orphan_sweep`."""
+"""The sweep of what a run's attempts left open, after a commit and in an abort: see `orphan_sweep`."""
 
 import logging
 from collections.abc import Callable, Collection, Sequence
@@ -20,14 +20,15 @@ from spark_eos.sink.prepared import PreparedTransaction
 
 logger = logging.getLogger(__name__)
 _ABORT_PATIENCE_MS: Final = 1_000
-# How long brokers may take to list what is open. The first holds a query up, the second an application that stops one.
+# How long brokers may take to list open transactions. The first delays a query, the second an application that stops
+# one.
 _SWEEP_WAIT_MS: Final = 1_000
 _ABORT_WAIT_MS: Final = 10_000
 
 
 @dataclass(slots=True)
 class RunSweep:
-    """What is open of a query and will not be decided, as the driver of a run sees it in one micro-batch."""
+    """The open transactions of a query that will not be decided, as its driver sees them in one micro-batch."""
 
     cluster: SinkCluster
     log: DecisionLog
@@ -40,19 +41,19 @@ class RunSweep:
     may_hang: bool
 
     def abort(self, prepared: Sequence[PreparedTransaction]) -> list[Description]:
-        """End all that the run has open, but for what is decided."""
+        """End everything that the run has open, except what is decided."""
         self.state.sweeps.expect()
-        # Spark aborts when the run's commit has ended. If that was killed, its open decision is not waited for.
+        # Spark aborts when the run's commit has ended. If that was killed, do not wait for its open decision.
         newest = partial(self._newest_agreed, _ABORT_PATIENCE_MS)
         return self._end({self.run}, None, prepared, newest, _ABORT_WAIT_MS)
 
     def sweep(
         self, runs: Collection[str], dropped: Sequence[PreparedTransaction] = (), decided: Decision | None = None
     ) -> None:
-        """Sweep after the commit point, where a failure is no reason to call the micro-batch failed.
+        """Sweep after the commit point; a failure does not fail the micro-batch.
 
-        What this process has `decided` a moment ago is the newest decision, as far as a sweep is concerned: a later one
-        names nothing that is in scope. It cannot be from the past, so that no broker need be asked.
+        What this process has just `decided` is the newest decision for the purpose of a sweep: a later one names
+        nothing that is in scope. It cannot be outdated, so no broker needs to be asked.
         """
         swept: list[Description] = []
         newest = partial(self._newest_agreed, UNSTABLE_PATIENCE_MS) if decided is None else lambda: decided
@@ -63,7 +64,7 @@ class RunSweep:
         except EosKafkaError as error:
             SINK_METRICS.add("sweeps_failed")
             logger.warning(
-                "micro-batch %d of %s is committed; what lost attempts left open is swept later: %s",
+                "micro-batch %d of %s is committed; transactions that lost attempts left open are swept later: %s",
                 self.micro_batch,
                 self.query,
                 error,
@@ -90,7 +91,7 @@ class RunSweep:
         newest: Callable[[], Decision | None],
         wait_ms: int,
     ) -> list[Description]:
-        """Sweep under the prefix of the options and, where it was changed, under that of earlier runs.
+        """Sweep under the prefix of the options and, if it was changed, under those of earlier runs.
 
         `dropped` are prepared transactions that will not be decided.
         """
@@ -100,6 +101,6 @@ class RunSweep:
         return [each for scope in scopes for each in sweep(self.cluster, scope, newest)]
 
     def _newest_agreed(self, patience_ms: int) -> Decision | None:
-        """Read the newest decision where it must not be from the past: what it does not name is aborted."""
+        """Return the newest decision, which must not be outdated: what it does not name is aborted."""
         self.cluster.agree_on_coordinator(group_id(self.log.prefix, self.query))
         return self.log.newest(patience_ms=patience_ms)

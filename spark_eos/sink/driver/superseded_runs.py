@@ -1,14 +1,14 @@
-"""The runs of a query that must not decide any more, so that what they have open may be ended.
+"""The runs of a query that must not decide any more, so that their open transactions may be ended.
 
-A run's id is random, and its driver may come back from a long sleep having forgotten that it ever took over: Spark
-ends an idle Python process, and a driver takes over again in the next one. To have been fenced once does not keep such
-a driver from taking over again. Therefore a decision names the runs it supersedes, and a run that finds itself named
-decides nothing. A driver that took over before that decision was fenced by its driver; one that takes over after it
-reads it. So no transaction of a superseded run can become decided any more.
+A run's id is random, and its driver may return from a long pause without knowing that it ever took over: Spark ends an
+idle Python process, and a driver takes over again in the next one. So fencing a driver once does not keep it from
+taking over again. Therefore a decision names the runs it supersedes, and a run that finds itself named decides nothing.
+A driver that took over before that decision was fenced by its driver; one that takes over after it reads it. So no
+transaction of a superseded run can become decided.
 
-Superseded are the run that decided last, those it superseded, and runs of which a transaction was swept because it
-began before the first of the new run. A job has one micro-batch and supersedes none; but an operator who takes its
-decision back names its runs too.
+Superseded are the run that decided last, the runs it superseded, and runs of which a transaction was swept because it
+began before the first one of the new run. A job has one micro-batch and supersedes none; but an operator who abandons
+its decision names its runs too.
 """
 
 from collections.abc import Iterable
@@ -19,12 +19,12 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.orphan_sweep import names_of, open_of_query, run_of
 from spark_eos.sink.ports import SinkCluster
 
-# The last ones: a run that is older by more restarts is left to the rule of what began earlier.
+# The newest ones. For a run that is older by more restarts, the rule about earlier transactions applies.
 _MOST_NAMED: Final = 16
 
 
 def superseding(newest: Decision | None, run: str, others: Iterable[str] = ()) -> tuple[str, ...]:
-    """Give the runs that a decision of `run` supersedes, given the newest one before it."""
+    """Return the runs that a decision of `run` supersedes, based on the newest one before it."""
     before = () if newest is None else newest.superseded
     decided = () if newest is None else (newest.run,)
     found = dict.fromkeys((*decided, *others, *before))
@@ -32,7 +32,7 @@ def superseding(newest: Decision | None, run: str, others: Iterable[str] = ()) -
 
 
 def left_open(cluster: SinkCluster, decision: Decision, prefixes: Iterable[str]) -> bool:
-    """Say whether the run of a decision has a transaction open that the decision does not name."""
+    """Return whether the run of a decision has an open transaction that the decision does not name."""
     named = names_of(decision)
     return any(
         run_of(each.transactional_id) == decision.run and (each.transactional_id, each.identity) not in named
@@ -42,16 +42,15 @@ def left_open(cluster: SinkCluster, decision: Decision, prefixes: Iterable[str])
 
 
 def superseded_error(newest: Decision, run: str) -> FencedError:
-    """Stop a run that a newer one, or an operator, has superseded."""
+    """Return the error for a run that a newer one, or an operator, has superseded."""
     word = newest.intervention
     by = f"run {newest.run} has decided micro-batch {newest.micro_batch}"
     if word is not None:
         by = f"{word.by} has intervened with `eos-kafka decisions {word.action}`"
     return FencedError(
-        f"Run {run} of query {newest.query} may not decide any more: {by}",
+        f"Run {run} of query {newest.query} may no longer decide: {by}",
         checked=(
-            "The newest decision, which names the runs that it supersedes; nothing that this run has prepared now will "
-            "be visible"
+            "The newest decision, which names the runs it supersedes; nothing that this run prepared becomes visible"
         ),
-        remedy="If another driver runs on this checkpoint, stop one of the two. Otherwise start the query again",
+        remedy="If another driver uses this checkpoint, stop one of the two. Otherwise restart the query",
     )

@@ -1,4 +1,4 @@
-"""The judgement whether a prepared transaction is open and will stay so for as long as its micro-batch needs."""
+"""The check whether a prepared transaction is open and stays open as long as its micro-batch needs."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from spark_eos.sink.ports import Description, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
 logger = logging.getLogger(__name__)
-# A transaction this near to its timeout may be gone before EndTxn arrives.
+# A transaction this near to its timeout may end before EndTxn arrives.
 _MARGIN_SHARE: Final = 0.1
 MARGIN_LIMIT_MS: Final = 30_000
 # A decision and its completion take a few round trips, however short the timeout is.
@@ -25,9 +25,9 @@ _WITHOUT_ROWS_MS: Final = 120_000
 
 @dataclass(slots=True)
 class MicroBatchVerification:
-    """The look at the transactions of a micro-batch before it is decided, and the times that it sets.
+    """The verification of a micro-batch's transactions before the decision, and the time limits that result.
 
-    Until then the times are those that the tasks have noted; `step` times the look.
+    Before the verification the limits are based on the times that the tasks recorded; `step` times the verification.
     """
 
     cluster: SinkCluster
@@ -36,18 +36,19 @@ class MicroBatchVerification:
     prepared: Sequence[PreparedTransaction]
     now: Callable[[], int]
     step: Callable[[], AbstractContextManager[None]]
-    # When the first transaction ends, and until when may be decided: half of the margin is left for the completion.
+    # When the first transaction times out, and until when deciding is allowed: half of the margin is left for
+    # completion.
     ends_at_ms: int = 0
     decide_by_ms: int = field(init=False)
-    # When the first one began, by its coordinator's clock; None where there is none.
+    # When the first one began, by its coordinator's clock; None without any.
     began_at_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Go by the tasks' word."""
+        """Start with the tasks' times."""
         self.decide_by_ms = decide_until_ms(self.prepared, self.now())
 
     def __call__(self) -> int:
-        """Look, and give the time until when may be decided; raises where nothing may be."""
+        """Verify, and return until when deciding is allowed; raise if nothing may be decided."""
         with self.step():
             self.ends_at_ms, self.began_at_ms = verify(
                 self.cluster, self.query, self.micro_batch, self.prepared, self.now
@@ -60,10 +61,10 @@ class MicroBatchVerification:
 def verify(
     cluster: SinkCluster, query: str, micro_batch: int, prepared: Sequence[PreparedTransaction], now: Callable[[], int]
 ) -> tuple[int, int | None]:
-    """Refuse to decide over a transaction that is not open any more, or not for long.
+    """Raise if a transaction is not open any more, or not for long enough.
 
-    Gives the time when the first one ends, by the clock `now`, and the time when the first one began, by its
-    coordinator's; None without any. The margin has room for clocks that differ by less than half of it.
+    Returns when the first one times out, by the clock `now`, and when the first one began, by its coordinator's clock;
+    None without any. The margin covers clocks that differ by less than half of it.
     """
     described = describe_prepared(cluster, prepared, now())
     now_ms = now()
@@ -73,10 +74,10 @@ def verify(
             raise LostTransactionError(
                 f"Micro-batch {micro_batch} of query {query} cannot be committed: transaction "
                 f"{transaction.transactional_id} of task {transaction.split} {problem}",
-                checked="DescribeTransactions, before anything was decided: nothing of the micro-batch is visible",
+                checked="DescribeTransactions, before anything was decided; no row of the micro-batch is visible",
                 remedy=(
-                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then start "
-                    "the query again"
+                    "If it timed out, raise transactionTimeout above the longest duration of a micro-batch; then "
+                    "restart the query"
                 ),
             )
     began_at_ms = min((d.started_at_ms for d in described.values() if d.started_at_ms >= 0), default=None)
@@ -86,28 +87,31 @@ def verify(
     SINK_METRICS.set("time_to_timeout_ms", min(left_ms, default=0))
     if any(2 * left < t.timeout_ms for left, t in zip(left_ms, prepared, strict=True)):
         logger.warning(
-            "micro-batch %d of %s: its oldest transaction times out in %d ms, half of its time is over; "
-            "raise transactionTimeout or make micro-batches smaller",
+            "micro-batch %d of %s: the oldest transaction times out in %d ms, more than half of its timeout has "
+            "passed; raise transactionTimeout or make micro-batches smaller",
             micro_batch,
             query,
             min(left_ms),
         )
-    # A coordinator whose clock is ahead of ours gives no transaction more than its timeout.
+    # A coordinator whose clock is ahead of this one gives no transaction more than its timeout.
     return now_ms + min(left_ms, default=MARGIN_LIMIT_MS), began_at_ms
 
 
 def open_problem(transaction: PreparedTransaction, description: Description | None, now_ms: int) -> str | None:
-    """Say why a prepared transaction must not be decided over; None when it is open and has time left."""
+    """Return why a prepared transaction must not be decided on, or None if it is open and has time left."""
     if description is None:
         return "is unknown to its coordinator"
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     if description.state is not TransactionState.ONGOING or description.identity != identity:
-        return f"is not open: {description.state.label}, producer {description.identity}, prepared as {identity}"
+        return (
+            f"is not open: its state is {description.state.label} and its producer {description.identity}; it "
+            f"was prepared with {identity}"
+        )
     written = {TopicPartition(each.topic, each.partition) for each in transaction.ranges}
     if not written <= description.topic_partitions:
-        # The end writes no marker where the coordinator knows of nothing, so that the records there would hang.
+        # EndTxn writes no marker to partitions that the coordinator does not know, so the records there would hang.
         return (
-            f"has written to {sorted(map(str, written))}, which is not what its coordinator has, "
+            f"has written to {sorted(map(str, written))}, but its coordinator has "
             f"{sorted(map(str, description.topic_partitions))}"
         )
     left_ms = time_left_ms(description, now_ms)
@@ -115,23 +119,25 @@ def open_problem(transaction: PreparedTransaction, description: Description | No
         return None
     skew = ""
     if left_ms < -MARGIN_LIMIT_MS:
-        # It is open still, so its coordinator sees it otherwise.
-        skew = "; by this driver's clock that is long past, by its coordinator's it is not: compare the two clocks"
+        # It is still open, so its coordinator's clock differs.
+        skew = (
+            "; by this driver's clock it timed out long ago, but not by its coordinator's clock: compare the two clocks"
+        )
     return f"times out in {left_ms} ms (its timeout is {description.timeout_ms} ms{skew})"
 
 
 def margin_ms(timeout_ms: int) -> int:
-    """Say how long before its timeout a transaction is not decided over any more: a tenth of it, within bounds."""
+    """Return how long before its timeout a transaction is no longer decided on: a tenth of it, within bounds."""
     shortest_ms = min(_SHORTEST_MARGIN_MS, timeout_ms // 2)
     return int(max(shortest_ms, min(timeout_ms * _MARGIN_SHARE, MARGIN_LIMIT_MS)))
 
 
 def decide_until_ms(prepared: Sequence[PreparedTransaction], now_ms: int) -> int:
-    """Say until when a micro-batch may be decided, as far as its tasks can tell: `verify` has the last word."""
+    """Return until when a micro-batch may be decided, based on its tasks; `verify` has the final result."""
     ends = [t.started_at_ms + t.timeout_ms - margin_ms(t.timeout_ms) for t in prepared]
     return min(ends, default=now_ms + _WITHOUT_ROWS_MS)
 
 
 def time_left_ms(description: Description, now_ms: int) -> int:
-    """Say how long a described transaction has until its timeout, by this machine's clock."""
+    """Return how long a described transaction has until its timeout, by this machine's clock."""
     return description.started_at_ms + description.timeout_ms - now_ms

@@ -1,6 +1,8 @@
-"""Find out what became of decided transactions, and finish what can be finished, from any process.
+"""Recovery: it finds out what became of decided transactions and finishes what can be finished, from any process.
 
-Owns: the fates of transactions, the table of what is done about them, the account of what is lost.
-Asks: of the sink its ports and decisions.
-Never: takes an error code for the outcome of a transaction.
+Owns: the fates of transactions, the table of actions, the list of lost transactions.
+
+Uses: of the sink its ports and decisions.
+
+Never: treats an error code as the outcome of a transaction.
 """

@@ -1,23 +1,23 @@
-"""The table of what recovery does about a decided micro-batch, by the fates that are present among its transactions.
+"""The table of recovery's actions for a decided micro-batch, by the fates that are present among its transactions.
 
 The aim: a micro-batch of which nothing is visible and a part is lost is rolled back and written again as a whole. One
 of which a part is visible is only ever rolled forward. What cannot be known is left as it is.
 
-Several processes may act at once, each by a look of its own time, and the driver that made the decision may wake up
-and go on committing. That is safe for these reasons:
+Several processes may act at once, each on the state it saw, and the driver that made the decision may wake up and
+continue to commit. That is safe for these reasons:
 
 - Each transaction ends once, at its coordinator: by the first commit or abort that arrives, or by its timeout.
 - Every request names the producer id and epoch of the transaction. Nothing else on that id ever has them: transactions
-  V2 raise the epoch at every end, and under the old protocol the owner of an id initialises it before it uses it again.
-  So a commit that is still on its way finds a lost transaction aborted, or fenced, and cannot make it visible; LOST and
-  COMMITTED are final.
-- An open transaction is aborted only when another one is known to be lost. From then on the whole cannot become visible
-  any more, so no abort spoils what could have been completed.
-- A micro-batch is written again only when each of its transactions is known to be lost, so never twice.
+  V2 raise the epoch at every end, and under the old protocol the owner of an id initializes it before it uses it again.
+  So a delayed commit finds a lost transaction aborted, or fenced, and cannot make it visible; LOST and COMMITTED are
+  final.
+- An open transaction is aborted only if another one is known to be lost. From then on the whole cannot become visible,
+  so no abort destroys what could have been completed.
+- A micro-batch is written again only if each of its transactions is known to be lost, so never twice.
 
-What two processes that disagree leave behind is therefore all visible, or all lost and written again once, or visible
-in part: where a commit that was sent before the loss was known has met an abort or a timeout. That stops the query with
-an account of every transaction.
+What two processes that disagree leave behind is therefore all visible, or all lost and written again once, or partly
+visible: if a commit that was sent before the loss was known was followed by an abort or a timeout. That stops the query
+with an error that lists every transaction.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,9 +32,9 @@ from spark_eos.sink.prepared import PreparedTransaction
 
 
 class Fate(Enum):
-    """What became of one decided transaction; only committed and lost are final.
+    """The fate of one decided transaction; only committed and lost are final.
 
-    Hidden is what its coordinator does not tell and no reader can see yet; unknown is what nothing can tell any more.
+    Hidden: its coordinator does not report it and no reader can see it yet. Unknown: it can no longer be determined.
     """
 
     OPEN = auto()
@@ -45,24 +45,26 @@ class Fate(Enum):
 
 
 class SettlementAction(Enum):
-    """What recovery does next; the first three are followed by another look."""
+    """The next action of recovery; after the first three the fates are read again."""
 
     COMMIT = "commit the open ones"
     ABORT = "abort the open ones"
     WAIT = "wait"
-    CLOSED = "nothing is to be written"
+    CLOSED = "write nothing"
     WRITE_AGAIN = "write the whole micro-batch again"
-    WRITE_LOST = "stop with an account, or write the lost ones again where onLostTransaction allows it"
-    STOP = "stop with an account"
+    WRITE_LOST = (
+        "stop with an error that lists the transactions, or write the lost ones again if onLostTransaction allows it"
+    )
+    STOP = "stop with an error that lists the transactions"
 
     @property
     def is_followed_by_a_look(self) -> bool:
-        """Say whether the fates may be others afterwards."""
+        """Return whether the fates may differ afterwards."""
         return self in (SettlementAction.COMMIT, SettlementAction.ABORT, SettlementAction.WAIT)
 
 
 class ActionRule(NamedTuple):
-    """What is done where all of these fates are present, and why."""
+    """The action for a combination of fates, and the reason."""
 
     present: frozenset[Fate]
     action: SettlementAction
@@ -74,51 +76,57 @@ def _rule(present: Collection[Fate], action: SettlementAction, reason: str) -> A
 
 
 _OPEN, _COMMITTED, _LOST, _HIDDEN, _UNKNOWN = Fate.OPEN, Fate.COMMITTED, Fate.LOST, Fate.HIDDEN, Fate.UNKNOWN
-# The first rule that fits counts.
+# The first rule that matches applies.
 _RULES: Final = (
     _rule(
         (_OPEN, _COMMITTED),
         SettlementAction.COMMIT,
-        "a part is visible, so only forward is left, and each further part is one less to repair",
+        "a part is visible, so the decision can only be completed; each further commit leaves less to repair",
     ),
     _rule(
         (_OPEN, _LOST),
         SettlementAction.ABORT,
-        "a part is lost and none is known to be visible: the whole can still be rolled back. If one that is hidden "
-        "or unknown was committed, the loss has torn the micro-batch already, not the abort",
+        "a part is lost and none is known to be visible, so the whole can still be rolled back. If a hidden or "
+        "unknown one was committed, the micro-batch is partly visible because of the loss, not because of the "
+        "abort",
     ),
     _rule(
         (_OPEN, _HIDDEN),
         SettlementAction.WAIT,
-        "the hidden one may be lost, then a commit would tear, or committed, then an abort would; it will be known",
+        "if the hidden one is lost, a commit would make the micro-batch partly visible; if it is committed, an "
+        "abort would. Its outcome becomes known",
     ),
     _rule(
         (_OPEN, _UNKNOWN),
         SettlementAction.STOP,
-        "to commit tears if the unknown one is lost, to abort tears if it is committed, and no look will tell: an "
-        "operator has to say, before the open ones time out",
+        "if the unknown one is lost, a commit makes the micro-batch partly visible; if it is committed, an abort "
+        "does. The outcome cannot be determined, so an operator must choose before the open ones time out",
     ),
-    _rule((_OPEN,), SettlementAction.COMMIT, "nothing is lost: the decision is completed"),
-    _rule((_HIDDEN,), SettlementAction.WAIT, "whether all, a part or nothing is visible is known when it can be read"),
-    _rule((_UNKNOWN,), SettlementAction.STOP, "what cannot be shown to be lost must not be written again"),
-    _rule((_COMMITTED, _LOST), SettlementAction.WRITE_LOST, "a part is visible: all of it would be written twice"),
+    _rule((_OPEN,), SettlementAction.COMMIT, "nothing is lost, so the decision is completed"),
+    _rule((_HIDDEN,), SettlementAction.WAIT, "it becomes known whether all, a part or nothing is visible"),
+    _rule((_UNKNOWN,), SettlementAction.STOP, "only transactions that are known to be lost may be written again"),
+    _rule(
+        (_COMMITTED, _LOST),
+        SettlementAction.WRITE_LOST,
+        "a part is visible, so writing the whole micro-batch again would duplicate rows",
+    ),
     _rule(
         (_LOST,),
         SettlementAction.WRITE_AGAIN,
-        "nothing is or will be visible, so writing all of it again repeats nothing",
+        "nothing is or becomes visible, so writing the whole micro-batch again duplicates nothing",
     ),
-    _rule((), SettlementAction.CLOSED, "all there is of it is visible"),
+    _rule((), SettlementAction.CLOSED, "all that remains of it is visible"),
 )
-# An operator who says `complete` has looked where the sink cannot.
+# An operator who chooses `complete` has information that the sink cannot get.
 _COMPLETED: Final = (
     *_RULES[:3],
-    _rule((_OPEN, _UNKNOWN), SettlementAction.COMMIT, "an operator says that the decision is to be completed"),
+    _rule((_OPEN, _UNKNOWN), SettlementAction.COMMIT, "an operator chose to complete the decision"),
     *_RULES[4:],
 )
-# An operator has taken the decision back: the micro-batch is written again if all of it is lost ...
-_ABANDONED: Final = (_rule((_OPEN,), SettlementAction.ABORT, "an operator has taken the decision back"), *_RULES)
+# An operator has abandoned the decision: the micro-batch is written again if all of it is lost ...
+_ABANDONED: Final = (_rule((_OPEN,), SettlementAction.ABORT, "an operator abandoned the decision"), *_RULES)
 # ... or closed as it is, where only what could still become visible matters.
-_SKIPPED: Final = (_ABANDONED[0], _rule((), SettlementAction.CLOSED, "an operator has closed the micro-batch as it is"))
+_SKIPPED: Final = (_ABANDONED[0], _rule((), SettlementAction.CLOSED, "an operator closed the micro-batch as it is"))
 
 
 def _expanded(rules: Collection[ActionRule]) -> Mapping[frozenset[Fate], ActionRule]:
@@ -126,7 +134,7 @@ def _expanded(rules: Collection[ActionRule]) -> Mapping[frozenset[Fate], ActionR
     return {fates: next(rule for rule in rules if rule.present <= fates) for fates in map(frozenset, every)}
 
 
-# Every combination of fates; none at all is a decision without a transaction.
+# Every combination of fates; the empty one is a decision without a transaction.
 TABLE: Final = _expanded(_RULES)
 _TABLE_COMPLETED: Final = _expanded(_COMPLETED)
 _TABLE_ABANDONED: Final = _expanded(_ABANDONED)
@@ -134,12 +142,12 @@ _TABLE_SKIPPED: Final = _expanded(_SKIPPED)
 
 
 def action_for(decision: Decision, fates: Collection[Fate]) -> SettlementAction:
-    """Look up what is done about a decision whose transactions have these fates."""
+    """Return the action for a decision whose transactions have these fates."""
     return table_for(decision)[frozenset(fates)].action
 
 
 def table_for(decision: Decision) -> Mapping[frozenset[Fate], ActionRule]:
-    """Choose the table by what an operator has said of the decision, if anything."""
+    """Return the table to use, depending on an operator's intervention in the decision."""
     if decision.is_abandoned:
         return _TABLE_SKIPPED if decision.is_skipped else _TABLE_ABANDONED
     is_to_be_completed = decision.intervention is not None and decision.intervention.action is Word.COMPLETE
@@ -148,7 +156,7 @@ def table_for(decision: Decision) -> Mapping[frozenset[Fate], ActionRule]:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """The fates of a decision's transactions; `pending` ones could not be ended or looked at in time.
+    """The fates of a decision's transactions; `pending` ones could not be ended or read in time.
 
     `still_open` are those of the pending ones that can still be completed, and time out otherwise.
     """
@@ -162,7 +170,7 @@ class Settlement:
 
     @property
     def action(self) -> SettlementAction:
-        """Say what the table wants to be done next."""
+        """Return the next action according to the table."""
         found = {
             Fate.COMMITTED: self.committed,
             Fate.LOST: self.lost,
@@ -174,15 +182,15 @@ class Settlement:
 
     @property
     def is_closed(self) -> bool:
-        """Say whether nothing of the micro-batch is to be written any more: all is visible, or an operator said so."""
+        """Return whether nothing more of the micro-batch is to be written: all is visible, or an operator closed it."""
         return self.action is SettlementAction.CLOSED
 
     @property
     def took_effect(self) -> bool:
-        """Say whether all of the micro-batch is visible."""
+        """Return whether all of the micro-batch is visible."""
         return len(self.committed) == len(self.decision.transactions)
 
     @property
     def took_no_effect(self) -> bool:
-        """Say whether nothing of the micro-batch is or will be visible, so that writing it again repeats nothing."""
+        """Return whether nothing of the micro-batch is or becomes visible, so that it can be written again."""
         return self.action is SettlementAction.WRITE_AGAIN

@@ -1,8 +1,8 @@
-"""What became of transactions by the partitions' logs, of all of them together.
+"""The fates of transactions according to the partitions' logs.
 
-Each transaction is looked for in one of its partitions, and in another one where that does not tell. Those that are in
-the same partition are found by the same looks, in the order of their offsets, and all partitions are looked at at once.
-There is no limit for all of them: it goes on as long as each round of looks tells something.
+Each transaction is searched in one of its partitions, and in another one if that is inconclusive. Those in the same
+partition are found by the same fetches, in the order of their offsets, and all partitions are fetched at once. There is
+no overall time limit: the search continues while each round finds something.
 """
 
 from collections.abc import Collection, Iterable
@@ -16,7 +16,7 @@ from spark_eos.sink.prepared import PreparedTransaction, WrittenRange
 from spark_eos.sink.recovery.action_table import Fate
 
 LOOK_MS: Final = 1_000
-# So many partitions that cannot be read yet say enough for one look.
+# This many partitions that cannot be read yet are enough for one round.
 _MOST_HIDDEN: Final = 3
 
 
@@ -38,7 +38,7 @@ class _Search:
         return TopicPartition(self.written.topic, self.written.partition)
 
     def conclude(self, fate: Fate | None) -> None:
-        """Take the fate, or go on to the next partition."""
+        """Accept the fate, or continue with the next partition."""
         self.fate = fate
         if fate is None:
             self.left.pop(0)
@@ -46,7 +46,7 @@ class _Search:
                 self.fate = Fate.HIDDEN if self.hidden else Fate.UNKNOWN
 
     def hide(self) -> None:
-        """Go on to the next partition, since this one cannot be read yet."""
+        """Continue with the next partition, because this one cannot be read yet."""
         self.hidden += 1
         self.conclude(Fate.HIDDEN if self.hidden >= _MOST_HIDDEN else None)
 
@@ -54,7 +54,7 @@ class _Search:
 def logged_fates(
     cluster: SinkCluster, transactions: Collection[PreparedTransaction]
 ) -> dict[PreparedTransaction, Fate]:
-    """Find the fates of transactions; hidden is what cannot be read yet, unknown what is not there any more."""
+    """Return the fates of transactions; hidden is what cannot be read yet, unknown what no longer exists."""
     searches = [_search(each, at) for at, each in enumerate(transactions)]
     while left := [each for each in searches if each.fate is None]:
         before = sum(len(each.left) for each in left)
@@ -66,14 +66,14 @@ def logged_fates(
 
 
 def _search(transaction: PreparedTransaction, at: int) -> _Search:
-    """Begin at another partition each time: tasks write to the same ones in the same order."""
+    """Begin at a different partition each time: tasks write to the same ones in the same order."""
     ranges, first = transaction.ranges, at % max(1, len(transaction.ranges))
     left = [*ranges[first:], *ranges[:first]]
     return _Search(transaction, left, fate=None if left else Fate.UNKNOWN)
 
 
 def _look(cluster: SinkCluster, searches: Iterable[_Search]) -> None:
-    """Look once at each partition where something is looked for."""
+    """Fetch once from each partition in which something is searched."""
     queues: dict[TopicPartition, list[_Search]] = {}
     for each in searches:
         queues.setdefault(each.place, []).append(each)
@@ -90,8 +90,8 @@ def _look(cluster: SinkCluster, searches: Iterable[_Search]) -> None:
             queue[0].conclude(None)
             continue
         readable = [each for each in queue if each.written.last_offset < view.last_stable_offset]
-        # Under the old protocol the coordinator does not tell a timeout from a later abort, and the transactions of the
-        # same micro-batch that are still open hold committed readers back.
+        # Under the old protocol the coordinator does not distinguish a timeout from a later abort, and the transactions
+        # of the same micro-batch that are still open block committed readers.
         unstable = [each for each in queue if each.written.last_offset >= view.last_stable_offset]
         if unstable:
             _look_behind(cluster, place, unstable)
@@ -112,7 +112,7 @@ def _look_behind(cluster: SinkCluster, place: TopicPartition, searches: Collecti
 
 
 def _read_view(view: CommittedView, searches: Collection[_Search]) -> None:
-    """Conclude what the look has reached; the rest is left for the next one."""
+    """Evaluate what the fetch has reached; the rest is left for the next one."""
     reached = view.batches[-1].last_offset if view.batches else -1
     for each in searches:
         if each.written.first_offset <= reached:
@@ -120,7 +120,7 @@ def _read_view(view: CommittedView, searches: Collection[_Search]) -> None:
 
 
 def seen_fate(transaction: PreparedTransaction, written: WrittenRange, view: CommittedView | None) -> Fate | None:
-    """Read a fate from one look at a partition; None when the records are gone or the end is not yet written."""
+    """Return the fate according to one fetch, or None if the records are gone or the end is not yet written."""
     if view is None or view.last_stable_offset <= written.last_offset:
         return None
     if any(a == (transaction.producer_id, written.first_offset) for a in view.aborted):

@@ -1,17 +1,17 @@
-"""The fates of decided transactions: found out, finished where that can be, and accounted for where they are lost.
+"""The settlement of decided transactions: their fates are determined, finished if possible, and reported if lost.
 
-An EndTxn error code cannot tell "already committed" from "timed out": the code depends on the broker's version, the
-request's version and on what happened to the id since. What DescribeTransactions says about the exact
-(producer id, epoch) can, in most cases; where it cannot, the partition's own log does, through a read_committed
-fetch at the offsets in the decision. A place that readers cannot reach yet, as behind a long transaction of
-others, tells nothing: it is waited for, and never taken for a loss.
+An EndTxn error code cannot distinguish "already committed" from "timed out": the code depends on the broker's version,
+the request's version and on what happened to the id since. In most cases, DescribeTransactions for the exact (producer
+id, epoch) can; if it cannot, the partition's own log does, through a read_committed fetch at the offsets in the
+decision. A place that readers cannot reach yet, for example behind a long transaction of another producer, shows
+nothing: it is waited for, and never treated as a loss.
 
-What is done about the fates, forward or back, is a table: `action_table`.
+The actions for the fates, forward or back, are a table: `action_table`.
 
-A known limit: when the coordinator has forgotten an id (a week by default) and retention has removed the records too,
-nothing can tell that a transaction was committed. A re-run of that very micro-batch then stops with "fate unknown"
-instead of being skipped, until an operator closes it; later micro-batches go on. Decisions of batch jobs say that they
-were completed, and need no other proof.
+A known limit: if the coordinator has forgotten an id (after a week by default) and retention has removed the records
+too, nothing can prove that a transaction was committed. A re-run of that very micro-batch then stops with "fate
+unknown" instead of being skipped, until an operator closes it; later micro-batches continue. Decisions of batch jobs
+record that they were completed, and need no other proof.
 """
 
 import logging
@@ -41,8 +41,8 @@ _LINES_SHOWN: Final = 50
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 
 
-# (state, begun with transactions V2, stored epoch minus the transaction's own) -> fate. What is not here is not
-# conclusive: under V1 the epoch moves only with fences, timeouts and InitProducerId, so a completed abort at epoch
+# (state, begun with transactions V2, stored epoch minus the transaction's own) -> fate. What is not listed is
+# inconclusive: under V1 the epoch changes only with fences, timeouts and InitProducerId, so a completed abort at epoch
 # plus one may be this transaction's timeout or the end of a later one.
 FATES: Final[Mapping[tuple[TransactionState, bool, int], Fate]] = {
     (TransactionState.ONGOING, False, 0): Fate.OPEN,
@@ -66,9 +66,9 @@ class Course(Enum):
 
 
 def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
-    """Roll a decided micro-batch forward or back by the table, and find the fate of all; any process may, at any time.
+    """Roll a decided micro-batch forward or back by the table, and return the fates; any process may, at any time.
 
-    Only a commit that is answered with success is taken for done. After anything else the fates are looked at again.
+    Only a commit that is answered with success counts as done. After anything else the fates are read again.
     """
     if decision.completed_at_ms is not None:
         return Settlement(decision, decision.transactions, (), ())
@@ -88,7 +88,7 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
         if not action.is_followed_by_a_look or clock.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
         logger.info(
-            "micro-batch %d of %s: %d of %d decided transactions are not settled yet, %s among them; next: %s",
+            "micro-batch %d of %s: %d of %d decided transactions are not settled yet, among them %s; next: %s",
             decision.micro_batch,
             decision.query,
             len(waiting),
@@ -98,7 +98,7 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
         )
         clock.sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
-    # Of a micro-batch that is closed, whatever is visible, only what could still become visible matters.
+    # If a micro-batch is closed whatever is visible, only what could still become visible matters.
     hidden, unknown = by_fate[Fate.HIDDEN], by_fate[Fate.UNKNOWN]
     pending = by_fate[Fate.OPEN] if decision.is_skipped else by_fate[Fate.OPEN] + hidden
     return Settlement(
@@ -114,11 +114,11 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
 def _end_open(
     cluster: SinkCluster, decision: Decision, fates: Mapping[PreparedTransaction, Fate], *, commit: bool
 ) -> dict[PreparedTransaction, Fate]:
-    """End the open transactions; gives those that are known to be committed now."""
+    """End the open transactions; return those that are now known to be committed."""
     still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
     if not commit:
         logger.warning(
-            "micro-batch %d of %s: %d of its %d decided transactions are aborted, %s among them: %s",
+            "micro-batch %d of %s: %d of its %d decided transactions are aborted, among them %s: %s",
             decision.micro_batch,
             decision.query,
             len(still_open),
@@ -133,29 +133,29 @@ def _end_open(
 
 
 def commit_all(cluster: SinkCluster, transactions: Sequence[PreparedTransaction]) -> set[PreparedTransaction]:
-    """Send EndTxn(commit) for all; returns those whose answer was plain success."""
+    """Send EndTxn(commit) for all; return those whose response was success."""
     return end_all(cluster, transactions, commit=True)
 
 
 def end_all(
     cluster: SinkCluster, transactions: Sequence[PreparedTransaction], *, commit: bool
 ) -> set[PreparedTransaction]:
-    """Send EndTxn for all; returns those whose answer was plain success."""
+    """Send EndTxn for all; return those whose response was success."""
     answers = cluster.end_transactions([ending(transaction, commit=commit) for transaction in transactions])
     return {t for t in transactions if answers[t.transactional_id].code is ErrorCode.NONE}
 
 
 def ending(transaction: PreparedTransaction, *, commit: bool) -> Ending:
-    """Ask for the end of a prepared transaction by the protocol it was begun with."""
+    """Return the request to end a prepared transaction by the protocol it was begun with."""
     identity = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     return Ending(transaction.transactional_id, identity, commit, transaction.transaction_version)
 
 
 def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]) -> dict[PreparedTransaction, Fate]:
-    """Find what became of transactions, by the coordinator's word and then by the partitions' logs.
+    """Return the fates of transactions, from their coordinators and then from the partitions' logs.
 
-    A log that shows the records as committed goes before a coordinator that speaks of an abort. It may speak of the
-    next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch as it found it.
+    A log that shows the records as committed overrides a coordinator that reports an abort. The coordinator may report
+    the next transaction: one that was ended by the old protocol, after a downgrade, leaves the epoch unchanged.
     """
     described = (
         describe_prepared(cluster, transactions, now_ms(cluster.runtime.clock), leave_out=True) if transactions else {}
@@ -170,7 +170,7 @@ def fates_of(cluster: SinkCluster, transactions: Collection[PreparedTransaction]
 
 
 def described_fate(transaction: PreparedTransaction, description: Description | None) -> Fate | None:
-    """Read a fate from the coordinator's description; None where that is not conclusive."""
+    """Return the fate according to the coordinator's description, or None if that is inconclusive."""
     if description is None or description.identity.producer_id != transaction.producer_id:
         return None
     distance = description.identity.producer_epoch - transaction.producer_epoch
@@ -178,11 +178,11 @@ def described_fate(transaction: PreparedTransaction, description: Description | 
 
 
 def course_of_task(cluster: SinkCluster, decision: Decision, split: int, policy: OnLostTransaction) -> Course:
-    """Say what a task of a decided micro-batch has to do, by its own transaction where that is enough.
+    """Return what a task of a decided micro-batch has to do, from its own transaction alone if that is enough.
 
-    The driver has the last word: what is written though the decision took effect is compared with it and dropped. So
-    a task writes where it cannot tell. Only what is open does not wait for the driver, and the micro-batch is settled
-    at once: it could time out before all rows are written again.
+    The driver makes the final check: what is written although the decision took effect is compared with it and dropped.
+    So a task writes if it cannot tell. Only an open transaction does not wait for the driver, and the micro-batch is
+    settled at once: it could time out before all rows are written again.
     """
     if decision.completed_at_ms is not None or decision.is_skipped:
         return Course.SKIP
@@ -194,7 +194,7 @@ def course_of_task(cluster: SinkCluster, decision: Decision, split: int, policy:
 
 
 def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> Course:
-    """Say what a task has to do; raises `LostTransactionError` when nothing right can be done."""
+    """Return what a task has to do; raise `LostTransactionError` if neither writing nor skipping is safe."""
     action = settlement.action
     if action is SettlementAction.CLOSED:
         return Course.SKIP
@@ -206,7 +206,7 @@ def course_of(settlement: Settlement, split: int, policy: OnLostTransaction) -> 
 
 
 def lost_error(settlement: Settlement) -> TransactionError:
-    """Give a full account of what of a decided micro-batch is visible and what is not; pending is not lost."""
+    """Return the error that lists what of a decided micro-batch is visible and what is not; pending is not lost."""
     if settlement.pending and settlement.action is not SettlementAction.STOP:
         return _pending_error(settlement)
     decision = settlement.decision
@@ -217,11 +217,11 @@ def lost_error(settlement: Settlement) -> TransactionError:
     happened = (
         f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
         f"{len(decision.transactions)} transactions ({sum(t.record_count for t in missing)} of "
-        f"{decision.record_count} records) took no effect that can be shown: "
+        f"{decision.record_count} records) are not known to be committed: "
     )
     return LostTransactionError(
         happened + _shown(lines),
-        checked="DescribeTransactions for each, then the log at the offsets in the decision",
+        checked="DescribeTransactions for each transaction, then the log at the offsets in the decision",
         remedy=_lost_remedy(settlement),
     )
 
@@ -229,28 +229,29 @@ def lost_error(settlement: Settlement) -> TransactionError:
 def _lost_remedy(settlement: Settlement) -> str:
     if settlement.took_no_effect:
         return (
-            "Nothing of the micro-batch is visible, and nothing of it will be. Start the query again, or the job under "
-            "the same jobId: it writes the whole micro-batch again. Raise transactionTimeout (and the broker's "
-            "transaction.max.timeout.ms) if the transactions timed out while the query was down"
+            "No row of the micro-batch is or becomes visible. Restart the query, or the job with the same jobId: "
+            "it writes the whole micro-batch again. If the transactions timed out while the query was down, "
+            "raise transactionTimeout (and transaction.max.timeout.ms on the brokers)"
         )
     if settlement.still_open:
         return (
-            "Whether the open ones may be committed depends on the unknown one, which neither its coordinator nor its "
-            "log tells any more. Before they time out, commit them with `eos-kafka decisions complete`, or abort them "
-            "with `eos-kafka decisions abort --restart skip` and repair the topic by hand from this account"
+            "Whether the open transactions may be committed depends on the unknown one, which neither its "
+            "coordinator nor its log reports any more. Before they time out, commit them with `eos-kafka "
+            "decisions complete`, or abort them with `eos-kafka decisions abort --restart skip` and repair the "
+            "topic using the list above"
         )
     return (
-        "They most likely timed out while the query was down: raise transactionTimeout (and the broker's "
-        "transaction.max.timeout.ms). If a re-run gives each task the same rows, set onLostTransaction=rewrite to "
-        "write only the lost ones again; otherwise repair the topic by hand from this account, then let the query "
-        "go on with `eos-kafka decisions abort --restart skip`"
+        "The transactions most likely timed out while the query was down: raise transactionTimeout (and "
+        "transaction.max.timeout.ms on the brokers). If a re-run gives each task the same rows, set "
+        "onLostTransaction=rewrite to write only the lost ones again. Otherwise repair the topic using the list "
+        "above, then let the query continue with `eos-kafka decisions abort --restart skip`"
     )
 
 
 def _pending_error(settlement: Settlement) -> TransactionError:
     decision = settlement.decision
     topic = next(written.topic for transaction in settlement.pending for written in transaction.ranges)
-    # How to reach the cluster is not known here.
+    # The address of the cluster is not known here.
     find_hanging = OperatorCommands(("HOST:PORT",)).find_hanging(topic)
     lines = [
         _account(transaction, "open" if transaction in settlement.still_open else "not readable yet")
@@ -259,25 +260,25 @@ def _pending_error(settlement: Settlement) -> TransactionError:
     so_far = "Nothing is lost so far"
     if settlement.lost:
         lines += [_account(transaction, "lost") for transaction in settlement.lost]
-        so_far = "What is lost is lost in any case; whether a part is visible is known when all can be read"
+        so_far = "The lost transactions stay lost; whether a part is visible becomes known when all can be read"
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
         f"its {len(decision.transactions)} transactions could not be ended or read yet: " + _shown(lines),
         checked=(
-            "DescribeTransactions and the log at the offsets in the decision, until no further one was settled for "
-            f"{SETTLE_LIMIT_SECONDS:.0f} s"
+            "DescribeTransactions and the log at the offsets in the decision, until no transaction was settled "
+            f"for {SETTLE_LIMIT_SECONDS:.0f} s"
         ),
         remedy=(
-            f"{so_far}. Bring their coordinators and leaders up, and end the open transaction of another "
-            f"producer that holds the last stable offset back there (if it hangs, `{find_hanging}` says how); then "
-            "start the query again, or the job under the same jobId"
+            f"{so_far}. Make sure that the coordinators and leaders are running, and end any other producer's "
+            f"open transaction that blocks the last stable offset there (if it hangs, `{find_hanging}` prints the "
+            "command). Then restart the query, or the job with the same jobId"
         ),
     )
 
 
 def _shown(lines: list[str]) -> str:
     if len(lines) > _LINES_SHOWN:
-        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all in the decision record"]
+        lines[_LINES_SHOWN:] = [f"... and {len(lines) - _LINES_SHOWN} more, all listed in the decision record"]
     return "; ".join(lines)
 
 

@@ -1,6 +1,9 @@
-"""Write the rows of one task into a transaction and leave it open, on an executor.
+"""The executor side of the sink: it writes the rows of a task into a transaction and leaves it open.
 
-Owns: the transactional ids of a worker process, partitioning, record batches, what ends a killed worker's transaction.
-Asks: `client` for the producer, `codec` for record batches; of the sink its ports, messages, decisions and recovery.
+Owns: the transactional ids of a worker process, partitioning, record batches, the abort of a killed worker's
+transaction.
+
+Uses: `client` for the producer, `codec` for record batches; of the sink its ports, messages, decisions and recovery.
+
 Never: commits a transaction, or imports what only the driver needs.
 """

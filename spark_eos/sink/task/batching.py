@@ -1,4 +1,4 @@
-"""The way from a task's Arrow batches to encoded record batches for topic-partitions."""
+"""The conversion of a task's Arrow batches to encoded record batches for topic-partitions."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
@@ -25,22 +25,22 @@ _USED_COLUMNS: Final = (
     columns.PARTITION,
     columns.TIMESTAMP,
 )
-# Rows are gathered up to this much, since a Spark batch spread over many partitions makes small record batches. Arrays
-# much larger than this are mapped and cleared again for every chunk, and placing and encoding take a fifth more time.
+# Rows are gathered up to this size, because a Spark batch that is spread over many partitions makes small record
+# batches. Much larger arrays are mapped and cleared again for every chunk, and placing and encoding take 20% longer.
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
 class PlacedBatches(NamedTuple):
-    """Batches in the order in which to send them, and the places of the rows that these and later ones are made of."""
+    """Batches in the order in which to send them, and the partitions of the rows in these and later ones."""
 
     topic_partitions: Collection[TopicPartition]
     batches: Iterator[tuple[TopicPartition, EncodedBatch]]
 
 
 class BatchBuilder:
-    """The encoded batches for each topic-partition, made of chunks of rows.
+    """The encoder of chunks of rows into record batches for each topic-partition.
 
-    What does not fill a batch waits here for more, up to half of `buffer.memory`; the other half is the producer's.
+    Rows that do not fill a batch wait here for more, up to half of `buffer.memory`; the other half is the producer's.
     """
 
     def __init__(self, options: SinkOptions, cluster: SinkCluster) -> None:
@@ -59,7 +59,7 @@ class BatchBuilder:
         self.size_bytes = 0
 
     def place(self, rows: pa.RecordBatch) -> PlacedBatches:
-        """Place a chunk of rows; they are encoded as the batches are read, which are those that are full."""
+        """Assign a chunk of rows to partitions; the full batches are encoded as they are read."""
         self.size_bytes += rows.nbytes
         placed = self._order(rows)
         ordered = placed.rows
@@ -79,7 +79,7 @@ class BatchBuilder:
         )
 
     def rest(self) -> PlacedBatches:
-        """Give the batches that are not full, when there are no more rows."""
+        """Return the batches that are not full, when there are no more rows."""
         return PlacedBatches((), self._batches.close())
 
     def _order(self, rows: pa.RecordBatch) -> PlacedRows:
@@ -90,7 +90,7 @@ class BatchBuilder:
         try:
             return self._order_as_known(rows, topics)
         except DataError:
-            # A partition that is named in a row may be one that was just added.
+            # A partition that is named in a row may have just been added.
             counts = self._cluster.partition_counts(topics, ask_again=True)
             if all(counts[topic] == self._counts[topic] for topic in topics):
                 raise
@@ -119,7 +119,7 @@ class BatchBuilder:
 
 
 def gather(arrow_batches: Iterator[pa.RecordBatch], chunk_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Join small Arrow batches and cut large ones to about `chunk_bytes`; drop columns that are not used."""
+    """Join small Arrow batches and split large ones to about `chunk_bytes`; drop columns that are not used."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for whole in arrow_batches:

@@ -1,34 +1,34 @@
-"""The transactional ids of one worker process, and the producer identity with which the next task may go on.
+"""The transactional ids of one worker process, and the producer identity for the next task.
 
 InitProducerId aborts whatever its id has open, whatever epoch the caller names, and Python does not know whether
-another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other ever
-initialises it. A process runs one task at a time, but earlier transactions of its own may still await the
-driver's verdict:
+another attempt of its task is alive. So an id belongs to one process and to one run of one query, and no other process
+ever initializes it. A process runs one task at a time, but its own earlier transactions may still wait for the driver's
+decision:
 
-- Those of the present micro-batch do, and nothing is asked about them. A task that fails ends its process, so that none
-  of them is free again before the micro-batch is committed.
-- Those of an earlier micro-batch are ended, but for those of which the driver never heard, as of a second attempt that
-  came too late. The driver names those that it has committed to the tasks of the next micro-batch (`CommitReport`), and
-  under transactions V2 that is all there is to know: a commit raises the epoch by one. Of the others the coordinator is
-  asked, once in a micro-batch.
+- Those of the current micro-batch do, and no request is sent about them. A task that fails ends its process, so none of
+  them is free again before the micro-batch is committed.
+- Those of an earlier micro-batch are ended, except those that the driver never learned of, for example from a second
+  attempt that came too late. The driver names those that it has committed to the tasks of the next micro-batch
+  (`CommitReport`), and under transactions V2 nothing more is needed: a commit raises the epoch by one. The coordinator
+  is queried about the others, once in a micro-batch.
 
-A coordinator may speak of the past, though, and what it says must never let a transaction be aborted that the driver
-may decide. What proves itself to be from the past is not used. Where an answer proves nothing, the id is used: Spark
-begins a micro-batch when the commit of the one before has returned, and by then every transaction that was decided is
-committed, which InitProducerId waits for and does not undo. Where a commit has failed and a foreachBatch function goes
-on all the same, a decided transaction may be open; its coordinator says so.
+A coordinator's response may be outdated, however, and must never cause an abort of a transaction that the driver may
+decide. A response that is proven to be outdated is not used. If a response proves nothing, the id is used: Spark begins
+a micro-batch when the commit of the one before has returned, and by then every decided transaction is committed, which
+InitProducerId waits for and does not undo. If a commit failed and a foreachBatch function continues anyway, a decided
+transaction may be open; its coordinator reports that.
 
-An id goes on with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
-very epoch of a decided transaction is then no answer from the time before (see `descriptions.EARLIER`).
+An id continues with its next epoch only after a commit, never after an abort. Recovery relies on that: an abort at the
+very epoch of a decided transaction is then no outdated response (see `descriptions.EARLIER`).
 
-For the same reason an InitProducerId that stayed unanswered is not sent again: the first one may be applied as late as
-a broker likes, and would abort what the second had let begin, decided or not. The id is given up for a fresh one.
+For the same reason an InitProducerId without a response is not sent again: the first one may be applied at any later
+time, and would abort what the second allowed to begin, decided or not. The id is replaced by a new one.
 
-Before a task begins, the pool looks whether its job is hopeless: where the first transaction that another task of it in
-this process has prepared is older than its timeout, its coordinator is asked whether it has timed out. See `TaskSet`
-for why no job can succeed after that. The task then fails, and Spark ends this process with it and tries the task again
-in another one, which knows nothing. So the finding is left with a coordinator, as a transactional id that exists; every
-later attempt of a task asks for it.
+Before a task begins, the pool checks whether its job can still succeed: if the first transaction that another task of
+it prepared in this process is older than its timeout, its coordinator is queried whether it has timed out. See
+`TaskSet` for why no job can succeed after that. The task then fails, and Spark ends this process with it and retries
+the task in another one, which knows nothing. So the result is stored at a coordinator, as a transactional id that
+exists; every later attempt of a task looks for it.
 """
 
 import itertools
@@ -46,14 +46,14 @@ from spark_eos.sink.ports import Description, SinkCluster
 
 _ABORTED: Final = frozenset({TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT})
 _COMMITTED: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.PREPARE_COMMIT})
-# How long an id is taken to be as it was left: a coordinator forgets ids that are not used, after days by default.
+# How long an id is assumed to be unchanged: a coordinator forgets unused ids, by default after days.
 _KNOWN_FOR_SECONDS: Final = 300.0
-# At most a third of a worker's ids are then more than it needs.
+# Then at most a third of a worker's ids are more than it needs.
 _OWNED_AT_ONCE: Final = 16
 
 
 class TaskIdentity(NamedTuple):
-    """The transaction that a task may now begin."""
+    """The transaction that a task may begin."""
 
     transactional_id: str
     identity: ProducerIdentity
@@ -65,11 +65,11 @@ class TaskSet(NamedTuple):
 
     `attempt` counts the attempts of the task from 0 on, `limit_ms` is the longest timeout that brokers allow.
 
-    Spark accepts the first attempt of a task that succeeds and runs it no more. So once a task has prepared its rows,
-    they are what the job would commit, and when their transaction is aborted, the job cannot succeed. Another attempt
-    can only have been accepted instead where two ran at a time: under speculation, where no `TaskSet` is to be given,
-    and after a lost shuffle file. There a job that has already taken longer than `transactionTimeout` may be failed
-    although it might just have come through.
+    Spark accepts the first attempt of a task that succeeds and does not run it again. So once a task has prepared its
+    rows, they are what the job would commit, and if their transaction is aborted, the job cannot succeed. Another
+    attempt can only have been accepted instead if two ran at the same time: under speculation, for which no `TaskSet`
+    must be given, and after a lost shuffle file. In the latter case a job that has already taken longer than
+    `transactionTimeout` may fail although it could have succeeded.
     """
 
     stage: int
@@ -88,7 +88,7 @@ class _Slot:
     taken_at: float
     # The stage of the task whose rows the transaction holds, once it is prepared.
     prepared_stage: int | None = None
-    # What is known since the transaction has ended: that the driver has committed it, or the coordinator's answer.
+    # What is known since the transaction ended: that the driver committed it, or the coordinator's response.
     is_committed: bool = False
     description: Description | None = None
     known_at: float = 0.0
@@ -105,31 +105,32 @@ class _Spare(NamedTuple):
 
 
 class IdentityPool:
-    """The identities that are given to one task after another."""
+    """The pool of identities for the tasks of one worker process."""
 
     def __init__(self, cluster: SinkCluster, prefix: str, query: str, run: str, worker: str) -> None:
         self._cluster = cluster
         self._monotonic = cluster.runtime.clock.monotonic
         self._name = TaskId(prefix, query, run, worker, 0)
         self._micro_batch = -1
-        # Of the present micro-batch; of earlier ones those with nothing open, as far as that is known, and the others.
+        # Ids of the current micro-batch; of earlier ones those without an open transaction, as far as known, and the
+        # others.
         self._taken: list[_Slot] = []
         self._ended: list[_Slot] = []
         self._unknown: list[_Slot] = []
         self._is_asked = False
         self._reported = -1
         self._fresh_names = self._name_ids()
-        # Initialised and not used yet.
+        # Initialized and not used yet.
         self._spares: list[_Spare] = []
 
     def __len__(self) -> int:
-        """Count the ids in use."""
+        """Return the number of ids in use."""
         return len(self._taken) + len(self._ended) + len(self._unknown)
 
     def take(self, timeout_ms: int, micro_batch: int, task_set: TaskSet | None = None) -> TaskIdentity:
         """Choose an id without an open transaction and make its identity ready.
 
-        Raises `LostTransactionError` where a transaction that was prepared for the same tasks has timed out.
+        Raises `LostTransactionError` if a transaction that was prepared for the same tasks has timed out.
         """
         version = self._cluster.transaction_version()
         if task_set is not None:
@@ -138,7 +139,7 @@ class IdentityPool:
             self._micro_batch, self._is_asked = micro_batch, False
             self._unknown += self._taken
             self._taken = []
-        # A task of an older micro-batch is one that is not waited for any more; what is free is left to the others.
+        # A task of an older micro-batch is no longer waited for; free ids are left to the others.
         slot = self._take_ended(version) if micro_batch == self._micro_batch else None
         if slot is None:
             return self._add(*self._own_fresh(timeout_ms, version), version)
@@ -151,7 +152,7 @@ class IdentityPool:
         return self._add(slot.transactional_id, following, version)
 
     def note_committed(self, report: CommitReport) -> None:
-        """Take note of what the driver has committed, so that nothing needs to be asked about it."""
+        """Record what the driver has committed, so that no request is needed for it."""
         mine = report.workers.get(self._name.worker)
         if report.run != self._name.run or mine is None or mine.micro_batch <= self._reported:
             return
@@ -166,7 +167,7 @@ class IdentityPool:
             self._ended += committed
 
     def _take_ended(self, version: int) -> _Slot | None:
-        """Choose an id of an earlier micro-batch that has nothing open; asks at most once in a micro-batch."""
+        """Choose an id of an earlier micro-batch that has nothing open; ask at most once in a micro-batch."""
         while True:
             found, passed_over = None, []
             while self._ended and found is None:
@@ -175,8 +176,8 @@ class IdentityPool:
                     self._unknown.append(slot)
                     self._is_asked = False
                 elif slot.transaction_version >= 2 and version == 0:
-                    # At level 0 Apache Kafka's coordinator cannot write down what transactions V2 have left: it refuses
-                    # to initialise such an id, and every request for it from then on.
+                    # At level 0, Apache Kafka's coordinator cannot store what transactions V2 left: it refuses to
+                    # initialize such an id, and every later request for it.
                     passed_over.append(slot)
                 else:
                     found = slot
@@ -186,14 +187,14 @@ class IdentityPool:
             self._ask()
 
     def _ask(self) -> None:
-        """Ask the coordinators of all ids of which it is not known whether they have something open."""
+        """Ask the coordinators about all ids that may have an open transaction."""
         self._is_asked = True
         described = self._cluster.describe_transactions([slot.transactional_id for slot in self._unknown])
         still_unknown = []
         for slot in self._unknown:
             slot.is_committed, slot.description = False, described.get(slot.transactional_id)
             slot.known_at = self._monotonic()
-            # An id that its coordinator does not know, perhaps for a moment, may have a transaction open all the same.
+            # An id that its coordinator does not know, perhaps only for a moment, may still have an open transaction.
             if slot.description is None or slot.description.state is TransactionState.ONGOING:
                 still_unknown.append(slot)
             elif not _is_free(slot, slot.description):
@@ -210,16 +211,16 @@ class IdentityPool:
                 slot.prepared_stage = task_set.stage
 
     def _mark_of(self, task_set: TaskSet) -> str:
-        """Name the id that exists once a task of a stage has found that the stage is hopeless."""
+        """Return the id that exists once a task of a stage has found that the stage cannot succeed."""
         return str(self._name._replace(worker=f"stage-{task_set.stage}-timed-out"))
 
     def _check_timeouts(self, timeout_ms: int, task_set: TaskSet) -> None:
-        """Ask whether an earlier task has found the job hopeless, or the first one here that was prepared shows it."""
+        """Raise if an earlier task found that the job cannot succeed, or the first prepared transaction shows it."""
         mark = self._mark_of(task_set)
         names = [mark] if task_set.attempt else []
         now = self._monotonic()
         first = next((slot for slot in self._taken if slot.prepared_stage == task_set.stage), None)
-        # Younger than its timeout it was aborted by a driver, whose job has then ended anyway.
+        # If it was younger than its timeout, a driver aborted it, and the driver's job has ended anyway.
         if first is not None and (now - first.taken_at) * 1000 >= timeout_ms:
             names.append(first.transactional_id)
         described = self._cluster.describe_transactions(names) if names else {}
@@ -227,11 +228,11 @@ class IdentityPool:
             raise _hopeless_error("a transaction of an earlier task", timeout_ms, task_set.limit_ms)
         description = described.get(first.transactional_id) if first is not None else None
         if first is not None and description is not None and _is_fenced_abort(first.last, description):
-            # Without an answer the next attempt goes on until it finds out for itself.
+            # Without a response the next attempt continues until it detects this itself.
             with suppress(EosKafkaError):
                 self._cluster.init_producer_id(mark, timeout_ms)
             age_ms = round((now - first.taken_at) * 1000)
-            what = f"transaction {first.transactional_id} of an earlier task, begun {age_ms} ms ago,"
+            what = f"transaction {first.transactional_id} of an earlier task, which began {age_ms} ms ago,"
             raise _hopeless_error(what, timeout_ms, task_set.limit_ms)
 
     def _add(self, transactional_id: str, identity: ProducerIdentity, version: int) -> TaskIdentity:
@@ -243,7 +244,7 @@ class IdentityPool:
         """Become the owner of an id that was never used; of more at once, the more of them this worker has needed."""
         now = self._monotonic()
         usable = [spare for spare in self._spares if spare[2:4] == (timeout_ms, version)]
-        # Others were initialised for another timeout, or by another protocol.
+        # Drop those that were initialized for another timeout, or by another protocol.
         self._spares = [spare for spare in usable if now - spare.owned_at <= _KNOWN_FOR_SECONDS]
         if not self._spares:
             count = min(max(len(self) // 2, 1), _OWNED_AT_ONCE)
@@ -256,7 +257,7 @@ class IdentityPool:
 
     def _own(self, names: Iterator[str], timeout_ms: int) -> tuple[str, ProducerIdentity]:
         [(transactional_id, identity)] = self._cluster.own_some_of(names, 1, timeout_ms)
-        # At the last epoch the end of a transaction changes the producer id, and recovery could not follow it.
+        # At the last epoch, ending a transaction changes the producer id, and recovery could not follow it.
         while identity.producer_epoch >= LAST_CLIENT_EPOCH:
             again = itertools.chain([transactional_id], names)
             [(transactional_id, identity)] = self._cluster.own_some_of(again, 1, timeout_ms)
@@ -267,7 +268,7 @@ class IdentityPool:
 
 
 def identity_after_commit(last: ProducerIdentity, begun_with: int, version: int) -> ProducerIdentity | None:
-    """Give the identity with which an id goes on after a commit without InitProducerId; None where it cannot.
+    """Return the identity for the transaction after a commit without InitProducerId, or None if there is none.
 
     Transactions V2 (KIP-890) raise the epoch by one at every end.
     """
@@ -278,7 +279,7 @@ def identity_after_commit(last: ProducerIdentity, begun_with: int, version: int)
 
 
 def _is_committed(slot: _Slot, following: ProducerIdentity) -> bool:
-    """Say whether a transaction is known to be committed, and that nothing else has happened on its id."""
+    """Return whether a transaction is known to be committed, and nothing else has happened on its id."""
     described = slot.description
     return slot.is_committed or (
         described is not None and described.state in _COMMITTED and described.identity == following
@@ -286,30 +287,30 @@ def _is_committed(slot: _Slot, following: ProducerIdentity) -> bool:
 
 
 def _is_free(slot: _Slot, description: Description) -> bool:
-    """Say whether what the coordinator says of an id of an earlier micro-batch is not proven to be of the past."""
-    # A task that failed before it sent anything has left its id as the initialisation had.
+    """Return whether the description of an id of an earlier micro-batch is not proven to be outdated."""
+    # A task that failed before it sent anything left its id as the initialization did.
     never_begun = description.state is TransactionState.EMPTY and description.identity == slot.last
     return never_begun or why_earlier(slot.last, slot.transaction_version, description) is None
 
 
 def _is_fenced_abort(last: ProducerIdentity, description: Description) -> bool:
-    """Say whether a transaction was aborted with a new epoch, as by its timeout. No answer from its past says that."""
+    """Return whether a transaction was aborted with a new epoch, as by its timeout. No outdated response says that."""
     following = ProducerIdentity(last.producer_id, last.producer_epoch + 1)
     return description.state in _ABORTED and description.identity == following
 
 
 def _hopeless_error(what: str, timeout_ms: int, limit_ms: int | None) -> LostTransactionError:
-    """Say why a job cannot be committed any more, and how long the brokers would let it take."""
-    allowed = "is not known here" if limit_ms is None else f"is {limit_ms} ms"
+    """Return the error for a job that can no longer be committed, with the brokers' limit."""
+    allowed = "is not known" if limit_ms is None else f"is {limit_ms} ms"
     raised = "transactionTimeout"
     if limit_ms is not None and timeout_ms >= limit_ms:
         raised = "transaction.max.timeout.ms on the brokers, and transactionTimeout with it,"
     return LostTransactionError(
-        f"The job or micro-batch has taken longer than its transactions may: {what} has timed out with its rows "
-        f"(transactionTimeout is {timeout_ms} ms), so that nothing can be committed",
+        f"The job or micro-batch has taken longer than transactionTimeout ({timeout_ms} ms): {what} has timed out "
+        "with its rows, so nothing can be committed",
         checked="DescribeTransactions, before this task wrote anything",
         remedy=(
-            f"Raise {raised} above the duration of the whole; what the brokers allow now (transaction.max.timeout.ms) "
-            f"{allowed}. Or write less at a time"
+            f"Raise {raised} above the duration of the job or micro-batch; the brokers' limit "
+            f"(transaction.max.timeout.ms) {allowed}. Or write less at a time"
         ),
     )

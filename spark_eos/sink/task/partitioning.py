@@ -1,8 +1,9 @@
-"""The topic-partition of every row, chosen as Spark's sink and the Java client do, without touching single rows.
+"""The partitioner: it chooses the topic-partition of every row as Spark's sink and the Java client do.
 
-Topic: option, else column. Partition: column where it is not null, else murmur2 of the key, else one random partition
-for a run of rows (KIP-480's sticky choice: single random choices would make many tiny batches), one that has a leader
-as long as any has: the others would hold the task until their leader is back.
+Topic: the option, or else the column. Partition: the column if it is not null, or else murmur2 of the key, or else one
+random partition for a run of rows (the sticky choice of KIP-480: a random choice for each row would make many tiny
+batches). That partition has a leader if any has: without a leader the task would wait until there is one. All of this
+works on whole columns.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,11 +26,11 @@ Ids = npt.NDArray[np.int64]
 
 
 class DataError(EosKafkaError, ValueError):
-    """A row that no record can be made of."""
+    """A row that cannot become a record."""
 
 
 class PlacedRows(NamedTuple):
-    """Rows in the order of their places: `topic_partitions[i]` gets those between two of the boundaries."""
+    """Rows ordered by partition: `topic_partitions[i]` has the rows between two of the boundaries."""
 
     rows: pa.RecordBatch
     topic_partitions: Sequence[TopicPartition]
@@ -45,9 +46,9 @@ def place_rows(
     rows_per_run: int,
     chance: Random,
 ) -> PlacedRows:
-    """Put the rows of each topic-partition beside each other, in their order.
+    """Group the rows by topic-partition, in their order.
 
-    `leaderless` names a topic's partitions without a leader; it is asked only for rows that may go anywhere.
+    `leaderless` returns a topic's partitions without a leader; it is called only for rows that may go to any partition.
     """
     if not rows.num_rows:
         return PlacedRows(rows, [], [0])
@@ -99,7 +100,7 @@ def _topics(rows: pa.RecordBatch, option: str | None) -> tuple[list[str], Ids]:
 
 
 def _given_or_by_key(rows: pa.RecordBatch, topic: str, partition_count: int) -> Ids:
-    """Give each row's partition, -1 where neither the partition column nor a key says it."""
+    """Return each row's partition, or -1 if neither the partition column nor a key determines it."""
     partitions = np.full(rows.num_rows, -1, dtype=np.int64)
     if columns.PARTITION in rows.schema.names:
         given = pc.fill_null(rows.column(columns.PARTITION), -1).to_numpy(zero_copy_only=False).astype(np.int64)
@@ -116,13 +117,14 @@ def _check_given(rows: pa.RecordBatch, given: Ids, topic: str, partition_count: 
     wrong = given[is_given & ((given < 0) | (given >= partition_count))]
     if wrong.size:
         raise DataError(
-            f"The column 'partition' has {wrong[0]} for topic {topic!r}, which has {partition_count} partitions",
-            remedy="Give 0 to the number of partitions less one, or null to have one chosen",
+            f"The column 'partition' has the value {wrong[0]} for topic {topic!r}, which has {partition_count} "
+            "partitions",
+            remedy="Use values from 0 to the number of partitions minus one, or null to have a partition chosen",
         )
 
 
 def _choices(count: int, partitions: Sequence[int], chance: Random) -> list[int]:
-    """Draw partitions evenly: all of them once in random order before any comes again."""
+    """Draw partitions evenly: all of them once in random order before any repeats."""
     drawn: list[int] = []
     while len(drawn) < count:
         drawn += chance.sample(partitions, len(partitions))

@@ -1,4 +1,4 @@
-"""The rows of one task, counted and summed up by topic: what a decision records of them."""
+"""The row counts and checksums of one task by topic, which a decision records."""
 
 from collections import Counter
 from typing import Any
@@ -14,7 +14,7 @@ from spark_eos.sink.rerun_checks import CHECKSUMS, NO_TOPIC
 
 
 class RowCounter:
-    """The rows of one task by topic; `topic` is None where a column names it."""
+    """The rows of one task by topic; `topic` is None if a column names it."""
 
     def __init__(self, topic: str | None) -> None:
         self._topic = topic
@@ -22,7 +22,7 @@ class RowCounter:
         self._checksums: Counter[str] = Counter()
 
     def add(self, rows: pa.RecordBatch, timestamp_ms: Any) -> None:
-        """Take rows in; `timestamp_ms` is the array of times that the user gave, or None."""
+        """Add rows; `timestamp_ms` is the array of times that the user gave, or None."""
         if not rows.num_rows:
             return
         hashes = hash_rows(
@@ -38,7 +38,7 @@ class RowCounter:
             return
         encoded = rows.column(columns.TOPIC).dictionary_encode()
         numbers = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy(zero_copy_only=False)
-        # The last place is for rows without a topic: they are refused where rows are written, so none was decided.
+        # The last entry is for rows without a topic: they are refused where rows are written, so none was decided.
         sums = np.zeros(len(encoded.dictionary) + 1, np.uint64)
         np.add.at(sums, numbers, hashes)
         counts = np.bincount(numbers, minlength=len(sums))
@@ -49,18 +49,18 @@ class RowCounter:
                 self._checksums[topic] += checksum
 
     def rows(self) -> tuple[TopicRows, ...]:
-        """Give what was counted so far, in the order of the topics' names."""
+        """Return the counts so far, ordered by topic name."""
         return tuple(
             TopicRows(topic, count, self._checksums[topic] % CHECKSUMS) for topic, count in sorted(self._counts.items())
         )
 
 
 def given_timestamps(rows: pa.RecordBatch) -> pa.Array | None:
-    """Give the times that the user gave, in milliseconds, null where there is none; None without such a column."""
+    """Return the given timestamps in milliseconds, null where there is none; None without such a column."""
     if columns.TIMESTAMP not in rows.schema.names:
         return None
     in_us = rows.column(columns.TIMESTAMP).cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    # Rounded down, as Spark does it, also before 1970.
+    # Rounded down, as Spark does, also before 1970.
     return pa.array(pc.fill_null(in_us, 0).to_numpy(zero_copy_only=False) // 1000, mask=_is_null(in_us))
 
 

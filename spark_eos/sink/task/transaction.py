@@ -1,4 +1,4 @@
-"""The transaction that a task writes into: what it needs of one, and the client's producer as one."""
+"""The transaction that a task writes into: the interface it needs, and the client's producer behind it."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
@@ -17,17 +17,17 @@ class TransactionPort(Protocol):
     """The producer of one transaction at a time."""
 
     def begin(self, identity: TaskIdentity) -> None:
-        """Get ready to send under an identity; nothing goes to a broker yet."""
+        """Prepare to send under an identity; nothing is sent to a broker yet."""
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce where batches will go, so that what is to be asked about all of them is asked at once."""
+        """Announce the target partitions, so that one lookup covers all of them."""
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
-        """Send batches in order; waits while the buffer is full."""
+        """Send batches in order; wait while the buffer is full."""
 
     @property
     def retries(self) -> int:
-        """Count the requests sent again, over all transactions of this object."""
+        """Return the number of requests sent again, over all transactions of this object."""
 
     def flush(self) -> Sequence[WrittenRange]:
         """Wait until everything is acknowledged; the transaction stays open."""
@@ -45,13 +45,13 @@ class TaskTransaction:
         )
 
     def begin(self, identity: TaskIdentity) -> None:
-        """Get ready to send under an identity."""
+        """Prepare to send under an identity."""
         self._producer.begin(
             TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version)
         )
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce where batches will go."""
+        """Announce the target partitions."""
         self._producer.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
@@ -60,7 +60,7 @@ class TaskTransaction:
 
     @property
     def retries(self) -> int:
-        """Count the requests sent again."""
+        """Return the number of requests sent again."""
         return self._producer.retries
 
     def flush(self) -> Sequence[WrittenRange]:

@@ -1,13 +1,13 @@
-"""A process beside each Python worker that ends what the worker leaves unprepared when it is killed.
+"""The watchdog: a process next to each Python worker that aborts the worker's transaction when it is killed.
 
-A worker that gets SIGKILL in the middle of a task cannot abort its transaction, and readers would wait until that times
-out. So the worker names each transaction that it begins to a `DetachedProcess`, and takes the name back when the
-transaction is prepared or ended. What is left when the worker has ended, however it ended, is aborted.
+A worker that receives SIGKILL during a task cannot abort its transaction, and readers would wait until that times out.
+So the worker sends the name of each transaction that it begins to a `DetachedProcess`, and withdraws it when the
+transaction is prepared or ended. What is left when the worker has ended is aborted.
 
-A decided transaction is never aborted: a task tells the driver of its transaction only after its name was taken back,
-and that process reads all notes, in order, before it acts. So what it aborts was never named to a driver. The abort
-names producer id and epoch, which no later transaction shares: the transactional id belonged to the worker, which is
-gone.
+A decided transaction is never aborted: a task reports its transaction to the driver only after the name was withdrawn,
+and the watchdog process reads all messages, in order, before it acts. So what it aborts was never reported to a driver.
+The abort names producer id and epoch, which no later transaction shares: the transactional id belonged to the worker,
+which is gone.
 """
 
 import logging
@@ -31,43 +31,47 @@ logger = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """The watchdog of this process; where it cannot be started, or is stopped, transactions go unwatched."""
+    """The watchdog of this process; if it cannot be started, or is stopped, transactions are not watched."""
 
     def __init__(self) -> None:
         self._process: DetachedProcess | None = None
         try:
             self._process = DetachedProcess()
         except OSError as error:
-            logger.warning("no process watches this worker; if it is killed, its transaction times out: %s", error)
+            logger.warning(
+                "no watchdog process for this worker; if the worker is killed, its transaction stays "
+                "open until its timeout: %s",
+                error,
+            )
 
     def begin(self, options: ClientOptions, identity: TransactionIdentity) -> None:
-        """Have a transaction ended if this process ends before `release`; what was begun before is forgotten."""
+        """Abort a transaction if this process ends before `release`; what was begun before is forgotten."""
         if self._process is None or self._process.hand_over(partial(end_unprepared, options, identity)):
             return
-        logger.warning("the process that watches this worker has ended or is stopped; it is watched no more")
+        logger.warning("the watchdog process of this worker has ended or is stopped; the worker is no longer watched")
         self._process.close()
         self._process = None
 
     def release(self) -> None:
-        """Take note that the transaction is prepared or ended; raises where a live process cannot be reached."""
+        """Record that the transaction is prepared or ended; raise if a live watchdog process cannot be reached."""
         if self._process is not None and not self._process.hand_over(None):
             raise TransactionError(
-                "A task's transaction is flushed, but the process that watches the worker could still abort it",
+                "A task's transaction is flushed, but the watchdog process of the worker could still abort it",
                 checked=f"The pipe to process {self._process.process_id}: it is full, so the process is stopped",
-                remedy="Spark tries the task again. Look for stopped processes beside the Python workers",
+                remedy="Spark retries the task. Look for stopped processes next to the Python workers",
             )
 
 
 @dataclass(slots=True)
 class WatchedTransaction:
-    """A task's transaction that ends with its worker unless it was flushed."""
+    """A task's transaction that is aborted when its worker ends, unless it was flushed."""
 
     transaction: TransactionPort
     options: ClientOptions
     watchdog: Watchdog
 
     def begin(self, identity: TaskIdentity) -> None:
-        """Get ready to send under an identity."""
+        """Prepare to send under an identity."""
         self.watchdog.begin(
             self.options,
             TransactionIdentity(identity.transactional_id, *identity.identity, identity.transaction_version),
@@ -75,7 +79,7 @@ class WatchedTransaction:
         self.transaction.begin(identity)
 
     def expect(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Announce where batches will go."""
+        """Announce the target partitions."""
         self.transaction.expect(topic_partitions)
 
     def send(self, topic_partition: TopicPartition, batches: Iterable[EncodedBatch]) -> None:
@@ -84,7 +88,7 @@ class WatchedTransaction:
 
     @property
     def retries(self) -> int:
-        """Count the requests sent again."""
+        """Return the number of requests sent again."""
         return self.transaction.retries
 
     def flush(self) -> Sequence[WrittenRange]:
@@ -100,9 +104,10 @@ class WatchedTransaction:
 
 
 def watched(process: ProcessState, transaction: TransactionPort, options: SinkOptions) -> TransactionPort:
-    """Have a task's transaction watched by the one watchdog of its process; a forked worker has its own.
+    """Return a task's transaction, watched by the watchdog of its process; a forked worker has its own.
 
-    Not where brokers do not verify: what a killed worker has sent may arrive after the abort, and would hang there.
+    If brokers do not verify transactions it is not watched: what a killed worker has sent may arrive after the abort,
+    and would hang there.
     """
     if options.allow_hanging_transactions:
         return transaction

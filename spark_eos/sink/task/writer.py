@@ -1,4 +1,4 @@
-"""The writer of one task's rows, into one transaction that is left open for the driver's verdict."""
+"""The writer of one task's rows, into one transaction that is left open for the driver."""
 
 import logging
 from collections.abc import Iterator
@@ -26,18 +26,18 @@ logger = logging.getLogger(__name__)
 
 
 class EarlierDecisions(Protocol):
-    """What a task asks about decisions that were made before it; the driver's log of them answers."""
+    """The decisions that were made before a task began, as the driver's log returns them."""
 
     def pointed(self, micro_batch: int, write: str) -> Decision | None:
-        """Read the newest decision by the pointer alone; None when it is for an older micro-batch."""
+        """Return the newest decision, by the pointer alone, or None if it is for an older micro-batch."""
 
 
 @dataclass(slots=True)
 class TaskWriter:
     """The writer of one task's rows.
 
-    `log` is None where an earlier decision cannot exist: a batch job without a job id of its own. `task_set` is None
-    where two attempts of a task may run at a time.
+    `log` is None if an earlier decision cannot exist: a batch job without a job id. `task_set` is None if two attempts
+    of a task may run at the same time.
     """
 
     options: SinkOptions
@@ -49,7 +49,7 @@ class TaskWriter:
     task_set: TaskSet | None = None
 
     def write(self, arrow_batches: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """Prepare the rows, or say that there is nothing to prepare; aborts what it began when anything fails."""
+        """Prepare the rows, or report that there is nothing to prepare; abort the transaction on any failure."""
         place = self.place
         failpoints.reach("task.begin", place.micro_batch)
         chunks = gather(arrow_batches, min(CHUNK_BYTES, self.options.buffer_bytes // 4))
@@ -61,7 +61,7 @@ class TaskWriter:
         return self._prepare(first, chunks)
 
     def _compare(self, chunks: Iterator[pa.RecordBatch]) -> AlreadyCommitted:
-        """Read the rows to their end without writing them: the driver judges whether they are those that were decided.
+        """Read all rows without writing them; the driver judges whether they are those that were decided.
 
         One task cannot tell: a re-run may give each task other rows, and all of them together the same.
         """
@@ -72,7 +72,7 @@ class TaskWriter:
         return AlreadyCommitted(place.query, place.run, place.micro_batch, place.split, counter.rows())
 
     def _is_decided(self) -> bool:
-        """Say whether an earlier decision is known to cover this task's rows, so that they need not be written."""
+        """Return whether an earlier decision is known to cover this task's rows, so that they need not be written."""
         earlier = self.log.pointed(self.place.micro_batch, self.place.write) if self.log is not None else None
         if earlier is None:
             return False
@@ -82,7 +82,7 @@ class TaskWriter:
         failpoints.reach("task.before_settle", self.place.micro_batch)
         course = course_of_task(self.cluster, earlier, self.place.split, self.options.on_lost_transaction)
         failpoints.reach("task.settled", self.place.micro_batch)
-        # Of a job this may be news: its name was used before, and nothing of what it has computed is written.
+        # For a job this is unexpected: its name was used before, and nothing of what it computed is written.
         level = logging.WARNING if self.options.job_id is not None and course is Course.SKIP else logging.INFO
         logger.log(
             level,
@@ -103,7 +103,7 @@ class TaskWriter:
         started = clock.monotonic()
         micro_batch = self.place.micro_batch
         timeout_ms = self.options.transaction_timeout_ms or FALLBACK_TIMEOUT_MS
-        # Places are found before the transaction begins, so that a wrong first row costs nothing.
+        # Choose partitions before the transaction begins, so that a bad first row costs nothing.
         placer = BatchBuilder(self.options, self.cluster)
         sends = placer.place(first)
         failpoints.reach("task.before_identity", micro_batch)
@@ -162,10 +162,10 @@ class TaskWriter:
         failpoints.reach("task.mid_write", self.place.micro_batch)
 
     def _abort(self) -> None:
-        """End the transaction of a failing task; its own failure is the news, so another one is only logged."""
+        """End the transaction of a failing task; a failure of the abort is only logged."""
         try:
             self.transaction.abort()
         except EosKafkaError as error:
             logger.warning(
-                "task %s: its transaction could not be aborted and is left to the sweep: %s", self.place, error
+                "task %s: its transaction could not be aborted and is left to the abort sweep: %s", self.place, error
             )

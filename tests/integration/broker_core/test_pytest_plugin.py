@@ -59,6 +59,14 @@ def test_a_fenced_producer_does_not_fail_its_test(run):
     """).assert_outcomes(passed=1)
 
 
+def test_a_run_that_turns_warnings_into_errors_passes(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nfilterwarnings = error")
+    pytester.makepyfile("def test_a_broker(kafka): kafka.create_topic('t')")
+    # In a process of its own, which has not imported kafka-python's messages yet.
+    done = pytester.runpytest_subprocess("-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider")
+    done.assert_outcomes(passed=1, warnings=0)
+
+
 def test_the_marker_says_what_the_broker_is_like_and_each_test_has_its_own(run):
     run("""
         import pytest

@@ -83,7 +83,7 @@ def test_a_rule_for_a_query_acts_in_that_query_only() -> None:
     ],
 )
 def test_misspelt_rules_are_refused(rules: str) -> None:
-    with pytest.raises(FailpointError, match=r"write point\[/query\]="):
+    with pytest.raises(FailpointError, match=r"expected point\[/query\]="):
         Failpoints(rules)
     with pytest.raises(FailpointError, match="not a failpoint"):
         Failpoints("").reach("no.such.point")

@@ -50,7 +50,7 @@ def test_a_taken_port_is_warned_of_once_and_had_as_soon_as_it_is_free(caplog: py
         place = MetricsPlace("127.0.0.1", taken.getsockname()[1])
         assert serve(metrics, place) is None
         assert serve(metrics, place) is None
-    assert len(re.findall("metrics cannot be served on 127.0.0.1:.*another 'metricsPort'", caplog.text)) == 1
+    assert len(re.findall("cannot serve metrics on 127.0.0.1:.*a different 'metricsPort'", caplog.text)) == 1
     assert serve(metrics, place) == place.port
     assert scraped(place.port) == {"eos_rows_total": 1}
 

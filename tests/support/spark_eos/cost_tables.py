@@ -1,13 +1,13 @@
-"""The tables of docs/costs.md."""
+"""The tables of docs/contributing/benchmarks.md."""
 
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = (Path(__file__).parents[3] / "docs" / "costs.md").read_text()
+PAGE: Final = (Path(__file__).parents[3] / "docs" / "contributing" / "benchmarks.md").read_text()
 
 
 def table(heading: str, tasks: int) -> dict[str, int]:
     """Read a table of the page: which requests, and how many with so many tasks."""
-    section = PAGE.split(f"## {heading}\n")[1].split("\n## ")[0]
+    section = PAGE.split(f"### {heading}\n")[1].split("\n##")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     return {name: eval(count, {"n": tasks}) for name, count, *_ in cells[2:]}

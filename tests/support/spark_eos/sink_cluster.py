@@ -140,7 +140,7 @@ class MemoryCluster:
 
     def agree_on_coordinator(self, group_id: str) -> None:
         if group_id in self.past_offsets and self.past_found_again:
-            raise UnansweredError(f"The brokers do not agree on the coordinator of group {group_id}")
+            raise UnansweredError(f"The brokers disagree on the coordinator of group {group_id}")
         self.past_offsets.pop(group_id, None)
 
     def open_transactions(self, id_prefix: str, *, wait_ms: int | None = None) -> Sequence[str]:

@@ -42,7 +42,7 @@ class TestOptions:
             read({"metricsport": port})
 
     def test_a_host_alone_means_nothing(self, read) -> None:
-        with pytest.raises(OptionError, match="'metricsHost' has no meaning without 'metricsPort'"):
+        with pytest.raises(OptionError, match="'metricsHost' has no effect without 'metricsPort'"):
             read({"metricshost": "h"})
 
     def test_a_near_miss_is_refused(self, read) -> None:
@@ -75,11 +75,11 @@ def test_a_snapshot_is_a_copy() -> None:
 def test_without_the_library_the_query_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     check_servable(None)
-    with pytest.raises(OptionError, match=r"pip install 'eos-kafka\[metrics\]' on the driver"):
+    with pytest.raises(OptionError, match=r"pip install 'eos-kafka\[metrics\]'` on the driver"):
         check_servable(ANY_PORT)
     schema = StructType([StructField(KEY, BinaryType()), StructField(VALUE, BinaryType())])
     for writer in (StreamWriter, BatchWriter):
-        with pytest.raises(OptionError, match="prometheus-client, which the driver does not have"):
+        with pytest.raises(OptionError, match="prometheus-client, which is not installed on the driver"):
             writer(SINK | {"topic": "t", "metricsport": "9404"}, schema, False)
 
 

@@ -83,7 +83,7 @@ def test_list_does_not_wait_for_open_transactions_of_others(world: World, capsys
         producer.abort()
     printed = capsys.readouterr()
     assert world.query in printed.out
-    assert f"{place} is listed up to its last stable offset {first}, and ends at {first + 1}" in printed.err
+    assert f"{place} is listed up to its last stable offset {first}, but ends at {first + 1}" in printed.err
     assert f"the transaction of '{other}'" in printed.err
     assert command(world, "list") == ExitCode.DONE
     assert capsys.readouterr().err == ""
@@ -130,7 +130,7 @@ def test_failures_have_their_exit_codes(
     assert main(["decisions", "list", *base, "--decision-topic", "not-there"]) == ExitCode.FAILED
     assert "'not-there' does not exist" in capsys.readouterr().err
     assert command(world, "show") == ExitCode.NOTHING_DONE
-    assert "no decision of query" in capsys.readouterr().err
+    assert "No decision found for query" in capsys.readouterr().err
     config = tmp_path / "client.properties"
     config.write_text("secruity.protocol=SSL\n")
     assert main(["decisions", "list", *base, "--command-config", str(config)]) == ExitCode.USAGE
@@ -172,7 +172,7 @@ def test_the_file_is_the_java_clients(tmp_path: Path) -> None:
     assert options.bootstrap_servers == ("a:1", "b:2")
     assert (options.sasl_username, options.sasl_password) == ("u", "p")
     config.write_bytes(b"\xff")
-    with pytest.raises(OptionError, match="cannot be read"):
+    with pytest.raises(OptionError, match="Cannot read the file"):
         options_of("a:1", str(config))
 
 

@@ -67,7 +67,7 @@ def test_the_blockers_command_ends_a_hanging_transaction(client: KafkaClient, se
     topic = make_topic(client)
     hang(session, topic)
     told = name_lso_blocker(client, TopicPartition(topic, 0))
-    assert "no coordinator has in hand any more: it hangs" in told
+    assert "no coordinator manages any more: it hangs" in told
     assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 4)
 
 

@@ -1,6 +1,5 @@
 """Look at a timeline's page with a browser: headless Chromium, driven by Selenium."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from spark_eos.admin.timeline_log import PlainStretch, Timeline, TransactionBar,
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.inspection import TransactionDescription
 from spark_eos.options.operator_commands import OperatorCommands
+from tests.support.chromium import MISSING, chromium, has_chromium
 
 NOW_MS = 1_700_000_000_000
 TP = TopicPartition("orders", 0)
@@ -65,29 +65,12 @@ TIMELINE = Timeline(
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+def browser() -> Iterator[webdriver.Chrome]:
     """Give a browser without a window."""
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("needs Chromium and its driver (Debian's packages chromium and chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    profile = tmp_path_factory.mktemp("chromium")
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1400,900",
-        f"--user-data-dir={profile}",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    chrome = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    try:
+    if not has_chromium():
+        pytest.skip(MISSING)
+    with chromium() as chrome:
         yield chrome
-    finally:
-        chrome.quit()
 
 
 @pytest.fixture
@@ -119,7 +102,7 @@ def test_every_transaction_is_a_bar_from_its_first_record_to_its_marker(picture:
     assert width(committed[0]) / width(committed[1]) == pytest.approx(201 / 92, rel=0.02)
     names = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#lanes text")]
     assert names == ["stuck<b>", "producer 4", "loader-1", "loader-2", "no transaction"]
-    assert "It waits for the transaction of 'stuck<b>'" in picture.find_element(By.ID, "summary").text
+    assert "The blocking transaction is that of 'stuck<b>'" in picture.find_element(By.ID, "summary").text
     assert not [entry for entry in picture.get_log("browser") if entry["level"] == "SEVERE"]
 
 
@@ -149,8 +132,8 @@ def test_hovering_tells_who_and_where(picture: webdriver.Chrome) -> None:
     ):
         assert words in text
     ActionChains(picture).move_to_element(bars(picture, ".blocking")[0]).perform()
-    assert "its coordinator says Ongoing" in tip(picture)
-    assert "holds the last stable offset" in tip(picture)
+    assert "coordinator state Ongoing" in tip(picture)
+    assert "blocks the last stable offset" in tip(picture)
     ActionChains(picture).move_to_element(picture.find_element(By.TAG_NAME, "h1")).perform()
     assert tip(picture) == ""
 

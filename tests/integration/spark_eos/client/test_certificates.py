@@ -128,7 +128,7 @@ def test_files_that_are_not_all_there_yet_are_looked_at_again(
                 Path(folder.key).write_bytes(key[:100])
         with caplog.at_level(logging.WARNING, logger=tls.__name__):
             assert name_shown(kafka, client) == "before"
-        assert "The TLS files have changed and cannot be used; the ones from before still are" in caplog.text
+        assert "The changed TLS files cannot be used; the previous ones remain in use" in caplog.text
         Path(folder.certificate).write_bytes(certificate)
         Path(folder.key).write_bytes(key)
         Path(folder.authority).write_bytes(AUTHORITY.cert_pem.bytes())

@@ -136,7 +136,7 @@ def test_a_partition_that_was_just_added_is_found_and_another_is_refused(worker:
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(60)
     named = rows(4, partition=pa.array([0, 1, 2, 3], pa.int32()))
     assert len(worker.write([named], topic).transaction.ranges) == 4
-    with pytest.raises(DataError, match=r"has 4 for topic .* which has 4 partitions"):
+    with pytest.raises(DataError, match=r"has the value 4 for topic .* which has 4 partitions"):
         worker.write([rows(1, partition=pa.array([4], pa.int32()))], topic)
 
 

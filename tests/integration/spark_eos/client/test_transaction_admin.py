@@ -96,7 +96,7 @@ def test_a_broker_without_the_replica_is_not_asked_again(admin: TransactionAdmin
         (47, BrokerError, "INVALID_PRODUCER_EPOCH"),
         (52, BrokerError, "TRANSACTION_COORDINATOR_FENCED"),
         (17, TopicError, "INVALID_TOPIC"),
-        (35, UnsupportedError, "more than the brokers can do"),
+        (35, UnsupportedError, "The brokers do not support"),
     ],
 )
 def test_what_a_broker_refuses_is_said_in_our_words(

@@ -122,7 +122,7 @@ def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
         failed.append(identity)
         if applied:
             end(client, identity, **more)
-        raise UnreachableError("No coordinator is known")
+        raise UnreachableError("No coordinator found")
 
     prepared = world.prepare("run1")
     monkeypatch.setattr(decision_writer, "end_txn", fail)
@@ -224,7 +224,7 @@ def test_a_late_task_of_an_older_run_holds_no_reader_back(world: World) -> None:
     world.committer("run2").commit([newer], 1)
     wait_until(lambda: world.state_of(late) == "CompleteAbort", "the late transaction is aborted")
     assert world.visible() == ["row of 0", "row of 1"]
-    with pytest.raises(FencedError, match="Run run1 .* may not decide any more"):
+    with pytest.raises(FencedError, match="Run run1 .* may no longer decide"):
         world.committer("run1").commit([world.prepare("run1", 2)], 2)
 
 

@@ -1,4 +1,4 @@
-"""Count the requests of a micro-batch: what a steady one costs is the table of docs/costs.md, and no more."""
+"""Count the requests of a micro-batch: a steady one costs what docs/contributing/benchmarks.md says, and no more."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -214,7 +214,7 @@ def test_a_transaction_that_is_not_open_aborts_the_decision_that_is_on_its_way(q
     prepared = query.prepare(1)
     assert isinstance(prepared[0], Prepared)
     init_producer_id(query.driver.client, prepared[0].transaction.transactional_id, transaction_timeout_ms=60_000)
-    with pytest.raises(LostTransactionError, match="nothing of the micro-batch is visible"):
+    with pytest.raises(LostTransactionError, match="no row of the micro-batch is visible"):
         query.committer.commit(prepared, 1)
     assert query.state_of(DRIVER_ID) in ("PrepareAbort", "CompleteAbort")
     query.committer.abort(prepared, 1)
@@ -359,7 +359,7 @@ def test_a_deaf_broker_does_not_keep_what_has_lost_from_being_ended(
             query.run(micro_batch, has_other_attempts=True)
         assert deaf.hits >= 1
     assert [query.state_of(each) for each in orphans] == ["CompleteAbort"] * 3
-    assert caplog.text.count("brokers [3] do not list their transactions in time") == 1
+    assert caplog.text.count("brokers [3] did not list their transactions in time") == 1
 
 
 def with_a_bystander(stack: ExitStack) -> Query:

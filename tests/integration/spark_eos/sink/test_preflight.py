@@ -116,10 +116,10 @@ def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client
 
 def test_brokers_that_are_too_old_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def unserved(*_: object, **__: object) -> None:
-        raise UnsupportedError("DescribeTransactionsRequest needs a newer broker")
+        raise UnsupportedError("DescribeTransactionsRequest requires a newer broker")
 
     monkeypatch.setattr(preflight, "describe_transactions", unserved)
-    with pytest.raises(UnsupportedError, match=r"recovery from a crash needs.*Kafka 3\.6 or newer"):
+    with pytest.raises(UnsupportedError, match=r"crash recovery requires.*Kafka 3\.6 or newer"):
         check_cluster(client, options_for(client))
 
 
@@ -142,7 +142,9 @@ def test_missing_rights_on_groups_are_named(client: KafkaClient, monkeypatch: py
 
 
 def test_a_timeout_above_the_brokers_limit_is_refused(client: KafkaClient) -> None:
-    with pytest.raises(OptionError, match=r"900001 ms, the brokers allow 900000 ms.*raise transaction\.max\.timeout"):
+    with pytest.raises(
+        OptionError, match=r"900001 ms, but the brokers allow at most 900000 ms.*raise transaction\.max\.timeout"
+    ):
         check_cluster(client, options_for(client, transactionTimeout="900001"))
 
 
@@ -179,7 +181,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
 
 def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
-    with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*more replicas, or lower"):
+    with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*Add replicas, or lower"):
         ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities())
 
 
@@ -296,10 +298,10 @@ def test_a_job_whose_name_is_in_use_is_warned(client: KafkaClient, caplog: pytes
     world.prepare("run1")
     with caplog.at_level(logging.WARNING, "spark_eos.sink"):
         check_cluster(client, options_for(client, jobId=unique("other"), transactionalIdPrefix="p"))
-        assert "are open already" not in caplog.text
+        assert "already has" not in caplog.text
         check_cluster(client, options_for(client, jobId=world.query, transactionalIdPrefix="p"))
-    assert f"1 transactions of job {world.query} are open already" in caplog.text
-    assert "a jobId of its own" in caplog.text
+    assert f"job {world.query} already has 1 open transactions" in caplog.text
+    assert "its own jobId" in caplog.text
 
 
 def test_access_lists_are_met_before_any_data_is_sent(broker_kind: str) -> None:
@@ -354,7 +356,7 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_seen(
         return decide(*arguments)
 
     monkeypatch.setattr(first.log, "decide", just_after_another)
-    with pytest.raises(EosKafkaError, match=r"A newer driver runs query.*Run one driver for each checkpoint"):
+    with pytest.raises(EosKafkaError, match=r"A newer driver is running query.*Run one driver for each checkpoint"):
         first.commit([one], 0)
     assert world.visible() == []
 
@@ -385,7 +387,7 @@ def test_each_broker_is_asked_once_and_one_that_is_away_again_at_every_check(
     for _ in range(3):
         capabilities.complete(client)
     assert asked == [[1, 2, 3], [3], [3]]
-    assert capabilities.troubles == ["broker 3 does not answer"]
+    assert capabilities.troubles == ["broker 3 does not respond"]
 
 
 # The versions that a broker of 3.5 serves, and one of 3.6.
@@ -395,8 +397,8 @@ OLD, NEW = 3, 4
 @pytest.mark.parametrize(
     ("said", "level", "reason"),
     [
-        (BrokerFacts(OLD, {}), 0, "serves AddPartitionsToTxn up to version 3, as brokers before"),
-        (BrokerFacts(-1, {}), 0, "serves AddPartitionsToTxn up to version -1"),
+        (BrokerFacts(OLD, {}), 0, "supports AddPartitionsToTxn only up to version 3 (brokers before"),
+        (BrokerFacts(-1, {}), 0, "supports AddPartitionsToTxn only up to version -1"),
         (BrokerFacts(NEW, {VERIFICATION: "false"}), 1, f"has {VERIFICATION}=false"),
         (BrokerFacts(NEW, {VERIFICATION: "true"}), 0, None),
         (BrokerFacts(NEW, {}), 0, None),
@@ -416,7 +418,9 @@ def test_one_old_broker_among_new_ones_is_refused_or_accepted_by_name(
 ) -> None:
     brokers = {1: facts(), 2: BrokerFacts(OLD, {})}
     wanted = options_for(client)
-    with pytest.raises(UnsupportedError, match=r"broker 2 serves.*Kafka 3\.6 or newer.*allowHangingTransactions=true"):
+    with pytest.raises(
+        UnsupportedError, match=r"broker 2 supports.*Kafka 3\.6 or newer.*allowHangingTransactions=true"
+    ):
         check_cluster(client, wanted, BrokerCapabilities(facts=brokers))
     assert wanted.decision_topic not in client.metadata(None), "nothing is made for a query that is refused"
     accepting = options_for(client, allowHangingTransactions="true")
@@ -436,7 +440,7 @@ def test_an_old_broker_is_known_by_the_versions_that_it_serves(monkeypatch: pyte
     monkeypatch.setitem(SERVED, ADD_PARTITIONS, SERVED[ADD_PARTITIONS]._replace(max_version=OLD))
     with EmbeddedBroker(transaction_version=0) as broker:
         old = KafkaClient(ClientOptions((broker.bootstrap_servers,)))
-        with old, pytest.raises(UnsupportedError, match="broker 1 serves AddPartitionsToTxn up to version 3"):
+        with old, pytest.raises(UnsupportedError, match="broker 1 supports AddPartitionsToTxn only up to version 3"):
             check_cluster(old, options_for(old))
 
 
@@ -522,7 +526,7 @@ def test_an_outage_at_a_later_look_does_not_stop_the_query(
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
         for _ in range(3):
             assert preflight.preflight(process, wanted) == settled
-    assert caplog.text.count("the cluster is not looked at for now") == 1, "each micro-batch waits for the brokers"
+    assert caplog.text.count("the cluster checks are skipped for now") == 1, "each micro-batch waits for the brokers"
 
 
 def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,7 +541,7 @@ def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.
         preflight.preflight(process, wanted)
         until_next_look(clock, process, wanted)
         brokers[2] = BrokerFacts(OLD, {})
-        with pytest.raises(UnsupportedError, match="broker 2 serves AddPartitionsToTxn up to version 3"):
+        with pytest.raises(UnsupportedError, match="broker 2 supports AddPartitionsToTxn only up to version 3"):
             preflight.preflight(process, wanted)
         del brokers[2]
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})

@@ -20,7 +20,7 @@ EARLIEST = {"startingOffsets": "earliest"}
     ({T0: 6, T1: 3}, {T0: 9, T1: 9}, r"^\[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED\].*: t-0"),
     (ENDS, {T0: 5}, r"^\[LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW\].*: t-1"),
     (ENDS, {T0: 5, T1: 2}, r"^\[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW"
-                           r"\].*: t-1.*wanted 3, there 2"),
+                           r"\].*: t-1.*wanted 3, found 2"),
 ])  # fmt: skip
 def test_the_four_ways_to_be_wrong(
     end: dict[TopicPartition, int], latest: dict[TopicPartition, int], words: str
@@ -72,7 +72,7 @@ def test_a_log_that_becomes_shorter_than_at_the_start_ends_the_query() -> None:
             query.reader.prepareForTriggerAvailableNow()
             assert query.texts() == ["a", "b"]
             broker._call(lambda cluster: cluster.logs.get(T0, cluster.now_ms).truncate_to(3, cluster.now_ms))
-            with pytest.raises(EosKafkaError, match="THAN_LATEST_WITH_TRIGGER_AVAILABLENOW.*wanted 4, there 3"):
+            with pytest.raises(EosKafkaError, match="THAN_LATEST_WITH_TRIGGER_AVAILABLENOW.*wanted 4, found 3"):
                 query.trigger()
 
 

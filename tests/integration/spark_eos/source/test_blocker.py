@@ -35,7 +35,9 @@ def test_the_oldest_open_transaction_is_named(kafka_address: str) -> None:
             lambda: f"'{topic}-second'" in name_lso_blocker(client, TopicPartition(topic, 0)), "the first has ended"
         )
         second.abort_transaction(30)
-        wait_until(lambda: name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile.", "none is open")
+        wait_until(
+            lambda: name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended in the meantime.", "none is open"
+        )
 
 
 def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
@@ -56,11 +58,11 @@ def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
     monkeypatch.setattr(lso_blocker, "list_by_broker", end_first)
     options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
     with KafkaClient(options.client) as client:
-        assert name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended meanwhile."
+        assert name_lso_blocker(client, TopicPartition(topic, 0)) == "It ended in the meantime."
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1"])
 def test_no_answer_is_no_failure(address: str) -> None:
     options = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
     with KafkaClient(batch_options(options).client) as client:
-        assert "could not be named" in name_lso_blocker(client, TopicPartition("t", 0))
+        assert "could not be identified" in name_lso_blocker(client, TopicPartition("t", 0))

@@ -99,7 +99,7 @@ def test_the_warning_names_the_transaction_and_the_way_out(
         query.trigger()
         wait_until(lambda: query.trigger() or "an open transaction" in caplog.text, "the warning")
     (warning,) = [each for each in caplog.messages if "an open transaction" in each]
-    for part in (f"{topic}-0: an open transaction holds the last stable offset at 0", "1 offsets wait behind",
+    for part in (f"{topic}-0: an open transaction has blocked the last stable offset at 0", "1 offsets wait behind",
                  f"the transaction of '{topic}-stuck' (producer id ", "Ongoing for ", "timeout ",
                  f" force-terminate --transactional-id={topic}-stuck` ends it"):  # fmt: skip
         assert part in warning

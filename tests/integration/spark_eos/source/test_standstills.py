@@ -54,7 +54,7 @@ def pinned_cluster() -> Iterator[tuple[EmbeddedBroker, ClientOptions]]:
 
 
 def named(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each for each in caplog.messages if "holds the last stable offset at" in each]
+    return [each for each in caplog.messages if "blocked the last stable offset at" in each]
 
 
 def test_one_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -70,9 +70,9 @@ def test_one_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.Log
         }  # fmt: skip
         producer.abort_transaction(DEADLINE_SECONDS)
     (warning,) = named(caplog)
-    assert warning.startswith(f"t-{PINNED - 1}: an open transaction holds the last stable offset at 0 for 60 s now; ")
+    assert warning.startswith(f"t-{PINNED - 1}: an open transaction has blocked the last stable offset at 0 for 60 s; ")
     assert "the transaction of 'wide' (producer id " in warning
-    assert f"It is also open in {PINNED - 1} more that stand still, t-{PINNED - 2}, t-{PINNED - 3}" in warning
+    assert f"It also blocks {PINNED - 1} more partitions, t-{PINNED - 2}, t-{PINNED - 3}" in warning
 
 
 def test_what_was_named_is_not_looked_up_again_for_minutes(caplog: pytest.LogCaptureFixture) -> None:
@@ -109,7 +109,7 @@ def test_one_search_names_a_few_transactions_and_the_next_one_others(caplog: pyt
         warnings.report(stands(*range(7)))
         assert requests(kafka)["ListTransactions"] == 5 * BROKERS
         assert [f"'p{each}'" in "".join(named(caplog)) for each in range(7)] == [False] * 2 + [True] * 5
-        assert "of 2 more partitions, t-1, t-0; they are named in a while" in caplog.text
+        assert "of 2 more partitions, t-1, t-0; they will be identified later" in caplog.text
         clock.now += 59
         warnings.report(stands(*range(7)))
         assert requests(kafka)["ListTransactions"] == 5 * BROKERS
@@ -133,8 +133,8 @@ def test_no_answer_is_no_failure_and_asked_again_later(caplog: pytest.LogCapture
     clock = Clock()
     warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), at_once, clock)
     warnings.report(stands(0))
-    assert "t-0: an open transaction holds" in caplog.text
-    assert "It could not be named: " in caplog.text
+    assert "t-0: an open transaction has blocked" in caplog.text
+    assert "The transaction could not be identified: " in caplog.text
 
 
 def test_planning_asks_nobody_who_holds_the_partitions(caplog: pytest.LogCaptureFixture) -> None:

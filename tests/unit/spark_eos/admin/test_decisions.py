@@ -126,7 +126,7 @@ def test_a_commit_that_slips_in_is_reported_and_stops_the_restart(
 
     monkeypatch.setattr(cluster, "write_decision", commit_first)
     assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART
-    assert "took no effect" in capsys.readouterr().err
+    assert "are not known to be committed" in capsys.readouterr().err
     monkeypatch.undo()
     with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
         restart(cluster)
@@ -155,11 +155,11 @@ def test_complete_tears_nothing_that_can_be_rolled_back(
     assert "abort the 1 open transactions of micro-batch 3" in planned and "1 are lost" in planned
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
-    assert "Now 0 of 2 transactions are committed, 2 are aborted or lost" in printed.out
-    assert "Nothing of the micro-batch is visible" in printed.err
+    assert "0 of 2 transactions are committed, 2 are aborted or lost" in printed.out
+    assert "No row of the micro-batch is or becomes visible" in printed.err
     assert (states(cluster), visible(cluster)) == ({S.COMPLETE_ABORT}, 0)
     assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
-    assert "all are lost, and the restarted query writes all of it again" in capsys.readouterr().out
+    assert "all are lost, and the restarted query writes the whole micro-batch again" in capsys.readouterr().out
     assert not any(isinstance(message, AlreadyCommitted) for message in restart(cluster))
     assert (visible(cluster), newest(cluster).attempt) == (2, 2)
 
@@ -199,8 +199,8 @@ def _begins_a_transaction(cluster: MemoryCluster) -> None:
 @pytest.mark.parametrize(
     ("does", "text"),
     [
-        (_writes_a_decision, "written a decision"),
-        (_begins_a_transaction, "begun a transaction"),
+        (_writes_a_decision, "wrote a decision"),
+        (_begins_a_transaction, "began a transaction"),
     ],
 )
 def test_a_query_that_shows_life_is_left_alone(
@@ -209,7 +209,7 @@ def test_a_query_that_shows_life_is_left_alone(
     decision = decided(cluster)
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=60, pause=lambda _: does(cluster))
     calls = len(cluster.calls)
-    with pytest.raises(RefusedError, match=f"is alive: .*{text}"):
+    with pytest.raises(RefusedError, match=f"is running: .*{text}"):
         operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
     assert not [call for call in cluster.calls[calls:] if call.startswith(("end", "decide"))]
 
@@ -245,7 +245,7 @@ def test_a_decision_that_changed_after_it_was_shown_is_left_alone(cluster: Memor
     end(cluster, decision, 1, commit=False)
     restart(cluster)
     before = visible(cluster)
-    with pytest.raises(RefusedError, match="not the one that was shown"):
+    with pytest.raises(RefusedError, match="has changed since it was shown"):
         operator.carry_out(plan)
     assert visible(cluster) == before
 
@@ -265,12 +265,12 @@ def test_there_is_nothing_to_do_about_what_is_committed_or_abandoned(cluster: Me
     decision = decided(cluster)
     for split in (0, 1):
         end(cluster, decision, split, commit=True)
-    with pytest.raises(RefusedError, match="nothing to do"):
+    with pytest.raises(RefusedError, match="already committed"):
         run(parsed(command, "--yes"), cluster)
     other = MemoryCluster(version=cluster.version, now_ms=cluster.now_ms)
     decided(other)
     run(parsed("abort", "--yes"), other)
-    with pytest.raises(RefusedError, match="abandoned already, by ann@desk"):
+    with pytest.raises(RefusedError, match="already abandoned by ann@desk"):
         run(parsed(command, "--yes"), other)
 
 
@@ -331,7 +331,9 @@ def test_showing_changes_nothing(cluster: MemoryCluster) -> None:
 def test_a_query_without_a_decision_is_refused(cluster: MemoryCluster) -> None:
     cluster.logs[TopicPartition(DECISIONS, 0)] = []
     for command in ("show", "complete", "abort"):
-        with pytest.raises(RefusedError, match="no decision of query 'q' under the prefix 'p'.*decisions list"):
+        with pytest.raises(
+            RefusedError, match="No decision found for query 'q' with transactionalIdPrefix 'p'.*decisions list"
+        ):
             run(parsed(command), cluster)
 
 
@@ -344,8 +346,8 @@ def test_a_damaged_audit_record_is_named_and_hides_no_other(cluster: MemoryClust
     ]
     found = read_audit(cluster, DECISIONS, "p", "q")
     assert [each.get("problem", "")[-20:] for each in found[:2]] == [
-        "decisions-0@0 is damaged"[-20:],
-        "upgrade this package",
+        "decisions-0@0 is corrupt"[-20:],
+        "; upgrade the package"[-20:],
     ]
     assert found[2] == good
 

@@ -97,7 +97,7 @@ def test_what_is_open_beside_the_decision_may_be_a_living_querys(cluster: Memory
     prepare(cluster, 4, "run2", (7,))
     calls = len(cluster.calls)
     operator = operator_of(cluster)
-    with pytest.raises(RefusedError, match=r"1 transactions open that .*decision, p\.q\.run2\.w7\.0.*dead"):
+    with pytest.raises(RefusedError, match=r"1 open transactions that .*decision, among them p\.q\.run2\.w7\.0.*dead"):
         operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
     assert {call.split()[0] for call in cluster.calls[calls:]} == {"describe"}
 
@@ -129,7 +129,7 @@ def test_a_note_that_cannot_be_written_hides_no_result_and_stops_no_sweep(
     printed = capsys.readouterr()
     document = json.loads(printed.out)
     assert (document["committed"], document["done"], len(document["problems"])) == (2, True, 1)
-    assert "that could not be noted in eos-kafka-decisions: a broker is away" in printed.err
+    assert "could not be recorded in eos-kafka-decisions: a broker is away" in printed.err
     assert visible(cluster) == 2
     assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
 
@@ -142,7 +142,7 @@ def test_a_sweep_that_fails_hides_no_result(
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
     assert "2 of 2 transactions are committed" in printed.out
-    assert "could not be aborted and waits for its timeout: a broker is away" in printed.err
+    assert "could not be aborted and end at their timeout: a broker is away" in printed.err
 
 
 def test_an_intervention_that_is_written_but_not_done_says_so(
@@ -151,7 +151,7 @@ def test_an_intervention_that_is_written_but_not_done_says_so(
     decided(cluster)
     with monkeypatch.context() as broken:
         failing(cluster, broken, "end_transactions", 1)
-        with pytest.raises(UnansweredError, match=r"The intervention is written .*starting the query.*was fenced"):
+        with pytest.raises(UnansweredError, match=r"The intervention is stored .*restart the query.*was fenced"):
             run(parsed("abort", "--yes"), cluster)
     restart(cluster)
     assert visible(cluster) == 2
@@ -179,7 +179,7 @@ def test_a_refusal_after_the_fencing_says_that_a_running_query_will_stop(
 def test_an_error_after_the_fencing_says_so_too(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     decided(cluster)
     failing(cluster, monkeypatch, "write_decision", 1)
-    with pytest.raises(UnansweredError, match=r"a broker is away.*was fenced before that"):
+    with pytest.raises(UnansweredError, match=r"a broker is away.*was fenced before this check"):
         run(parsed("complete", "--yes"), cluster)
 
 
@@ -196,12 +196,12 @@ def test_what_was_abandoned_to_be_written_again_and_is_visible_in_part_can_still
     with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
         restart(cluster)
     abandoned: Decision = newest(cluster)
-    with pytest.raises(RefusedError, match="abandoned already"):
+    with pytest.raises(RefusedError, match="already abandoned"):
         operator_of(cluster).plan(abandoned, OperatorAction.ABORT, Restart.REWRITE)
     assert operator_of(cluster).plan(abandoned, OperatorAction.ABORT, Restart.SKIP).restart is Restart.SKIP
     assert run(parsed("abort", "--yes", "--restart", "skip"), cluster) == ExitCode.DONE
     assert newest(cluster).is_skipped
     restart(cluster)
     assert visible(cluster) == 1
-    with pytest.raises(RefusedError, match="abandoned already"):
+    with pytest.raises(RefusedError, match="already abandoned"):
         operator_of(cluster).plan(newest(cluster), OperatorAction.ABORT, Restart.SKIP)

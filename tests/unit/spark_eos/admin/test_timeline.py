@@ -135,9 +135,9 @@ def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
     bars = [TransactionBar(8, 2, first_offset=30), TransactionBar(7, 1, first_offset=20)]
     live = a_timeline(bars, stable=20, high=100, owners={7: "an-id"}, descriptions={7: described(7, "Ongoing", TP)})
     assert summary_of(live) == (
-        "The last stable offset of orders-3 is 20; 80 offsets wait behind it, up to the high watermark 100. It waits "
-        "for the transaction of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator knows it: "
-        "Ongoing for 60 s, and ends it after 900 s."
+        "The last stable offset of orders-3 is 20; 80 offsets wait behind it, up to the high watermark 100. The "
+        "blocking transaction is that of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator "
+        "has had it in state Ongoing for 60 s and ends it after 900 s."
     )
     command_line = f"To end it: {live.commands.abort(TP, 20)}"
     forgotten = summary_of(a_timeline(bars, stable=20, high=100))
@@ -146,26 +146,27 @@ def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
         a_timeline(bars, stable=20, high=100, descriptions={7: described(7, "Ongoing", TopicPartition("orders", 0))})
     )
     assert elsewhere.endswith(
-        f"It hangs: its coordinator says Ongoing and does not count this partition in. {command_line}"
+        "It hangs: its coordinator is in state Ongoing and does not have this partition in the transaction. "
+        + command_line
     )
     committed = TransactionDescription("an-id", 0, "CompleteCommit", 7, 2, 900_000, NOW_MS, ())
     assert summary_of(a_timeline(bars, stable=20, high=100, descriptions={7: committed})).endswith(
-        "It hangs: its coordinator says CompleteCommit and does not count this partition in. It was committed, by its "
-        f"epoch, and lost its marker. {command_line} --commit"
+        "It hangs: its coordinator is in state CompleteCommit and does not have this partition in the transaction. Its "
+        f"epoch shows that it was committed and that the commit marker was lost. {command_line} --commit"
     )
     ended = summary_of(a_timeline(bars, stable=20, high=100, ended=frozenset({7})))
-    assert ended.endswith("It has ended since: run the command again for a fresh picture.")
+    assert ended.endswith("It has ended since. Run the command again for a current picture.")
     refused = summary_of(a_timeline(bars, stable=20, high=100, untold="not allowed"))
-    assert refused.endswith("Its coordinator could not be asked: not allowed")
+    assert refused.endswith("Its coordinator could not be queried: not allowed")
 
 
 def test_nothing_in_the_way() -> None:
     assert summary_of(a_timeline([], stable=100, high=100)) == (
-        "Nothing is in the way: the last stable offset of orders-3 has reached the high watermark, 100."
+        "No transaction blocks the last stable offset of orders-3: it has reached the high watermark, 100."
     )
     ended = TransactionBar(7, 1, first_offset=20, outcome=TransactionOutcome.COMMITTED, marker_offset=99)
     assert summary_of(a_timeline([ended], stable=20, high=100)).endswith(
-        "The transaction in the way ended while the log was read."
+        "The blocking transaction ended while the log was read."
     )
 
 

@@ -153,7 +153,7 @@ def test_a_default_remedy_is_said_once_however_often_the_error_travels() -> None
     error = spark_eos.errors.UnreachableError("Nobody is there")
     copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))
     assert str(copy) == str(error)
-    assert str(error).count("Check that the brokers run") == 1
+    assert str(error).count("Check that the brokers are running") == 1
 
 
 def test_a_refused_option_is_a_value_error() -> None:

@@ -22,7 +22,7 @@ RANDOM: Final = np.random.default_rng
 KINDS: Final = ["text", "zeros", "small numbers", "random", "records", "records cut"]
 # Each draws the sizes of values: of a kind, or with some that need a length of three bytes.
 SIZES: Final = [(0, 20), (100, 101), (0, 300), (60, 70), (500, 2000)]
-NOWHERE: Final = "do not lead to the end"
+NOWHERE: Final = "do not add up"
 
 
 def walk(data: bytes, start: int, end: int, count: int) -> list[int]:

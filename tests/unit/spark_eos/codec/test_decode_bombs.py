@@ -74,58 +74,58 @@ def test_what_follows_the_last_record_is_not_unfolded(codec: Compression, first:
     # Snappy cannot be read by pieces, but makes no more than 22 bytes of one.
     snappy = codec is Compression.SNAPPY
     data = bomb(codec, first, 64 if snappy else 512)
-    follows = "bytes follow the last of the 1 records of the batch at offset 0"
+    follows = "data after the last of its 1 records"
     refusal(data, follows, seconds=3, mib=400 if snappy else 180)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_small_surplus_is_refused(codec: Compression) -> None:
-    refusal(batch(TINY + bytes(2 * MIB), 1, codec), "do not lead to the end", seconds=1, mib=25)
+    refusal(batch(TINY + bytes(2 * MIB), 1, codec), "do not add up", seconds=1, mib=25)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
 def test_a_bomb_costs_no_more_for_being_larger(codec: Compression) -> None:
-    refusal(bomb(codec, TINY, 8192), "bytes follow", seconds=3, mib=150)
+    refusal(bomb(codec, TINY, 8192), "has data after the last", seconds=3, mib=150)
 
 
 def test_many_small_bombs_are_not_held_together() -> None:
     data = batch(TINY + bytes(2 * MIB), 1, Compression.ZSTD) * 2000
-    refusal(data, "do not lead to the end", seconds=3, mib=150)
+    refusal(data, "do not add up", seconds=3, mib=150)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_empty_records_without_end_are_refused_at_the_first_few(codec: Compression) -> None:
     snappy = codec is Compression.SNAPPY
     refusal(batch(bytes(8 * MIB), 2 * MIB, codec), "cannot fit", seconds=1, mib=60)
-    refusal(bomb(codec, b"", 64, 9 * MIB), "runs past its record", seconds=6, mib=400 if snappy else 200)
+    refusal(bomb(codec, b"", 64, 9 * MIB), "extends beyond its record", seconds=6, mib=400 if snappy else 200)
 
 
 def test_looking_for_records_among_zeros_costs_little() -> None:
-    refusal(batch(TINY + bytes(64 * MIB), 20_000, Compression.NONE), "do not lead to the end", seconds=3, mib=80)
+    refusal(batch(TINY + bytes(64 * MIB), 20_000, Compression.NONE), "do not add up", seconds=3, mib=80)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_that_are_not_there_are_refused(codec: Compression) -> None:
-    refusal(batch(TINY, 2**31 - 1, codec), "2147483647 records cannot fit 7 bytes", seconds=1, mib=20)
+    refusal(batch(TINY, 2**31 - 1, codec), "2147483647 records cannot fit in 7 bytes", seconds=1, mib=20)
     there = 20 * MIB // len(record(1000))
     most = record(1000) * there
-    refusal(batch(most, there + 1, codec), f"counts {there + 1} records, 1 more than it has", seconds=3, mib=300)
-    refusal(batch(most[:-1], there, codec), f"counts {there} records, 1 more than it has", seconds=3, mib=300)
+    refusal(batch(most, there + 1, codec), f"record count of {there + 1}, 1 more than there are", seconds=3, mib=300)
+    refusal(batch(most[:-1], there, codec), f"record count of {there}, 1 more than there are", seconds=3, mib=300)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("length", [2**30, 2**31 - 1, 2**31, 2**40, 2**62])
 def test_a_record_that_says_it_is_huge_costs_what_is_there(codec: Compression, length: int) -> None:
     append_varint(head := bytearray(), length)
-    refusal(batch(bytes(head) + bytes(40), 1, codec), "do not lead to the end", seconds=1, mib=20)
-    problem = "1 more than it has" if length < 2**31 - 6 else "none can be over 2 GiB"
+    refusal(batch(bytes(head) + bytes(40), 1, codec), "do not add up", seconds=1, mib=20)
+    problem = "1 more than there are" if length < 2**31 - 6 else "the maximum is 2 GiB"
     refusal(bomb(codec, bytes(head), 32), problem, seconds=2, mib=200)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_length_without_end_is_refused(codec: Compression) -> None:
-    refusal(batch(b"\xff" * (20 * MIB), 1, codec), "none can be over 2 GiB", seconds=3, mib=200)
-    refusal(batch(record(17 * MIB) + b"\xff" * 5, 2, codec), "do not lead to the end", seconds=3, mib=200)
+    refusal(batch(b"\xff" * (20 * MIB), 1, codec), "the maximum is 2 GiB", seconds=3, mib=200)
+    refusal(batch(record(17 * MIB) + b"\xff" * 5, 2, codec), "do not add up", seconds=3, mib=200)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
@@ -268,7 +268,7 @@ def test_a_header_of_an_impossible_length_is_refused(rows_in_step: int, fields: 
     body = b"\x00\x00\x00\x01\x01\x02" + fields
     data = batch(bytes([2 * len(body)]) + body, 1, Compression.NONE)
     with patch.object(header_column, "_FEWEST_ROWS_IN_STEP", rows_in_step):
-        with pytest.raises(InvalidBatch, match="key, value or header runs past its record"):
+        with pytest.raises(InvalidBatch, match="key, value or header extends beyond its record"):
             decoded(data, include_headers=True)
 
 

@@ -96,7 +96,7 @@ def test_what_is_read_by_nobody_is_not_called_used() -> None:
 
 def test_two_names_for_one_setting_must_agree() -> None:
     options = {**SERVERS, "kafka.request.timeout.ms": "1000", "kafka.socket.timeout.ms": "2000"}
-    assert "second value" in refused(options)
+    assert "second time" in refused(options)
 
 
 def test_the_lists_of_names_do_not_overlap() -> None:

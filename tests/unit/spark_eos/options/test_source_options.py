@@ -143,7 +143,7 @@ def test_headers_are_asked_for_without_looking_at_the_rest() -> None:
         ({"kafka.key.deserializer": "x"}, "Kafka option 'key.deserializer' is not supported"),
         ({"kafka.interceptor.classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
         ({"kafka.fetch.max.bytes": "many"}, "kafka.fetch.max.bytes"),
-        ({"commitOffsetsToGroup": "true"}, "no group is named"),
+        ({"commitOffsetsToGroup": "true"}, "no group is set"),
         ({"commitOffsetsToGroup": "g", "kafka.group.id": "g"}, "Option 'commitOffsetsToGroup' is 'g'"),
     ],
 )  # fmt: skip

@@ -142,5 +142,5 @@ def test_waiting_for_the_last_stable_offset_goes_on_when_it_moves() -> None:
 
 
 def test_bytes_that_are_no_batch_are_told() -> None:
-    with pytest.raises(BrokerError, match="not a record batch at offset 0"):
+    with pytest.raises(BrokerError, match="at offset 0 that is not a record batch"):
         read(ScriptedClient(answer(b"\x01" * 100)))

@@ -144,7 +144,7 @@ def test_no_record_that_young() -> None:
 
 def test_an_end_beyond_the_last_stable_offset_is_refused_or_cut() -> None:
     given = {"endingOffsets": '{"t":{"0":9,"1":4}}'}
-    with pytest.raises(EosKafkaError, match="t-0: asked 9, readable 8, in the log 10"):
+    with pytest.raises(EosKafkaError, match="t-0: requested 9, readable 8, log end 10"):
         batch_planner(table(), **given).ending_offsets()
     lenient = batch_planner(table(), failOnDataLoss="false", **given)
     assert lenient.ending_offsets() == {T0: 8, T1: 4}

@@ -136,10 +136,10 @@ def test_a_note_that_cannot_be_written_fails_no_job(
         failing.setattr(cluster, "write_decision", only_once)
         committer.commit(prepare(cluster, 0), 0)
     assert len(writes) == 2
-    assert "is committed; that could not be noted" in caplog.text
+    assert "is committed; its completion could not be recorded" in caplog.text
 
 
-@pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "by nobody")])
+@pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "no error code")])
 def test_a_deletion_that_was_not_confirmed_is_said(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode | None, word: str
 ) -> None:
@@ -151,8 +151,11 @@ def test_a_deletion_that_was_not_confirmed_is_said(
     with pytest.MonkeyPatch.context() as refusing:
         refusing.setattr(cluster, "write_decision", refuse_deletions)
         committer.commit(prepare(cluster, 0), 0)
-    assert "could not be noted in the decision topic: The decision of q is perhaps not deleted: the end " in caplog.text
-    assert f"was answered {word}" in caplog.text
+    assert (
+        "its completion could not be recorded in the decision topic: The decision of q may not have been deleted: "
+        in caplog.text
+    )
+    assert f"was answered with {word}" in caplog.text
     assert committer.state.identity is None, "what is unclear is not written with again"
 
 

@@ -73,11 +73,11 @@ def test_an_older_decision_that_is_lost_stops_the_query_until_the_user_lets_it_g
     committer = committer_of(cluster, "run2", policy=policy)
     messages = prepare(cluster, 1, "run2", (5,))
     if policy is OnLostTransaction.FAIL:
-        with pytest.raises(LostTransactionError, match="Micro-batch 0 .* 2 of its 2 .*does not run the older"):
+        with pytest.raises(LostTransactionError, match="Micro-batch 0 .* 2 of its 2 .*will not run the older"):
             committer.commit(messages, 1)
     else:
         committer.commit(messages, 1)
-        assert "going on although an older one is not shown to be complete" in caplog.text
+        assert "continuing although an older micro-batch may be incomplete" in caplog.text
     assert cluster.calls.count("decide") == (1 if policy is OnLostTransaction.FAIL else 2)
     assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_ABORT
 
@@ -147,7 +147,7 @@ def test_a_sweep_that_fails_is_logged_and_counted_and_the_batch_is_committed(
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert _visible(cluster) == 2
     assert SINK_METRICS.snapshot()["sweeps_failed"] == failed + 1
-    assert "is committed; what lost attempts left open is swept later: a broker is away" in caplog.text
+    assert "is committed; transactions that lost attempts left open are swept later: a broker is away" in caplog.text
 
 
 def _raiser(error: Exception) -> Callable[..., None]:
@@ -181,7 +181,9 @@ def test_a_completion_that_fails_for_good_says_that_the_batch_is_decided(
 ) -> None:
     failed_at_ms = _fail_ends(cluster, monkeypatch, times=1_000)
     messages = prepare(cluster, 0)
-    with pytest.raises(TransactionError, match=r"is decided, but could not .*no coordinator.*jobId=q.*completes it"):
+    with pytest.raises(
+        TransactionError, match=r"is decided, but could not .*no coordinator.*jobId=q.*decisions complete"
+    ):
         committer_of(cluster).commit(messages, 0)
     assert 50_000 < failed_at_ms[-1] - failed_at_ms[0] < 60_000
     assert states(cluster) == {S.ONGOING}
@@ -206,7 +208,7 @@ def test_an_unclear_decision_that_cannot_be_looked_up_is_called_unclear(
 ) -> None:
     fail = _raiser(UnreachableError("no broker answers"))
     _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "committed_offsets", fail))
-    with pytest.raises(TransactionError, match=r"not known whether micro-batch 0 .*no broker answers.*jobId=q"):
+    with pytest.raises(TransactionError, match=r"Cannot determine whether micro-batch 0 .*no broker answers.*jobId=q"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
@@ -326,7 +328,7 @@ def test_a_late_driver_does_not_abort_what_a_newer_one_decides(
         return EndAnswer(None)
 
     monkeypatch.setattr(cluster, "write_decision", taken_over)
-    with pytest.raises(FencedError, match="newer driver runs query q"):
+    with pytest.raises(FencedError, match="newer driver is running query q"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert cluster.ids["p.q.driver"].state is S.ONGOING
 
@@ -334,7 +336,9 @@ def test_a_late_driver_does_not_abort_what_a_newer_one_decides(
 def test_whether_a_late_end_has_come_must_be_known(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     fail = _raiser(UnreachableError("no coordinator answers"))
     _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "describe_transactions", fail))
-    with pytest.raises(TransactionError, match=r"not known whether micro-batch 0 .*no coordinator answers.*jobId=q"):
+    with pytest.raises(
+        TransactionError, match=r"Cannot determine whether micro-batch 0 .*no coordinator answers.*jobId=q"
+    ):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
@@ -375,7 +379,7 @@ def test_a_drivers_id_that_expired_while_idle_is_taken_anew(
     decision = committer.log.newest()
     assert decision is not None and decision.micro_batch == 1
     # Under V1 the id is taken anew for every decision, so that the broker never has to say so.
-    assert ("answered INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
+    assert ("answered with INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
 
 
 def _idle_driver(cluster: MemoryCluster) -> Committer:
@@ -388,7 +392,7 @@ def test_an_expired_driver_gives_way_to_a_newer_one(cluster: MemoryCluster) -> N
     committer = _idle_driver(cluster)
     del cluster.ids["p.q.driver"]
     committer_of(cluster, "run2").log.take_over()
-    with pytest.raises(FencedError, match="newer driver runs query q"):
+    with pytest.raises(FencedError, match="newer driver is running query q"):
         committer.commit(prepare(cluster, 1), 1)
 
 
@@ -409,7 +413,9 @@ def test_a_driver_that_was_paused_after_its_decision_looks_before_it_commits(
     messages = prepare(cluster, 0)
     with monkeypatch.context() as pausing:
         pausing.setattr(cluster, "write_decision", paused)
-        with pytest.raises(LostTransactionError, match="2 of its 2 .*Nothing of the micro-batch is visible.*again"):
+        with pytest.raises(
+            LostTransactionError, match="2 of its 2 .*No row of the micro-batch is or becomes visible.*again"
+        ):
             committer.commit(messages, 0)
     committer.abort(messages, 0)
     assert (_visible(cluster), states(cluster)) == (0, {S.COMPLETE_ABORT})

@@ -245,7 +245,7 @@ def test_a_sealed_document_of_another_shape_is_refused(spoil: Callable[[dict[str
     document = json.loads(write_decision(_NEW)[0])
     del document["crc32c"]
     spoil(document["transactions"][0])
-    with pytest.raises(UnreadableDecisionError, match="lacks something"):
+    with pytest.raises(UnreadableDecisionError, match="is incomplete"):
         read_part(sealed_json(document), "here")
 
 

@@ -148,7 +148,9 @@ def test_without_time_left_the_error_says_that_nothing_is_visible(
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
     time_out_the_decision(cluster, monkeypatch, 100)
-    with pytest.raises(TransactionError, match=r"(?s)was not decided: .*Nothing of it is visible\. Start the query"):
+    with pytest.raises(
+        TransactionError, match=r"(?s)was not decided: .*No row of the micro-batch is visible\. Restart the query"
+    ):
         committer.commit(messages, 0)
     committer.abort(messages, 0)
     assert visible(cluster) == 0
@@ -186,7 +188,7 @@ def test_a_newer_driver_that_has_taken_over_during_the_outage_is_not_fenced(
         raise UnansweredError("the group's coordinator is away")
 
     monkeypatch.setattr(cluster, "write_decision", away)
-    with pytest.raises(FencedError, match="newer driver runs query q"):
+    with pytest.raises(FencedError, match="newer driver is running query q"):
         old.commit(messages, 0)
     assert cluster.calls.count(f"init {DRIVER}") == 2
 
@@ -228,7 +230,7 @@ def test_what_was_unclear_is_still_called_so_when_the_time_is_over(
         return EndAnswer(None)
 
     monkeypatch.setattr(cluster, "write_decision", unclear)
-    with pytest.raises(TransactionError, match="not known whether micro-batch 0"):
+    with pytest.raises(TransactionError, match="Cannot determine whether micro-batch 0"):
         committer.commit(messages, 0)
 
 
@@ -273,7 +275,7 @@ def test_a_run_whose_transactions_a_newer_one_has_ended_hears_of_that_one(cluste
     messages = prepare(cluster, 1)
     newer.commit(prepare(cluster, 1, "run2"), 1)
     assert cluster.ids[task_id()].state is S.COMPLETE_ABORT
-    with pytest.raises(FencedError, match="run run2 has decided micro-batch 1|A newer driver runs query q"):
+    with pytest.raises(FencedError, match="run run2 has decided micro-batch 1|A newer driver is running query q"):
         old.commit(messages, 1)
 
 

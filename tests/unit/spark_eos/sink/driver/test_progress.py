@@ -70,7 +70,7 @@ def test_a_micro_batch_that_takes_half_of_its_time_is_warned(
     cluster.pass_time(age_ms)
     with caplog.at_level(logging.WARNING, "spark_eos.sink"):
         committer_of(cluster).commit(messages, 0)
-    assert (f"times out in {60_000 - age_ms} ms, half of its time is over" in caplog.text) == is_warned
+    assert (f"times out in {60_000 - age_ms} ms, more than half of its timeout has passed" in caplog.text) == is_warned
 
 
 def test_what_is_swept_is_counted(cluster: MemoryCluster) -> None:

@@ -206,7 +206,7 @@ def test_what_others_hold_back_is_not_readable_yet_and_never_lost(
     assert settled.pending == (one,) and not settled.took_effect and not settled.took_no_effect
     assert f"1 of {len(decision.transactions)} decided transactions are not settled yet" in caplog.text
     for policy in OnLostTransaction:
-        so_far = "two .*What is lost is lost in any case" if others_lost else "Nothing is lost so far"
+        so_far = "two .*The lost transactions stay lost" if others_lost else "Nothing is lost so far"
         with pytest.raises(TransactionError, match=so_far) as caught:
             course_of(settled, 0, policy)
         assert not isinstance(caught.value, LostTransactionError)

@@ -215,7 +215,7 @@ def test_an_abort_that_never_gets_through_stops_without_calling_anything_visible
         cluster, "end_transactions", lambda endings: {each.transactional_id: EndAnswer(None) for each in endings}
     )
     settled = settle(cluster, decision)
-    account = r"task 0: open, id0 .*task 1: lost, id1 .*lost in any case"
+    account = r"task 0: open, id0 .*task 1: lost, id1 .*stay lost"
     for policy in OnLostTransaction:
         with pytest.raises(settlement.TransactionError, match=account):
             course_of(settled, 0, policy)

@@ -208,8 +208,8 @@ def test_a_function_that_tries_a_failed_write_again_does_not_double_it(moving: M
     with pytest.raises(TransactionError, match="is decided, but could not be completed"):
         process.commit(prepared(moving), "first")
     moving.is_away = False
-    with pytest.raises(OptionError, match="second try of a write that failed"):
-        process.commit([AlreadyCommitted(f"{QUERY}/t", "run1", 0, 0, rows_of(1))], "second try")
+    with pytest.raises(OptionError, match="a retry of a write that failed"):
+        process.commit([AlreadyCommitted(f"{QUERY}/t", "run1", 0, 0, rows_of(1))], "retry")
     Process(moving, "run2").commit(repeated(), "after the restart")
     assert visible(moving) == 1
 
@@ -243,7 +243,7 @@ def test_no_option_lets_a_rewrite_mix_rows_of_two_runs(cluster: MemoryCluster) -
         AlreadyCommitted(query, "run2", 0, 0, rows_of(1)),
         Prepared(query, "run2", 0, 1, replace(cluster.prepare(name, 1), checksums=rows_of(0))),
     ]
-    with pytest.raises(DifferentRowsError, match="tasks with other rows: 0, 1"):
+    with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1"):
         Process(cluster, "run2").commit(again, "w", discard=True, policy=OnLostTransaction.REWRITE)
     assert visible(cluster) == 1
 

@@ -119,7 +119,9 @@ def test_a_superseded_run_that_has_forgotten_everything_decides_nothing_and_fenc
     newer = committer_of(cluster, "run2")
     newer.commit(prepare(cluster, 1, "run2"), 1)
     asleep, messages = committer_of(cluster), prepare(cluster, 2)
-    with pytest.raises(FencedError, match=r"Run run1 .* more: run run2 has decided micro-batch 1.*checkpoint"):
+    with pytest.raises(
+        FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 1.*checkpoint"
+    ):
         asleep.commit(messages, 2)
     asleep.abort(messages, 2)
     assert state_of(cluster, worker="w0") is S.COMPLETE_ABORT
@@ -138,7 +140,7 @@ def test_a_run_that_is_superseded_while_it_takes_over_decides_nothing(
         return take_over()
 
     monkeypatch.setattr(asleep.log, "take_over", just_after_another)
-    with pytest.raises(FencedError, match="may not decide any more"):
+    with pytest.raises(FencedError, match="may no longer decide"):
         asleep.commit(messages, 2)
     assert newest(cluster).micro_batch == 1
     assert asleep.state.identity is None
@@ -158,7 +160,7 @@ def test_a_run_that_is_superseded_while_it_renews_decides_nothing(
         return awake.log.take_over()
 
     monkeypatch.setattr(awake.log, "renew", just_after_an_operator)
-    with pytest.raises(FencedError, match="may not decide any more"):
+    with pytest.raises(FencedError, match="may no longer decide"):
         awake.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
@@ -177,7 +179,7 @@ def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothin
         raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
     monkeypatch.setattr(awake.log, "decide", expired)
-    with pytest.raises(FencedError, match="may not decide any more"):
+    with pytest.raises(FencedError, match="may no longer decide"):
         awake.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
@@ -190,7 +192,7 @@ def test_what_a_superseded_run_is_told_is_true_though_another_run_has_written_it
     newer = committer_of(cluster, "run2")
     for micro_batch in (0, 1):
         newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
-    with pytest.raises(FencedError, match="nothing that this run has prepared now will be visible"):
+    with pytest.raises(FencedError, match="nothing that this run prepared becomes visible"):
         asleep.commit(messages, 0)
 
 
@@ -200,7 +202,7 @@ def test_what_a_run_that_is_behind_is_told_is_true_though_another_run_has_writte
     newer = committer_of(cluster, "run2")
     for micro_batch in (0, 1):
         newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
-    with pytest.raises(TransactionError, match="nothing that this run has prepared now will be visible"):
+    with pytest.raises(TransactionError, match="nothing that this run prepared becomes visible"):
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
@@ -211,7 +213,7 @@ def test_a_run_of_a_job_that_an_operator_has_superseded_decides_nothing(cluster:
         cluster.time_out(task_id("run0", worker))
     messages = prepare(cluster, 0, "run1")
     name_as_superseded(cluster, "run1")
-    with pytest.raises(FencedError, match="may not decide any more"):
+    with pytest.raises(FencedError, match="may no longer decide"):
         job_of(cluster, "run1").commit(messages, 0)
     assert newest(cluster).run == "run0"
 
@@ -259,7 +261,7 @@ def test_what_the_deciding_run_left_open_is_swept_when_its_micro_batch_is_finish
     assert {state_of(cluster, worker=f"w{n}") for n in (0, 1)} == {S.COMPLETE_COMMIT}
     noted = newest(cluster)
     assert (noted.revision, noted.run, noted.superseded) == (1, "run1", ("run1",))
-    with pytest.raises(FencedError, match="may not decide any more"):
+    with pytest.raises(FencedError, match="may no longer decide"):
         committer_of(cluster).commit(prepare(cluster, 1), 1)
     committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
 
@@ -290,7 +292,7 @@ def test_without_the_note_what_another_run_has_open_is_left_alone(
     with monkeypatch.context() as failing:
         failing.setattr(cluster, "write_decision", _away)
         committer.commit(finished(cluster), 0)
-    assert "is committed; what run run1 has left open is swept later: a broker is away" in caplog.text
+    assert "is committed; the transactions that run run1 left open are swept later: a broker is away" in caplog.text
     assert state_of(cluster) is S.ONGOING
     committer.commit(prepare(cluster, 1, "run2"), 1)
     assert state_of(cluster) is S.COMPLETE_ABORT

@@ -102,7 +102,7 @@ def test_other_rows_stop_the_query_and_not_the_one_whose_checkpoint_it_copied(
     copy.abort(messages, 0)
     assert set(states(cluster, "run2")) == {S.COMPLETE_ABORT}
     first.commit(tasks(cluster, "run1", 1), 1)
-    with pytest.raises(TransactionError, match="micro-batch 1 is decided already"):
+    with pytest.raises(TransactionError, match="micro-batch 1 is already decided"):
         copy.commit(tasks(cluster, "run2", 0, checksums, "copied"), 0)
     first.commit(tasks(cluster, "run1", 2), 2)
     assert visible(cluster) == 6

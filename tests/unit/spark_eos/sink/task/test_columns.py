@@ -81,7 +81,7 @@ def test_what_spark_refuses_is_refused_in_its_words(text: str, topic: str | None
         ("timestamp_ntz", r"Use CAST\(timestamp AS timestamp\), which reads it in the session's time zone"),
         ("string", r"Use CAST\(timestamp AS timestamp\)"),
         ("date", r"Use CAST\(timestamp AS timestamp\)"),
-        ("bigint", r"Use timestamp_millis\(timestamp\), or timestamp_seconds\(timestamp\) if it counts seconds"),
+        ("bigint", r"Use timestamp_millis\(timestamp\), or timestamp_seconds\(timestamp\) if the column is in seconds"),
         ("int", r"Use timestamp_millis\(timestamp\)"),
     ],
 )

@@ -177,13 +177,21 @@ def test_the_same_rows_in_any_tasks_are_the_same(
 
 
 DIFFERENT = [
-    ([[t(2, 5)]], [[t(2, 6)]], "topic 't': 2 rows were written, now there are 2 others; tasks with other rows: 0"),
-    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows were written, now there are 2; tasks with other rows: 1"),
+    (
+        [[t(2, 5)]],
+        [[t(2, 6)]],
+        "topic 't': 2 rows were written, now there are 2 different ones; tasks with different rows: 0",
+    ),
+    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows were written, now there are 2; tasks with different rows: 1"),
     ([[t(2, 5)]], [[]], "2 rows were written, now there are 0"),
     ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows were written, now there are 1"),
-    ([[t(2, 5, "a"), t(2, 6, "b")]], [[t(2, 6, "a"), t(2, 5, "b")]], "'a': .* 2 others; topic 'b': .* 2 others"),
-    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5; the number of tasks is another one as well"),
-    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 others"),
+    (
+        [[t(2, 5, "a"), t(2, 6, "b")]],
+        [[t(2, 6, "a"), t(2, 5, "b")]],
+        "'a': .* 2 different ones; topic 'b': .* 2 different ones",
+    ),
+    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5; the number of tasks differs as well"),
+    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 different ones"),
 ]
 
 
@@ -201,7 +209,7 @@ def test_other_rows_stop_the_query_or_are_discarded_on_request(
     for part in (
         QUERY,
         "run run1 at 1970-01-01 00:00:00 UTC",
-        "nothing was written now",
+        "nothing was written",
         "discardDifferingRows=true",
         "jobId" if is_job else "micro-batch",
     ):
@@ -214,14 +222,14 @@ def test_other_rows_stop_the_query_or_are_discarded_on_request(
 @pytest.mark.parametrize(("before", "now"), SAME[1:4])
 def test_by_task_each_task_must_have_its_own_rows(before: list[list[TopicRows]], now: list[list[TopicRows]]) -> None:
     check(decided(before), before, by_task=True)
-    with pytest.raises(DifferentRowsError, match="with other rows"):
+    with pytest.raises(DifferentRowsError, match="with different rows"):
         check(decided(before), now, by_task=True)
 
 
 def test_by_task_no_difference_is_accepted() -> None:
     """Some tasks write and others do not: rows that moved from one to the other would be lost, or written twice."""
     before, now = [[t(2, 5)], [t(2, 9)]], [[t(2, 6)], [t(2, 8)]]
-    with pytest.raises(DifferentRowsError, match="tasks with other rows: 0, 1") as caught:
+    with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1") as caught:
         check(decided(before), now, by_task=True, accept=True)
     assert "onLostTransaction=rewrite" in str(caught.value)
     assert "set discardDifferingRows" not in str(caught.value)
@@ -269,7 +277,7 @@ def test_messages_stay_readable_with_very_many_topics_and_tasks(is_same_plan: bo
     assert len(text) < READABLE_CHARACTERS
     assert "topic 'topic-0000': 5 rows were written" in text and "990 more topics" in text
     if is_same_plan:
-        assert "tasks with other rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
+        assert "tasks with different rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
 
 
 def test_another_topic_is_named_with_those_that_were_written() -> None:
@@ -277,11 +285,11 @@ def test_another_topic_is_named_with_those_that_were_written() -> None:
     decision = decided([[t(1, 1, topic) for topic in topics]])
     for topic in (None, topics[0], topics[-1]):
         check_topic(decision, topic, is_job=False)
-    with pytest.raises(DifferentRowsError, match="and 990 more; now it is to be written to topic 'new'") as caught:
+    with pytest.raises(DifferentRowsError, match="and 990 more; now it would be written to topic 'new'") as caught:
         check_topic(decision, "new", is_job=False)
     assert len(str(caught.value)) < READABLE_CHARACTERS
     assert "discardDifferingRows" not in str(caught.value), "rows of another topic are no difference of chance"
-    with pytest.raises(DifferentRowsError, match=f"The job with jobId={QUERY} was written before, to topic 't'"):
+    with pytest.raises(DifferentRowsError, match=f"The job with jobId={QUERY} was already written, to topic 't'"):
         check_topic(decided([[t(1, 1)]], old=True), "new", is_job=True)
 
 
@@ -318,7 +326,7 @@ def test_the_remedies_for_two_writes_keep_the_name_of_the_one_that_was_made() ->
     with pytest.raises(DifferentRowsError) as differs:
         check(decision, [[t(3, 7)]])
     for caught in (refused, differs):
-        assert "leave the first write under the name 'orders'" in str(caught.value)
+        assert "keep the name 'orders' for the first write" in str(caught.value)
         assert 'option("writeName", ...)' in str(caught.value)
     with pytest.raises(DifferentRowsError) as of_stream:
         check(decided([[t(2, 5)]]), [[t(3, 7)]])

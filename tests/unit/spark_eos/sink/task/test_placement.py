@@ -90,7 +90,7 @@ def test_a_null_topic_is_refused_in_sparks_words() -> None:
 
 @pytest.mark.parametrize("partition", [3, -1])
 def test_a_partition_that_does_not_exist_is_refused(partition: int) -> None:
-    with pytest.raises(DataError, match=f"has {partition} for topic 'a', which has 3 partitions"):
+    with pytest.raises(DataError, match=f"has the value {partition} for topic 'a', which has 3 partitions"):
         _place(_batch([("a", b"k", 0, 1), ("a", b"k", partition, 2), ("a", b"k", None, 3)]))
 
 

@@ -167,7 +167,7 @@ def test_a_decided_micro_batch_is_rolled_forward_and_its_rows_are_read_but_not_w
 def test_a_task_of_a_checkpoint_that_was_rolled_back_stops_and_drops_no_rows() -> None:
     cluster = MemoryCluster()
     _decide(cluster, 5)
-    with pytest.raises(TransactionError, match=r"Micro-batch 4 .* micro-batch 5 is decided already, by run run1"):
+    with pytest.raises(TransactionError, match=r"micro-batch 4 .* micro-batch 5 is already decided, by run run1"):
         _writer(cluster, MemoryTransaction()).write(iter([_rows("a")]))
 
 
@@ -187,7 +187,7 @@ def test_a_decided_name_with_another_topic_is_refused_before_any_row_is_read(job
     _decide(cluster, 4)
     writer = _writer(cluster, MemoryTransaction(), topic="another")
     writer.options = replace(writer.options, job_id=job_id)
-    with pytest.raises(DifferentRowsError, match=r"written before, to topic 't'; now .* to topic 'another'"):
+    with pytest.raises(DifferentRowsError, match=r"already written, to topic 't'; now .* to topic 'another'"):
         writer.write(_Untouchable())
 
 

@@ -1,0 +1,113 @@
+"""The words that this project does not use in prose, and the search for them in messages, docstrings and comments.
+
+A word on the list is usually part of a sentence that wants rewriting in plain terms: subject first, active voice, the
+field's own words.
+"""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# Packages join when their prose has been rewritten.
+PLACES = ("spark_eos", "pyspark_eos_kafka.py", "examples")
+
+WORDS = (
+    # Personification, and people who are not there.
+    "anybody", "nobody", "somebody", "whoever", "told", "hands off", "is deaf", "speaks of", "says so", "left in peace",
+    # Old or literary English.
+    "afresh", "anew", "in vain", "mend", "mends", "mended", "for ever", "lest", "spelt", "strike", "strikes", "struck",
+    "unfold", "unfolds", "unfolded", "as it pleases",
+    # House metaphors.
+    "house", "floor 0", "floor 1", "room", "storey",
+    # Phrasal verbs that have a plain counterpart: delay, block.
+    "hold up", "holds up", "held up", "holding up", "hold readers", "holds readers", "held back", "holds back",
+    # Riddles, and the passive voice without an agent.
+    "is asked", "is no answer", "with an account",
+)  # fmt: skip
+# Uses of these words in another sense, as they stand in the source.
+ALLOWED: tuple[str, ...] = ()
+
+_WORD = re.compile(
+    r"\b(?:" + "|".join(re.escape(word).replace(r"\ ", r"\s+") for word in WORDS) + r")\b", re.IGNORECASE
+)
+_ALLOWED = re.compile("|".join(map(re.escape, ALLOWED)) or r"(?!)")
+# Code in prose, and placeholders: their names are identifiers.
+_CODE = re.compile(r"`[^`]*`|\{[^{}]*\}|\w*_\w*|\w+\.\w[\w.]*")
+
+
+def found_in(source: str) -> list[tuple[int, str]]:
+    """Return the line and the word for each word of the list in the prose of a source file."""
+    return [
+        (line + text.count("\n", 0, match.start()), " ".join(match[0].lower().split()))
+        for line, prose in _prose(source)
+        for text in [_CODE.sub(_blank, _ALLOWED.sub(_blank, prose))]
+        for match in _WORD.finditer(text)
+    ]
+
+
+def _prose(source: str) -> Iterator[tuple[int, str]]:
+    """Yield comment blocks and string literals of more than one word, each with its first line."""
+    block: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            if block and token.start[0] != block[-1][0] + 1:
+                yield block[0][0], "\n".join(text for _, text in block)
+                block = []
+            block.append((token.start[0], token.string.lstrip("# ")))
+    if block:
+        yield block[0][0], "\n".join(text for _, text in block)
+    within: set[ast.AST] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            # Its constants are parts of one sentence.
+            within |= {each for each in node.values if isinstance(each, ast.Constant)}
+            text = "".join(str(each.value) if isinstance(each, ast.Constant) else "{}" for each in node.values)
+            yield node.lineno, text
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            if node not in within:
+                yield node.lineno, node.value
+
+
+def _blank(match: re.Match[str]) -> str:
+    return "\n" * match[0].count("\n") + " "
+
+
+def _files(place: str) -> list[Path]:
+    path = ROOT / place
+    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_prose_has_none_of_these_words(place: str) -> None:
+    files = _files(place)
+    assert files
+    found = {
+        f"{path.relative_to(ROOT)}:{line}: {word}"
+        for path in files
+        for line, word in found_in(path.read_text(encoding="utf-8"))
+    }
+    assert sorted(found) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ('"""Do it\n\nin\nvain."""', [(3, "in vain")]),
+        ("x = 1  # nobody knows", [(1, "nobody")]),
+        ("# It waits in\n# vain.\nx = 1", [(1, "in vain")]),
+        ('raise ValueError("Nobody " f"answered {count} times")', [(1, "nobody")]),
+        ('say("the house", "amend it")', [(1, "house")]),
+        ("nobody = told = 1", []),
+        ('"""Call `mend` with untold, or with told_at_ms or a.told."""', []),
+        ('f"{told} and {nobody} were"', []),
+        ('KEY = "room"', []),
+    ],
+)
+def test_words_are_found_in_prose_only(source: str, words: list[tuple[int, str]]) -> None:
+    assert found_in(source) == words

@@ -1,0 +1,15 @@
+"""The diagrams of the architecture page are those of the code."""
+
+import pytest
+
+from tests.support.architecture import PACKAGES, ROOT, diagram, read_modules
+from tests.support.documents import Page
+
+PAGE = "docs/contributing/architecture.md"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_diagram_of_a_package_is_current(package: str) -> None:
+    page = Page(PAGE, (ROOT / PAGE).read_text(encoding="utf-8"))
+    drawn = [block.code.strip() for block in page.blocks if block.language == "mermaid"]
+    assert diagram(read_modules(ROOT, package), package) in drawn

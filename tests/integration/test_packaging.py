@@ -1,0 +1,96 @@
+"""The distributions: what `python -m build` makes can be uploaded, is complete, and works elsewhere."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import broker_core
+
+ROOT = Path(__file__).parents[2]
+# All that a build reads.
+BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_eos_kafka.py", "broker_core", "spark_eos")
+DATA = {".json", ".html", ".typed"}
+DEADLINE_S = 200
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> str:
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        timeout=DEADLINE_S,
+        env=dict(os.environ) | variables,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Build from a copy of the tree, so that nothing of an earlier build is in the result.
+
+    The wheel is built from the sdist. Without isolation, the build needs no network.
+    """
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
+    for name in BUILT_FROM:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(ROOT / name, tree / name)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, tree, cwd=out)
+    return sorted(out.iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: list[Path]) -> Path:
+    [found] = [path for path in distributions if path.suffix == ".whl"]
+    return found
+
+
+def test_the_distributions_can_be_uploaded(distributions: list[Path], tmp_path: Path) -> None:
+    version = broker_core.__version__
+    names = [f"eos_kafka-{version}-py3-none-any.whl", f"eos_kafka-{version}.tar.gz"]
+    assert [path.name for path in distributions] == names
+    run(sys.executable, "-m", "twine", "check", "--strict", *distributions, cwd=tmp_path)
+
+
+def test_the_wheel_has_all_modules_and_data_files(wheel: Path) -> None:
+    wanted = {
+        path.relative_to(ROOT).as_posix()
+        for package in ("broker_core", "spark_eos")
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in {".py", *DATA}
+    }
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {Path(name).suffix for name in packed} >= DATA
+    assert packed == wanted | {"pyspark_eos_kafka.py"}
+
+
+def test_the_wheel_works_away_from_its_sources(wheel: Path, tmp_path: Path) -> None:
+    """The dependencies are this environment's; the packages are the wheel's."""
+    installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
+    run(*pip, "--target", installed, wheel, cwd=elsewhere)
+    # Without site (-S) the sources, which are installed for development, are not on the path.
+    python = (sys.executable, "-S")
+    path = os.pathsep.join([str(installed), sysconfig.get_path("purelib")])
+    code = (
+        "import broker_core, spark_eos, pyspark_eos_kafka\n"
+        "with broker_core.EmbeddedBroker(topics={'orders': 1}) as kafka:\n"
+        "    assert kafka.topics == {'orders': 1}, kafka.topics\n"
+        "print(broker_core.__file__, spark_eos.__file__, pyspark_eos_kafka.__file__, sep='\\n')"
+    )
+    places = run(*python, "-c", code, cwd=elsewhere, PYTHONPATH=path).splitlines()
+    assert [str(installed) in place for place in places] == [True] * 3
+    command = run(*python, installed / "bin" / "eos-kafka", "--version", cwd=elsewhere, PYTHONPATH=path)
+    assert command.strip() == f"eos-kafka {broker_core.__version__}"

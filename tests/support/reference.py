@@ -1,0 +1,419 @@
+"""The generated parts of docs/reference: tables of options, commands, metrics, errors and settings, from the code.
+
+`python -m tests.support.reference` rewrites what stands between `<!-- generated: NAME -->` and `<!-- end of NAME -->`
+in the pages; `tests/unit/test_reference.py` checks that the pages are current.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import broker_core.__main__ as broker_command
+from broker_core.config import BrokerConfig, ListenerConfig, TopicConfig
+from broker_core.errors import ErrorCode
+from broker_core.server.metrics_families import ROWS
+from spark_eos import errors
+from spark_eos.admin import command
+from spark_eos.admin.output import EXIT_MEANINGS
+from spark_eos.client.error_table import TABLE, Api, failure
+from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
+from spark_eos.options import client_settings, definitions
+from spark_eos.options.definitions import OptionDefinition
+from spark_eos.source.data_loss import DataLoss
+from tests.support.error_messages import ErrorMessage, error_messages
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGES: Final = ROOT / "docs" / "reference"
+LONGEST_CELL: Final = 200
+
+_BLOCK: Final = re.compile(
+    r"(?P<begin><!-- generated: (?P<name>[^>]+?) -->\n).*?(?P<end><!-- end of (?P=name) -->)", re.DOTALL
+)
+_DEFAULT_IN_HELP: Final = re.compile(r" \((?:(%\(default\)s)|default: (%\(default\)s|[^()]*))\)$")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a Markdown table."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    for cell in (cell for row in lines for cell in row):
+        assert len(cell) <= LONGEST_CELL, f"{len(cell)} characters in a table cell: {cell}"
+    return "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in lines)
+
+
+def code(text: str) -> str:
+    """Write text as code; an empty one stays empty."""
+    if not text:
+        return ""
+    fence = "``" if "`" in text else "`"
+    pad = " " if "`" in text else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+# Options
+
+
+def options(shown: Iterable[OptionDefinition], prefix: str = "") -> str:
+    """Write a table of options."""
+    return table(
+        ("Option", "Meaning", "Default", "Values"),
+        ((code(prefix + each.name), each.meaning, default_of(each), values_of(each)) for each in shown),
+    )
+
+
+def default_of(option: OptionDefinition) -> str:
+    """Describe the default of an option."""
+    return option.default_note or code(option.default)
+
+
+def values_of(option: OptionDefinition) -> str:
+    """Describe the allowed values of an option, with their unit."""
+    if option.choices:
+        return ", ".join(map(code, option.choices))
+    bounds = option.values
+    if option.minimum is not None:
+        most = f" to `{option.maximum}`" if option.maximum is not None else " or more"
+        bounds = f"`{option.minimum}`{most}"
+    return ", ".join(filter(None, (option.unit, bounds)))
+
+
+def _ignored() -> str:
+    of_source = {each.name for each in definitions.SOURCE_OPTIONS}
+    names = sorted({f"kafka.{name}" for name in client_settings.IGNORED} - of_source)
+    return f"{', '.join(map(code, names))}."
+
+
+def _aliases() -> str:
+    return table(
+        ("librdkafka's name", "Name here"),
+        ((code(f"kafka.{alias}"), code(f"kafka.{name}")) for alias, name in sorted(client_settings.ALIASES.items())),
+    )
+
+
+def _fixed() -> str:
+    rows = []
+    for name, (allowed, reason) in sorted(client_settings.FIXED.items()):
+        shown = ", ".join(map(code, sorted(allowed)))
+        if name.endswith(".class"):
+            shown = "Kafka's own classes for OAUTHBEARER"
+        rows.append((code(f"kafka.{name}"), shown, _sentence(reason)))
+    return table(("Setting", "The only value", "Reason"), rows)
+
+
+def _refused() -> str:
+    return table(
+        ("Setting", "Instead"),
+        ((code(f"kafka.{name}"), _sentence(reason)) for name, reason in sorted(client_settings.REFUSED.items())),
+    )
+
+
+# Commands
+
+
+def commands(parser: argparse.ArgumentParser, level: int = 2) -> str:
+    """Write a section for every command of a parser."""
+    return "\n\n".join(_command_sections(parser, level))
+
+
+def _command_sections(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    for name, help_text, below in _subcommands(parser):
+        nested = list(_subcommands(below))
+        yield f"{'#' * level} {below.prog}"
+        if nested:
+            yield _sentence(help_text)
+            yield table(("Command", "What it does"), ((code(each), _sentence(text)) for each, text, _ in nested))
+            yield from _command_sections(below, level + 1)
+        else:
+            yield command_body(below)
+        assert name in below.prog
+
+
+def command_body(parser: argparse.ArgumentParser) -> str:
+    """Describe one command: what it does, its usage, its options, its exit codes."""
+    parts = [parser.description or "", f"```text\n{usage(parser)}\n```", argument_table(parser)]
+    if parser.epilog:
+        parts.append(parser.epilog)
+    return "\n\n".join(filter(None, parts))
+
+
+def usage(parser: argparse.ArgumentParser) -> str:
+    """Write the shortest call: the required arguments."""
+    words = [parser.prog]
+    for action in _arguments(parser):
+        if not action.option_strings:
+            words.append(str(action.metavar or action.dest))
+        elif _is_required(action):
+            words.append(f"{action.option_strings[0]} {_metavar(action)}")
+    return " ".join([*words, "[OPTIONS]"])
+
+
+def argument_table(parser: argparse.ArgumentParser) -> str:
+    """Write a table of the arguments of one command."""
+    rows = []
+    for action in _arguments(parser):
+        text, default = _help(action)
+        names = ", ".join(code(f"{name} {_metavar(action)}".strip()) for name in action.option_strings)
+        rows.append((names or code(str(action.metavar)), _sentence(text), default))
+    return table(("Argument", "Meaning", "Default"), rows)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    hidden = (argparse._HelpAction, argparse._SubParsersAction, argparse._VersionAction)
+    return [action for action in parser._actions if not isinstance(action, hidden)]
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action._choices_actions:
+                yield choice.dest, choice.help or "", action.choices[choice.dest]
+
+
+def _is_required(action: argparse.Action) -> bool:
+    # An option that may stand before or after the subcommand is required by the command, not by argparse.
+    return action.required or (action.help or "").endswith("; required")
+
+
+def _metavar(action: argparse.Action) -> str:
+    if action.nargs == 0:
+        return ""
+    if action.choices:
+        return "|".join(map(str, action.choices))
+    return str(action.metavar or action.dest.upper())
+
+
+def _help(action: argparse.Action) -> tuple[str, str]:
+    """Return the help without its default, and the default."""
+    text = (action.help or "").removesuffix("; required")
+    if _is_required(action):
+        return text, "required"
+    found = _DEFAULT_IN_HELP.search(text)
+    if found is None:
+        return text, ""
+    shown = found[2] or found[1]
+    return text[: found.start()], code(str(action.default) if shown == "%(default)s" else shown)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _exit_codes() -> str:
+    return table(
+        ("Exit code", "Meaning"), ((code(str(each.value)), _sentence(text)) for each, text in EXIT_MEANINGS.items())
+    )
+
+
+# Metrics
+
+
+def spark_metrics(metrics: ProcessMetrics) -> str:
+    """Write a table of the metrics of one side of a query."""
+    rows = []
+    for each in metrics.definitions.values():
+        kind = "counter" if each.is_counter else "gauge"
+        name = _metric_name(f"{metrics.prefix}_{each.name}", kind, each.labels)
+        rows.append((name, _sentence(each.meaning), kind))
+    return table(("Metric", "Meaning", "Type"), rows)
+
+
+def _metric_name(name: str, kind: str, labels: Sequence[str]) -> str:
+    return code(name + ("_total" if kind == "counter" else "") + (f"{{{','.join(labels)}}}" if labels else ""))
+
+
+def _broker_metrics() -> str:
+    return table(
+        ("Metric", "Meaning", "Type", "Attribute"),
+        (
+            (_metric_name(row.name, row.kind, row.labels), _sentence(row.meaning), row.kind, code(row.attribute))
+            for row in ROWS
+        ),
+    )
+
+
+# Errors
+
+
+def messages(family: str) -> str:
+    """List the messages of one class of errors, with what was checked and what to do."""
+    of_family = {each for each in error_messages() if each.family == family}
+    found = sorted(of_family, key=lambda each: (each.happened.lower(), each))
+    return "\n".join(_message(each) for each in found)
+
+
+def _message(each: ErrorMessage) -> str:
+    parts = [f"- {code(each.happened)}"]
+    if each.checked:
+        parts.append(f"  Checked: {_prose(each.checked)}")
+    if each.remedy:
+        parts.append(f"  What to do: {_prose(each.remedy)}")
+    return "<br>\n".join(parts)
+
+
+def _prose(text: str) -> str:
+    """Escape what Markdown would take for HTML or emphasis outside of code."""
+    pieces = text.split("`")
+    for index in range(0, len(pieces), 2):
+        pieces[index] = re.sub(r"([<>*_\[\]])", r"\\\1", pieces[index])
+    joined = "`".join(pieces)
+    return joined if joined.endswith((".", "…", ";")) else f"{joined}."
+
+
+def _kafka_codes() -> str:
+    """Describe the error codes for which the client has words, by API where it makes a difference."""
+    rows = []
+    for error in ErrorCode:
+        by_text: dict[tuple[str, str], list[Api]] = {}
+        for api in Api:
+            refused = failure(api, error, "it")
+            _, _, meaning = refused.happened.partition("refused: ")
+            if meaning:
+                by_text.setdefault((meaning, refused.remedy), []).append(api)
+        most = max((len(apis) for apis in by_text.values()), default=0)
+        for (meaning, remedy), apis in by_text.items():
+            only = "" if len(apis) == most else f" ({', '.join(api.value for api in apis)})"
+            known = [api for api in apis if error in TABLE[api]] or apis
+            classes = dict.fromkeys(type(failure(api, error, "it")).__name__ for api in known)
+            rows.append((code(error.name) + only, _sentence(meaning), _sentence(remedy), ", ".join(map(code, classes))))
+    return table(("Error code", "Cause", "What to do", "Class"), rows)
+
+
+def _data_losses() -> str:
+    return table(
+        ("Code", "What happened"), ((code(f"KAFKA_DATA_LOSS.{each.name}"), _sentence(each.value)) for each in DataLoss)
+    )
+
+
+# Settings of the broker
+
+
+def settings(fields: Mapping[str, Any], explained: Mapping[str, str]) -> str:
+    """Write a table of broker settings."""
+    return table(
+        ("Setting", "Meaning", "Default", "Values"),
+        ((code(key), explained[key], _shown(spec.default), bounds(spec)) for key, spec in fields.items()),
+    )
+
+
+def _shown(default: object) -> str:
+    text = str(default).lower() if isinstance(default, bool) else str(default)
+    return code(text) or "empty"
+
+
+def bounds(spec: Any) -> str:
+    """Describe what a setting may be."""
+    low, high, choices = (spec.metadata[name] for name in ("low", "high", "choices"))
+    if isinstance(spec.default, bool):
+        return "`true`, `false`"
+    if choices:
+        return ", ".join(code(choice) if choice else "empty" for choice in choices)
+    if not isinstance(spec.default, int | float):
+        return "text, secret" if spec.metadata["secret"] else "text"
+    if low is None:
+        return "a number"
+    return f"`{low}` or more" if high is None else f"`{low}` to `{high}`"
+
+
+def explanations() -> dict[str, str]:
+    """Read what conf/broker.properties writes above each key."""
+    found: dict[str, str] = {}
+    comment: list[str] = []
+    for line in (ROOT / "conf" / "broker.properties").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            comment.append(line[2:])
+            continue
+        if "=" in line:
+            found[line.partition("=")[0]] = " ".join(comment)
+        comment = []
+    return found
+
+
+def _topic_settings() -> str:
+    at_broker = {"max.message.bytes": "message.max.bytes", "segment.ms": "log.roll.ms"}
+    at_broker_keys = BrokerConfig.keys()
+    rows = []
+    for key, spec in TopicConfig.keys().items():
+        name = at_broker.get(key, f"log.{key}")
+        rows.append((code(key), _shown(spec.default), bounds(spec), code(name) if name in at_broker_keys else ""))
+    return table(("Setting", "Default", "Values", "Broker setting with the default"), rows)
+
+
+def _broker_settings(*prefixes: str) -> str:
+    listener = ListenerConfig.keys()
+    own = {key: spec for key, spec in BrokerConfig.keys().items() if key not in listener}
+    if prefixes:
+        chosen = {key: spec for key, spec in own.items() if key.startswith(prefixes)}
+    else:
+        chosen = {key: spec for key, spec in own.items() if not key.startswith(_GROUPED)}
+    return settings(chosen, explanations())
+
+
+_TRANSACTIONS: Final = ("transaction", "producer.id.", "add.partitions.")
+_GROUPS: Final = ("offset", "group.")
+_LOGS: Final = ("log.", "message.max.bytes")
+_CONNECTIONS: Final = (
+    "listeners", "advertised.", "listener.", "inter.broker.", "max.connections", "connection", "socket.",
+)  # fmt: skip
+_ACCESS: Final = ("authorizer.", "super.users", "allow.everyone")
+_GROUPED: Final = (*_TRANSACTIONS, *_GROUPS, *_LOGS, *_CONNECTIONS, *_ACCESS)
+
+PUBLIC_ERRORS: Final = [
+    name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.EosKafkaError)
+]
+
+BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
+    "sink options": lambda: options(definitions.SINK_OPTIONS),
+    "sink settings": lambda: options(client_settings.SINK_SETTINGS, "kafka."),
+    "source options": lambda: options(definitions.SOURCE_OPTIONS),
+    "source settings": lambda: options(client_settings.SOURCE_SETTINGS, "kafka."),
+    "connection settings": lambda: options(client_settings.CONNECTION_SETTINGS, "kafka."),
+    "security settings": lambda: options(client_settings.SECURITY_SETTINGS, "kafka."),
+    "aliases": _aliases,
+    "ignored settings": _ignored,
+    "fixed settings": _fixed,
+    "refused settings": _refused,
+    "eos-kafka": lambda: commands(command._parser()),
+    "exit codes": _exit_codes,
+    "broker_core command": lambda: command_body(broker_command._parser()),
+    "sink metrics": lambda: spark_metrics(SINK_METRICS),
+    "source metrics": lambda: spark_metrics(SOURCE_METRICS),
+    "broker metrics": _broker_metrics,
+    **{f"messages of {name}": lambda name=name: messages(name) for name in PUBLIC_ERRORS},
+    "messages of ConfigError": lambda: messages("ConfigError"),
+    "messages of RefusedError": lambda: messages("RefusedError"),
+    "error codes": _kafka_codes,
+    "data losses": _data_losses,
+    "broker settings": _broker_settings,
+    "log settings": lambda: _broker_settings(*_LOGS),
+    "transaction settings": lambda: _broker_settings(*_TRANSACTIONS),
+    "group settings": lambda: _broker_settings(*_GROUPS),
+    "connection settings of the broker": lambda: _broker_settings(*_CONNECTIONS),
+    "access settings": lambda: _broker_settings(*_ACCESS),
+    "listener settings": lambda: settings(ListenerConfig.keys(), explanations()),
+    "topic settings": _topic_settings,
+}
+
+
+def rewritten(page: str) -> str:
+    """Return a page with its generated parts rewritten."""
+    return _BLOCK.sub(lambda found: f"{found['begin']}\n{BLOCKS[found['name']]()}\n\n{found['end']}", page)
+
+
+def block_names(page: str) -> list[str]:
+    """Return the names of the generated parts of a page."""
+    return [found["name"] for found in _BLOCK.finditer(page)]
+
+
+def main() -> None:
+    """Rewrite the pages."""
+    for path in sorted(PAGES.glob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        after = rewritten(before)
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+            print(f"rewritten: {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Hold the pages of docs/reference to the code that they describe."""
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+import broker_core
+import spark_eos
+from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations, PartitionMetrics, RequestMetrics
+from broker_core.server.metrics_families import ROWS, families
+from broker_core.types import TopicPartition
+from spark_eos.errors import OptionError
+from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
+from spark_eos.options import client_settings
+from spark_eos.options.definitions import SINK_OPTIONS, SOURCE_OPTIONS, OptionDefinition
+from spark_eos.options.sink import sink_options
+from spark_eos.options.source import batch_options, filter_pushdown, stream_options
+from tests.support.doctest_blocks import with_blocks
+from tests.support.reference import BLOCKS, PAGES, PUBLIC_ERRORS, ROOT, block_names, rewritten
+
+SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
+SOURCE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+# What another option must be for this one to mean anything.
+NEEDED = {
+    "kafka.compression.gzip.level": {"compression.type": "gzip"},
+    "kafka.compression.lz4.level": {"compression.type": "lz4"},
+    "kafka.compression.zstd.level": {"compression.type": "zstd"},
+    "metricsHost": {"metricsPort": "9404"},
+    "commitOffsetsToGroup": {"kafka.group.id": "g"},
+}
+# Looked up by the client when it connects, or read apart from the other options.
+READ_LATER = {"client.dns.lookup", "ssl.truststore.type", "ssl.keystore.type", "sasl.mechanism", "security.protocol"}
+
+
+def pages() -> Mapping[str, str]:
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(PAGES.glob("*.md"))}
+
+
+@pytest.mark.parametrize("name", sorted(pages()))
+def test_generated_parts_are_current(name: str) -> None:
+    page = pages()[name]
+    assert rewritten(page) == page, "run: python -m tests.support.reference"
+
+
+def test_each_generated_part_is_on_a_page() -> None:
+    assert {name for page in pages().values() for name in block_names(page)} == set(BLOCKS)
+
+
+@pytest.mark.parametrize("name", PUBLIC_ERRORS)
+def test_each_error_class_has_a_section(name: str) -> None:
+    assert f"\n## {name}\n" in pages()["errors.md"]
+
+
+@pytest.mark.parametrize("package", [broker_core, spark_eos])
+def test_each_public_name_is_on_the_page_of_the_api(package: object) -> None:
+    name = package.__name__
+    documented = set(re.findall(rf"^::: {name}\.(\w+)$", pages()["api.md"], re.MULTILINE))
+    assert documented == set(package.__all__) - {"__version__"}
+
+
+def test_examples_of_docstrings_become_code_blocks() -> None:
+    text = "Add numbers:\n\n>>> 1 + (  # doctest: +SKIP\n...     1)\n2\n\nMore."
+    assert with_blocks(text) == "Add numbers:\n\n```pycon\n>>> 1 + (\n...     1)\n2\n```\n\nMore."
+
+
+# Options
+
+
+def parsed(option: OptionDefinition, values: Mapping[str, str], *, of_source: bool) -> object:
+    if not of_source:
+        return sink_options(SINK | values)
+    if option.name == "filterPushdown":
+        return filter_pushdown(SOURCE | values)
+    return (batch_options if option.name.startswith("ending") else stream_options)(SOURCE | values)
+
+
+def cases(*described: str) -> list[pytest.ParameterSet]:
+    """List the options for which one of these fields is not empty."""
+
+    def settings(*groups: tuple[OptionDefinition, ...]) -> list[OptionDefinition]:
+        return [each._replace(name=f"kafka.{each.name}") for group in groups for each in group]
+
+    found = [(each, False) for each in SINK_OPTIONS] + [(each, True) for each in SOURCE_OPTIONS]
+    found += [(each, False) for each in settings(client_settings.SINK_SETTINGS, client_settings.CONNECTION_SETTINGS)]
+    found += [(each, True) for each in settings(client_settings.SOURCE_SETTINGS, client_settings.SECURITY_SETTINGS)]
+    return [
+        pytest.param(each, of_source, id=f"{'source' if of_source else 'sink'}-{each.name}")
+        for each, of_source in found
+        if each.name.removeprefix("kafka.") not in READ_LATER
+        and any(getattr(each, name) not in ("", (), None) for name in described)
+    ]
+
+
+@pytest.mark.parametrize(("option", "of_source"), cases("default"))
+def test_the_documented_default_is_the_one_in_force(option: OptionDefinition, of_source: bool) -> None:
+    needed = NEEDED.get(option.name, {})
+    given = parsed(option, {**needed, option.name: option.default}, of_source=of_source)
+    assert given == parsed(option, needed, of_source=of_source)
+
+
+@pytest.mark.parametrize(("option", "of_source"), cases("choices", "minimum"))
+def test_the_documented_values_are_those_allowed(option: OptionDefinition, of_source: bool) -> None:
+    needed = NEEDED.get(option.name, {})
+    allowed = [*option.choices, *(str(bound) for bound in (option.minimum, option.maximum) if bound is not None)]
+    refused = ["neither"] if option.choices else []
+    refused += [str(option.minimum - 1)] if option.minimum is not None else []
+    refused += [str(option.maximum + 1)] if option.maximum is not None else []
+    for text in allowed:
+        parsed(option, {**needed, option.name: text}, of_source=of_source)
+    for text in refused:
+        with pytest.raises(OptionError):
+            parsed(option, {**needed, option.name: text}, of_source=of_source)
+
+
+# Metrics
+
+
+def test_each_metric_of_a_query_is_defined() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "spark_eos").rglob("*.py"))
+    used = {"sink": set(), "source": set(re.findall(r'_set_for_partitions\(\s*"(\w+)"', code))}
+    for side, name in re.findall(r'(SINK|SOURCE)_METRICS\.(?:add|set)\("(\w+)"', code):
+        used[side.lower()].add(name)
+    steps = re.findall(r'(?:with self\.(?:_step|step)\(|partial\(self\._step, )"([\w ]+)"', code)
+    used["sink"] |= {f"{step.replace(' ', '_')}_ms" for step in steps}
+    assert used == {"sink": set(SINK_METRICS.definitions), "source": set(SOURCE_METRICS.definitions)}
+
+
+def test_metrics_of_the_broker_have_the_documented_labels_and_attributes() -> None:
+    nothing = Durations()
+    metrics = BrokerMetrics(
+        producer_ids=frozenset(),
+        producer_id_count=0,
+        transactional_ids={"Empty": 1},
+        partitions={TopicPartition("t", 0): PartitionMetrics()},
+        unknown_destination_queue_size=0,
+        log_append_retry_queue_size=0,
+        verification_time_ms=nothing,
+        verification_failures=0,
+        transaction_load_time_ms=nothing,
+        group_load_time_ms=nothing,
+        by_api={"Produce": RequestMetrics({9: 1}, {"NOT_LEADER_OR_FOLLOWER": 1}, nothing)},
+    )
+    for row, family in zip(ROWS, families(metrics), strict=True):
+        assert {tuple(name for name in sample.labels if name != "quantile") for sample in family.samples} == {
+            row.labels
+        }
+        names = {"metrics": metrics, "partition": ("t", 0), "api": "Produce"}
+        eval(f"metrics.{row.attribute}", names)
