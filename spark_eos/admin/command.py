@@ -246,5 +246,5 @@ def _seconds(text: str) -> float:
     """Parse a finite number of seconds."""
     seconds = float(text)
     if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds from 0 on")
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds of at least 0")
     return seconds

@@ -83,7 +83,7 @@ def test_a_late_write_hangs_and_is_found_explained_and_aborted(late_kafka: Kafka
         "2",
         "20",
     )
-    assert f"coordinates '{session.transactional_id}': CompleteCommit" in ran.errors
+    assert f"coordinates '{session.transactional_id}': state CompleteCommit" in ran.errors
     [shown] = json.loads(ours(address, "find-hanging", "--topic", topic, "--output", "json").output)
     assert shown["hanging"] and shown["command"] in ran.errors
     run_printed(shown["command"])

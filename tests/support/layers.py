@@ -25,7 +25,7 @@ _EOS_BASE = _packages(
     "options",
     "runtime",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client", "worker_memory")
+_EOS_TOOLS = _packages("spark_eos", "codec", "client", "metrics_endpoint", "spark_api", "worker_memory")
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -39,6 +39,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.decision_table": frozenset(),
         "broker_core.properties": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.spark_api": frozenset(),
         "spark_eos.options.definitions": frozenset(),
     },
     {
@@ -79,6 +80,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
+        "spark_eos.metrics_endpoint": _packages("spark_eos", "errors", "metrics", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
@@ -105,7 +107,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
-        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors") | {"broker_core.__version__"},
+        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "sink") | {"broker_core.__version__"},
     },
 )
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
@@ -132,13 +134,14 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "crc32c": _packages("broker_core", "records", "log") | _packages("spark_eos", "codec", "sink"),
     "scramp": _packages("broker_core", "security"),
     # Serves the metrics, an extra; nothing else may need it.
-    "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families") | _EOS_METRICS,
+    "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
+    | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and columns.
-    "pyspark": _packages("spark_eos", "datasource", "sink", "source"),
+    "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
     "pyarrow": _EOS_COLUMNS,
     "numpy": _EOS_COLUMNS,
     # Test tools.
@@ -166,15 +169,11 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Chance. uuid.UUID is a plain value; only the functions that make one draw.
     "random": _CORE_CHANCE | _RUNTIME,
     "random.Random": _CORE_CHANCE | _RUNTIME | _packages("spark_eos", "sink.task.partitioning"),
-    "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin", "sink.incarnation"),
+    "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
     "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.tls", "sink", "admin"),
-    "os.getpid": _CORE_REAL
-    | _RUNTIME
-    | _FAILPOINTS
-    | _EOS_METRICS
-    | _packages("spark_eos", "sink.commit_report", "sink.incarnation"),
+    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
@@ -189,7 +188,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
     # Ways around this table; the public packages import a name when it is first used.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
-    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__"}),
+    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"}),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
     # The page that a timeline fills in.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page"),

@@ -195,9 +195,7 @@ class DecisionLog:
         if answer.code is ErrorCode.NONE or self._is_newest(decision):
             return following_identity(driver, answer)
         if answer.code not in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            reason = (
-                f"EndTxn of its transaction was answered with {answer.code.name if answer.code else 'no error code'}"
-            )
+            reason = f"EndTxn of its transaction got {answer.code.name if answer.code else 'no response'}"
             raise undecided_error(decision, self._group, reason, answer.code)
         # The coordinator returns the same error when the decision's transaction has timed out.
         self._look_up(decision, lambda: self.check_kept(driver))
@@ -236,8 +234,8 @@ class DecisionLog:
         if answer.code is not ErrorCode.NONE and self._look_up(decision, self.newest) != decision:
             raise TransactionError(
                 f"The decision for micro-batch {decision.micro_batch} of query {decision.query} was not changed: "
-                "EndTxn of the transaction that changes it was answered with "
-                f"{answer.code.name if answer.code else 'no error code'}",
+                "EndTxn of the transaction that changes it got "
+                f"{answer.code.name if answer.code else 'no response'}",
                 checked=f"The offset of group {self._group}, which points to another decision",
                 remedy="If the query is running, stop it first; then try again",
                 error_code=answer.code,
@@ -270,7 +268,7 @@ class DecisionLog:
         if answer.code is not ErrorCode.NONE:
             raise TransactionError(
                 f"The decision of {decision.query} may not have been deleted: EndTxn of its deletion "
-                f"was answered with {answer.code.name if answer.code else 'no error code'}",
+                f"got {answer.code.name if answer.code else 'no response'}",
                 checked="EndTxn of the driver's transactional id",
                 remedy="The decision is completed and has no further effect; its record stays in the decision topic",
                 error_code=answer.code,

@@ -66,7 +66,7 @@ def preflight(process: ProcessState, options: SinkOptions) -> SinkOptions:
 
 
 def leave_doubt(options: SinkOptions) -> None:
-    """Have the next writer of this driver for the same decision topic check the cluster again."""
+    """Make the next writer of this driver for the same decision topic check the cluster again."""
     path = local_path("doubt", _topic_of(options))
     if path is not None:
         with suppress(OSError):

@@ -139,7 +139,7 @@ def test_a_note_that_cannot_be_written_fails_no_job(
     assert "is committed; its completion could not be recorded" in caplog.text
 
 
-@pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "no error code")])
+@pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "no response")])
 def test_a_deletion_that_was_not_confirmed_is_said(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode | None, word: str
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_deletion_that_was_not_confirmed_is_said(
         "its completion could not be recorded in the decision topic: The decision of q may not have been deleted: "
         in caplog.text
     )
-    assert f"was answered with {word}" in caplog.text
+    assert f"got {word}" in caplog.text
     assert committer.state.identity is None, "what is unclear is not written with again"
 
 

@@ -379,7 +379,7 @@ def test_a_drivers_id_that_expired_while_idle_is_taken_anew(
     decision = committer.log.newest()
     assert decision is not None and decision.micro_batch == 1
     # Under V1 the id is taken anew for every decision, so that the broker never has to say so.
-    assert ("answered with INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
+    assert ("got INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
 
 
 def _idle_driver(cluster: MemoryCluster) -> Committer:
