@@ -199,7 +199,8 @@ class KafkaCluster:
         """
         deadline = self.client.deadline()
         attempt = 0
-        while (found := self._records_from(topic_partition, offset, count)) is None:
+        # One that does not have the records may be the leader no more.
+        while (found := self._records_from(topic_partition, offset, count, 0 if attempt else _SAME_LOOK_MS)) is None:
             if not self.client.back_off(attempt, deadline):
                 raise UnansweredError(
                     f"The leader of {topic_partition} does not have offset {offset}, which was committed",
@@ -210,9 +211,11 @@ class KafkaCluster:
             attempt += 1
         return found
 
-    def _records_from(self, topic_partition: TopicPartition, offset: int, count: int) -> list[KeyedRecord] | None:
+    def _records_from(
+        self, topic_partition: TopicPartition, offset: int, count: int, max_age_ms: int
+    ) -> list[KeyedRecord] | None:
         """Read records; return None if the log that the leader shows ends before them."""
-        last = self._ends([topic_partition], LATEST)[topic_partition]
+        last = self._ends([topic_partition], LATEST, max_age_ms=max_age_ms)[topic_partition]
         if last <= offset:
             return None
         found: list[KeyedRecord] = []
@@ -357,11 +360,12 @@ class KafkaCluster:
         places: Collection[TopicPartition],
         end: int,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        max_age_ms: int = _SAME_LOOK_MS,
     ) -> dict[TopicPartition, int]:
         """Return where partitions begin or end, or raise."""
         known: dict[TopicPartition, PartitionPlace] = {}
         for topic in {place.topic for place in places}:
-            known |= self._places(topic, max_age_ms=_SAME_LOOK_MS)
+            known |= self._places(topic, max_age_ms=max_age_ms)
         lookup = OffsetLookup(self.client, known)
         found = lookup.offsets(dict.fromkeys(places, end), isolation)
         ends = {place: offset for place, offset in found.items() if offset is not None}

@@ -9,11 +9,11 @@ another query, it says nothing about the ids of a task, whose worker then asks t
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from spark_eos.runtime import process_state
 from spark_eos.sink.incarnation import local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction
@@ -66,11 +66,11 @@ def leave_report(place: str, report: CommitReport) -> None:
     path = local_path("committed", place)
     if path is None:
         return
-    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
     workers = {worker: [each.micro_batch, f"{each.numbers:x}"] for worker, each in report.workers.items()}
     with suppress(OSError):
         fresh.write_text(json.dumps([report.run, workers]))
-        os.replace(fresh, path)
+        fresh.replace(path)
 
 
 def last_report(place: str | None) -> CommitReport | None:

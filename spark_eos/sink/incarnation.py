@@ -13,11 +13,11 @@ Spark passes the checkpoint only if it is an option of `writeStream`. Without it
 """
 
 import hashlib
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from spark_eos.runtime import process_state
 
 _LOCAL_FOLDERS: Final = "SPARK_LOCAL_DIRS"
 _OPTION: Final = "checkpointlocation"
@@ -25,7 +25,7 @@ _OPTION: Final = "checkpointlocation"
 
 def new_incarnation() -> str:
     """Return a name that no other incarnation has."""
-    return secrets.token_hex(6)
+    return process_state().runtime.random.token_hex(6)
 
 
 def checkpoint_of(options: Mapping[str, str]) -> str | None:
@@ -40,9 +40,9 @@ def current_incarnation(checkpoint: str | None) -> str | None:
         return None
     try:
         if not path.exists():
-            fresh = path.with_suffix(f".{os.getpid()}")
+            fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
             fresh.write_text(new_incarnation())
-            os.replace(fresh, path)
+            fresh.replace(path)
         return path.read_text()
     except OSError:
         return None
@@ -62,7 +62,7 @@ def end_incarnation(checkpoint: str | None) -> str | None:
 
 def local_path(kind: str, name: str | None) -> Path | None:
     """Return the path of a file that the processes of this driver share, or None without a name or a directory."""
-    folder = os.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
+    folder = process_state().runtime.process.environ.get(_LOCAL_FOLDERS, "").split(",")[0]
     if not name or not folder:
         return None
     return Path(folder) / f"eos-kafka-{kind}-{hashlib.sha256(name.encode()).hexdigest()[:32]}"

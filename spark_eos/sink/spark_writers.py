@@ -25,7 +25,8 @@ from pyspark.taskcontext import TaskContext
 
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, EosKafkaError, OptionError
-from spark_eos.metrics import SINK_METRICS, check_servable, serve
+from spark_eos.metrics import SINK_METRICS
+from spark_eos.metrics_endpoint import check_servable, serve
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sink.columns import check_append, check_columns

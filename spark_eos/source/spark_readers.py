@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 from spark_eos import failpoints
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
-from spark_eos.metrics import SOURCE_METRICS, check_servable, serve
+from spark_eos.metrics import SOURCE_METRICS
+from spark_eos.metrics_endpoint import check_servable, serve
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
 from spark_eos.runtime import process_state
 from spark_eos.source.admission_control import AdmissionControl

@@ -12,6 +12,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
 
 from tests.crash.driver import serve
 from tests.support.spark_eos.spark_session import build_session
@@ -25,6 +26,8 @@ SETTINGS = {
     "spark.executor.memory": f"{MEMORY_MB}m",
     "spark.executor.cores": str(CORES),
     "spark.executor.extraJavaOptions": LEAN,
+    # Both executors are there before the first task is given away.
+    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
     "spark.sql.files.openCostInBytes": str(SPLIT_BYTES),
     "spark.speculation": "true",
@@ -67,6 +70,16 @@ def start_cluster(folder: Path) -> str:
     return address
 
 
+def warm_up_executors(spark: SparkSession) -> None:
+    """Start their Python workers: Spark speculates after three times what a task takes, and a first one takes long."""
+
+    def import_sink(_: int) -> None:
+        import spark_eos.sink.factory  # noqa: F401
+
+    slots = len(HOSTS) * CORES
+    spark.sparkContext.parallelize(range(slots), slots).foreach(import_sink)
+
+
 def main() -> None:
     """Serve commands until stdin ends."""
     # Whatever else writes to stdout must not get between the reports.
@@ -74,6 +87,7 @@ def main() -> None:
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="spark-work-") as folder:
         spark = build_session("speculation", SETTINGS | {"spark.master": start_cluster(Path(folder))})
+        warm_up_executors(spark)
         serve(spark)
 
 

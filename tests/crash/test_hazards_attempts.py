@@ -186,7 +186,7 @@ def test_the_sources_process_on_the_driver_is_killed(hazard: Hazard) -> None:
     for pid in _processes_running("python_streaming_source_runner", hazard.spark):
         os.kill(pid, signal.SIGKILL)
     held.release()
-    # Should Spark say what has ended the query, the README is to be corrected.
+    # Should Spark say what has ended the query, the documentation is to be corrected.
     with pytest.raises(StreamingQueryException, match=r"terminated with exception:\s+SQLSTATE"):
         end(query)
     end(hazard.write(rows, case))

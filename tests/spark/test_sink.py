@@ -106,7 +106,7 @@ def test_overwrite_is_refused_in_sparks_words(spark: SparkSession, topic: Topic)
 def test_update_mode_is_refused_by_spark_for_every_sink_in_python(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
-    """Spark's JVM asks a class of its own; when this fails, what the README says of output modes is out of date."""
+    """Spark's JVM asks a class of its own; if this fails, docs/spark/sink.md is out of date on output modes."""
     writer = lines_of(spark, str(input_folder)).writeStream.format("eos-kafka").outputMode("update")
     query = writer.options(**topic.options(), checkpointLocation=str(tmp_path / "c")).trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException, match="eos-kafka does not support Update mode"):

@@ -25,7 +25,7 @@ _EOS_BASE = _packages(
     "options",
     "runtime",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client", "worker_memory")
+_EOS_TOOLS = _packages("spark_eos", "codec", "client", "metrics_endpoint", "worker_memory")
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -79,6 +79,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
+        "spark_eos.metrics_endpoint": _packages("spark_eos", "errors", "metrics", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
@@ -132,7 +133,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "crc32c": _packages("broker_core", "records", "log") | _packages("spark_eos", "codec", "sink"),
     "scramp": _packages("broker_core", "security"),
     # Serves the metrics, an extra; nothing else may need it.
-    "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families") | _EOS_METRICS,
+    "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
+    | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # The regular expressions of Kafka's requests are RE2's.
@@ -166,15 +168,11 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Chance. uuid.UUID is a plain value; only the functions that make one draw.
     "random": _CORE_CHANCE | _RUNTIME,
     "random.Random": _CORE_CHANCE | _RUNTIME | _packages("spark_eos", "sink.task.partitioning"),
-    "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin", "sink.incarnation"),
+    "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's surroundings.
     "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.tls", "sink", "admin"),
-    "os.getpid": _CORE_REAL
-    | _RUNTIME
-    | _FAILPOINTS
-    | _EOS_METRICS
-    | _packages("spark_eos", "sink.commit_report", "sink.incarnation"),
+    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,

@@ -1,4 +1,4 @@
-"""`python -m broker_core`: what the README says to type works, keeps its data, and explains what it cannot do."""
+"""`python -m broker_core`: the documented commands work, keep their data, and explain what they cannot do."""
 
 import signal
 import socket

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from spark_eos.metrics import SOURCE_METRICS, MetricsPlace, ProcessMetrics, serve
+from spark_eos.metrics import SOURCE_METRICS, MetricsPlace, ProcessMetrics
+from spark_eos.metrics_endpoint import serve
 from spark_eos.sink.columns import KEY, VALUE
 from spark_eos.sink.spark_writers import BatchWriter
 from spark_eos.source import lag

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as ConsumerPartition
 
 from broker_core.types import TopicPartition
@@ -66,23 +66,24 @@ def read_values(address: str, topic: str, *, isolation: str = "read_committed") 
     )
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions)
-        return [_read_partition(consumer, topic, partition) for partition in partitions]
+        # All at once: another assignment would first wait for the end of a fetch that finds nothing.
+        consumer.assign([ConsumerPartition(topic, partition, 0) for partition in partitions])
+        values: dict[int, list[str]] = {partition: [] for partition in partitions}
+        left, end = set(partitions), time.monotonic() + DEADLINE_S
+        while left:
+            assert time.monotonic() < end, f"no end of {topic}-{left} within {DEADLINE_S} s"
+            message = consumer.poll(1.0)
+            if message is None or message.partition() not in left:
+                continue
+            partition = cast(int, message.partition())
+            error = message.error()
+            if error is None:
+                values[partition].append(cast(bytes, message.value()).decode())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left.remove(partition)
+        return list(values.values())
     finally:
         consumer.close()
-
-
-def _read_partition(consumer: Consumer, topic: str, partition: int) -> list[str]:
-    consumer.assign([ConsumerPartition(topic, partition, 0)])
-    values: list[str] = []
-    end = time.monotonic() + DEADLINE_S
-    while time.monotonic() < end:
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        if message.error():
-            return values
-        values.append(cast(bytes, message.value()).decode())
-    raise AssertionError(f"no end of {topic}-{partition} within {DEADLINE_S} s")
 
 
 class Done:

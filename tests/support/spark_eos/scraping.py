@@ -6,7 +6,8 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from spark_eos import metrics as metrics_module
+from spark_eos.metrics_endpoint import ServedPorts
+from spark_eos.runtime import process_state
 
 _DEADLINE_S = 60
 
@@ -14,7 +15,7 @@ _DEADLINE_S = 60
 @pytest.fixture
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let each test begin in a process that serves nothing."""
-    monkeypatch.setattr(metrics_module, "_served", {})
+    monkeypatch.setattr(process_state().part(ServedPorts), "by_place", {})
 
 
 def free_port() -> int:

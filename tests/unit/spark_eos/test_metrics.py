@@ -8,7 +8,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
-from spark_eos.metrics import SOURCE_METRICS, MetricsPlace, ProcessMetrics, check_servable
+from spark_eos.metrics import SOURCE_METRICS, MetricsPlace, ProcessMetrics
+from spark_eos.metrics_endpoint import check_servable
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import stream_options
 from spark_eos.sink.columns import KEY, VALUE
