@@ -154,7 +154,7 @@ def test_a_daily_job_needs_a_job_id_for_each_day(spark: SparkSession, topic: Top
     with pytest.raises(
         PySparkException,
         match=r"jobId=report was already written.* 10 rows were written, now there are "
-        r"10 others.*the topic and the date in it",
+        r"10 different ones.*the topic and the date in it",
     ):
         write(days["tuesday"], topic, jobId="report", transactionalIdPrefix=prefix)
     assert len(topic.values()) == 10
