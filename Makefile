@@ -18,7 +18,7 @@ IN_PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test conformance crash simulate histories fuzz bench docs lint format types clean python java
+.PHONY: help venv demo check test conformance compatibility crash simulate histories fuzz bench docs lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 conformance: java $(INSTALLED) ## Run the behaviour tests and other people's clients against both brokers, and source and sink in Spark against Apache Kafka
 	@$(RUN) -m pytest tests/conformance tests/interop tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
 	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
+
+compatibility: java $(INSTALLED) ## Try PySpark 3.5 to 4.3 and Apache Kafka 3.6 to 4.4 with the same jobs, each PySpark in an environment of its own
+	@$(RUN) -m tests.compatibility
 
 crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and break three nodes of Apache Kafka under it, with CUTS=n nodes cut off in a round; count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS) --cuts $(CUTS)

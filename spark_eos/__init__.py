@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsupportedError,
     )
+    from spark_eos.sink.dataframe_writes import foreach_batch_sink, write
 
 __all__ = [
     "AbortableError",
@@ -56,6 +57,8 @@ __all__ = [
     "UnreachableError",
     "UnsupportedError",
     "__version__",
+    "foreach_batch_sink",
+    "write",
 ]
 
 # The module of each public name, as in the imports for type checkers above.
@@ -82,6 +85,7 @@ _MODULES = {
         "UnreachableError",
         "UnsupportedError",
     ),
+    "spark_eos.sink.dataframe_writes": ("foreach_batch_sink", "write"),
 }
 
 

@@ -6,7 +6,7 @@ of data sources, and a task that only reads does not need the sink.
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
+from spark_eos.spark_api import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
@@ -25,7 +25,8 @@ class EosKafkaDataSource(DataSource):
 
     Users do not create it: where the package is installed, Spark finds the format `eos-kafka`. Columns and options are
     those of `kafka` (Spark's Structured Streaming + Kafka Integration Guide), options of the Kafka client with the
-    prefix `kafka.`. It needs PySpark 4.2 and Kafka 3.6, or newer. The examples use a session `spark` and a broker:
+    prefix `kafka.`. It needs PySpark 4.0 and Kafka 3.6, or newer; PySpark 3.5 has `spark_eos.foreach_batch_sink` and
+    `spark_eos.write`. The examples use a session `spark` and a broker:
 
     >>> from broker_core import EmbeddedBroker
     >>> kafka = EmbeddedBroker(topics={"lines": 2, "shouted": 2}).start()

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.taskcontext import TaskContext
 
 from spark_eos.errors import TransactionError
 from spark_eos.sink.prepared import PreparedTransaction, TopicRows, WrittenRange
+from spark_eos.spark_api import WriterCommitMessage
 
 __all__ = [
     "MESSAGE_VERSION",

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
@@ -34,6 +33,7 @@ from spark_eos.sink.commit_report import last_report, leave_report, report_of
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
+from spark_eos.spark_api import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def streaming_place(context: TaskContext) -> Place:
         raise ClientStateError(
             f"Spark did not give the task its local properties {', '.join(missing)}",
             checked="TaskContext.getLocalProperty in the Python worker",
-            remedy="Use PySpark 4.2 or newer, and start the query with writeStream",
+            remedy="Use PySpark 4.0 or newer, and start the query with writeStream",
         )
     micro_batch = int(str(found[_MICRO_BATCH_PROPERTY]))
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())

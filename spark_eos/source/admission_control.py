@@ -3,12 +3,11 @@
 import time
 from collections.abc import Callable, Mapping
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
-
 from broker_core.types import TopicPartition
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.source import SourceOptions
 from spark_eos.source.offsets import OffsetMap, limit_offsets, new_offset_count
+from spark_eos.spark_api import ReadAllAvailable, ReadLimit, ReadMaxRows, ReadMinRows
 
 
 class AdmissionControl:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from pyspark.sql.datasource import (
+from broker_core.types import TopicPartition
+from spark_eos.spark_api import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -26,8 +27,6 @@ from pyspark.sql.datasource import (
     StringEndsWith,
     StringStartsWith,
 )
-
-from broker_core.types import TopicPartition
 
 Bounds = tuple[int | None, int | None]
 

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from spark_eos import failpoints
@@ -34,6 +32,14 @@ from spark_eos.source.range_reader import read_range
 from spark_eos.source.rewritten_logs import RewrittenLogs
 from spark_eos.source.schema import refuse_other_schema
 from spark_eos.source.splits import OffsetRange
+from spark_eos.spark_api import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+)
 from spark_eos.worker_memory import spare_modules
 
 logger = logging.getLogger(__name__)
@@ -137,8 +143,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Remember the current ends; the query stops there."""
         self._driver.remember_target()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next micro-batch ends: within the limit and never past the last stable offset."""
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Return where the next micro-batch ends: within the limit and never past the last stable offset.
+
+        PySpark 4.0 and 4.1 pass neither a start nor a limit.
+        """
+        if start is None or limit is None:
+            return dict(self._driver.next_end_from_position())
         return dict(self._driver.next_end(start, limit))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
@@ -188,6 +201,10 @@ class _DriverSide:
         self._admitted: OffsetMap | None = None
         self._first_start: OffsetMap | None = None
         self._is_pinned = False
+        # For a Spark that does not pass a start to `latestOffset`: where the last planned micro-batch ends, and where a
+        # new query began that has not been asked for its start yet.
+        self._position: OffsetMap | None = None
+        self._begun_at: OffsetMap | None = None
         group_id = options.commit_group_id
         self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
 
@@ -196,7 +213,8 @@ class _DriverSide:
         self.client.close()
 
     def first_start(self) -> OffsetMap:
-        self._first_start = self.planner.starting_offsets()
+        begun_at, self._begun_at = self._begun_at, None
+        self._first_start = self._position = self.planner.starting_offsets() if begun_at is None else begun_at
         return dict(self._first_start)
 
     def plan(self, start: OffsetMap, end: OffsetMap) -> list[OffsetRange]:
@@ -206,6 +224,7 @@ class _DriverSide:
         added since are in its start and not in its end. They are not deleted: the next micro-batch reads them from
         their first record.
         """
+        self._position = end
         if start == self._first_start and self.planner.start_moves:
             # A pinned first micro-batch has no records before its end; see `next_end`.
             start = {tp: min(start.get(tp, offset), offset) for tp, offset in end.items()}
@@ -224,6 +243,17 @@ class _DriverSide:
 
     def remember_target(self) -> None:
         self._target = self.latest = self.planner.latest({})
+
+    def next_end_from_position(self) -> JsonOffsets:
+        """Return the next end for a Spark that calls `latestOffset` without a start and a limit.
+
+        A query that is restarted has planned its checkpoint's last micro-batch before, and a new one calls
+        `initialOffset` afterwards.
+        """
+        if self._position is None:
+            self._position = self._begun_at = self.planner.starting_offsets()
+            self._first_start = self._begun_at
+        return self.next_end(to_json_offsets(self._position), self._admission.default_limit())
 
     def next_end(self, start: Mapping[str, Any], limit: ReadLimit) -> JsonOffsets:
         failpoints.reach("source.before_plan")

@@ -38,7 +38,7 @@ FORBIDDEN_IMPORTS = [
     ("spark_eos.sink.writer", "from broker_core.log import PartitionLog"),
     ("spark_eos.codec.encode", "from broker_core.config import TopicConfig"),
     ("spark_eos.codec.encode", "from spark_eos.client.kafka_client import KafkaClient"),
-    ("spark_eos.__init__", "from spark_eos.sink.spark_writers import StreamWriter"),
+    ("spark_eos.__init__", "from spark_eos.client.kafka_client import KafkaClient"),
     ("broker_core.unlisted.module", "import struct"),
     ("pyspark_eos_kafka", "from spark_eos.sink import naming"),
 ]

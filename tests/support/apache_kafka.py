@@ -36,6 +36,7 @@ _SERVER_PORTS = (12_000, 32_000)
 # Several test processes start nodes at once, so each must draw its own.
 _chance = random.SystemRandom()
 _PR_SET_PDEATHSIG = 1
+_FIRST_DYNAMIC_QUORUM = (3, 9)
 # A JVM that was asked to stop by a signal says so in its exit status, however well it went.
 STOPPED = (0, 128 + signal.SIGTERM)
 
@@ -100,9 +101,10 @@ def kafka_version(pom: Path = POM) -> str:
     return version
 
 
-def fetch_jars(pom: Path = POM) -> Path:
-    """Return the folder of the jars that the POM asks for, fetched by Maven when it is not there yet."""
-    jars = CACHE / f"{pom.stem.removesuffix('-pom')}-{kafka_version(pom)}"
+def fetch_jars(pom: Path = POM, version: str | None = None) -> Path:
+    """Return the folder of the jars that the POM names, or of another version; Maven fetches them once."""
+    version = version or kafka_version(pom)
+    jars = CACHE / f"{pom.stem.removesuffix('-pom')}-{version}"
     if jars.is_dir():
         return jars
     maven = shutil.which("mvn")
@@ -116,6 +118,7 @@ def fetch_jars(pom: Path = POM) -> Path:
             "--batch-mode",
             "--file",
             str(pom),
+            f"-Dkafka.version={version}",
             "dependency:copy-dependencies",
             "-DincludeScope=runtime",
             f"-DoutputDirectory={folder}/jars",
@@ -126,12 +129,12 @@ def fetch_jars(pom: Path = POM) -> Path:
             )
         except subprocess.TimeoutExpired:
             raise Unavailable(
-                f"Maven did not fetch Apache Kafka {kafka_version(pom)} within {FETCH_DEADLINE_S} s; check the network."
+                f"Maven did not fetch Apache Kafka {version} within {FETCH_DEADLINE_S} s; check the network."
             ) from None
         if answer.returncode:
             errors = [line for line in (answer.stdout + answer.stderr).splitlines() if "ERROR" in line]
             reason = errors[0] if errors else "no reason given"
-            raise Unavailable(f"Maven could not fetch Apache Kafka {kafka_version(pom)}: {reason}")
+            raise Unavailable(f"Maven could not fetch Apache Kafka {version}: {reason}")
         try:
             # One rename makes the whole set appear at once, so that a killed fetch leaves no half a set behind.
             os.rename(f"{folder}/jars", jars)
@@ -155,7 +158,12 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str) -> str:
+def _has_dynamic_quorum(version: str | None) -> bool:
+    """Say whether a version knows KIP-853: before it, the voters are a setting."""
+    return version is None or tuple(map(int, version.split(".")[:2])) >= _FIRST_DYNAMIC_QUORUM
+
+
+def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str, has_dynamic_quorum: bool) -> str:
     """Write the node's settings and return its bootstrap address; a node that comes back keeps its ports."""
     ports = folder / "ports"
     if not ports.exists():
@@ -167,7 +175,11 @@ def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str)
         | {
             "listeners": f"PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{address}",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+            **(
+                {"controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}"}
+                if has_dynamic_quorum
+                else {"controller.quorum.voters": f"{SMALL_NODE['node.id']}@127.0.0.1:{controller_port}"}
+            ),
             "log.dirs": str(folder / DATA),
         }
         | dict(properties)
@@ -178,14 +190,14 @@ def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str)
     return address
 
 
-def _format_storage(java: list[str], folder: Path) -> None:
+def _format_storage(java: list[str], folder: Path, has_dynamic_quorum: bool) -> None:
     cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
     answer = subprocess.run(
         [
             *java,
             "kafka.tools.StorageTool",
             "format",
-            "--standalone",
+            *(["--standalone"] if has_dynamic_quorum else []),
             "--cluster-id",
             cluster_id,
             "--config",
@@ -249,22 +261,24 @@ def apache_kafka(
     *,
     log_level: str = "WARN",
     jvm: Sequence[str] = _JVM,
+    version: str | None = None,
 ) -> Iterator[ApacheKafka]:
     """Run one node, with the given settings on top of the small single-node ones, until the block ends.
 
     All that it writes goes to `folder` and stays there, for the next node that is given it to take over; the folder
     must be there and empty, or hold what a node before left. Without one nothing stays. `jvm` are Java's options;
-    the usual ones start fast and are slow in the long run.
+    the usual ones start fast and are slow in the long run. `version` is that of the POM unless given.
     Raises `Unavailable` where Java, Maven or the jars are not to be had.
     """
     problem = java_problem()
     if problem:
         raise Unavailable(problem)
-    jars = fetch_jars()
+    jars = fetch_jars(version=version)
+    has_dynamic_quorum = _has_dynamic_quorum(version)
     with ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="apache-kafka-")))
-        address = _write_settings(folder, properties or {}, log_level)
+        address = _write_settings(folder, properties or {}, log_level, has_dynamic_quorum)
         java = [
             str(java_command()),
             *jvm,
@@ -273,7 +287,7 @@ def apache_kafka(
             str(jars / "*"),
         ]
         if not (folder / DATA).exists():
-            _format_storage(java, folder)
+            _format_storage(java, folder, has_dynamic_quorum)
         with (folder / "console.log").open("wb") as console:
             process = subprocess.Popen(
                 [*java, "kafka.Kafka", str(folder / "server.properties")],

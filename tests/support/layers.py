@@ -25,7 +25,7 @@ _EOS_BASE = _packages(
     "options",
     "runtime",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client", "metrics_endpoint", "worker_memory")
+_EOS_TOOLS = _packages("spark_eos", "codec", "client", "metrics_endpoint", "spark_api", "worker_memory")
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -39,6 +39,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.decision_table": frozenset(),
         "broker_core.properties": frozenset(),
         "spark_eos.errors": frozenset(),
+        "spark_eos.spark_api": frozenset(),
         "spark_eos.options.definitions": frozenset(),
     },
     {
@@ -106,7 +107,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
-        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors") | {"broker_core.__version__"},
+        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "sink") | {"broker_core.__version__"},
     },
 )
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
@@ -140,7 +141,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and columns.
-    "pyspark": _packages("spark_eos", "datasource", "sink", "source"),
+    "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
     "pyarrow": _EOS_COLUMNS,
     "numpy": _EOS_COLUMNS,
     # Test tools.
@@ -187,7 +188,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
     # Ways around this table; the public packages import a name when it is first used.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
-    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__"}),
+    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"}),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
     # The page that a timeline fills in.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page"),

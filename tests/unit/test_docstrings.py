@@ -8,7 +8,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # Checked in tests/integration and tests/spark.
-WITH_BROKERS = {"broker_core.embedded", "broker_core.server.cluster_controls", "spark_eos.datasource"}
+WITH_BROKERS = {
+    "broker_core.embedded",
+    "broker_core.server.cluster_controls",
+    "spark_eos.datasource",
+    "spark_eos.sink.dataframe_writes",
+}
 
 
 def _with_examples() -> list[str]:

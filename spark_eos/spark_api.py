@@ -1,0 +1,139 @@
+"""The parts of PySpark's data source API that not every supported version has.
+
+What is missing is found by looking, not by comparing versions: platforms backport features. A missing class is replaced
+by an empty one, of which Spark never makes an instance, so that the modules that name it can be imported.
+
+| class | since PySpark |
+|---|---|
+| all of `pyspark.sql.datasource` | 4.0 |
+| `Filter` and its subclasses, `DataSourceStreamArrowWriter` | 4.1 |
+| `ReadLimit` and its subclasses, `SupportsTriggerAvailableNow` | 4.2 |
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        EqualNullSafe,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        InputPartition,
+        LessThan,
+        LessThanOrEqual,
+        Not,
+        StringContains,
+        StringEndsWith,
+        StringStartsWith,
+        WriterCommitMessage,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    def _classes(module_name: str) -> dict[str, Any]:
+        try:
+            return vars(import_module(module_name))
+        except ImportError:
+            return {}
+
+    def _missing(name: str, *bases: type) -> type:
+        return type(name, bases, {"__doc__": f"The stand-in of PySpark's {name}.", "__module__": __name__})
+
+    _found = _classes("pyspark.sql.datasource")
+    for _name in (
+        "DataSource",
+        "DataSourceArrowWriter",
+        "DataSourceReader",
+        "DataSourceStreamReader",
+        "DataSourceStreamWriter",
+        "EqualNullSafe",
+        "EqualTo",
+        "Filter",
+        "GreaterThan",
+        "GreaterThanOrEqual",
+        "In",
+        "InputPartition",
+        "LessThan",
+        "LessThanOrEqual",
+        "Not",
+        "StringContains",
+        "StringEndsWith",
+        "StringStartsWith",
+        "WriterCommitMessage",
+    ):
+        globals()[_name] = _found.get(_name) or _missing(_name)
+    # Where a streaming writer cannot say that it takes Arrow batches, a batch writer's class says it.
+    DataSourceStreamArrowWriter = _found.get("DataSourceStreamArrowWriter") or _missing(
+        "DataSourceStreamArrowWriter", DataSourceStreamWriter, DataSourceArrowWriter
+    )
+
+    _found = _classes("pyspark.sql.streaming.datasource")
+    ReadLimit = _found.get("ReadLimit") or _missing("ReadLimit")
+    SupportsTriggerAvailableNow = _found.get("SupportsTriggerAvailableNow") or _missing("SupportsTriggerAvailableNow")
+    if "ReadLimit" in _found:
+        ReadAllAvailable, ReadMaxRows, ReadMinRows = (
+            _found[_name] for _name in ("ReadAllAvailable", "ReadMaxRows", "ReadMinRows")
+        )
+    else:
+        # Spark does not pass limits: the reader makes its own.
+
+        class ReadAllAvailable(ReadLimit):
+            """The limit that takes all that is there."""
+
+        @dataclass
+        class ReadMaxRows(ReadLimit):
+            """The limit that takes a number of rows at most."""
+
+            max_rows: int
+
+        @dataclass
+        class ReadMinRows(ReadLimit):
+            """The limit that waits for a number of rows."""
+
+            min_rows: int
+            max_trigger_delay_ms: int = 0
+
+
+__all__ = [
+    "DataSource",
+    "DataSourceArrowWriter",
+    "DataSourceReader",
+    "DataSourceStreamArrowWriter",
+    "DataSourceStreamReader",
+    "DataSourceStreamWriter",
+    "EqualNullSafe",
+    "EqualTo",
+    "Filter",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "In",
+    "InputPartition",
+    "LessThan",
+    "LessThanOrEqual",
+    "Not",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "StringContains",
+    "StringEndsWith",
+    "StringStartsWith",
+    "SupportsTriggerAvailableNow",
+    "WriterCommitMessage",
+]

@@ -1,0 +1,32 @@
+"""An environment for each version of PySpark: made once, kept in `.cache`, and made again when setup.cfg changes."""
+
+import hashlib
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache" / "compatibility"
+INSTALL_DEADLINE_S = 1_800
+
+
+def python_with(pyspark: str) -> Path:
+    """Return the interpreter of an environment with the newest patch of a minor version of PySpark, such as "4.1"."""
+    folder = CACHE / f"pyspark-{pyspark}"
+    python, made_from = folder / "bin" / "python", folder / "made-from"
+    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes()).hexdigest()
+    if made_from.exists() and made_from.read_text() == wanted:
+        return python
+    print(f"installing PySpark {pyspark} into {folder.relative_to(ROOT)}", file=sys.stderr, flush=True)
+    venv.create(folder, with_pip=True, clear=True)
+    subprocess.run(
+        [
+            python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input",
+            str(ROOT), f"pyspark=={pyspark}.*", "pandas<3",
+        ],
+        check=True,
+        timeout=INSTALL_DEADLINE_S,
+    )  # fmt: skip
+    made_from.write_text(wanted)
+    return python

@@ -1,0 +1,100 @@
+"""One version tried: jobs in processes that are killed and restarted, judged by librdkafka's consumer."""
+
+import os
+import signal
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.compatibility.environments import ROOT
+from tests.compatibility.jobs import IN, ONCE, OUT
+from tests.support.both_brokers import Kafka
+from tests.support.clients import make_producer, send, values_to_end
+from tests.support.waiting import wait_until
+
+LINES = 1_000
+FILES = 20
+PARTITIONS = 2
+KILLS = 2
+DEADLINE_S = 240
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The topics of one trial, and the processes that write them."""
+
+    python: Path
+    kafka: Kafka
+    folder: Path
+
+    def prepare(self) -> None:
+        """Create the topics, and write the lines that a stream copies to a topic and to files."""
+        admin = AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers})
+        for created in admin.create_topics([NewTopic(each, PARTITIONS, 1) for each in (IN, OUT, ONCE)]).values():
+            created.result(DEADLINE_S)
+        lines = [str(number).encode() for number in range(LINES)]
+        producer = make_producer(self.kafka)
+        for partition in range(PARTITIONS):
+            send(producer, IN, lines[partition::PARTITIONS], partition=partition)
+        files = self.folder / "files"
+        files.mkdir(parents=True)
+        for number in range(FILES):
+            (files / f"{number}.txt").write_bytes(b"\n".join(lines[number::FILES]) + b"\n")
+
+    def stream(self, by: str) -> str:
+        """Kill a stream in mid-work and restart it; return what was seen."""
+        for kills in range(KILLS):
+            wanted = LINES * (kills + 1) // (2 * KILLS)
+            with self._job(f"stream by {by}") as process:
+                self._wait(process, lambda wanted=wanted: sum(self._written().values()) >= wanted)
+        with self._job(f"stream by {by}") as process:
+            self._wait(process, lambda: len(self._written()) == LINES)
+        written = self._written()
+        assert set(written.values()) == {1}, f"{sum(written.values()) - LINES} lines were written twice"
+        return f"killed {KILLS} times: {LINES:,} rows once each"
+
+    def batch(self, by: str) -> str:
+        """Run a named batch job twice; return what was seen."""
+        with self._job(f"batch by {by}") as process:
+            assert process.wait(DEADLINE_S) == 0, self._log()
+        values = values_to_end(self.kafka, ONCE, partitions=PARTITIONS)
+        assert len(values) == len(set(values)) == 100, f"{len(values)} rows of 100"
+        return "run twice: 100 rows once each"
+
+    def _written(self) -> "Counter[bytes]":
+        return Counter(values_to_end(self.kafka, OUT, partitions=PARTITIONS))
+
+    def _wait(self, process: "subprocess.Popen[bytes]", condition: "object") -> None:
+        def holds_or_ended() -> bool:
+            return process.poll() is not None or condition()  # type: ignore[operator]
+
+        wait_until(holds_or_ended, "the stream writes its rows", deadline_s=DEADLINE_S, pause_s=0.2)
+        assert process.poll() is None, self._log()
+
+    @contextmanager
+    def _job(self, kind: str) -> "Iterator[subprocess.Popen[bytes]]":
+        """Run a job in a process group of its own until the block ends; then kill all of the group."""
+        with (self.folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [self.python, "-m", "tests.compatibility.jobs", kind, self.kafka.bootstrap_servers, str(self.folder)],
+                cwd=ROOT,
+                env=os.environ | {"PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": "127.0.0.1"},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+
+    def _log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")[-4000:]

@@ -1,0 +1,50 @@
+"""The position of a streaming reader under PySpark 4.0 and 4.1, which pass neither a start nor a limit."""
+
+from typing import Any
+
+from spark_eos.source.schema import source_schema
+from spark_eos.source.spark_readers import RangePartition, StreamReader
+from tests.support.spark_eos.source_data import create_topic, send_plain
+
+
+def new_reader(address: str, topic: str, **options: str) -> StreamReader:
+    return StreamReader(
+        {"kafka.bootstrap.servers": address, "subscribe": topic, **options}, source_schema(include_headers=False)
+    )
+
+
+def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    return [str(each.piece) for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
+
+
+def test_a_new_query_and_its_restart_read_on_within_the_limit(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, ["a", "b", "c", "d", "e"])
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    first = new_reader(kafka_address, topic, **options)
+    # The order of Spark 4.1: the end before the start.
+    end = first.latestOffset()
+    start = first.initialOffset()
+    assert planned(first, start, end) == [f"{topic}-0 [0, 2)"]
+    second_end = first.latestOffset()
+    assert planned(first, end, second_end) == [f"{topic}-0 [2, 4)"]
+    first.stop()
+    again = new_reader(kafka_address, topic, **options)
+    # At a restart Spark plans an empty range at the checkpoint's end, and does not read it.
+    assert planned(again, second_end, second_end) == []
+    third_end = again.latestOffset()
+    assert planned(again, second_end, third_end) == [f"{topic}-0 [4, 5)"]
+    assert again.latestOffset() == third_end
+    again.stop()
+
+
+def test_a_query_that_starts_at_the_latest_offsets_reads_what_comes_later(kafka_address: str) -> None:
+    topic = create_topic(kafka_address)
+    send_plain(kafka_address, topic, ["before"])
+    reader = new_reader(kafka_address, topic)
+    end = reader.latestOffset()
+    send_plain(kafka_address, topic, ["after"])
+    assert reader.initialOffset() == end == {topic: {"0": 1}}
+    assert planned(reader, end, end) == []
+    assert planned(reader, end, reader.latestOffset()) == [f"{topic}-0 [1, 2)"]
+    reader.stop()
