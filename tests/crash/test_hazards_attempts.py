@@ -220,7 +220,7 @@ def test_lost_transactions_are_not_rewritten_by_another_number_of_tasks(hazard: 
         # What the coordinator does at the timeout: abort, and raise the epoch.
         init_producer_id(client, lost, transaction_timeout_ms=60_000)
     text = hazard.run_to_failure(case, "1 of its 2 transactions", tasks=3, onLostTransaction="rewrite")
-    assert "Decided were 2 tasks" in text and "this run has 3 tasks" in text and "with the 2 tasks it had" in text
+    assert "The decision has 2 tasks" in text and "this run has 3 tasks" in text and "with the same 2 tasks" in text
     hazard.run(case, onLostTransaction="rewrite")
     hazard.judge(case)
 

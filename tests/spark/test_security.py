@@ -111,7 +111,7 @@ def _fail(spark: SparkSession, own: Credentials, topic: Topic) -> str:
     for options in (wrong, {**wrong, "kafka.sasl.passwrod": MISPLACED}):
         writer = spark.createDataFrame([("v",)], "value string").write.format("eos-kafka").mode("append")
         # kafka-python drops an answer that comes with the end of a connection.
-        told = "refused the credentials|No Kafka broker could be reached|Unknown option"
+        told = "rejected the credentials|No Kafka broker could be reached|Unknown option"
         with pytest.raises(Exception, match=told) as raised:
             writer.options(**options).save()
         texts.append(f"{raised.value!r} {raised.value} {getattr(raised.value, 'getStackTrace', str)()}")

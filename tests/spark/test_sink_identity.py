@@ -112,7 +112,7 @@ def test_two_writes_to_one_topic_have_names_or_are_refused(
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"jobId": "orders"}, "'jobId' is for batch jobs.*known by Spark's query id"),
+        ({"jobId": "orders"}, "'jobId' is for batch jobs.*identified by Spark's query id"),
     ],
 )
 def test_a_job_id_in_foreach_batch_is_refused(
@@ -153,8 +153,8 @@ def test_a_daily_job_needs_a_job_id_for_each_day(spark: SparkSession, topic: Top
     write(days["monday"], topic, jobId="report", transactionalIdPrefix=prefix)
     with pytest.raises(
         PySparkException,
-        match=r"jobId=report was written before.* 10 rows were written, now there are "
-        r"10 others.*the topic and the date in it",
+        match=r"jobId=report was already written.* 10 rows were written, now there are "
+        r"10 different ones.*the topic and the date in it",
     ):
         write(days["tuesday"], topic, jobId="report", transactionalIdPrefix=prefix)
     assert len(topic.values()) == 10
