@@ -20,7 +20,7 @@ class Row(NamedTuple, Generic[Verdict]):
     verdict: Verdict
 
     def fits(self, case: Mapping[str, Hashable]) -> bool:
-        """Say whether the row speaks about the case."""
+        """Return whether the row speaks about the case."""
         return all(case[name] in values for name, values in self.when.items())
 
 

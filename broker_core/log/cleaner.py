@@ -62,7 +62,7 @@ class CleanedTransactions:
         self._with_data: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Say whether the data batch belongs to an aborted transaction."""
+        """Return whether the data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         entries = self._by_producer.get(header.producer_id, [])
@@ -76,7 +76,7 @@ class CleanedTransactions:
             self._with_data.add(header.producer_id)
 
     def end(self, header: BatchHeader) -> bool:
-        """Take in a marker and say whether no data of its transaction stays in front of it."""
+        """Take in a marker and return whether no data of its transaction stays in front of it."""
         if header.producer_id in self._with_data:
             self._with_data.remove(header.producer_id)
             return False
@@ -181,7 +181,7 @@ class Cleaner:
         state.segments.replace(group, final)
 
     def _copy(self, group: list[Segment], cleaned: Segment) -> bool:
-        """Write what stays of the group and say whether that is less than all, or different."""
+        """Write what stays of the group and return whether that is less than all, or different."""
         interval_bytes, is_changed = self._state.config.index_interval_bytes, False
         for segment in group:
             for header, buffer, at in _batches(segment):
@@ -237,7 +237,7 @@ class Cleaner:
         return record.has_value or not header.has_delete_horizon or self._now_ms < header.base_timestamp
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Say whether the batch is needed even if none of its records is."""
+        """Return whether the batch is needed even if none of its records is."""
         if header.next_offset == self._plan.end_offset:
             return True
         producer = self._producers.get(header.producer_id)

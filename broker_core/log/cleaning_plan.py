@@ -26,7 +26,7 @@ class CleaningPlan(NamedTuple):
 
 
 def is_compacted(state: LogState) -> bool:
-    """Say whether the topic is compacted, and maybe trimmed too."""
+    """Return whether the topic is compacted, and maybe trimmed too."""
     return "compact" in (policy.strip() for policy in state.config.cleanup_policy.split(","))
 
 
@@ -61,7 +61,7 @@ def _cleanable(state: LogState, now_ms: int) -> CleaningPlan:
 
 
 def _is_overdue(state: LogState, plan: CleaningPlan, now_ms: int) -> bool:
-    """Say whether a dirty record has waited for longer than max.compaction.lag.ms (KIP-354)."""
+    """Return whether a dirty record has waited for longer than max.compaction.lag.ms (KIP-354)."""
     begun = (state.segments[at].rolling_since_ms for at in range(plan.dirty_at, plan.end_at))
     oldest_ms = min((since_ms for since_ms in begun if since_ms > 0), default=None)
     return oldest_ms is not None and oldest_ms < now_ms - state.config.max_compaction_lag_ms

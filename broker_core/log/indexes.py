@@ -44,7 +44,7 @@ class _SparseIndex:
         return len(self) * self._entry.size
 
     def file_exists(self) -> bool:
-        """Say whether the index was ever written."""
+        """Return whether the index was ever written."""
         return self._storage.exists(self._path)
 
     def flush(self) -> None:
@@ -107,7 +107,7 @@ class _SparseIndex:
 
     @property
     def is_loaded(self) -> bool:
-        """Say whether the entries are in memory."""
+        """Return whether the entries are in memory."""
         return self._loaded
 
     def peek_last(self) -> tuple[int, int] | None:

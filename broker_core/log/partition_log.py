@@ -312,7 +312,7 @@ class PartitionLog:
         return [entry for segment in self._state.segments for entry in segment.transaction_index.entries]
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
-        """Say whether a transaction has been open for longer than any timeout allows: it hangs (KIP-664)."""
+        """Return whether a transaction has been open for longer than any timeout allows: it hangs (KIP-664)."""
         return self._state.producers.has_late_transaction(now_ms, transaction_max_timeout_ms)
 
     def expire_producers(self, now_ms: int, producer_expiration_ms: int | None = None) -> list[int]:
@@ -340,7 +340,7 @@ class PartitionLog:
     # Compacting.
 
     def compaction_due(self, now_ms: int) -> bool:
-        """Say whether enough of the log is dirty, or anything for too long; looks at no batch."""
+        """Return whether enough of the log is dirty, or anything for too long; looks at no batch."""
         return plan_cleaning(self._state, now_ms) is not None
 
     def compact(self, now_ms: int) -> CompactionResult | None:
@@ -366,7 +366,7 @@ class PartitionLog:
 
     @property
     def unsynced(self) -> bool:
-        """Say whether a loss of power could take something that was appended."""
+        """Return whether a loss of power could take something that was appended."""
         return self._state.unsynced
 
     def sync(self) -> None:

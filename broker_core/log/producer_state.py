@@ -103,14 +103,14 @@ class ProducerState:
         return unreplicated if ongoing is None or unreplicated < ongoing else ongoing
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Say whether that incarnation of the producer has a transaction open here."""
+        """Return whether that incarnation of the producer has a transaction open here."""
         entry = self._entries.get(producer_id)
         return (
             entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
         )
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
-        """Say whether the oldest open transaction outlived every allowed timeout: it hangs (KIP-664)."""
+        """Return whether the oldest open transaction outlived every allowed timeout: it hangs (KIP-664)."""
         oldest = next(iter(self._ongoing.values()), None)
         if oldest is None:
             return False
@@ -269,7 +269,7 @@ class ProducerState:
 
 
 def is_expired(entry: ProducerStateEntry, now_ms: int, expiration_ms: int) -> bool:
-    """Say whether the producer may be forgotten; its time is that of its records, not of the clock."""
+    """Return whether the producer may be forgotten; its time is that of its records, not of the clock."""
     return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= expiration_ms
 
 

@@ -255,7 +255,7 @@ class Segment:
             return
 
     def indexes_fit(self, *, whole: bool) -> bool:
-        """Say whether both indexes can be those of this log file, by their last entries or by all of them."""
+        """Return whether both indexes can be those of this log file, by their last entries or by all of them."""
         try:
             if whole:
                 self.offset_index.load()
@@ -283,7 +283,7 @@ class Segment:
             return False
 
     def lacks_entries(self, interval_bytes: int) -> bool:
-        """Say whether the offset index is empty though a batch begins so far behind that it must have an entry."""
+        """Return whether the offset index is empty though a batch begins so far behind that it must have an entry."""
         if self.offset_index.peek_last() is not None:
             return False
         position = 0
@@ -296,7 +296,7 @@ class Segment:
         return BatchHeader.parse(self._log.read(position, HEADER_SIZE))
 
     def is_index_full(self, max_index_bytes: int) -> bool:
-        """Say whether an index may not grow any more; one time entry is kept for the end of the segment."""
+        """Return whether an index may not grow any more; one time entry is kept for the end of the segment."""
         return (
             self.offset_index.size_bytes >= max_index_bytes // 8 * 8
             or self.time_index.size_bytes + 12 >= max_index_bytes // 12 * 12

@@ -117,22 +117,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Say whether the batch belongs to a transaction."""
+        """Return whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Say whether the batch holds control records, which no consumer may show."""
+        """Return whether the batch holds control records, which no consumer may show."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Say whether the base timestamp is the time from which a compacted tombstone may go (KIP-534)."""
+        """Return whether the base timestamp is the time from which a compacted tombstone may go (KIP-534)."""
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
     @property
     def has_codec(self) -> bool:
-        """Say whether the bits for the codec name one."""
+        """Return whether the bits for the codec name one."""
         return self.attributes & _CODEC_BITS < len(_CODECS)
 
     @property
@@ -150,7 +150,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_producer(self) -> bool:
-        """Say whether a producer id was set, that is, whether sequences are to be checked."""
+        """Return whether a producer id was set, that is, whether sequences are to be checked."""
         return self.producer_id >= 0
 
 
@@ -204,7 +204,7 @@ def framed_size(buffer: Bytes, position: int = 0) -> int | None:
 
 
 def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
-    """Say whether the whole batch is in the buffer and its CRC-32C is the one in its header."""
+    """Return whether the whole batch is in the buffer and its CRC-32C is the one in its header."""
     end = position + header.size_bytes
     if end > len(buffer):
         return False

@@ -124,7 +124,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def covers(self, operation: Operation) -> bool:
-        """Say whether the ACL speaks of the operation, in its own name or as one that another implies."""
+        """Return whether the ACL speaks of the operation, in its own name or as one that another implies."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission == Permission.ALLOW and self.operation in IMPLYING.get(operation, ())
@@ -143,7 +143,7 @@ class AclFilter:
     permission: int
 
     def matches(self, acl: Acl) -> bool:
-        """Say whether the ACL is one of those meant."""
+        """Return whether the ACL is one of those meant."""
         return (
             self._matches_pattern(acl.pattern)
             and self.principal in (None, acl.principal)

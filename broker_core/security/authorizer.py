@@ -119,7 +119,7 @@ class Authorizer:
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Say whether the client may do this to the resource of this very name."""
+        """Return whether the client may do this to the resource of this very name."""
         who = str(principal)
         if who in self._super_users:
             return True
@@ -144,7 +144,7 @@ class Authorizer:
         )
 
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Say whether there is any resource of the type to which the client may do this, existing or not.
+        """Return whether there is any resource of the type to which the client may do this, existing or not.
 
         Kafka asks this of a client that wants a producer id without a transactional id (KIP-679).
         """
@@ -186,7 +186,7 @@ def _rules_for(principals: dict[str, dict[Acl, _AclRule]], client: _Client, oper
 
 
 def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
-    """Say whether a denial covers all that is allowed here; `*` is dominated by nothing but `*`."""
+    """Return whether a denial covers all that is allowed here; `*` is dominated by nothing but `*`."""
     kind, pattern_type, name = allowed
     if pattern_type is PatternType.LITERAL:
         if name == WILDCARD:

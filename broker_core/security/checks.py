@@ -1,7 +1,7 @@
 """The table of what each API needs: which operation on which kind of resource, and what it answers without.
 
 Owns: the table. The handlers ask in its order, of the resources their request names.
-Asks: `acls`, `errors`.
+Uses: `acls`, `errors`.
 Never: decides; that is the authorizer's business.
 
 From Kafka's KafkaApis, ControllerApis and AclApis, and rules G.1. `FILTERED` stands for an answer that leaves out

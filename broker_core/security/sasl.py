@@ -107,20 +107,20 @@ class SaslSession:
 
     @property
     def is_open(self) -> bool:
-        """Say whether the client is known, so that its requests may be handled."""
+        """Return whether the client is known, so that its requests may be handled."""
         return self.state is SaslState.OPEN
 
     @property
     def wants_bare_token(self) -> bool:
-        """Say whether the next frame is a token and nothing else."""
+        """Return whether the next frame is a token and nothing else."""
         return self.state is SaslState.EXCHANGE and self.has_bare_tokens
 
     def admits(self, step: Step | None) -> bool:
-        """Say whether a client that is not let in yet may take this step."""
+        """Return whether a client that is not let in yet may take this step."""
         return step in ADMITTED[self.state]
 
     def has_expired(self, now_ms: int) -> bool:
-        """Say whether the session's time is over: nothing but a new handshake may come now."""
+        """Return whether the session's time is over: nothing but a new handshake may come now."""
         return self.expires_ms is not None and now_ms > self.expires_ms
 
     def versions_told(self) -> None:
@@ -129,7 +129,7 @@ class SaslSession:
             self.state = SaslState.VERSIONS_TOLD
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Say whether a handshake would begin re-authentication: where sessions end, and not all the time."""
+        """Return whether a handshake would begin re-authentication: where sessions end, and not all the time."""
         is_early = self._again_at_ms is not None and now_ms - self._again_at_ms < _MIN_REAUTH_INTERVAL_MS
         return self.is_open and self.expires_ms is not None and not is_early
 

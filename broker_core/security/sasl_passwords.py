@@ -39,7 +39,7 @@ class ScramCredential:
     server_key: bytes = field(repr=False)
 
     def is_of(self, mechanism: str, password: str) -> bool:
-        """Say whether it is this password's."""
+        """Return whether it is this password's."""
         salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), self.salt, self.iterations)
         found = credential_of_salted(mechanism, salted, self.salt, self.iterations)
         return hmac.compare_digest(found.stored_key, self.stored_key)

@@ -41,7 +41,7 @@ def check_body(kind: Any, version: int, body: memoryview) -> None:
 
 
 def answer_has_tags(kind: Any, version: int) -> bool:
-    """Say whether the header of an answer ends with tagged fields.
+    """Return whether the header of an answer ends with tagged fields.
 
     That of ApiVersions never does: who asks for it does not know yet what the broker speaks.
     """

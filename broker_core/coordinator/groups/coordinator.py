@@ -232,7 +232,7 @@ class GroupCoordinator:
         return self._offsets.commit(shard, request, now_ms)
 
     def check_transactional_commit(self, request: TxnOffsetCommit) -> ErrorCode:
-        """Say whether the group can be served here at all, before a transaction is touched for it."""
+        """Return whether the group can be served here at all, before a transaction is touched for it."""
         return self._find(request.group_id)[0]
 
     def complete_transaction(

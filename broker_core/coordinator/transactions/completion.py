@@ -39,7 +39,7 @@ class TransactionCompletion:
         self._markers: Final = MarkerQueue()
 
     def pending(self, transactional_id: str) -> bool:
-        """Say whether the id's transaction is being ended, so that every request has to come again."""
+        """Return whether the id's transaction is being ended, so that every request has to come again."""
         return self._markers.pending(transactional_id)
 
     def remaining(self, entry: TransactionEntry) -> frozenset[TopicPartition]:

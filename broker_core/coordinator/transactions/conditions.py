@@ -54,7 +54,7 @@ NO_EXPECTATION: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Say whether a producer id has no epoch left to hand out."""
+    """Return whether a producer id has no epoch left to hand out."""
     return producer_epoch >= LAST_CLIENT_EPOCH
 
 
@@ -100,7 +100,7 @@ def claim(image: TransactionImage, presented: ProducerIdentity) -> Claim:
 
 
 def _ended_by_its_holder(image: TransactionImage) -> bool:
-    """Say whether a claim to the epoch before may be a lost answer's and not a zombie's.
+    """Return whether a claim to the epoch before may be a lost answer's and not a zombie's.
 
     Only an end under V2 moves the epoch on, so where a V1 client ended the last transaction a V2 client one
     epoch back is a zombie, and must not learn that what it had open was committed. Nor may a retry be

@@ -14,7 +14,7 @@ _RECORD_OVERHEAD_BYTES: Final = 30
 
 
 def has_timed_out(image: TransactionImage, now_ms: int) -> bool:
-    """Say whether the broker has to abort the transaction; one under two-phase commit never times out."""
+    """Return whether the broker has to abort the transaction; one under two-phase commit never times out."""
     return (
         image.state is TransactionState.ONGOING
         and image.timeout_ms != NEVER_TIMES_OUT_MS
@@ -52,14 +52,14 @@ class ScanSchedule:
             self._expire_scan_ms = now_ms + self._config.transaction_expire_interval_ms
 
     def abort_scan_is_due(self, now_ms: int) -> bool:
-        """Say whether to look for timed-out transactions now, and set the next time if so."""
+        """Return whether to look for timed-out transactions now, and set the next time if so."""
         if self._abort_scan_ms is None or now_ms < self._abort_scan_ms:
             return False
         self._abort_scan_ms = now_ms + self._config.transaction_abort_interval_ms
         return True
 
     def expire_scan_is_due(self, now_ms: int) -> bool:
-        """Say whether to look for unused ids now, and set the next time if so."""
+        """Return whether to look for unused ids now, and set the next time if so."""
         if self._expire_scan_ms is None or now_ms < self._expire_scan_ms:
             return False
         self._expire_scan_ms = now_ms + self._config.transaction_expire_interval_ms
@@ -70,6 +70,6 @@ class ScanSchedule:
         return min((one for one in (self._abort_scan_ms, self._expire_scan_ms) if one is not None), default=None)
 
     def has_expired(self, image: TransactionImage, now_ms: int) -> bool:
-        """Say whether the id was idle for so long that it is forgotten."""
+        """Return whether the id was idle for so long that it is forgotten."""
         limit_ms = now_ms - self._config.transactional_id_expiration_ms
         return image.state in EXPIRABLE and image.update_ms <= limit_ms

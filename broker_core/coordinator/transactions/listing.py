@@ -21,11 +21,11 @@ class ListFilter(NamedTuple):
 
     @property
     def keeps_nothing(self) -> bool:
-        """Say whether all the state filters given name no state."""
+        """Return whether all the state filters given name no state."""
         return bool(self.unknown_states) and not self.states
 
     def keeps(self, transactional_id: str, image: TransactionImage, now_ms: int) -> bool:
-        """Say whether an id belongs in the list; without a start every duration is exceeded, as in Kafka."""
+        """Return whether an id belongs in the list; without a start every duration is exceeded, as in Kafka."""
         return (
             (not self.states or image.state in self.states)
             and (not self.producer_ids or image.producer_id in self.producer_ids)

@@ -43,7 +43,7 @@ class MarkerProgress:
 
     @property
     def complete(self) -> bool:
-        """Say whether every partition has its marker."""
+        """Return whether every partition has its marker."""
         return not self.cancelled and not self.remaining
 
     def cancel(self) -> None:
@@ -116,7 +116,7 @@ class MarkerQueue:
             self._ready[transactional_id] = None
 
     def pending(self, transactional_id: str) -> bool:
-        """Say whether the id's transaction is being ended."""
+        """Return whether the id's transaction is being ended."""
         return transactional_id in self._progress
 
     def progress(self, transactional_id: str) -> MarkerProgress | None:
@@ -135,7 +135,7 @@ class MarkerQueue:
         return orders
 
     def answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> bool:
-        """Take answers to an order, all or some; say whether the transaction may complete now."""
+        """Take answers to an order, all or some; return whether the transaction may complete now."""
         progress = self._progress.get(order.transactional_id)
         if progress is None or progress.cancelled:
             return False

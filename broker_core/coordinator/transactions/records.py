@@ -61,12 +61,12 @@ class TransactionImage:
 
     @property
     def rotates(self) -> bool:
-        """Say whether completing moves on to a new producer id (rules A.9)."""
+        """Return whether completing moves on to a new producer id (rules A.9)."""
         return self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID
 
     @property
     def fits_version_0(self) -> bool:
-        """Say whether a version 0 value holds all of it; a previous id that is the same one is no loss."""
+        """Return whether a version 0 value holds all of it; a previous id that is the same one is no loss."""
         return (
             self.client_transaction_version == 0
             and self.next_producer_id == NO_PRODUCER_ID

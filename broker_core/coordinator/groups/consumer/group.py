@@ -50,7 +50,7 @@ class ConsumerMember(NamedTuple):
         return self.subscription.instance_id
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Say whether the member has arrived at the target of that epoch."""
+        """Return whether the member has arrived at the target of that epoch."""
         return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
 
 

@@ -64,7 +64,7 @@ def _unless_same(current: Current, reached: Current) -> Current:
 
 
 def _has_any(goal: Goal, partitions: Collection[TopicIdPartition]) -> bool:
-    """Say whether the member may still be reading one of these: it does unless it says otherwise."""
+    """Return whether the member may still be reading one of these: it does unless it says otherwise."""
     return goal.owned is None or any(partition in partitions for partition in goal.owned)
 
 

@@ -219,7 +219,7 @@ class OffsetCommits:
 
 
 def keeps_session(group: ClassicGroup | None, request: OffsetCommit) -> bool:
-    """Say whether the commit shows that a member is alive, as a heartbeat does."""
+    """Return whether the commit shows that a member is alive, as a heartbeat does."""
     states = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
     return group is not None and group.state in states and request.generation_id > NO_GENERATION
 

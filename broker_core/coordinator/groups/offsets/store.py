@@ -32,7 +32,7 @@ class OffsetStore:
         return self._committed.get(group_id, {})
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Say whether an open transaction may still change this offset."""
+        """Return whether an open transaction may still change this offset."""
         return key.topic_partition in self._open.get(key.group_id, {})
 
     def pending_partitions(self, group_id: str) -> list[TopicPartition]:
@@ -40,7 +40,7 @@ class OffsetStore:
         return list(self._open.get(group_id, {}))
 
     def has_offsets(self, group_id: str) -> bool:
-        """Say whether the group has an offset, committed or pending."""
+        """Return whether the group has an offset, committed or pending."""
         return group_id in self._committed or group_id in self._open
 
     def group_ids(self) -> list[str]:
