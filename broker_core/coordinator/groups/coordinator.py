@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 CLASSIC_GROUP_TYPE: str = "classic"
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
-# The transaction coordinator does not handle these errors (rules A.13).
+# The transaction coordinator's table of answers to markers does not have these errors (rules A.13).
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
@@ -115,7 +115,7 @@ class GroupCoordinator:
 
         A call with an epoch that is not newer than the current one changes nothing. If the journal cannot be
         read the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then. A record
-        that cannot be read raises `DamageError`, and as in Kafka the partition has no coordinator: NOT_COORDINATOR.
+        that cannot be read is logged, and as in Kafka the partition has no coordinator: NOT_COORDINATOR.
         """
         current = self._shards.get(partition)
         if current is not None:
@@ -232,7 +232,7 @@ class GroupCoordinator:
         return self._offsets.commit(shard, request, now_ms)
 
     def check_transactional_commit(self, request: TxnOffsetCommit) -> ErrorCode:
-        """Return the error if the group cannot be served here, before a transaction is changed for it."""
+        """Return the error if the group is not coordinated here, for a check before its transaction is changed."""
         return self._find(request.group_id)[0]
 
     def complete_transaction(
@@ -359,7 +359,7 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def _find(self, group_id: str, *, may_be_empty: bool = False) -> tuple[ErrorCode, GroupShard | None]:
-        """Return the group's partition, if it is led here; only the offset APIs allow an empty group id."""
+        """Return the group's partition, or the error if it is not led here or the group id is empty and must not be."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID, None
         partition = self.partition_for(group_id)

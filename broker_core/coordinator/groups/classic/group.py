@@ -153,7 +153,7 @@ class ClassicGroup:
         return not self.pending_joins and all(member.join_reply for member in self.members.values())
 
     def subscribes_to(self, topic: str) -> bool:
-        """Return whether the group subscribes to the topic; True if a subscription cannot be parsed."""
+        """Return whether the group subscribes to the topic; True if a consumer's subscription cannot be parsed."""
         return self.is_consumer_group if self._topics is None else topic in self._topics
 
     @property

@@ -179,7 +179,7 @@ class ConsumerGroup:
         transactional: bool,
         knows_member_epochs: bool,
     ) -> ErrorCode:
-        """Return the error for a commit of these partitions' offsets, by partition or for all."""
+        """Return the error for a commit of these partitions' offsets, NONE if it is allowed."""
         member = self.members.get(member_id)
         return COMMIT.resolve(
             group_is_empty=not self.members,
@@ -191,7 +191,7 @@ class ConsumerGroup:
         )
 
     def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Return the error for a fetch of committed offsets."""
+        """Return the error for a fetch of committed offsets, NONE if it is allowed."""
         member = self.members.get(member_id or "")
         return FETCH.resolve(
             names_member=member_id is not None or member_epoch >= 0,

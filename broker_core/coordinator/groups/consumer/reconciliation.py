@@ -82,7 +82,7 @@ def _approach(current: Current, goal: Goal, member_epoch: int) -> Current:
 
 
 def _shrink(current: Current, goal: Goal) -> Current:
-    """Revoke at once the partitions of topics that the member no longer subscribes to, before a new target is computed."""
+    """Revoke partitions of topics that the member no longer subscribes to, before a new target is computed."""
     kept: Held = {
         partition: epoch for partition, epoch in current.assigned.items() if partition.topic_id in goal.readable
     }
