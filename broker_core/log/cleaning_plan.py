@@ -49,7 +49,7 @@ def _cleanable(state: LogState, now_ms: int) -> CleaningPlan:
     segments, lag_ms = state.segments, state.config.min_compaction_lag_ms
     first_dirty = state.first_dirty_offset
     if not state.log_start_offset <= first_dirty <= state.log_end_offset:
-        # The cleaned range was deleted since, or the log was started anew.
+        # The cleaned range was deleted since, or the log was emptied.
         first_dirty = state.log_start_offset
     dirty_at = end_at = segments.index_of(first_dirty)
     bound = min(state.last_stable_offset, segments.active.base_offset)

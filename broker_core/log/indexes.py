@@ -111,7 +111,7 @@ class _SparseIndex:
         return self._loaded
 
     def peek_last(self) -> tuple[int, int] | None:
-        """Return the last entry, with its absolute offset, without reading the others; `DamageError` if it is invalid."""
+        """Return the last entry, with absolute offset, without reading the others; `DamageError` if it is invalid."""
         if not self._loaded:
             file, size = self._open(), self._entry.size
             count, rest = divmod(file.size(), size)

@@ -1,6 +1,6 @@
 """The compression of the records section, as Kafka's clients do it.
 
-This is the one home of codecs for both packages. Three choices are forced by the Java client: its lz4 reader refuses
+Both packages use these codecs. Three choices are required by clients: the Java client's lz4 reader refuses
 frames with linked blocks, so ours are independent; its snappy is framed by xerial's stream format, while librdkafka
 sends raw snappy, so both are read; and a hostile or broken batch may decompress without end, so reading takes a limit.
 """

@@ -1,7 +1,7 @@
-"""Errors in responses: a response that says one error for a whole request, and the codes that a response holds.
+"""Errors in responses: the response with one error for a whole request, and the error codes in a response.
 
 Most APIs have one error code at the top; the others have one for each item of the request, and
-repeat its name. Where that is stands in a table; what is left out of an answer is named "unknown" there, too.
+repeat its name. A table defines where it is, and names fields that are answered with "unknown".
 """
 
 from collections.abc import Iterator, Mapping

@@ -24,7 +24,7 @@ _WITH_SECRETS = frozenset({SASL_AUTHENTICATE_KEY, int(m.AlterUserScramCredential
 
 
 class MalformedFrame(ValueError):
-    """Bytes that are no Kafka request; the connection they came on is of no further use."""
+    """Bytes that are not a Kafka request; the connection cannot be used any more."""
 
 
 class UnsupportedVersion(ValueError):
@@ -102,12 +102,12 @@ class FrameReader:
 
 
 def api_key_of(frame: bytes) -> int:
-    """Return which API a frame is for, looking at nothing else in it; -1 if it is too short to say."""
+    """Return a frame's API key without decoding the rest; -1 if it is too short."""
     return _FIXED_HEADER.unpack_from(frame)[0] if len(frame) >= _FIXED_HEADER.size else -1
 
 
 def bare_frame(data: bytes) -> bytes:
-    """Put a length in front of bytes that are no Kafka message."""
+    """Return bytes that are not a Kafka message, preceded by their length."""
     return _LENGTH.pack(len(data)) + data
 
 
@@ -129,7 +129,7 @@ def decode_request(frame: bytes) -> Request:
     except MalformedLayout as error:
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from None
     except Exception as error:
-        # Some kinds quote the bytes they choke on, and those may be a password.
+        # Some exceptions quote the malformed bytes, which may be a password.
         what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None
     return Request(api, version, correlation_id, header.client_id, body, len(frame))
