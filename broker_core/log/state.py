@@ -61,10 +61,10 @@ class LogState:
         return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
 
     def apply_batch(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
-        """Let the batch at `at` of the buffer, appended at `base_offset`, have its effect on the producers.
+        """Apply the batch at `at` of the buffer, appended at `base_offset`, to the state of the producers.
 
-        Returns what the segment's transaction index has to know if the batch aborts a transaction. Raises
-        `InvalidBatch` when it is a control batch that cannot be understood.
+        Returns the entry for the segment's transaction index if the batch aborts a transaction. Raises
+        `InvalidBatch` for a control batch that cannot be parsed.
         """
         if not header.has_producer:
             return None

@@ -1,4 +1,4 @@
-"""A record batch seen through its 61-byte header, without touching its records.
+"""The 61-byte header of a record batch, which is read and modified without its records.
 
 The broker's produce and fetch paths meet every batch only here: one `struct` call reads all thirteen fields, and the
 offsets are written in place into the bytes that came from the wire. That is cheap because Kafka left the base offset
@@ -36,7 +36,7 @@ __all__ = [
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = 61
-# base offset and batch length: what `batch_length` does not count.
+# The base offset and the batch length, which `batch_length` does not include.
 LENGTH_OVERHEAD: Final = 12
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
@@ -122,7 +122,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Return whether the batch holds control records, which no consumer may show."""
+        """Return whether the batch contains control records, which consumers do not return."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
@@ -145,7 +145,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Return who stamped the records."""
+        """Return the clock that the records' timestamps are from."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
@@ -228,7 +228,7 @@ def write_timestamps(
 ) -> BatchHeader:
     """Write in place who stamped the batch and its largest timestamp, and return `header` with these.
 
-    Alone of what a broker writes these are covered by the CRC. Attributes without a meaning are lost, as in Kafka.
+    These are the only fields a broker writes that the CRC covers. Unknown attributes are lost, as in Kafka.
     """
     stamped = LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
     attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped

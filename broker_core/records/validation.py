@@ -17,7 +17,7 @@ from broker_core.types import NO_TIMESTAMP, TimestampType
 
 
 class RecordSummary(NamedTuple):
-    """What the leader needs of all records of a valid batch."""
+    """The leader's facts of all records of a valid batch."""
 
     min_timestamp_ms: int
     max_timestamp_ms: int
@@ -25,7 +25,7 @@ class RecordSummary(NamedTuple):
 
 
 class RecordFacts(NamedTuple):
-    """What the leader needs of one record."""
+    """The leader's facts of one record."""
 
     timestamp_ms: int
     has_key: bool

@@ -28,7 +28,7 @@ from broker_core.security.acls import (
 )
 from broker_core.security.principals import Principal
 
-# Any name: a super user may do everything to it, whatever ACLs there are.
+# Any name: a super user may do everything, whatever the ACLs are.
 _UNHEARD_OF = "hardcode"
 
 
@@ -40,7 +40,7 @@ class _Client(NamedTuple):
 
 
 class _AclRule(NamedTuple):
-    """An ACL with what its host means, worked out once."""
+    """An ACL with its parsed host."""
 
     acl: Acl
     network: IPv4Network | IPv6Network | None
@@ -93,7 +93,7 @@ class Acls:
                 del lengths[len(acl.pattern.name)]
 
     def about(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, dict[Acl, _AclRule]]]:
-        """Give the rules of each pattern that a resource meets, by principal."""
+        """Yield, by principal, the rules of each pattern that matches a resource."""
         patterns = [ResourcePattern(resource_type, PatternType.LITERAL, name)]
         if name != WILDCARD:
             patterns.append(ResourcePattern(resource_type, PatternType.LITERAL, WILDCARD))

@@ -271,7 +271,7 @@ class ClassicMembership:
         return replace(result, leader=former_leader or UNKNOWN_MEMBER, members=())
 
     def _await_join(self, member: Member, request: JoinGroup, reply: JoinReply) -> None:
-        """Let the member's join wait; an older join of the same member is refused."""
+        """Store the member's join until it is answered; an older join of the same member is refused."""
         self._rebalance.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = request.protocols
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
