@@ -46,7 +46,7 @@ TokenValidator = Callable[[str, int], ValidToken]
 class OAuthBearer:
     """The server's side of one OAUTHBEARER exchange.
 
-    A refused token is first answered with the reason; the client confirms it, and authentication then fails.
+    A refused token is first answered with the reason; authentication fails when the client has confirmed it.
     """
 
     def __init__(self, validator: TokenValidator) -> None:

@@ -1,4 +1,4 @@
-"""The controls of a running cluster for tests: stop brokers, move or remove leaders and coordinators, advance the clock."""
+"""The controls of a running cluster for tests: its brokers, leaders, coordinators and virtual clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

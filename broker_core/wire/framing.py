@@ -91,7 +91,7 @@ class FrameReader:
         return frame
 
     def _frame_end(self, position: int) -> int | None:
-        """Return the end of the frame at `position`, or None while it is incomplete; refuse an invalid length at once."""
+        """Return the end of the frame at `position`, None while it is incomplete; refuse an invalid length at once."""
         if len(self._buffer) - position < 4:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, position)
