@@ -123,7 +123,7 @@ class Cleaner:
         )
 
     def _make_durable(self) -> None:
-        """Sync the log that the pass depends on, and delete snapshots in the cleaned range."""
+        """Sync the log that the pass depends on, and delete the snapshots below the plan's end."""
         state = self._state
         # Which records may be dropped depends on later batches, so those must be durable.
         if state.unsynced_names:
