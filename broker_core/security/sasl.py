@@ -129,7 +129,7 @@ class SaslSession:
             self.state = SaslState.VERSIONS_TOLD
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Return whether a handshake may begin re-authentication: sessions must expire, and the last one must not be recent."""
+        """Return whether a handshake may begin re-authentication: if sessions expire, and not too often."""
         is_early = self._again_at_ms is not None and now_ms - self._again_at_ms < _MIN_REAUTH_INTERVAL_MS
         return self.is_open and self.expires_ms is not None and not is_early
 
