@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 import spark_eos.sink.dataframe_writes
-from spark_eos.failpoints import FailpointError
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
@@ -106,15 +105,17 @@ def test_an_option_that_is_none_is_not_set(kafka_address: str, spark: SparkSessi
 
 
 def test_a_commit_that_fails_leaves_nothing_open(
-    kafka_address: str, spark: SparkSession, failpoints_file: Path
+    kafka_address: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = make_topic(kafka_address)
-    failpoints_file.write_text(f"driver.before_decide/{topic.name}=raise")
-    try:
-        with pytest.raises(FailpointError):
-            spark_eos.write(rows(spark), transactionalIdPrefix=topic.name, **topic.options())
-    finally:
-        failpoints_file.unlink()
+
+    def fail(*_: object) -> None:
+        assert open_transactions(kafka_address, topic.name)
+        raise spark_eos.TransactionError("not decided")
+
+    monkeypatch.setattr(BatchWriter, "commit", fail)
+    with pytest.raises(spark_eos.TransactionError, match="not decided"):
+        spark_eos.write(rows(spark), transactionalIdPrefix=topic.name, **topic.options())
     assert not open_transactions(kafka_address, topic.name)
     assert topic.values() == []
 
