@@ -14,6 +14,7 @@ only the client.
 import base64
 import os
 import pickle
+import select
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -35,6 +36,8 @@ LOOKS_AFTER_SECONDS: Final = (0.0, 0.2, 0.5, 1.0, 2.0, 4.0)
 LIMIT_SECONDS: Final = 60.0
 _LONGEST_CALL_MS: Final = 15_000
 _PAUSE_SECONDS: Final = 1.0
+# On a busy machine small tasks can fill the pipe before the process has begun to read.
+_DELIVERY_SECONDS: Final = 1.0
 # A truncated line is ignored and leaves nothing to do: the transaction it names has not begun.
 _CODE: Final = r"""
 import sys
@@ -76,8 +79,10 @@ class DetachedProcess:
         A process that has ended makes no call, so None counts as delivered then.
         """
         line = b"" if call is None else base64.b64encode(pickle.dumps(call))
+        descriptor = self._pipe.fileno()
         try:
-            return os.write(self._pipe.fileno(), line + b"\n") == len(line) + 1
+            _, writable, _ = select.select([], [descriptor], [], _DELIVERY_SECONDS)
+            return bool(writable) and os.write(descriptor, line + b"\n") == len(line) + 1
         except BrokenPipeError:
             return call is None
         except BlockingIOError:

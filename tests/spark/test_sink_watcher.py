@@ -7,6 +7,8 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -115,6 +117,21 @@ def test_a_stopped_watcher_stops_no_worker_and_no_prepared_transaction_is_left_t
         watchdog.release()
     finally:
         os.kill(detached.process_id, signal.SIGCONT)
+    ended(detached)
+
+
+def test_a_watcher_that_reads_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_eos.sink.detached_process._DELIVERY_SECONDS", 30.0)
+    detached = DetachedProcess()
+    os.kill(detached.process_id, signal.SIGSTOP)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(detached._pipe.fileno(), b"\n" * 4096)
+    with ThreadPoolExecutor(1) as thread:
+        delivered = thread.submit(detached.hand_over, None)
+        os.kill(detached.process_id, signal.SIGCONT)
+        assert delivered.result(60)
+    detached.close()
     ended(detached)
 
 

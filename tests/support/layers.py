@@ -149,9 +149,11 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "confluent_kafka": _packages("broker_core", "pytest_plugin"),
     # Sockets.
     **dict.fromkeys(
-        ("socket", "ssl", "select", "selectors", "socketserver", "http", "urllib.request"),
+        ("socket", "ssl", "selectors", "socketserver", "http", "urllib.request"),
         _CORE_REAL | _packages("spark_eos", "client"),
     ),
+    # Waits for a pipe.
+    "select": _CORE_REAL | _packages("spark_eos", "client", "sink.detached_process"),
     # The options of the sockets that Spark has opened.
     "socket": _CORE_REAL | _packages("spark_eos", "client", "sink.spark_sockets"),
     # Other threads and processes.
