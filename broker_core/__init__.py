@@ -7,7 +7,7 @@
 
 The names in `__all__` are public, and so are the fixtures of `broker_core.pytest_plugin` and the command line
 `python -m broker_core`. All other modules are internal and may change in any release. The public names are imported
-when they are first used, so that `import broker_core` costs next to nothing. The package does not import `spark_eos`,
+when they are first used, so that `import broker_core` is fast. The package does not import `spark_eos`,
 Spark, Arrow or numpy.
 """
 

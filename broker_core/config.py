@@ -163,7 +163,7 @@ class ListenerConfig(_Settings):
 class BrokerConfig(ListenerConfig):
     """The settings of a broker; names and defaults are Kafka's broker-level ones."""
 
-    # What single listeners have of their own, by full key.
+    # The settings of single listeners, by full key.
     listener_overrides: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     listeners: str = _key("listeners", "")
@@ -182,7 +182,7 @@ class BrokerConfig(ListenerConfig):
     num_partitions: int = _key("num.partitions", 1, low=1)
     delete_topic_enable: bool = _key("delete.topic.enable", True)
     transaction_version: int = _key("transaction.version", 2, low=0, high=2)
-    # Ours: whether an acknowledged write is also forced to the disk. No replica stands behind us, so yes.
+    # Not a setting of Kafka's: whether an acknowledged write is also synced to disk. It is, since there is no replica.
     flush_before_ack: bool = _key("log.flush.before.ack", True)
 
     authorizer_class_name: str = _key("authorizer.class.name", "", choices=("", STANDARD_AUTHORIZER))
@@ -286,13 +286,13 @@ class BrokerConfig(ListenerConfig):
 
 
 def base_key(key: str) -> str | None:
-    """Return which setting `listener.name.<listener>.<key>` is about, or None for one that no listener has."""
+    """Return the setting that `listener.name.<listener>.<key>` sets, or None if listeners do not have it."""
     _, _, rest = key.removeprefix(LISTENER_PREFIX).partition(".")
     known = ListenerConfig.keys()
     if rest in known:
         return rest
     mechanism, _, rest = rest.partition(".")
-    # In lower case only: so it is looked up, and a bound on sessions that was never found would bound nothing.
+    # In lower case only, as it is looked up; otherwise a limit on sessions would not be found and not apply.
     is_known = mechanism == mechanism.lower() and mechanism.upper() in _MECHANISMS
     return rest if is_known and rest in (_JAAS, _REAUTH) else None
 

@@ -13,19 +13,19 @@ When = Mapping[str, Collection[Hashable]]
 
 
 class Row(NamedTuple, Generic[Verdict]):
-    """The verdict where every fact named in `when` has one of the values listed; the other facts are free."""
+    """The verdict for cases in which every fact in `when` has one of the listed values; other facts may vary."""
 
     rule: str
     when: When
     verdict: Verdict
 
     def fits(self, case: Mapping[str, Hashable]) -> bool:
-        """Say whether the row speaks about the case."""
+        """Return whether the row applies to the case."""
         return all(case[name] in values for name, values in self.when.items())
 
 
 class Table(Generic[Verdict]):
-    """The rows over all combinations of `facts`; `impossible` names the combinations that do not occur.
+    """A decision table over all combinations of `facts`; `impossible` lists the combinations that do not occur.
 
     Exactly one row has to fit each case, so that no row depends on its place. In an `ordered` table several may, and
     the first one decides: for rules that Kafka itself evaluates one after the other. Either way a case without a row,
@@ -52,7 +52,7 @@ class Table(Generic[Verdict]):
         assert not unused, f"{name}: no case meets {unused}"
 
     def cases(self) -> Iterator[dict[str, Hashable]]:
-        """Yield every combination of facts that can come about."""
+        """Yield every possible combination of facts."""
         for values in product(*self.facts.values()):
             case = dict(zip(self.facts, values, strict=True))
             if not any(row.fits(case) for row in self._never):

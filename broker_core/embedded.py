@@ -140,7 +140,7 @@ class EmbeddedBroker(ClusterControls):
             raise ConfigError(f"clock={clock!r}: expected one of {', '.join(_CLOCKS)}")
         settings = {"transaction.version": str(transaction_version)}
         if clock == "virtual":
-            # Connections are used by clients in real time; they must not become idle by a move of the broker's clock.
+            # Clients use connections in real time; a move of the broker's clock must not make them idle.
             settings["connections.max.idle.ms"] = "-1"
         if listeners is not None:
             settings |= listener_settings(listeners, host, port, brokers)
@@ -339,7 +339,7 @@ class EmbeddedBroker(ClusterControls):
         return self._call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
 
     def records(self, topic: str, partition: int) -> list[RecordView]:
-        """Return all records in a partition's log, in their order, whatever their transactions; control records too.
+        """Return all records in a partition's log, in order: of open and aborted transactions and control records too.
 
         Raises `KafkaError` if the partition does not exist.
         """
@@ -352,7 +352,7 @@ class EmbeddedBroker(ClusterControls):
     def requests(
         self, *, api: str | None = None, client_id: str | None = None, transactional_id: str | None = None
     ) -> list[RequestSeen]:
-        """Return the newest requests that match, oldest first; `str()` of each is a line for people."""
+        """Return the newest requests that match, oldest first; `str()` of each is a readable line."""
         seen = self._thread.act(lambda _: list(self._requests))
         return [
             each

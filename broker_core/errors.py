@@ -1,6 +1,6 @@
 """Kafka's error codes, and the exceptions of the broker core.
 
-Three kinds of failure are kept apart. A *verdict* is one of Kafka's error codes: a value or a `KafkaError`, which the
+There are three kinds of failure. A *verdict* is one of Kafka's error codes: a value or a `KafkaError`, which the
 handler answers in the form of its API. *Damage* is a file whose content is not what it should be: a `DamageError`,
 which recovery handles. A *bug* is a broken assumption of this package: an assertion.
 """
@@ -148,7 +148,7 @@ class InvalidBatch(ValueError):
 
 
 class DecompressedTooLarge(InvalidBatch):
-    """Records that decompress to more than their reader is ready to hold."""
+    """Records that decompress to more than their reader's limit."""
 
 
 class UnreadableRecords(InvalidBatch):

@@ -15,7 +15,7 @@ MAX_SEQUENCE: Final = 2**31 - 1
 LAST_CLIENT_EPOCH: Final = 32766
 FENCING_EPOCH: Final = 32767
 NEVER_TIMES_OUT_MS: Final = 2**31 - 1
-# What the length of a string counts to, on the wire and in records; Kafka refuses longer ones in every form.
+# The maximum length of a string, on the wire and in records; Kafka refuses longer ones in every encoding.
 LONGEST_STRING_BYTES: Final = 32_767
 
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
@@ -45,7 +45,7 @@ class ProducerIdentity(NamedTuple):
 
 
 class IsolationLevel(IntEnum):
-    """Which records a reader sees (KIP-98)."""
+    """The isolation level of a reader (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
@@ -70,7 +70,7 @@ class TransactionState(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Which clock a record's timestamp is from: the producer's or the broker's."""
+    """The clock of a record's timestamp: the producer's or the broker's."""
 
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1

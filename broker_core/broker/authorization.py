@@ -1,6 +1,6 @@
-"""The question whether a client may do what it asks for; `security.checks` lists what each API needs.
+"""Authorization of requests; `security.checks` lists the rights that each API requires.
 
-Without an authorizer every client may do everything, and a question costs one look at an attribute.
+Without an authorizer every client may do everything, and a check costs one attribute lookup.
 """
 
 import logging
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 def is_allowed(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> bool:
-    """Say whether the client may do this to the resource."""
+    """Return whether the client may perform the operation on the resource."""
     authorizer = context.broker.authorizer
     return authorizer is None or authorizer.allows(
         context.principal, context.client_host, operation, resource_type, name
@@ -27,9 +27,9 @@ def is_allowed(
 def refusal(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> ErrorCode:
-    """Return the verdict on a client that may not do this, NONE on one that may; note in the log what was tried.
+    """Return the error for a client without the right, NONE for one that has it; log each refusal.
 
-    A request has one line for each resource, however many of its partitions the request names, as in Kafka.
+    A request logs one line for each resource, however many of its partitions the request names, as in Kafka.
     """
     if is_allowed(context, operation, resource_type, name):
         return ErrorCode.NONE
@@ -38,7 +38,7 @@ def refusal(
     if (operation, resource_type, name) in context.refused:
         return REFUSALS[resource_type]
     context.refused.add((operation, resource_type, name))
-    # A name may hold line breaks, which would make lines of their own.
+    # A name may contain line breaks, which would forge log lines.
     logger.info(
         "%r from %s has no right to %s %s %r, which %s needs",
         str(context.principal),
@@ -54,7 +54,7 @@ def refusal(
 def require(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> None:
-    """Raise the verdict on a client that may not do this.
+    """Raise `KafkaError` if the client may not perform the operation.
 
     Its message may go to the client, so it does not name a topic that the client named by id.
     """
@@ -64,7 +64,7 @@ def require(
 
 
 def is_allowed_on_any(context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:
-    """Say whether there may be a resource to which the client may do this."""
+    """Return whether a resource may exist on which the client may perform the operation."""
     authorizer = context.broker.authorizer
     return authorizer is None or authorizer.allows_on_any(
         context.principal, context.client_host, operation, resource_type
@@ -74,7 +74,7 @@ def is_allowed_on_any(context: RequestContext, operation: Operation, resource_ty
 def only_allowed(
     context: RequestContext, operation: Operation, resource_type: ResourceType
 ) -> Callable[[str], bool] | None:
-    """Return what chooses the names that the client may do this to; None where all may be chosen."""
+    """Return a predicate for the names on which the client may perform the operation; None if it may on all of them."""
     if context.broker.authorizer is None:
         return None
     return lambda name: is_allowed(context, operation, resource_type, name)
@@ -83,7 +83,7 @@ def only_allowed(
 def allowed_operations(
     context: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> frozenset[int]:
-    """Return the numbers of what the client may do to the resource (KIP-430)."""
+    """Return the numbers of the operations that the client may perform on the resource (KIP-430)."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return frozenset(SUPPORTED[resource_type])

@@ -29,7 +29,7 @@ from broker_core.types import (
 
 @dataclass(frozen=True, slots=True)
 class BrokerServices:
-    """What a broker needs of its cluster, and shares with the other brokers.
+    """The services of the cluster that all its brokers share.
 
     `stale_addresses` is set for a broker that is cut off from the others: the addresses it knew then, by listener.
     """
@@ -49,12 +49,12 @@ class BrokerServices:
 
 
 class Broker:
-    """What belongs to one broker id; the logs and the metadata are the cluster's."""
+    """The state of one broker id; the logs and the metadata belong to the cluster."""
 
     def __init__(self, broker_id: int, services: BrokerServices) -> None:
         self.broker_id = broker_id
         self.services = services
-        # Handlers use these with every request: one look-up less each time.
+        # Handlers use these for every request; a copy here saves one lookup each time.
         self.config = services.config
         self.metadata = services.metadata
         self.authorizer = services.authorizer
@@ -63,7 +63,7 @@ class Broker:
         self.purgatory = services.purgatory
         self.sync_queue = services.sync_queue
         self.meters = services.meters
-        # What answers in this broker's place while it is cut off from the others; see `stale_broker`.
+        # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.
         self.stale_twin: Broker | None = None
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.transactions = TransactionCoordinator(
@@ -87,16 +87,16 @@ class Broker:
 
     @property
     def is_stale(self) -> bool:
-        """Say whether this is what a broker that is cut off remembers."""
+        """Return whether this is the stale copy of a broker that is cut off."""
         return self.services.stale_addresses is not None
 
     def addresses_of(self, listener: Listener) -> Mapping[int, Address]:
-        """Return where clients that came in by a listener reach the brokers, as far as this broker knows."""
+        """Return the brokers' addresses for clients of a listener, as far as this broker knows them."""
         stale_addresses = self.services.stale_addresses
         return listener.addresses if stale_addresses is None else stale_addresses[listener.name]
 
     def forget_sessions(self) -> None:
-        """Forget what clients have fetched, as a broker does that is started."""
+        """Drop all fetch sessions, as a restart does."""
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
 
     def led_log(
@@ -105,7 +105,7 @@ class Broker:
         """Return the log of a partition this broker leads, and its leader epoch.
 
         Raises UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or FENCED_/UNKNOWN_LEADER_EPOCH when the
-        client names another epoch than the current one (KIP-320).
+        client's leader epoch is not the current one (KIP-320).
         """
         leadership = self.metadata.leadership(topic_partition)
         if leadership.leader != self.broker_id:

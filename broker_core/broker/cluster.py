@@ -1,8 +1,8 @@
-"""A cluster: n brokers over one storage, and the order in which effects happen.
+"""A cluster: its brokers, which share one storage, and the order in which effects happen.
 
-A request changes logs and queues effects: its answer, the markers of a transaction it decided. `settle` makes durable
-what those effects promise, lets them happen, and goes on until nothing is left. So no client learns of a write, and no
-partition of a verdict, that a crash could take back.
+A request changes logs and queues effects: its response, the markers of a transaction. `settle` syncs the logs, runs
+the queued effects, and repeats until none is left. So no client is sent an acknowledgment, and no partition a marker,
+for a write that a crash could lose.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from broker_core.types import LONGEST_STRING_BYTES
 
 
 class Cluster:
-    """The loop that drives n brokers; everything happens in the caller's thread, at the caller's time."""
+    """The loop that drives the brokers; everything runs in the caller's thread, at the time the caller passes."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Cluster:
         self.settle(now_ms)
 
     def advance(self, now_ms: int) -> None:
-        """Do what has come due, then settle."""
+        """Run what is due, then settle."""
         self.now_ms = now_ms
         self.purgatory.advance(now_ms)
         for broker in self.brokers.values():
@@ -102,7 +102,7 @@ class Cluster:
         self.settle(now_ms)
 
     def next_deadline_ms(self) -> int:
-        """Return when `advance` wants to be called again, at the latest."""
+        """Return the time by which `advance` has to be called again."""
         deadlines = [self._log_maintenance.next_deadline_ms(), self.purgatory.next_deadline_ms()]
         for broker in self.brokers.values():
             deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
@@ -114,13 +114,13 @@ class Cluster:
         self.sync()
         is_quiet = False
         while not is_quiet:
-            # Taken before the sync: what they rest on is written, and durable after it. They may bring about more.
+            # Taken before the sync, which makes the writes they confirm durable. Running them may queue more effects.
             orders = [
                 (broker, order) for broker in self.brokers.values() for order in broker.transactions.take_markers()
             ]
             effects = self._sync_queue.take()
             if orders or effects:
-                # A record that no answer waits for, such as the one that completes a transaction, shares the next sync.
+                # A record that no response waits for, such as a transaction's completion, is part of the next sync.
                 self.sync()
             for effect in effects:
                 effect(now_ms)
@@ -146,14 +146,14 @@ class Cluster:
         return self.now_ms
 
     def new_uuid(self) -> UUID:
-        """Draw an id for something new."""
+        """Return a new unique id."""
         return UUID(bytes=self._entropy.random_bytes(16), version=4)
 
     def _new_cluster_id(self) -> str:
-        # Kafka prints a UUID as 22 URL-safe base64 characters; hexadecimal is as good and easier to read.
+        # Kafka prints a UUID as 22 URL-safe base64 characters; hexadecimal is easier to read.
         return self._entropy.random_bytes(11).hex()
 
     def _new_member_id(self, client_id: str) -> str:
         ending = f"-{self.new_uuid()}"
-        # A name as long as a string may be leaves space for what makes it unique.
+        # A name of maximum length is shortened, to leave space for the unique part.
         return client_id.encode()[: LONGEST_STRING_BYTES - len(ending)].decode(errors="ignore") + ending

@@ -1,10 +1,10 @@
-"""One client connection: frames in, answers out, in order.
+"""One client connection, which reads frames and sends responses in order.
 
-As in Kafka, a connection has one request in work at a time: the next frame is looked at when the answer to
-the one before has left. Clients may send ahead and rely on answers in the order of their requests.
+As in Kafka, a connection handles one request at a time: the next frame is read when the response to the previous
+one has been sent. Clients may pipeline requests and rely on responses in the same order.
 
-Where a listener asks for SASL, nothing but the steps of authentication is looked at before it is done: what else
-comes is not even decoded, and a frame may be no longer than a token is.
+On a listener with SASL, only the steps of authentication are accepted until it is complete: other requests are
+not decoded, and a frame may be no longer than a token.
 """
 
 import logging
@@ -33,7 +33,7 @@ from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
 
 logger = logging.getLogger(__name__)
 
-# About what a frame costs besides its bytes, so that many tiny requests count too.
+# The approximate overhead of a frame in addition to its bytes, so that many tiny requests count too.
 _FRAME_OVERHEAD_BYTES = 100
 _STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, SASL_AUTHENTICATE_KEY: Step.TOKEN}
 
@@ -74,7 +74,7 @@ class Connection:
         else:
             # A bare token may be empty.
             self._reader = FrameReader(self.sasl.settings.max_receive_bytes, 0)
-        # Whether the client's requests are read ahead; they are, too, while it authenticates again.
+        # Whether the client's requests are read ahead, which includes re-authentication.
         self._is_let_in = self.sasl is None
         self._frames: deque[bytes] = deque()
         self._current: RequestContext | None = None
@@ -89,23 +89,23 @@ class Connection:
 
     @property
     def principal(self) -> Principal:
-        """Return who the client is."""
+        """Return the client's principal."""
         return self._principal if self.sasl is None else self.sasl.principal
 
     def is_far_ahead(self, max_waiting_bytes: int) -> bool:
-        """Say whether so much waits that no more should be read; less may wait before the client is authenticated."""
+        """Return whether the pending requests exceed the limit for reading; it is lower before authentication."""
         if self._is_let_in or self.sasl is None:
             return self.waiting_bytes > max_waiting_bytes
         return self._reader.buffered_bytes > min(self.sasl.settings.max_receive_bytes + 4, max_waiting_bytes)
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Take bytes from the client."""
+        """Process bytes from the client."""
         if self.closed or self._refused:
             return
         if self._is_let_in:
             self._cut(data)
         else:
-            # How long a frame may be is known when the one before has been handled.
+            # The limit on a frame's length is known only when the previous frame has been handled.
             self._reader.keep(data)
         self._work(now_ms)
 
@@ -115,11 +115,11 @@ class Connection:
                 self._frames.append(frame)
                 self.waiting_bytes += len(frame) + _FRAME_OVERHEAD_BYTES
         except MalformedFrame as error:
-            # What came whole before the damage is still a request.
+            # Whole frames before the malformed one are still handled.
             self._damage = str(error)
 
     def lost(self) -> None:
-        """Note that the client is gone; answers under way are dropped."""
+        """Handle the loss of the connection; pending responses are dropped."""
         self.closed = True
         self._frames.clear()
         if self._current is not None:
@@ -127,11 +127,11 @@ class Connection:
             self._current = None
 
     def pause(self) -> None:
-        """Take up no further request: the client does not read its answers."""
+        """Stop handling requests: the client does not read its responses."""
         self._paused = True
 
     def resume(self, now_ms: int) -> None:
-        """Resume after the client has read."""
+        """Resume when the client reads again."""
         self._paused = False
         self._work(now_ms)
 
@@ -151,7 +151,7 @@ class Connection:
         self._broker.sync_queue.put(leave)
 
     def refuse(self, data: bytes | None, reason: str) -> None:
-        """Send the answer after a while and hang up: who guesses passwords shall not guess fast."""
+        """Send the response after a delay and close the connection; the delay slows down password guessing."""
         assert self.listener.sasl is not None
         self._refused = True
         self._frames.clear()
@@ -172,12 +172,12 @@ class Connection:
             self._broker.sync_queue.put(leave)
 
     def _count(self) -> None:
-        """Count the request whose answer leaves; before it does, so that who has the answer finds it counted."""
+        """Count the request before its response is sent, so that a client that has the response finds it counted."""
         if self._current is not None:
             self._broker.meters.answered(self._current.request, self._began_ms)
 
     def hang_up(self, reason: str) -> None:
-        """Close the connection, with one line in the log that says why."""
+        """Close the connection, and log the reason in one line."""
         logger.warning("broker %d: closing connection from %s: %s", self._broker.broker_id, self.client_host, reason)
         self.lost()
         self._transport.close()
@@ -224,7 +224,7 @@ class Connection:
             self._cut(b"")
 
     def _authenticate(self, frame: bytes, session: SaslSession, now_ms: int) -> None:
-        """Let the client take its next step, and no other."""
+        """Handle the next step of authentication; refuse any other request."""
         if len(frame) > session.settings.max_receive_bytes:
             self.refuse(None, f"an authentication frame has {len(frame)} bytes")
             return
@@ -258,7 +258,7 @@ class Connection:
         try:
             dispatch(context, self._interceptor)
         except Exception:
-            # A bug of ours must not take other clients down with it; this one sees a lost connection and retries.
+            # A bug of ours must not affect other clients; this one sees a lost connection and retries.
             logger.exception(
                 "broker %d: %s v%d from %s failed",
                 self._broker.broker_id,

@@ -1,6 +1,6 @@
 """The controller of a cluster: it creates topics, elects leaders, and knows which brokers run.
 
-Every change is a record of the cluster's metadata first. A coordinator follows the leader of its partition of the
+Every change is recorded in the cluster's metadata first. A coordinator runs on the leader of its partition of the
 internal topic. While a broker is offline, other brokers lead its partitions; it leads them again when it returns.
 """
 
@@ -30,7 +30,7 @@ from broker_core.types import (
 
 logger = logging.getLogger(__name__)
 
-# What a partition of an internal topic is about, and what becomes of that without it.
+# The ids that a partition of an internal topic serves, and the effect on them when it cannot be read.
 _COORDINATED = {
     TRANSACTION_STATE_TOPIC: (
         "transactional ids",
@@ -42,28 +42,28 @@ _COORDINATED = {
 
 
 class ControlledBroker(Protocol):
-    """What the controller needs of a broker."""
+    """The part of a broker that the controller uses."""
 
     broker_id: int
     transactions: TransactionCoordinator
     groups: GroupCoordinator
 
     def forget_sessions(self) -> None:
-        """Forget what clients have fetched."""
+        """Drop all fetch sessions."""
         ...
 
 
 class _Substitution(NamedTuple):
-    """The broker that a partition goes back to, and the one that leads it meanwhile."""
+    """The preferred leader of a partition, and the broker that leads it meanwhile."""
 
     preferred: int
     substitute: int
 
 
 class Controller:
-    """Topics, elections, and brokers that come and go.
+    """The management of topics, elections, and brokers that stop and start.
 
-    `addresses` are those of the brokers that run, the same mapping for the whole life of the cluster.
+    `addresses` contains the running brokers; it is one mapping, updated in place, for the life of the cluster.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class Controller:
         self._metadata_log = metadata_log
         self._logs = logs
         self.addresses = addresses
-        # All brokers of the cluster, whether they run or not.
+        # All brokers of the cluster, running or not.
         self.broker_ids = tuple(addresses)
         self._meters = meters
         self._new_uuid = new_uuid
         self._now_ms = now_ms
         self.brokers: Mapping[int, ControlledBroker] = {}
         self._substitutions: dict[TopicPartition, _Substitution] = {}
-        # The preferred leaders of partitions that were to get a leader while no broker ran.
+        # The preferred leaders of partitions whose election failed because no broker was running.
         self._waiting: dict[TopicPartition, int] = {}
 
     def start(self, brokers: Mapping[int, ControlledBroker]) -> None:
-        """Take charge of the brokers, and let them coordinate what they lead."""
+        """Register the brokers, and start the coordinators of the partitions they lead."""
         self.brokers = brokers
         for name in sorted(INTERNAL_TOPICS & set(self._metadata.topics)):
             self._elect_coordinators(self._metadata.topics[name])
@@ -108,7 +108,7 @@ class Controller:
         config: Mapping[str, str] | None = None,
         leaders: Sequence[int] | None = None,
     ) -> Topic:
-        """Create a topic; coordinators are elected at once if it is one of theirs."""
+        """Create a topic; for an internal topic, elect the coordinators at once."""
         self._config.topic_defaults().override(config or {})
         topic = self._metadata.create_topic(name, self._new_uuid(), partition_count, config or {}, leaders)
         self._metadata_log.sync()
@@ -118,10 +118,10 @@ class Controller:
         return topic
 
     def ensure_topic(self, name: str) -> Topic:
-        """Return the topic, creating it with the cluster's defaults if it is not there.
+        """Return the topic, creating it with the cluster's defaults if it does not exist.
 
-        Kafka answers COORDINATOR_NOT_AVAILABLE while it creates an internal topic and the client asks again; here
-        creation takes no time, so the first answer is already the right one.
+        Kafka answers COORDINATOR_NOT_AVAILABLE while it creates an internal topic, and the client retries; here
+        creation takes no time, so the first response succeeds.
         """
         topic = self._metadata.topics.get(name)
         if topic is not None:
@@ -132,7 +132,7 @@ class Controller:
         return self.create_topic(name, self._config.num_partitions)
 
     def add_partitions(self, name: str, count: int) -> None:
-        """Give a topic more partitions, `count` in all."""
+        """Increase the number of a topic's partitions to `count`."""
         known = len(self._metadata.topic(name).partitions)
         topic = self._metadata.add_partitions(name, count)
         self._metadata_log.sync()
@@ -152,7 +152,7 @@ class Controller:
         return TopicPartition(topic_name, coordinator_partition(key, len(self.ensure_topic(topic_name).partitions)))
 
     def allocate_producer_ids(self) -> tuple[int, int]:
-        """Give out a block of producer ids, durably: an id that a crash took back would be given out twice."""
+        """Allocate a block of producer ids, durably: otherwise a crash could lead to an id that is allocated twice."""
         found = self._metadata.allocate_producer_ids()
         self._metadata_log.sync()
         return found
@@ -160,7 +160,7 @@ class Controller:
     # Leaders
 
     def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
-        """Return the broker that leads a partition, None while it has no leader."""
+        """Return the broker that leads a partition, or None while it has no leader."""
         return self.brokers.get(self._metadata.leadership(topic_partition).leader)
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
@@ -169,13 +169,13 @@ class Controller:
         self._begin_term(topic_partition, old, self._metadata.move_leader(topic_partition, broker_id))
 
     def lose_leader(self, topic_partition: TopicPartition) -> None:
-        """Leave a partition without a leader, and what it coordinates without a coordinator, until it gets one."""
+        """Remove the leader of a partition, and the coordinator of its ids, until the next election."""
         old = self._metadata.leadership(topic_partition)
         if old.leader != NO_LEADER:
             self._begin_term(topic_partition, old, self._metadata.lose_leader(topic_partition))
 
     def elect(self, topic_partition: TopicPartition, preferred: int) -> None:
-        """Give a partition without a leader its preferred one, or another broker until that one is back."""
+        """Elect the preferred leader of a partition without one, or another broker until that one is back."""
         if not self._metadata.has_partition(topic_partition) or self.leader_of(topic_partition) is not None:
             return
         if not self.addresses:
@@ -187,8 +187,8 @@ class Controller:
         self.move_leader(topic_partition, leader)
 
     def _begin_term(self, topic_partition: TopicPartition, old: Leadership, new: Leadership) -> None:
-        # Before anything is written in the new term: terms that a crash took back would be given out again, and their
-        # markers be refused as a zombie's.
+        # Before anything is written in the new leader epoch: an epoch lost in a crash would be assigned again, and its
+        # markers would be refused as a zombie's.
         self._metadata_log.sync()
         if new.leader != NO_LEADER:
             self._logs.begin_leader_epoch(topic_partition, new.leader_epoch)
@@ -203,7 +203,7 @@ class Controller:
             self._elect_coordinator(topic_partition, leadership)
 
     def _elect_coordinator(self, topic_partition: TopicPartition, leadership: Leadership) -> None:
-        """Let the leader coordinate; a partition that cannot be read costs its own ids their coordinator, no others."""
+        """Start the leader's coordinator; if the partition cannot be read, only its own ids have no coordinator."""
         if leadership.leader == NO_LEADER:
             return
         began_ms = self._meters.stopwatch()
@@ -229,7 +229,7 @@ class Controller:
     # Brokers that come and go
 
     def broker_left(self, broker_id: int) -> None:
-        """Let other brokers lead what a broker led; without others that waits for the first broker that returns."""
+        """Move a broker's partitions to others. If none is running, they wait for the first broker to return."""
         if self.addresses.pop(broker_id, None) is None:
             return
         self._metadata.broker_ids = others = tuple(self.addresses)
@@ -242,8 +242,8 @@ class Controller:
                 self.move_leader(topic_partition, substitute)
 
     def broker_joined(self, broker_id: int, address: Address) -> None:
-        """Let a broker lead again what it led, except where another leader was chosen on purpose meanwhile."""
-        # In their order, and in the very mapping that connections know.
+        """Return a broker's partitions to it, except those that were moved with `move_leader` meanwhile."""
+        # In the brokers' order, and in place: connections share this mapping.
         ordered = sorted({**self.addresses, broker_id: address}.items())
         self.addresses.clear()
         self.addresses.update(ordered)
@@ -272,5 +272,5 @@ class Controller:
 
 
 def _coordinator_of(broker: ControlledBroker, topic: str) -> TransactionCoordinator | GroupCoordinator:
-    """Return the broker's coordinator that keeps its state in this internal topic."""
+    """Return the broker's coordinator whose state is in this internal topic."""
     return broker.transactions if topic == TRANSACTION_STATE_TOPIC else broker.groups

@@ -1,7 +1,7 @@
-"""The table of handlers, and the one way to them.
+"""The table of handlers, and the dispatch of requests to them.
 
-A handler gets the context of a request and answers it now or later. A `KafkaError` that no handler turned into an
-answer of its API's form is a bug, like any other exception: the connection is closed and the broker lives on.
+A handler gets the context of a request and answers it now or later. A `KafkaError` that a handler does not turn into
+a response is a bug, like any other exception: the connection is closed and the broker continues.
 """
 
 from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ HANDLERS: Mapping[str, Handler] = {
 
 
 def _handle_without_controller(handler: Handler, context: RequestContext) -> None:
-    """Answer what a broker that is cut off cannot have the controller record as refused, whatever it is."""
+    """Run the handler on a broker that is cut off; a `KafkaError` becomes the error of the whole response."""
     try:
         handler(context)
     except KafkaError as error:
@@ -89,15 +89,15 @@ def _handle_without_controller(handler: Handler, context: RequestContext) -> Non
 
 
 class RequestInterceptor(Protocol):
-    """What may meet a request before its handler does."""
+    """The interface of fault injection: it gets each request before its handler."""
 
     def intercept(self, context: RequestContext, handler: Handler) -> None:
-        """Hand the request to its handler, now or later, or not at all."""
+        """Pass the request to its handler, now or later, or drop it."""
         ...
 
 
 def dispatch(context: RequestContext, interceptor: RequestInterceptor | None = None) -> None:
-    """Hand the request to the handler of its API, or to the interceptor, which may do so."""
+    """Pass the request to the handler of its API, or to the interceptor if there is one."""
     handler = HANDLERS[context.request.api.name]
     if context.broker.is_stale:
         handler = partial(_handle_without_controller, handler)

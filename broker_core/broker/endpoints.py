@@ -1,4 +1,4 @@
-"""The addresses at which clients reach brokers, and the listeners by which they come in."""
+"""The addresses of brokers, and the listeners that clients connect to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ PLAINTEXT = "PLAINTEXT"
 
 
 class Address(NamedTuple):
-    """The place where clients reach a broker."""
+    """The host and port of a broker."""
 
     host: str
     port: int
@@ -18,9 +18,9 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """A listener's name, where each broker has it, and what it asks of clients; no SASL: they are known already.
+    """A listener: its name, its address on each broker, and its SASL settings, None for a listener without SASL.
 
-    A client can reach the other brokers by its own listener only, so those are the addresses it gets.
+    A client connects to the other brokers through the same listener, so those are the addresses it is given.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""Faults for single requests: before they are handled, after they took effect, or in the middle of a transaction's end.
+"""Faults for single requests: before they are handled, after they took effect, or between prepare and markers.
 
-A fault meets a request at one of three moments, and each moment offers the same few ways out: go on, answer an error,
-lose it, cut the connection. So an action is written once and means the same everywhere.
+A fault applies to a request at one of three moments. Each moment offers the same outcomes: continue, answer an error,
+drop the request or response, close the connection. So one implementation of an action serves all three.
 """
 
 from collections.abc import Callable
@@ -17,28 +17,28 @@ from broker_core.wire.versions import SERVED
 BEFORE, AFTER_APPLY, MID = "before", "after_apply", "mid"
 _MOMENTS: Final = (BEFORE, AFTER_APPLY, MID)
 _APIS: Final = frozenset(api.name for api in SERVED.values())
-# What a marker can be matched by; it has no client.
+# The criteria that can match a marker; it has no client.
 _OF_MARKERS: Final = frozenset({"transactional_id", "topic", "partition", "broker"})
 _LOOK_AGAIN_S: Final = 0.005
-# The answer of a partition's leader that has not answered its coordinator.
+# The error that stands for a partition leader that does not answer its coordinator.
 _LOST: Final = ErrorCode.NETWORK_EXCEPTION
 
 
 class Crashed(BaseException):
-    """The sudden end of all brokers; no handler of errors may outlive it."""
+    """The crash of all brokers; a `BaseException`, so that no error handler continues."""
 
 
 class Flag(Protocol):
-    """The signal that releases a held request, such as a `threading.Event`."""
+    """The event that releases a held request, such as a `threading.Event`."""
 
     def is_set(self) -> bool:
-        """Say whether it may."""
+        """Return whether the request may continue."""
         ...
 
 
 @dataclass(frozen=True)
 class InterceptedRequest:
-    """What can be done with a request that a fault has met."""
+    """A request that a fault applies to, with its possible outcomes."""
 
     seen: RequestSeen
     go_on: Callable[[], None]
@@ -50,10 +50,10 @@ class InterceptedRequest:
 
 @dataclass(frozen=True)
 class Error:
-    """An answer with an error, in the form that the request's API and version have for it.
+    """An error response, in the form of the request's API and version.
 
-    `code` is a name, a number or an `ErrorCode`. With `when="after_apply"` the request has taken effect all the same;
-    with "mid" it is what the partition's leader answers the coordinator.
+    `code` is a name, a number or an `ErrorCode`. With `when="after_apply"` the request takes effect all the same;
+    with "mid" it is the partition leader's answer to the coordinator.
     """
 
     code: ErrorCode | str | int
@@ -67,14 +67,14 @@ class Error:
             object.__setattr__(self, "code", ErrorCode(self.code))
 
     def apply(self, request: InterceptedRequest) -> None:
-        """Refuse."""
+        """Answer with the error."""
         assert isinstance(self.code, ErrorCode)
         request.refuse(self.code)
 
 
 @dataclass(frozen=True)
 class Delay:
-    """A pause of some seconds of real time, though the broker's clock may be virtual."""
+    """A delay in seconds of real time, even if the broker's clock is virtual."""
 
     seconds: float
 
@@ -85,9 +85,9 @@ class Delay:
 
 @dataclass(frozen=True)
 class Drop:
-    """The loss of the request (before) or of its answer (after_apply); the client waits for its own timeout.
+    """The loss of the request (before) or of its response (after_apply); the client waits until its own timeout.
 
-    In the middle it is the marker that is lost on its way to the partition's leader; the coordinator tries again.
+    With "mid" the marker is lost on the way to the partition's leader; the coordinator retries.
     """
 
     def apply(self, request: InterceptedRequest) -> None:
@@ -97,24 +97,24 @@ class Drop:
 
 @dataclass(frozen=True)
 class Disconnect:
-    """A closed connection instead of the handling of a request (before) or of its answer (after_apply).
+    """A closed connection instead of the handling of a request (before) or of its response (after_apply).
 
-    In the middle it is the connection from the coordinator to the partition's leader: the same as `Drop`.
+    With "mid" the connection from the coordinator to the partition's leader is closed, which is the same as `Drop`.
     """
 
     def apply(self, request: InterceptedRequest) -> None:
-        """Hang up."""
+        """Close the connection."""
         request.cut()
 
 
 @dataclass(frozen=True)
 class Hold:
-    """A pause until an event is set, such as a `threading.Event`."""
+    """A delay until an event is set, such as a `threading.Event`."""
 
     event: Flag
 
     def apply(self, request: InterceptedRequest) -> None:
-        """Look again and again."""
+        """Poll the event, and continue when it is set."""
         if self.event.is_set():
             request.go_on()
         else:
@@ -125,9 +125,9 @@ Action = Error | Delay | Drop | Disconnect | Hold | Callable[[RequestSeen], obje
 
 
 class Fault:
-    """A fault for the requests that match; made by `EmbeddedBroker.fault`.
+    """A fault for the requests that match; returned by `EmbeddedBroker.fault`.
 
-    `hits` counts how many requests it has met, `matched` how many it was meant for. It ends with `remove()`, at
+    `hits` counts the requests it was applied to, `matched` those that match its criteria. It ends with `remove()`, at
     the end of a `with` block, or after its last hit.
     """
 
@@ -169,7 +169,7 @@ class Fault:
                 )
 
     def remove(self) -> None:
-        """Match no more requests; requests already held or delayed continue when their time comes."""
+        """Stop matching requests; requests already held or delayed continue when they are due."""
         self._remove(self)
 
     def __enter__(self) -> Self:
@@ -183,7 +183,7 @@ class Fault:
         return f"<fault {self.api or 'any'} {self.when}{wanted}: {self.action!r}, {self.hits} hits>"
 
     def applies_to(self, when: str, seen: RequestSeen) -> bool:
-        """Say whether the fault is meant for a request, and count it."""
+        """Return whether the fault applies to a request, and count the match."""
         if when != self.when or (self.api is not None and self.api != seen.api) or not self._matches(seen):
             return False
         self.matched += 1
@@ -210,9 +210,9 @@ class Fault:
 
 
 class FaultInjector:
-    """The place where faults meet the requests of a cluster, and where each request is noted.
+    """The injector of faults into the requests of a cluster; it also records each request.
 
-    `later(seconds, action)` runs an action after some real time, as a turn of the cluster of its own.
+    `later(seconds, action)` runs an action after some real time, as a step of its own of the cluster.
     """
 
     def __init__(self, log: RequestLog, later: Callable[[float, Callable[[], None]], None]) -> None:
@@ -221,18 +221,18 @@ class FaultInjector:
         self._later = later
 
     def add(self, fault: Fault) -> None:
-        """Let a fault meet requests from now on; of several that match, the first one does."""
+        """Add a fault; of several that match a request, the first one applies."""
         self.faults = (*self.faults, fault)
 
     def remove(self, fault: Fault) -> None:
-        """Let it meet no more requests."""
+        """Remove a fault."""
         self.faults = tuple(each for each in self.faults if each is not fault)
 
     def _matching(self, when: str, seen: RequestSeen) -> Fault | None:
         return next((fault for fault in self.faults if fault.applies_to(when, seen)), None)
 
     def intercept(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
-        """Hand the request on, unless a fault meets it."""
+        """Pass the request on, unless a fault applies to it."""
         seen = RequestSeen.of(context)
         self.log.add(seen)
         context.on_answer = lambda response: self._leave(context, seen, response)
@@ -243,13 +243,13 @@ class FaultInjector:
             _apply(fault.action, self._intercepted(context, seen, lambda: self._handle(context, handler)))
 
     def _handle(self, context: RequestContext, handler: Callable[[RequestContext], None]) -> None:
-        # Late: it may be another time by now.
+        # Read again: the request may have been delayed.
         context.now_ms = context.broker.services.now_ms()
         context.guarded(handler, None)(context)
 
     def _leave(self, context: RequestContext, seen: RequestSeen, response: Any | None) -> None:
         """Send a response; a fault applies once the writes it confirms are durable."""
-        # What was refused has not taken effect: the fault waits for the one that has.
+        # A refused request has not taken effect; the fault waits for one that has.
         fault = None if is_refusal(response, context.version) else self._matching(AFTER_APPLY, seen)
         if fault is None:
             self._send(context, seen, response)
@@ -289,14 +289,14 @@ class FaultInjector:
         answer: Callable[[ErrorCode], None],
         sync: Callable[[], None],
     ) -> bool:
-        """Let a fault meet one marker that is about to be written; say whether one did.
+        """Apply a matching fault to a marker that is about to be written; return whether one applied.
 
-        `write` writes it after all, `answer` gives the coordinator a leader's answer without it.
+        `write` writes the marker; `answer` passes the coordinator a leader's answer without writing it.
         """
         fault = self._matching(MID, seen)
         if fault is None:
             return False
-        # What was written before it is to survive what the fault may do.
+        # Earlier writes have to survive a crash that the fault may cause.
         sync()
         _apply(
             fault.action,

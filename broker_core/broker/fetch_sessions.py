@@ -1,4 +1,4 @@
-"""Fetch sessions: what a consumer fetches is remembered, so that it need not say it each time (KIP-227)."""
+"""Fetch sessions, which save consumers from sending all their partitions with each request (KIP-227)."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.types import NO_LEADER_EPOCH
 
 NO_SESSION = 0
-# No setting of Kafka's.
+# Not configurable in Kafka.
 EVICTION_MS: Final = 120_000
 _INITIAL_EPOCH = 0
 _FINAL_EPOCH = -1
@@ -24,7 +24,7 @@ class FetchKey(NamedTuple):
 
 @dataclass(slots=True)
 class FetchTarget:
-    """What a client wants of one partition, and what the last answer said about it."""
+    """A client's fetch position in one partition, and the offsets in the last response."""
 
     key: FetchKey
     fetch_offset: int
@@ -36,7 +36,7 @@ class FetchTarget:
 
 @dataclass(slots=True)
 class FetchSession:
-    """One session; its epoch counts the requests the client has made in it."""
+    """One session; its epoch counts the client's requests in it."""
 
     session_id: int
     owner: str
@@ -48,7 +48,7 @@ class FetchSession:
 
 
 class FetchContext(NamedTuple):
-    """What one request fetches; `session` is None when nothing is remembered."""
+    """The partitions that one request fetches; `session` is None for a request without session."""
 
     targets: list[FetchTarget]
     session: FetchSession | None
@@ -56,13 +56,13 @@ class FetchContext(NamedTuple):
 
 
 class FetchSessions:
-    """A broker's sessions, as many as there are slots.
+    """A broker's sessions, with a limited number of slots.
 
-    When all are taken, as in Kafka, one that has not been used for two minutes is evicted for a new one, else the
-    smallest of those that are two minutes old, if it has fewer partitions. Else the newcomer gets no session, and names
-    each time what it fetches: so a client that opens many does not throw out those that are in use.
+    When all slots are taken, as in Kafka, a session unused for two minutes is evicted for a new one, else the
+    smallest of those that are two minutes old, if it has fewer partitions. Else the client gets no session and sends
+    all its partitions each time. So a client that opens many sessions does not evict those in use.
 
-    Their ids can be guessed, so a session is there only for the user who began it.
+    Session ids can be guessed, so only the user who opened a session can use it.
     """
 
     def __init__(self, slots: int) -> None:
@@ -71,7 +71,7 @@ class FetchSessions:
         self._last_id = 0
 
     def open(self, body: Any, version: int, owner: str, now_ms: int) -> FetchContext:
-        """Find out what the request fetches, and update its session; raise the session errors."""
+        """Return what the request fetches, and update its session; raise `KafkaError` for a session error."""
         uses_ids = version >= 13
         targets = _targets(body, uses_ids=uses_ids)
         session = self._sessions.get(body.session_id)
@@ -99,7 +99,7 @@ class FetchSessions:
         session.used_ms = now_ms
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
         for key, target in targets.items():
-            # A partition named again goes to the end and is answered in full: the client has something new to know.
+            # A partition that is named again moves to the end and is answered in full.
             session.targets.pop(key, None)
             session.targets[key] = target
         for topic in body.forgotten_topics_data:
@@ -108,14 +108,14 @@ class FetchSessions:
         return FetchContext(list(session.targets.values()), session, incremental=True)
 
     def _make_room(self, size: int, now_ms: int) -> bool:
-        """Say whether there is a slot for a session of `size` partitions, after another one had to go if need be."""
+        """Return whether there is a slot for a session of `size` partitions, evicting another session if necessary."""
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:
             return False
         goes = next(iter(self._sessions.values()))
         if now_ms - goes.used_ms <= EVICTION_MS:
-            # Of two as large the newcomer stays outside, so that they do not throw out each other in turn.
+            # A new session of the same size evicts nothing; otherwise two clients would evict each other in turn.
             old = [each for each in self._sessions.values() if each.used_ms - each.created_ms > EVICTION_MS]
             goes = min(old, key=lambda each: len(each.targets), default=goes)
             if not old or len(goes.targets) >= size:

@@ -13,7 +13,7 @@ _PARTITION_COUNTS = {
 
 
 def internal_partition_count(config: BrokerConfig, name: str) -> int:
-    """Return how many partitions an internal topic is created with."""
+    """Return the number of partitions of a new internal topic."""
     return int(config.as_text()[_PARTITION_COUNTS[name]])
 
 
@@ -30,6 +30,6 @@ def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:
 
 
 def with_actual_counts(config: BrokerConfig, topics: Mapping[str, Topic]) -> BrokerConfig:
-    """Return the settings with the partition counts that existing internal topics have: ids hash by those."""
+    """Return the settings with the partition counts of the existing internal topics, which ids are hashed by."""
     actual = {key: str(len(topics[name].partitions)) for name, key in _PARTITION_COUNTS.items() if name in topics}
     return config.override(actual)

@@ -1,7 +1,7 @@
-"""The journals of the coordinators: internal topics seen as partitions of records.
+"""The journals of the coordinators, which are the partitions of internal topics.
 
-The coordinators do not know logs; they append and read through this, under the leader epoch they were
-elected with. An append under an older epoch is refused, which is how a zombie coordinator learns that it is one.
+Coordinators do not use logs directly; they append and read through a journal, under the leader epoch they were
+elected with. An append under an older epoch is refused, which stops a zombie coordinator.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,7 @@ from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Pr
 
 
 class TopicJournal:
-    """One internal topic, as one broker's coordinator writes and reads it."""
+    """One internal topic as the journal of one broker's coordinator."""
 
     def __init__(
         self, topic: str, broker_id: int, metadata: ClusterMetadata, logs: LogManager, now_ms: Callable[[], int]
@@ -46,7 +46,7 @@ class TopicJournal:
             base_sequence=0 if producer else NO_SEQUENCE,
             is_transactional=producer is not None,
         )
-        # The handler has verified the producer with its coordinator in this very call; nothing can come in between.
+        # The handler has verified the producer with its coordinator in the same call, so nothing can happen in between.
         guard = log.start_verification(producer.producer_id, producer.producer_epoch, 0, False) if producer else None
         result = log.append_as_leader(
             batch,

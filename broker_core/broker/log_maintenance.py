@@ -1,4 +1,4 @@
-"""What comes due for logs as time passes: retention, compaction, the expiration of producers."""
+"""The periodic maintenance of logs: retention, compaction, expiration of producers."""
 
 import logging
 from collections.abc import Callable
@@ -11,11 +11,11 @@ logger = logging.getLogger(__name__)
 
 
 class LogMaintenance:
-    """The jobs and their intervals."""
+    """The maintenance jobs and their intervals."""
 
     def __init__(self, logs: LogManager, config: BrokerConfig, now_ms: int) -> None:
         self._logs = logs
-        # What is done, and how often.
+        # Each job with its interval.
         self._jobs: dict[Callable[[int], None], int] = {
             self._apply_retention: config.log_retention_check_interval_ms,
             self._expire_producers: config.producer_id_expiration_check_interval_ms,
@@ -25,7 +25,7 @@ class LogMaintenance:
         self._due_ms = {job: now_ms + interval_ms for job, interval_ms in self._jobs.items()}
 
     def advance(self, now_ms: int) -> None:
-        """Run what has come due."""
+        """Run the jobs that are due."""
         for job, interval_ms in self._jobs.items():
             if now_ms >= self._due_ms[job]:
                 self._due_ms[job] = now_ms + interval_ms
@@ -51,7 +51,7 @@ class LogMaintenance:
             try:
                 result = each.compact(now_ms)
             except DamageError as damage:
-                # Its other segments stay readable, and recovery will say more at the next start.
+                # Its other segments stay readable, and recovery handles the damage at the next start.
                 logger.warning("%s is not compacted: %s", each.topic_partition, damage)
                 continue
             if result is not None:

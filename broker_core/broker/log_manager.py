@@ -1,7 +1,7 @@
-"""The open logs of the partitions: which of them owe a sync, and which have changed.
+"""The open logs of the partitions, with those that need a sync and those that have changed.
 
-Logs are opened when first used: a cluster with a hundred empty internal partitions starts as fast as one
-without.
+Logs are opened when first used, so a cluster with a hundred empty internal partitions starts as fast as one
+without them.
 """
 
 from collections.abc import Iterable
@@ -45,7 +45,7 @@ class LogManager:
         return log
 
     def is_untouched(self, topic_partition: TopicPartition) -> bool:
-        """Say whether nothing was ever written to the partition, without opening its log."""
+        """Return whether nothing was ever written to the partition, without opening its log."""
         return topic_partition not in self._open and not self._storage.exists(folder_of(topic_partition))
 
     def opened(self) -> list[PartitionLog]:
@@ -57,42 +57,42 @@ class LogManager:
         return self._config.topic_defaults().override(topic.config)
 
     def appended(self, topic_partition: TopicPartition) -> None:
-        """Note that a log has grown: answers and markers may depend on its being durable, fetches wait for it."""
+        """Record that a log has grown, so that it is synced before effects run and waiting fetches are retried."""
         self._changed.add(topic_partition)
         self._promised.add(topic_partition)
 
     def begin_leader_epoch(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
-        """Note in its history that a partition has a new leader; a log that is not open learns it when it is opened."""
+        """Record a new leader epoch of a partition; a log that is not open records it when it is opened."""
         log = self._open.get(topic_partition)
         if log is not None:
             log.begin_leader_epoch(leader_epoch)
 
     def moved(self, topic_partition: TopicPartition) -> None:
-        """Note that what waits for the partition must look again, though its log has not grown."""
+        """Record that requests waiting for the partition must be retried, though its log has not grown."""
         self._changed.add(topic_partition)
 
     def sync(self) -> None:
-        """Sync all pending writes; responses may be sent afterwards (persist before send)."""
+        """Sync all pending writes; responses are sent only afterwards."""
         if self._config.flush_before_ack:
             promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
             self._storage.sync_all([log.sync for log in promised if log.unsynced])
-        # Only now: a write whose sync failed must be synced again next time.
+        # Cleared after the syncs: a write whose sync failed must be synced again next time.
         self._promised.clear()
 
     def take_changed(self) -> set[TopicPartition]:
-        """Return the partitions that have grown or been stabilised since the last call."""
+        """Return the partitions that have grown, or whose last stable offset has advanced, since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def reconfigure(self, topic: Topic) -> None:
-        """Give the topic's open logs the settings now in force."""
+        """Apply the settings in force to the topic's open logs."""
         for topic_partition in topic.topic_partitions():
             log = self._open.get(topic_partition)
             if log is not None:
                 log.update_config(self.topic_config(topic))
 
     def delete(self, topic: Topic, now_ms: int) -> None:
-        """Close and delete the logs of a topic that is no longer in the metadata."""
+        """Close and delete the logs of a deleted topic."""
         for topic_partition in topic.topic_partitions():
             log = self._open.pop(topic_partition, None)
             if log is not None:
@@ -101,13 +101,13 @@ class LogManager:
             self.moved(topic_partition)
 
     def clear_leftovers(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Delete what an earlier topic of the same name left behind, if a crash came between record and deletion."""
+        """Delete files of an earlier topic of the same name, left by a crash between the record and the deletion."""
         for topic_partition in topic_partitions:
             assert topic_partition not in self._open, f"{topic_partition} is in use"
             self._storage.delete(folder_of(topic_partition))
 
     def open_all(self, now_ms: int) -> list[PartitionLog]:
-        """Open every log that has files, so that time passes for those too that are not in use."""
+        """Open every log that has files, so that maintenance covers logs that are not in use too."""
         return [
             self.get(topic_partition, now_ms)
             for topic in list(self._metadata.topics.values())
@@ -123,5 +123,5 @@ class LogManager:
 
 
 def folder_of(topic_partition: TopicPartition) -> str:
-    """Name the partition's folder as Kafka does."""
+    """Return the name of the partition's folder, as in Kafka."""
     return f"{topic_partition.topic}-{topic_partition.partition}"

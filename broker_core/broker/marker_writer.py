@@ -14,7 +14,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, ProducerIdentity, TopicPar
 
 
 class MarkerInterceptor(Protocol):
-    """What may meet a marker that is about to be written."""
+    """The interface of fault injection for markers."""
 
     def intercept_marker(
         self,
@@ -23,12 +23,12 @@ class MarkerInterceptor(Protocol):
         answer: Callable[[ErrorCode], None],
         sync: Callable[[], None],
     ) -> bool:
-        """Say whether the marker is taken care of; `write` writes it after all, `answer` answers without it."""
+        """Return whether the interceptor handles the marker; `write` writes it, `answer` answers without writing it."""
         ...
 
 
 class MarkerWriter:
-    """The way of markers from the coordinators of a cluster to the leaders of the partitions."""
+    """The delivery of markers from the coordinators of a cluster to the leaders of the partitions."""
 
     def __init__(
         self,
@@ -46,14 +46,14 @@ class MarkerWriter:
         self._sync_queue = sync_queue
         self._sync = sync
         self._now_ms = now_ms
-        # Faults are injected only into a cluster that is open: opening one writes the markers an earlier life left.
+        # Faults are injected only into an open cluster: opening it writes the markers left by the previous run.
         self.interceptor: MarkerInterceptor | None = None
 
     def deliver(self, sender: Broker, order: MarkerOrder, now_ms: int) -> None:
-        """Carry a coordinator's order to the leader of each partition, and the answers back.
+        """Deliver a coordinator's order to the leader of each partition, and return the answers to the coordinator.
 
-        The answers wait for the markers to be durable, like any other: a completion that outlived a marker which a
-        crash took back would leave the partition with a transaction that never ends.
+        The answers wait until the markers are durable: if the completion survived a crash and a marker did not, the
+        partition would have a transaction that never ends.
         """
         answers = {}
         for topic_partition in sorted(order.partitions):
@@ -62,7 +62,7 @@ class MarkerWriter:
             ):
                 continue
             if sender.broker_id not in self._running:
-                # A fault has stopped the coordinator in the middle; the one that follows it begins again.
+                # A fault has stopped the coordinator during delivery; its successor starts again.
                 return
             answers[topic_partition] = self._write(order, topic_partition, now_ms)
         self._sync_queue.put(partial(sender.transactions.marker_answered, order, answers))
@@ -75,7 +75,7 @@ class MarkerWriter:
         topic_partition: TopicPartition,
         now_ms: int,
     ) -> bool:
-        """Say whether a fault takes care of this marker; its answer then comes on its own, now or later."""
+        """Return whether a fault handles this marker; the fault then also answers, now or later."""
 
         def answer(code: ErrorCode) -> None:
             self._sync_queue.put(partial(sender.transactions.marker_answered, order, {topic_partition: code}))

@@ -1,9 +1,9 @@
-"""The cluster's metadata: its topics, the leaders of their partitions, and what the cluster has agreed on.
+"""The cluster's metadata: topics, leaders of partitions, feature levels, ACLs and SCRAM credentials.
 
-The metadata is a journal like the coordinators': a change is decided, recorded, and only `replay` alters
-state, live and at load alike. Its records are JSON because no other program reads them: Kafka keeps the
-same facts in KRaft's metadata log. Every opening of the cluster is a record too and raises all leader epochs, so
-that what an earlier life of the cluster still says about a partition is refused as stale.
+The metadata is a journal like the coordinators': a change is decided and recorded, and only `replay` changes
+state, live and at load. Its records are JSON because no other program reads them: Kafka keeps the
+same data in KRaft's metadata log. Each start of the cluster is a record too and raises all leader epochs, so
+that requests from before the restart are refused as stale.
 """
 
 import json
@@ -24,7 +24,7 @@ from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER
 PRODUCER_ID_BLOCK = 1000
 TRANSACTION_VERSION = "transaction.version"
 GROUP_VERSION = "group.version"
-# The features there are, each with its highest level.
+# The supported features, each with its highest level.
 FEATURES = {TRANSACTION_VERSION: 2, GROUP_VERSION: 1}
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -32,7 +32,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The broker that leads a partition, and its term; `NO_LEADER` while none does."""
+    """The leader of a partition, `NO_LEADER` if it has none, and the leader epoch."""
 
     leader: int
     leader_epoch: int
@@ -40,7 +40,7 @@ class Leadership:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic: its identity, the leaders of its partitions, and the settings it overrides."""
+    """A topic: its name and id, the leaders of its partitions, and the settings it overrides."""
 
     name: str
     topic_id: UUID
@@ -49,16 +49,16 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Say whether only coordinators may write to it."""
+        """Return whether only coordinators may write to it."""
         return self.name in INTERNAL_TOPICS
 
     def topic_partitions(self) -> list[TopicPartition]:
-        """Name all its partitions."""
+        """Return all its partitions."""
         return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for a name that no topic can have."""
+    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name."""
     if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -81,7 +81,7 @@ class ClusterMetadata:
         self.acls = Acls()
         # By mechanism and user.
         self.scram: dict[tuple[str, str], ScramCredential] = {}
-        # Grows whenever a topic changes, so that what was worked out from the topics can be kept until then.
+        # Increases with each change of a topic, so that values derived from the topics can be cached.
         self.topics_version = 0
         self._next_producer_id = 0
         self._next_leader = 0
@@ -101,39 +101,39 @@ class ClusterMetadata:
         return topic
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
-        """Return the topic of that id, or raise UNKNOWN_TOPIC_ID."""
+        """Return the topic with that id, or raise UNKNOWN_TOPIC_ID."""
         name = self.names.get(topic_id)
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {topic_id}")
         return self.topics[name]
 
     def leadership(self, topic_partition: TopicPartition) -> Leadership:
-        """Return who leads the partition, or raise UNKNOWN_TOPIC_OR_PARTITION."""
+        """Return the partition's leader and leader epoch, or raise UNKNOWN_TOPIC_OR_PARTITION."""
         partitions = self.topic(topic_partition.topic).partitions
         if not 0 <= topic_partition.partition < len(partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}")
         return partitions[topic_partition.partition]
 
     def has_partition(self, topic_partition: TopicPartition) -> bool:
-        """Say whether the partition exists."""
+        """Return whether the partition exists."""
         topic = self.topics.get(topic_partition.topic)
         return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
     # Deciding and recording
 
     def open_cluster(self, cluster_id: str, transaction_version: int, group_version: int = 0) -> None:
-        """Record that the cluster starts: a new term for every partition, and the feature levels to run at.
+        """Record that the cluster starts: a new leader epoch for every partition, and the feature levels.
 
-        A level from the settings rules a new cluster, as formatting one does with Kafka, and again whenever the
-        setting was changed. As long as it stays the same, what was changed at run time outlives the restart.
+        The level in the settings applies to a new cluster, as with Kafka's `format`, and again whenever the
+        setting has changed. As long as the setting stays the same, a level changed at run time survives restarts.
         """
         is_new = not self.cluster_id
         before, settings = self._settings, {TRANSACTION_VERSION: transaction_version, GROUP_VERSION: group_version}
         for name, level in settings.items():
-            # A cluster of before the settings were recorded keeps what it has.
+            # A cluster created before the settings were recorded keeps its levels.
             if (is_new or level != before.get(name, level)) and level != self.features[name]:
                 self.set_feature(name, level)
-        # Last: a crash in between must not leave a cluster that counts as opened without its levels.
+        # Last: after a crash in between, the cluster must not count as opened without its levels.
         self._record(
             {
                 "type": "opened",
@@ -150,13 +150,13 @@ class ClusterMetadata:
         self._record({"type": "feature", "name": name, "level": level})
 
     def check_new_topic(self, name: str) -> None:
-        """Raise the verdict Kafka gives on a topic name that cannot be created."""
+        """Raise Kafka's error for a topic name that cannot be created."""
         check_topic_name(name)
         if name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{name} is internal and cannot be created")
         if name in self.topics:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        # Names that differ in '.' and '_' only would share the names of their metrics.
+        # Names that differ only in '.' and '_' would have the same metric names.
         twin = next((other for other in self.topics if other.replace(".", "_") == name.replace(".", "_")), None)
         if twin is not None:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {twin}")
@@ -169,7 +169,7 @@ class ClusterMetadata:
         config: Mapping[str, str],
         leaders: Sequence[int] | None = None,
     ) -> Topic:
-        """Record a new topic, its partitions led by the brokers in turn unless `leaders` names them."""
+        """Record a new topic; its partitions are led by the brokers in turn unless `leaders` is given."""
         self.check_new_topic(name)
         leaders = leaders or [self._take_leader() for _ in range(partition_count)]
         self._record(
@@ -200,14 +200,14 @@ class ClusterMetadata:
         return self._change_topic(replace(self.topic(name), config=dict(config)))
 
     def move_leader(self, topic_partition: TopicPartition, leader: int) -> Leadership:
-        """Record a new leader of the partition, in a new term."""
+        """Record a new leader of the partition, in a new leader epoch."""
         self.leadership(topic_partition)
         if leader not in self.broker_ids:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {leader}")
         return self._begin_term(topic_partition, leader)
 
     def lose_leader(self, topic_partition: TopicPartition) -> Leadership:
-        """Record that the partition has no leader; that is a new term too, as with Kafka's controller."""
+        """Record that the partition has no leader, in a new leader epoch, as Kafka's controller does."""
         return self._begin_term(topic_partition, NO_LEADER)
 
     def _begin_term(self, topic_partition: TopicPartition, leader: int) -> Leadership:
@@ -219,33 +219,33 @@ class ClusterMetadata:
         return partitions[topic_partition.partition]
 
     def delete_topic(self, name: str) -> Topic:
-        """Record that the topic is gone; return what it was."""
+        """Record that the topic is deleted; return it."""
         topic = self.topic(name)
         self._record({"type": "topic_deleted", "name": name})
         return topic
 
     def allocate_producer_ids(self) -> tuple[int, int]:
-        """Record that a block of producer ids is given out; return its first id and size (rules A.14)."""
+        """Record that a block of producer ids is allocated; return its first id and size (rules A.14)."""
         first = self._next_producer_id
         self._record({"type": "producer_ids", "next": first + PRODUCER_ID_BLOCK})
         return first, PRODUCER_ID_BLOCK
 
     def create_acl(self, acl: Acl) -> None:
-        """Record an ACL; one that is there already needs no record."""
+        """Record an ACL, unless it exists already."""
         if acl not in self.acls:
             self._record_acl(acl, exists=True)
 
     def delete_acl(self, acl: Acl) -> None:
-        """Record that an ACL is gone."""
+        """Record that an ACL is deleted."""
         self._record_acl(acl, exists=False)
 
     def _record_acl(self, acl: Acl, *, exists: bool) -> None:
-        # All of an ACL is its name, so that of the records about one ACL the last says whether it is there.
+        # The key is the whole ACL, so the last record with a key says whether the ACL exists.
         self._record({"type": "acl", "name": json.dumps([*acl.pattern, *acl[1:]]), "exists": exists})
 
     def set_scram(self, mechanism: str, user_name: str, credential: ScramCredential | None) -> None:
         """Record a user's SCRAM credential; None deletes it."""
-        # Who may read the log learns no password: keys made of it with a salt, as RFC 5802 has them.
+        # The log contains no password, only salted keys derived from it (RFC 5802).
         kept = credential and [
             credential.iterations,
             *(part.hex() for part in (credential.salt, credential.stored_key, credential.server_key)),
@@ -276,7 +276,7 @@ class ClusterMetadata:
     # Replaying
 
     def load(self, records: Iterable[tuple[int, bytes]]) -> None:
-        """Replay the journal from its start: pairs of offset and value; `DamageError` names one that cannot be."""
+        """Replay the journal from its start: pairs of offset and value; `DamageError` names an invalid record."""
         for offset, value in records:
             record = read_metadata_record(offset, value)
             try:
@@ -359,7 +359,7 @@ class SubscribableTopics:
 
     @property
     def version(self) -> int:
-        """Return a number that grows with every change of a topic; a move of its leader counts as one, too."""
+        """Return a number that increases with every change of a topic, including moves of its leaders."""
         return self._metadata.topics_version
 
     def names(self) -> Iterable[str]:
@@ -367,10 +367,10 @@ class SubscribableTopics:
         return self._metadata.topics
 
     def find(self, name: str) -> TopicFacts | None:
-        """Return a topic's id and size."""
+        """Return a topic's id and number of partitions."""
         topic = self._metadata.topics.get(name)
         return None if topic is None else TopicFacts(topic.topic_id, len(topic.partitions))
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of a topic that is still there."""
+        """Return the name of the topic with that id, None if it does not exist."""
         return self._metadata.names.get(topic_id)

@@ -1,4 +1,4 @@
-"""The log that keeps the cluster's metadata, one record for each change."""
+"""The log of the cluster's metadata, with one record for each change."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from broker_core.types import CLUSTER_METADATA_TOPIC, TopicPartition
 
 
 class MetadataLog:
-    """The log of the one partition of `__cluster_metadata`; what is appended is durable after `sync`."""
+    """The log of the one partition of `__cluster_metadata`; appended records are durable after `sync`."""
 
     def __init__(self, storage: Storage, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -33,7 +33,7 @@ class MetadataLog:
         return self._log.append_as_leader(batch, now_ms=now_ms, leader_epoch=0).base_offset
 
     def sync(self) -> None:
-        """Make durable what was appended."""
+        """Make the appended records durable."""
         if self._log.unsynced:
             self._log.sync()
 

@@ -1,7 +1,7 @@
-"""The records of the cluster's metadata: JSON of the types and fields that `ClusterMetadata` writes.
+"""The records of the cluster's metadata: JSON with the types and fields that `ClusterMetadata` writes.
 
-The files outlive the program that wrote them, so a record that is not understood is damage, named before it can
-change anything: a cluster that started without some of its topics or rights would look whole.
+The files may be read by another version of the program, so an unknown record is damage and is reported before it
+changes anything: a cluster that started without some of its topics or rights would look complete.
 """
 
 import json
@@ -16,13 +16,13 @@ from broker_core.types import NO_LEADER
 Shape = Callable[[Any], bool]
 _SHOWN_BYTES: Final = 200
 _MISSING: Final = object()
-# What Python says of values that are not what they are used as, and of JSON that is none or nested without end.
+# The exceptions for values of the wrong type, and for JSON that is invalid or nested too deeply.
 _MISFITS: Final = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _ACL_SHAPES: Final[tuple[type, ...]] = (int, int, str, str, str, int, int)
 
 
 def read_metadata_record(offset: int, value: bytes) -> Mapping[str, Any]:
-    """Return a record whose every field has the shape that `replay` relies on; `DamageError` for any other."""
+    """Return a record whose fields have the types that `replay` relies on; raise `DamageError` for any other."""
     try:
         record: dict[str, Any] = json.loads(value)
         fields = SHAPES[record["type"]]
@@ -35,7 +35,7 @@ def read_metadata_record(offset: int, value: bytes) -> Mapping[str, Any]:
 
 
 def damaged(offset: int, value: bytes, why: str) -> DamageError:
-    """Say which record of the journal is not understood, and why."""
+    """Return the error that names an invalid record of the journal, and the reason."""
     return DamageError(
         f"record {offset} of the cluster's metadata cannot be read ({why}): {value[:_SHOWN_BYTES]!r}; "
         "the data folder may be of a newer version"
@@ -87,7 +87,7 @@ def _are_texts(value: Any) -> bool:
 
 
 def _are_levels(value: Any) -> bool:
-    # Clusters of before the settings were recorded have none.
+    # Clusters created before the settings were recorded have none.
     return value is _MISSING or (isinstance(value, dict) and all(map(_is_count, value.values())))
 
 

@@ -1,7 +1,7 @@
-"""Counters of what the brokers do, raised as it happens.
+"""Counters of the brokers' work.
 
-Plain numbers, raised by the one thread of the core. How long something took is measured by a stopwatch, which the
-server brings along: it decides nothing, so the simulation, which has none, loses no more than durations.
+They are plain numbers, incremented by the one thread of the core. Durations are measured with a stopwatch, which the
+server provides. No decision depends on it, so the simulation, which has none, lacks only the durations.
 """
 
 from collections import deque
@@ -11,19 +11,19 @@ from typing import Any, Final, TypeAlias
 from broker_core.wire.error_responses import error_codes
 from broker_core.wire.framing import Request
 
-# Milliseconds since whenever: only differences mean anything.
+# Milliseconds since an arbitrary point: only differences are meaningful.
 Stopwatch: TypeAlias = Callable[[], float]
-# Quantiles speak of so many values, the latest.
+# The number of latest values that quantiles are computed from.
 RECENT: Final = 1024
 
 
 def stopped() -> float:
-    """Return no time: everything takes 0 ms."""
+    """Return 0: without a stopwatch all durations are 0 ms."""
     return 0.0
 
 
 class Timing:
-    """How often something was timed, how long it took in all and at the most, and its latest durations."""
+    """The durations of one operation: count, sum, maximum, and the latest values."""
 
     __slots__ = ("count", "max_ms", "recent_ms", "total_ms")
 
@@ -34,7 +34,7 @@ class Timing:
         self.recent_ms: deque[float] = deque(maxlen=RECENT)
 
     def add(self, duration_ms: float) -> None:
-        """Take in one duration."""
+        """Add one duration."""
         self.count += 1
         self.total_ms += duration_ms
         if duration_ms > self.max_ms:
@@ -43,7 +43,7 @@ class Timing:
 
 
 class RequestMeter:
-    """The answered requests of one API by version, and the error codes in their answers."""
+    """The answered requests of one API by version, and the error codes in their responses."""
 
     __slots__ = ("by_version", "errors", "latency")
 
@@ -61,27 +61,27 @@ class Meters:
         self.requests: dict[str, RequestMeter] = {}
         self.verification = Timing()
         self.verification_failures = 0
-        # By internal topic: how long its coordinator took to load a partition.
+        # By internal topic: the time its coordinator took to load a partition.
         self.loads: dict[str, Timing] = {}
 
     def answering(self, request: Request, response: Any) -> None:
-        """Count the errors in an answer."""
+        """Count the errors in a response."""
         for code in filter(None, error_codes(response, request.version)):
             errors = self._of(request).errors
             errors[code] = errors.get(code, 0) + 1
 
     def answered(self, request: Request, began_ms: float) -> None:
-        """Count a request whose answer leaves now; `began_ms` is what the stopwatch showed when it was taken up."""
+        """Count a request whose response is sent now; `began_ms` is the stopwatch's time when its handling began."""
         meter = self._of(request)
         meter.by_version[request.version] = meter.by_version.get(request.version, 0) + 1
         meter.latency.add(self.stopwatch() - began_ms)
 
     def verified(self, began_ms: float) -> None:
-        """Take in that a coordinator has answered a leader that asked at `began_ms`."""
+        """Count a verification that a leader requested of a coordinator at `began_ms`."""
         self.verification.add(self.stopwatch() - began_ms)
 
     def loaded(self, topic: str, began_ms: float) -> None:
-        """Take in that a coordinator has loaded one partition of its internal topic."""
+        """Count a load of one partition of an internal topic by its coordinator."""
         self.loads.setdefault(topic, Timing()).add(self.stopwatch() - began_ms)
 
     def _of(self, request: Request) -> RequestMeter:

@@ -1,7 +1,7 @@
-"""The question to the transaction coordinator whether partitions belong to a transaction, or shall belong (KIP-890).
+"""The verification that partitions belong to a transaction, and their addition by partition leaders (KIP-890).
 
-What Kafka does with AddPartitionsToTxn 4+ between brokers is a call here, since all brokers live in one
-process; the codes an asking leader makes of the answers are the same (rules C.3 ask).
+Kafka's brokers send AddPartitionsToTxn 4+ for this. Here it is a call, since all brokers run in one
+process; the leader translates the error codes in the same way (rules C.3 ask).
 """
 
 from collections.abc import Collection
@@ -35,7 +35,7 @@ def coordinator_answers(
     mode: Mode,
     now_ms: int,
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return the coordinator's word on each partition, in the codes a produce request may use."""
+    """Return the coordinator's answer for each partition, in the codes that a Produce response may use."""
     try:
         coordinator = _coordinator(broker.controller, transactional_id)
     except KafkaError as error:

@@ -1,7 +1,7 @@
-"""Requests that wait: until a partition changes, until a time, whichever comes first.
+"""Waiting requests: each waits until a partition changes or its deadline passes, whichever is first.
 
-Kafka calls the place purgatory. A waiting request is tried again when one of its partitions changes and at
-its deadline at the latest, when it must answer with what there is. Timers are the same thing without partitions.
+Kafka's name for this is purgatory. A waiting request is retried when one of its partitions changes and at
+its deadline, when it must answer with the data there is. Timers are the same without partitions.
 """
 
 import heapq
@@ -16,7 +16,7 @@ class Waiting:
     """One waiting request.
 
     `attempt(now_ms)` answers and returns True, or returns False to keep waiting; `expire(now_ms)` must answer. Both
-    are guarded by their request's context: what they raise would stop the broker.
+    are guarded by their request's context: an exception would stop the broker.
     """
 
     keys: Collection[TopicPartition]
@@ -26,7 +26,7 @@ class Waiting:
     done: bool = field(default=False)
 
 
-# The heap is rebuilt when it holds more finished requests than this.
+# The heap is rebuilt when it contains more finished requests than this.
 _SOME = 100
 
 
@@ -35,14 +35,14 @@ def _answered(_now_ms: int) -> bool:
 
 
 def _expired(_now_ms: int) -> None:
-    """Do nothing: the request was answered."""
+    """Do nothing: the request is already answered."""
 
 
 class Purgatory:
-    """What waits, findable by partition and by deadline."""
+    """The waiting requests, indexed by partition and by deadline."""
 
     def __init__(self) -> None:
-        # In the order of their coming, so that equal worlds wake them in equal order.
+        # In order of arrival, so that a simulation with the same seed wakes them in the same order.
         self._by_key: dict[TopicPartition, dict[Waiting, None]] = {}
         self._deadlines: list[tuple[int, int, Waiting]] = []
         self._count = 0
@@ -50,11 +50,11 @@ class Purgatory:
 
     @property
     def waiting_count(self) -> int:
-        """Return how many requests wait, timers too."""
+        """Return the number of waiting requests, timers included."""
         return sum(not waiting.done for _, _, waiting in self._deadlines)
 
     def wait(self, waiting: Waiting) -> None:
-        """Let a request wait; the caller has tried it once already."""
+        """Add a waiting request; the caller has tried it once already."""
         for key in waiting.keys:
             self._by_key.setdefault(key, {})[waiting] = None
         self._count += 1
@@ -65,20 +65,20 @@ class Purgatory:
         self.wait(Waiting((), time_ms, lambda _now_ms: False, action))
 
     def wake(self, keys: Collection[TopicPartition], now_ms: int) -> None:
-        """Try again what waits for one of these partitions."""
+        """Retry the requests that wait for one of these partitions."""
         woken = dict.fromkeys(waiting for key in sorted(keys) for waiting in self._by_key.get(key, ()))
         for waiting in sorted(woken, key=lambda w: w.deadline_ms):
-            # An attempt that failed has hung up, and with that cancelled itself.
+            # An attempt that raised has closed its connection, which cancels the request.
             if not waiting.done and waiting.attempt(now_ms) and not waiting.done:
                 self._remove(waiting)
 
     def cancel(self, waiting: Waiting) -> None:
-        """Let a request wait no longer, unanswered: its client is gone."""
+        """Remove a request without an answer: its client is gone."""
         if not waiting.done:
             self._remove(waiting)
 
     def advance(self, now_ms: int) -> None:
-        """Expire what has waited long enough."""
+        """Expire the requests whose deadline has passed."""
         while self._deadlines and (self._deadlines[0][2].done or self._deadlines[0][0] <= now_ms):
             _, _, waiting = heapq.heappop(self._deadlines)
             if not waiting.done:
@@ -87,14 +87,14 @@ class Purgatory:
                 expire(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `advance` has something to do, or None."""
+        """Return the earliest deadline, or None."""
         while self._deadlines and self._deadlines[0][2].done:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def _remove(self, waiting: Waiting) -> None:
         waiting.done = True
-        # What the request holds must not stay until its deadline, which may be days away.
+        # The request's memory must be released before its deadline, which may be days away.
         waiting.attempt, waiting.expire = _answered, _expired
         self._done_count += 1
         if self._done_count > _SOME and self._done_count > len(self._deadlines) // 2:

@@ -1,4 +1,4 @@
-"""One request on its way through a handler, until it is answered exactly once."""
+"""The context of one request in its handler, which answers it exactly once."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -23,11 +23,11 @@ def _nothing() -> None:
 
 
 class ClientConnection(Protocol):
-    """The connection a request came by: who the client is, and the way back to it."""
+    """The connection that a request arrived on."""
 
     @property
     def client_host(self) -> str:
-        """Return the address the client connects from."""
+        """Return the client's address."""
         ...
 
     @property
@@ -37,7 +37,7 @@ class ClientConnection(Protocol):
 
     @property
     def listener(self) -> Listener:
-        """Return the listener the client came in by."""
+        """Return the listener the client is connected to."""
         ...
 
     @property
@@ -46,11 +46,11 @@ class ClientConnection(Protocol):
         ...
 
     def finish(self, data: bytes | None) -> None:
-        """Send the answer, if there is one, when it may leave; then take up the next request."""
+        """Send the response, if there is one, when its writes are durable; then handle the next request."""
         ...
 
     def refuse(self, data: bytes | None, reason: str) -> None:
-        """Send the answer to a client that is not let in, if there is one, and close; not before some time has gone."""
+        """Send the response to a client that failed to authenticate, if there is one, and close, after a delay."""
         ...
 
     def hang_up(self, reason: str) -> None:
@@ -59,10 +59,10 @@ class ClientConnection(Protocol):
 
 
 class RequestContext:
-    """A request, the broker that received it, and the way back.
+    """A request, the broker that received it, and its connection.
 
-    A handler answers now or later, once: the answer is encoded at once (it speaks of the state it was
-    decided on) and is sent when the writes it confirms are durable.
+    A handler answers once, now or later: the response is encoded at once, since it describes the state at that
+    moment, and is sent when the writes it confirms are durable.
     """
 
     __slots__ = ("_broker", "_connection", "abandon", "answered", "body", "now_ms", "on_answer", "refused", "request")
@@ -73,47 +73,47 @@ class RequestContext:
         self._broker = broker
         self.now_ms = now_ms
         self.answered = False
-        # Set by a handler that lets the request wait: called when the client is gone, so that nothing waits for it.
+        # Set by a handler that lets the request wait: called when the client is gone, to cancel the wait.
         self.abandon: Callable[[], None] = _nothing
-        # Set by an interceptor that wants to see the answer before it goes; it passes it to `send`, or does not.
+        # Set by an interceptor to get the response before it is sent; it passes it to `send` or drops it.
         self.on_answer: Callable[[Any | None], None] | None = None
-        # What the client was refused, once it was; see `authorization`.
+        # The refusals that were logged for this request; see `authorization`.
         self.refused: set[tuple[object, ...]] | None = None
         self._connection = connection
 
     @property
     def broker(self) -> Broker:
-        """Return the broker that answers: asked each time, since a request that waits may see it cut off."""
+        """Return the broker that answers; looked up each time, since it may be cut off while a request waits."""
         return self._broker.stale_twin or self._broker
 
     @property
     def version(self) -> int:
-        """Return the version of the API the client speaks."""
+        """Return the API version of the request."""
         return self.request.version
 
     @property
     def client_id(self) -> str:
-        """Return the client's name for itself, empty if it gave none."""
+        """Return the client's `client.id`, empty if it has none."""
         return self.request.client_id or ""
 
     @property
     def client_host(self) -> str:
-        """Return the address the client connects from."""
+        """Return the client's address."""
         return self._connection.client_host
 
     @property
     def principal(self) -> Principal:
-        """Return who the client is, as its connection was authenticated."""
+        """Return the client's principal, as authenticated."""
         return self._connection.principal
 
     @property
     def addresses(self) -> Mapping[int, Address]:
-        """Return where the client reaches each broker: by the listener it came in by."""
+        """Return the address of each broker on the client's listener."""
         return self.broker.addresses_of(self._connection.listener)
 
     @property
     def listener_name(self) -> str:
-        """Return the name of the listener the client came in by."""
+        """Return the name of the listener the client is connected to."""
         return self._connection.listener.name
 
     @property
@@ -122,7 +122,7 @@ class RequestContext:
         return self._connection.sasl
 
     def isolation(self) -> IsolationLevel:
-        """Return which records the client may see; raise INVALID_REQUEST for a level there is not."""
+        """Return the request's isolation level; raise INVALID_REQUEST for an unknown one."""
         level = self.body.isolation_level
         if level not in tuple(IsolationLevel):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1")
@@ -137,14 +137,14 @@ class RequestContext:
         self._finish_once(None)
 
     def send(self, response: Any | None) -> None:
-        """Send what was answered; None: nothing is sent, the next request may come."""
+        """Send the response, or with None only continue with the next request."""
         self.answered = True
         if response is not None:
             self.broker.meters.answering(self.request, response)
         self._connection.finish(None if response is None else encode_response(self.request, response))
 
     def refuse(self, response: Any | None, reason: str) -> None:
-        """Answer a client that is not let in, if there is an answer, and close; the reason is for the log."""
+        """Answer a client that failed to authenticate, if there is a response, and close; the reason is logged."""
         assert not self.answered, f"{self.request.api.name} was answered twice"
         self.answered = True
         if response is not None:
@@ -157,10 +157,10 @@ class RequestContext:
         self._connection.hang_up(reason)
 
     def guarded(self, step: Callable[P, T], when_failed: T) -> Callable[P, T]:
-        """Return a step of this request that is taken later, such that an error of ours in it hits this client alone.
+        """Return a wrapper for a later step of this request, so that an exception in it affects only this client.
 
-        Later the step is taken in the turn of another request, or of none: an error in it must not reach what waits
-        beside this request, nor stop the broker.
+        A later step runs during another request, or during none: an exception in it must neither affect other waiting
+        requests nor stop the broker.
         """
 
         def take(*args: P.args, **kwargs: P.kwargs) -> T:

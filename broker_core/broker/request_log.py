@@ -1,7 +1,7 @@
-"""The newest requests: client, API, content and outcome.
+"""The log of the newest requests: client, API, content and outcome.
 
-It is for people who look for the reason of a failed test. What a request is about is worked out when it is looked at;
-only of large requests at once, so that the log never holds many bytes.
+It helps to find the reason of a failed test. The subject of a request is extracted when it is read; only that of large
+requests is extracted at once, so that the log never keeps many bytes.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ _TOPIC_NAMES: Final = frozenset({"topic_names", "subscribed_topic_names"})
 _TOPICS: Final = frozenset({"topics", "topic_data", "v3_and_below_topics", "topic_partitions"})
 _PARTITIONS: Final = frozenset({"partitions", "partition_data", "partition_indexes"})
 _INDEX: Final = ("index", "partition_index", "partition")
-# What else is worth a word in a line.
+# Further fields that a summary shows.
 _TELLING: Final = (
     "producer_id",
     "v3_and_below_producer_id",
@@ -38,7 +38,7 @@ _GROUP_KEY: Final = 0
 
 
 class RequestSubject(NamedTuple):
-    """What a request is about."""
+    """The topics, partitions, groups and transactional ids in a request."""
 
     transactional_ids: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ class RequestSubject(NamedTuple):
 
 
 class RequestSeen:
-    """One request: `api`, `version`, `client_id`, `principal`, `broker`, `time_ms`, and what came of it.
+    """One request: `api`, `version`, `client_id`, `principal`, `broker`, `time_ms`, and its outcome.
 
     `outcome` is "no answer" until there is one, then "answered", "none expected" (Produce with acks=0) or what a fault
     has done; `error_codes` holds the different codes in the answer, without NONE.
@@ -79,7 +79,7 @@ class RequestSeen:
 
     @classmethod
     def of(cls, context: RequestContext) -> "RequestSeen":
-        """Note a request that has just come in."""
+        """Return the entry of a request that has just arrived."""
         request = context.request
         seen = cls(
             request.api.name,
@@ -99,7 +99,7 @@ class RequestSeen:
     def of_marker(
         cls, topic_partition: TopicPartition, transactional_id: str, broker: int, time_ms: int
     ) -> "RequestSeen":
-        """Note one marker that the end of a transaction has to write; it has no client."""
+        """Return the entry of a marker that is to be written; it has no client."""
         seen = cls("EndTxn", -1, "", "", broker, time_ms)
         seen._subject = RequestSubject(
             frozenset({transactional_id}),
@@ -111,7 +111,7 @@ class RequestSeen:
 
     @property
     def subject(self) -> RequestSubject:
-        """Return what the request is about."""
+        """Return the subject of the request."""
         if self._subject is None:
             assert self._request is not None
             self._subject, self._request = _subject(self._request, self._topic_names), None
@@ -139,7 +139,7 @@ class RequestSeen:
 
     @property
     def summary(self) -> str:
-        """Return what the request is about, as one line."""
+        """Return the subject of the request in one line."""
         subject = self.subject
         parts = [f"transactional_id={name}" for name in sorted(subject.transactional_ids)]
         parts += [f"group={name}" for name in sorted(subject.groups)]
@@ -149,7 +149,7 @@ class RequestSeen:
         return " ".join([*parts, *([subject.details] if subject.details else [])])
 
     def answered(self, response: Any, version: int) -> None:
-        """Note the answer."""
+        """Record the response."""
         self.outcome = "answered"
         self.error_codes = tuple(sorted({_named(code) for code in error_codes(response, version) if code}))
 
@@ -165,12 +165,12 @@ class RequestSeen:
 
 
 def _plain(name: str) -> str:
-    """Write a name that a client has chosen so that it makes no lines of its own."""
+    """Escape a name that a client has chosen, so that it cannot add lines."""
     return repr(name)[1:-1]
 
 
 def is_refusal(response: Any | None, version: int) -> bool:
-    """Say whether an answer holds nothing but errors, so that nothing has taken effect."""
+    """Return whether a response contains only errors, so that nothing has taken effect."""
     codes = [] if response is None else list(error_codes(response, version))
     return bool(codes) and 0 not in codes
 
@@ -185,11 +185,11 @@ class RequestLog:
         return iter(self._seen)
 
     def add(self, seen: RequestSeen) -> None:
-        """Keep one more."""
+        """Add a request."""
         self._seen.append(seen)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all requests."""
         self._seen.clear()
 
 

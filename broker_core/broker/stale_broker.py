@@ -1,14 +1,14 @@
-"""A broker that is cut off from the others and answers its clients from what it knew at that moment.
+"""A broker that is cut off from the others and answers its clients from its state at that moment.
 
-What Apache Kafka's broker does then (ReplicaManager, TransactionStateManager, KafkaApis): it keeps the roles it had,
-since only the controller could take them away, and answers every look at them: FindCoordinator, Metadata, OffsetFetch,
-DescribeTransactions, ListTransactions, Fetch, ListOffsets, DescribeProducers. What needs the other replicas fails when
-its time is up, because the high watermark stands: REQUEST_TIMED_OUT, of which the coordinators make
-COORDINATOR_NOT_AVAILABLE and a leader that has to ask another broker's coordinator NOT_ENOUGH_REPLICAS. Meanwhile the
-the other brokers elect new leaders and continue, and the broker follows them when it returns.
+Apache Kafka's broker behaves as follows (ReplicaManager, TransactionStateManager, KafkaApis). It keeps its roles,
+since only the controller can remove them, and answers requests that only read: FindCoordinator, Metadata, OffsetFetch,
+DescribeTransactions, ListTransactions, Fetch, ListOffsets, DescribeProducers. Requests that need the other replicas
+time out, because the high watermark does not advance: with REQUEST_TIMED_OUT, which the coordinators turn into
+COORDINATOR_NOT_AVAILABLE, and a leader that has to verify a transaction into NOT_ENOUGH_REPLICAS. Meanwhile the
+other brokers elect new leaders and continue, and the broker follows them when it returns.
 
-Here the failures come at once, acks=0 and acks=1 fail too (Kafka acknowledges such writes, and the broker drops them
-when it comes back), and time stands for the broker: it times nothing out.
+Here these requests fail at once. Writes with acks=0 and acks=1 fail too (Kafka acknowledges them, and the broker drops
+them when it returns). Time does not pass for the broker: nothing times out.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ from broker_core.types import TopicPartition
 
 
 def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], memory: Storage) -> None:
-    """Part a broker from the others, which take over what it leads and coordinates; see above for what it does.
+    """Cut a broker off from the others, which take over its partitions and coordinators; see the module's description.
 
-    `addresses` are those that clients learn now, by listener; `memory` is empty and takes what the broker has of
-    the logs. Raises ValueError when there is no other broker.
+    `addresses` are those in Metadata responses now, by listener; `memory` is an empty storage for a copy of
+    the logs. Raises ValueError if there is no other broker.
     """
     running = cluster.controller.addresses
     if len(running) < 2 or broker_id not in running:
@@ -50,7 +50,7 @@ def cut_off(cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[in
 
 
 def rejoin(cluster: Cluster, broker_id: int) -> None:
-    """Let a broker that was cut off follow the others again, and lead what it led; any other is left alone."""
+    """Reconnect a broker that was cut off, and return its partitions to it; no effect on any other broker."""
     twin = cluster.brokers[broker_id].stale_twin
     if twin is not None:
         cluster.brokers[broker_id].stale_twin = None
@@ -58,12 +58,12 @@ def rejoin(cluster: Cluster, broker_id: int) -> None:
 
 
 def is_cut_off(cluster: Cluster, broker_id: int) -> bool:
-    """Say whether a broker is cut off."""
+    """Return whether a broker is cut off."""
     return cluster.brokers[broker_id].stale_twin is not None
 
 
 def copy_storage(source: Storage, target: Storage) -> None:
-    """Copy all files, which are in the root or one folder below it."""
+    """Copy all files in the root and in the folders directly below it."""
     for name in source.list_folder(""):
         try:
             _copy_file(source, target, name)
@@ -83,7 +83,7 @@ def _copy_file(source: Storage, target: Storage, path: str) -> None:
 def _stale_twin(
     cluster: Cluster, broker_id: int, addresses: Mapping[str, Mapping[int, Address]], storage: Storage
 ) -> Broker:
-    """Return the broker as it was when it was cut off; answers leave, and requests wait, by way of its cluster."""
+    """Return the broker as it was at the cut; it shares the cluster's queues of responses and waiting requests."""
     present, standing_ms = cluster.brokers[broker_id], cluster.now_ms
 
     def now_ms() -> int:
@@ -100,7 +100,7 @@ def _stale_twin(
         metadata_log=metadata_log,
         logs=logs,
         addresses=dict(cluster.controller.addresses),
-        # What it loads was loaded before.
+        # The load is not counted again.
         meters=Meters(),
         new_uuid=cluster.new_uuid,
         now_ms=now_ms,
@@ -128,10 +128,10 @@ def _stale_twin(
 
 
 class _UnreachableController(Controller):
-    """The part of the controller that a broker can do without it: look, and coordinate what it leads."""
+    """The controller as a cut-off broker sees it: leaders can be read, and nothing can be changed."""
 
     def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
-        """Return the leader if it is the broker itself; raise NETWORK_EXCEPTION for another, which it cannot ask."""
+        """Return the leader if it is the broker itself; raise NETWORK_EXCEPTION for another, which it cannot reach."""
         leader = self._metadata.leadership(topic_partition).leader
         if leader in self.broker_ids and leader not in self.brokers:
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, f"broker {leader} cannot be reached")
@@ -147,7 +147,7 @@ class _UnreachableController(Controller):
 
 
 class _StaleMetadataLog(MetadataLog):
-    """The cluster's metadata as they were; a change would need the controller."""
+    """The cluster's metadata at the cut; a change would need the controller."""
 
     def append(self, key: bytes, value: bytes) -> NoReturn:
         """Refuse."""
@@ -155,7 +155,7 @@ class _StaleMetadataLog(MetadataLog):
 
 
 class _StaleLog(PartitionLog):
-    """A log that can be read and takes nothing more."""
+    """A read-only log."""
 
     def append_as_leader(self, *_: object, **__: object) -> NoReturn:
         """Refuse."""

@@ -1,4 +1,4 @@
-"""Effects that wait until the writes they confirm are durable: persist before send."""
+"""The queue of effects that wait until the writes they confirm are durable."""
 
 from collections.abc import Callable
 
@@ -6,13 +6,13 @@ Effect = Callable[[int], None]
 
 
 class SyncQueue:
-    """The effects of handled requests, in their order."""
+    """The effects of handled requests, in order."""
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
 
     def put(self, effect: Effect) -> None:
-        """Queue an effect; it is called with the time when it may happen."""
+        """Queue an effect; it is called with the time when it runs."""
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:

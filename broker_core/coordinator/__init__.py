@@ -1,6 +1,6 @@
-"""Transaction and group coordination: decide by table, append the decision to a journal, replay the journal.
+"""The transaction and group coordinators, which decide by table, append the decision to a journal, and replay it.
 
-Owns: what both coordinators use: the journal they write to, timers, producer ids, record fields and name patterns.
-Asks: `errors`, `types`, `records`; its subpackages ask it, never the other way round.
+Owns: what both coordinators use: the journal interface, timers, producer ids, record fields and name patterns.
+Uses: `errors`, `types`, `records`; its subpackages use it, never the other way round.
 Never: imports `log`, reads a clock, or changes persisted state other than by replaying a record.
 """

@@ -1,7 +1,7 @@
-"""The log that a coordinator keeps its state in, and the way by which its decisions get there.
+"""The interfaces of the log that a coordinator stores its state in.
 
-A coordinator decides, has the decision recorded, and changes its state only by replaying the record; so
-the journal's order is the order of its history, live and after a restart alike.
+A coordinator decides, records the decision, and changes its state only by replaying the record. So
+state changes have the journal's order, live and after a restart.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,14 +13,14 @@ from broker_core.types import ProducerIdentity
 
 
 class JournalRecord(NamedTuple):
-    """One record to be appended; a value of None is a tombstone."""
+    """One record to append; a value of None is a tombstone."""
 
     key: bytes
     value: bytes | None
 
 
 class JournalEntry(NamedTuple):
-    """One record read back, with what its batch says about it.
+    """One record that was read, with the producer and control type of its batch.
 
     `control` is set for an end-of-transaction marker, which has neither key nor value here.
     """
@@ -49,8 +49,8 @@ class Journal(Protocol):
         """Append the records and return the offset of the first.
 
         With `producer` they form one transactional batch of that producer (offset commits). Raises
-        `KafkaError`: NOT_LEADER_OR_FOLLOWER when `coordinator_epoch` is not the partition's leader
-        epoch any more, else what the log refused them with; nothing was appended then.
+        `KafkaError`: NOT_LEADER_OR_FOLLOWER if `coordinator_epoch` is not the partition's current leader
+        epoch, or the log's error; nothing is appended then.
         """
         ...
 
@@ -65,7 +65,7 @@ class Journal(Protocol):
         transaction_version: int,
         now_ms: int,
     ) -> int:
-        """Append the marker that ends the producer's transaction here and return its offset.
+        """Append the marker that ends the producer's transaction in the partition, and return its offset.
 
         Only `__consumer_offsets` needs it. `coordinator_epoch_of_partition` is the group coordinator's,
         `txn_coordinator_epoch` the sender's. Raises `KafkaError` as `append`, and for a fenced sender.
@@ -73,16 +73,16 @@ class Journal(Protocol):
         ...
 
     def max_batch_bytes(self, partition: int) -> int:
-        """Return how large a batch of the partition may be now."""
+        """Return the current maximum size of a batch in the partition."""
         ...
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
-        """Yield every entry of the partition, from its log start to its end."""
+        """Yield every entry of the partition, from the log start offset to the log end offset."""
         ...
 
 
 class Recorder(Protocol):
-    """The one way by which a decision changes what lasts: appended to the journal, then replayed."""
+    """The interface through which durable state is changed: records are appended to the journal, then replayed."""
 
     def record(
         self,
@@ -90,5 +90,5 @@ class Recorder(Protocol):
         now_ms: int,
         producer: ProducerIdentity | None = None,
     ) -> ErrorCode:
-        """Append the records, then replay them; an error means that nothing happened."""
+        """Append the records, then replay them; after an error nothing has changed."""
         ...

@@ -1,7 +1,7 @@
-"""Regular expressions over names as Apache Kafka matches them, in a time that no expression can make long.
+"""Regular expressions with the syntax of Apache Kafka's, matched in linear time.
 
-Kafka uses RE2/J, so RE2 itself is used here. Python's `re` has another syntax, and tries one way after the other:
-it can take for ever over a short name (`(a*)*b`), on the thread that serves all clients.
+Kafka uses RE2/J, so RE2 itself is used here. Python's `re` has another syntax, and backtracks: an expression such as
+`(a*)*b` takes exponential time, and would block the thread that serves all clients.
 """
 
 import re2
@@ -13,14 +13,14 @@ _OPTIONS.log_errors = False
 
 
 class PatternError(KafkaError):
-    """A text that is no pattern that can be used here."""
+    """A text that is not a usable pattern."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.INVALID_REGULAR_EXPRESSION, message)
 
 
 class NamePattern:
-    """A compiled pattern; raises `PatternError` for one that RE2 refuses or that is too large for it."""
+    """A compiled pattern; raises `PatternError` for a pattern that RE2 rejects or that is too large for it."""
 
     def __init__(self, pattern: str) -> None:
         try:
@@ -30,5 +30,5 @@ class NamePattern:
             raise PatternError(reason.decode(errors="replace") if isinstance(reason, bytes) else reason) from None
 
     def matches(self, text: str) -> bool:
-        """Say whether the whole text matches."""
+        """Return whether the whole text matches."""
         return self._compiled.fullmatch(text) is not None

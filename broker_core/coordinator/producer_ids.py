@@ -1,4 +1,4 @@
-"""Producer ids from blocks that are durable before their first id is used (rules A.14)."""
+"""The allocation of producer ids, from blocks that are durable before their first id is used (rules A.14)."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,10 @@ _PREFETCH_AT = 0.9
 
 
 class ProducerIds:
-    """A source of producer ids, each given once for ever.
+    """A source of unique producer ids.
 
-    `allocate_block` returns (first producer id, count) of a block that no other broker was or will be given, and
-    raises `KafkaError` when it cannot. What is left of a block at a restart is lost, never given again.
+    `allocate_block` returns (first producer id, count) of a block that is allocated only once, and
+    raises `KafkaError` if it cannot. The rest of a block is lost at a restart and never used.
     """
 
     def __init__(self, allocate_block: Callable[[], tuple[int, int]]) -> None:
@@ -21,7 +21,7 @@ class ProducerIds:
         self._next = range(0)
 
     def next(self) -> int:
-        """Return a new producer id; COORDINATOR_LOAD_IN_PROGRESS when there is none to be had now."""
+        """Return a new producer id; raise COORDINATOR_LOAD_IN_PROGRESS if none is available."""
         if not self._current:
             self._current, self._next = self._next or self._allocate(), range(0)
             self._prefetch_from = self._current.start + int(len(self._current) * _PREFETCH_AT)
@@ -32,11 +32,11 @@ class ProducerIds:
         return producer_id
 
     def _prefetch(self) -> None:
-        """Take the next block early, so that a short failure of the allocator is not felt."""
+        """Allocate the next block early, so that a short failure of the allocator has no effect."""
         try:
             self._next = self._allocate()
         except KafkaError:
-            return  # The ids at hand still serve; the next call tries again.
+            return  # There are ids left; the next call tries again.
 
     def _allocate(self) -> range:
         try:

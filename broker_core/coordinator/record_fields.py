@@ -39,7 +39,7 @@ def string(text: str | None) -> bytes:
 
 
 def data_field(data: bytes) -> bytes:
-    """Encode bytes behind their 32-bit length."""
+    """Encode bytes, preceded by their 32-bit length."""
     return int32(len(data)) + data
 
 
@@ -65,17 +65,17 @@ def append_compact_string(target: bytearray, text: str) -> None:
 
 
 def append_tag(target: bytearray, tag: int, data: bytes) -> None:
-    """Append one tagged field; the caller has written how many there are."""
+    """Append one tagged field; the caller has written their number."""
     append_unsigned_varint(target, tag)
     append_unsigned_varint(target, len(data))
     target += data
 
 
 class FieldReader:
-    """A walk over the fields of one record; whatever does not fit is `DamageError`.
+    """A reader of the fields of one record; malformed fields raise `DamageError`.
 
-    With `flexible`, strings, bytes and arrays have the compact lengths of KIP-482; call `tags` where a
-    structure ends.
+    With `flexible`, strings, bytes and arrays have the compact lengths of KIP-482; call `tags` at the end of a
+    structure.
     """
 
     def __init__(self, data: bytes, *, flexible: bool = False) -> None:
@@ -120,7 +120,7 @@ class FieldReader:
         raise DamageError(f"unsigned varint before byte {self._position} is longer than 5 bytes")
 
     def take(self, size_bytes: int) -> bytes:
-        """Read that many raw bytes."""
+        """Read a number of raw bytes."""
         end = self._position + size_bytes
         if size_bytes < 0 or end > len(self._data):
             raise DamageError(f"{size_bytes} bytes wanted at byte {self._position} of {len(self._data)}")
@@ -129,7 +129,7 @@ class FieldReader:
         return taken
 
     def text(self, size_bytes: int) -> str:
-        """Read a UTF-8 text of that many bytes."""
+        """Read a UTF-8 text of a number of bytes."""
         try:
             return self.take(size_bytes).decode()
         except UnicodeDecodeError as error:
@@ -141,7 +141,7 @@ class FieldReader:
         return None if length < 0 else self.text(length)
 
     def string(self) -> str:
-        """Read a string; null is damage."""
+        """Read a string; null raises `DamageError`."""
         text = self.nullable_string()
         if text is None:
             raise DamageError(f"a string before byte {self._position} is null and must not be")
@@ -160,7 +160,7 @@ class FieldReader:
         return self.unsigned_varint() - 1 if self.flexible else self.int32()
 
     def tags(self) -> dict[int, bytes]:
-        """Read a tag section; the caller picks the tags it knows and so skips those of the future."""
+        """Read the tagged fields; the caller uses those it knows and ignores the others."""
         found = {}
         for _ in range(self.unsigned_varint()):
             tag = self.unsigned_varint()
@@ -168,6 +168,6 @@ class FieldReader:
         return found
 
     def skip_tags(self) -> None:
-        """Step over the tagged fields at the end of a flexible structure; nothing happens in others."""
+        """Skip the tagged fields at the end of a flexible structure; no effect on others."""
         if self.flexible:
             self.tags()

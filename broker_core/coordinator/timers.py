@@ -1,6 +1,6 @@
-"""The deadlines of a group coordinator: of members, joins, syncs, revocations and of the next expiration.
+"""The deadlines of a group coordinator: sessions, joins, syncs, revocations and the next expiration.
 
-They neither read a clock nor act; they say what is due.
+They read no clock and take no action; they only return what is due.
 """
 
 import heapq
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class TimerKind(Enum):
-    """What a deadline is about."""
+    """The kind of a deadline."""
 
     MEMBER = "a member sent nothing for its session timeout, or a new member did not return"
     JOIN = "the time for members to join is over"
@@ -20,7 +20,7 @@ class TimerKind(Enum):
 
 
 class TimerKey(NamedTuple):
-    """The name of one deadline; there is at most one under each name."""
+    """The key of one deadline; there is at most one for each key."""
 
     kind: TimerKind
     group_id: str = ""
@@ -30,8 +30,8 @@ class TimerKey(NamedTuple):
 class Timers:
     """One deadline for each key.
 
-    Every heartbeat moves its member's deadline back, so a later deadline costs one dictionary write: the
-    heap keeps the earlier entry and finds out when that one comes up.
+    Every heartbeat postpones its member's deadline, so a later deadline costs one dictionary write: the
+    heap keeps the earlier entry and corrects it when that entry is due.
     """
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Timers:
         self._serial = 0
 
     def schedule(self, key: TimerKey, deadline_ms: int) -> None:
-        """Set the deadline of `key` in place of the one it had."""
+        """Set the deadline of `key`, replacing a previous one."""
         self._deadline_ms[key] = deadline_ms
         if key not in self._queued_ms or self._queued_ms[key] > deadline_ms:
             self._push(key, deadline_ms)
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget the deadline of `key`, if it has one."""
+        """Remove the deadline of `key`, if it has one."""
         self._deadline_ms.pop(key, None)
 
     def deadline_ms(self, key: TimerKey) -> int | None:
@@ -55,12 +55,12 @@ class Timers:
         return self._deadline_ms.get(key)
 
     def next_deadline_ms(self) -> int | None:
-        """Return the earliest deadline, or None when nothing is to happen."""
+        """Return the earliest deadline, or None if there is none."""
         self._drop_superseded()
         return self._heap[0][0] if self._heap else None
 
     def take_due(self, now_ms: int) -> TimerKey | None:
-        """Remove and return the earliest key whose deadline has come, or None."""
+        """Remove and return the key with the earliest deadline if it is due, else return None."""
         self._drop_superseded()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
@@ -80,7 +80,7 @@ class Timers:
         return key
 
     def _drop_superseded(self) -> None:
-        """Drop entries from the heap's head until it is one that still holds."""
+        """Drop outdated entries from the head of the heap."""
         while self._heap:
             queued_ms, _, key = self._heap[0]
             deadline_ms = self._deadline_ms.get(key)

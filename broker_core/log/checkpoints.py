@@ -1,6 +1,6 @@
-"""Small text files of numbers in Kafka's checkpoint form, replaced as a whole or not at all.
+"""Kafka's checkpoint files, small text files of numbers that are replaced atomically.
 
-First line: version 0. Second line: how many lines follow.
+First line: version 0. Second line: the number of lines that follow.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ _VERSION: Final = "0"
 
 
 def write_checkpoint(storage: Storage, folder: str, name: str, rows: list[str]) -> None:
-    """Put the rows durably in the place of what the file held."""
+    """Replace the content of the file by the rows, durably."""
     path = f"{folder}/{name}"
     temporary = storage.open(path + TEMPORARY_SUFFIX)
     temporary.truncate(0)
@@ -25,9 +25,9 @@ def write_checkpoint(storage: Storage, folder: str, name: str, rows: list[str]) 
 
 
 def read_checkpoint(storage: Storage, folder: str, name: str) -> list[list[str]] | None:
-    """Return the words of each row, None when there is no file; `DamageError` when it is not a checkpoint.
+    """Return the words of each row, None if there is no file; raise `DamageError` if it is not a checkpoint.
 
-    The empty folder is the one above all logs.
+    An empty folder stands for the parent of all logs.
     """
     path = f"{folder}/{name}" if folder else name
     if not storage.exists(path):

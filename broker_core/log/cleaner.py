@@ -1,19 +1,19 @@
-"""Compaction: the newest record of each key stays, what was aborted goes, markers and tombstones grow old.
+"""Compaction: it keeps the newest record of each key, and removes aborted records and old markers and tombstones.
 
-Theory. A pass reads the dirty range, which no pass has seen yet, and remembers the newest offset of each key in it,
-aborted records left out: they never happened. Then it copies everything below the end of that range, and leaves out
-what the keys and the transaction index say is dead. Offsets, sequences and the spans of batches never change.
+Theory. A pass reads the dirty range, which no pass has read yet, and remembers the newest offset of each key in it,
+without aborted records. Then it copies everything below the end of that range, except the records that
+the keys and the transaction index show to be dead. Offsets, sequences and the offset ranges of batches never change.
 
-Two things must not vanish with the records they rule over. A *tombstone* has to be seen by readers of an older
-value, a *marker* by readers of the data in front of it. The first pass that finds one alone stamps its batch
-with a delete horizon, `delete.retention.ms` from now; a pass after that time drops it (KIP-534).
+Two kinds of records must outlive the records they refer to. A *tombstone* has to be seen by readers of an older
+value, a *marker* by readers of the data before it. The first pass that finds one alone sets on its batch
+a delete horizon, `delete.retention.ms` from now; a pass after that time drops it (KIP-534).
 
-Two kinds of batch stay even without records. The last batch of a producer that is not yet forgotten carries its epoch
-and sequence, for a replay that has no snapshot; so does its last marker when no data came since. And the last batch of
-the range, for a reader gets to the end of the log only by reading past something.
+Two kinds of batch stay even without records. The last batch of a producer that has not expired contains its epoch
+and sequence, for a replay without a snapshot; so does its last marker if no data followed. And the last batch of
+the range, since a reader reaches the end of the log only by reading past a batch.
 
 The pass replaces one group of segments after the other, oldest first, each atomically (`segment_swap`), and only then
-moves the checkpoint of the first dirty offset. Done again after a crash it finds less to do and does the same.
+advances the checkpoint of the first dirty offset. Repeated after a crash, it has the same result.
 """
 
 from bisect import bisect_left
@@ -35,7 +35,7 @@ from broker_core.records.header import BatchHeader, crc_matches
 
 
 class CompactionResult(NamedTuple):
-    """The range of offsets that is clean now and was not before, and what that saved below its end."""
+    """The range of offsets that was cleaned, and the bytes saved below its end."""
 
     first_dirty_offset: int
     end_offset: int
@@ -46,10 +46,10 @@ class CompactionResult(NamedTuple):
 
 
 class CleanedTransactions:
-    """The transactions of a pass: which data was aborted, and which markers are not needed any more.
+    """The transactions of a pass: which data is aborted, and which markers are no longer needed.
 
-    A marker must outlive the data in front of it: without it a reader would take a producer that once aborted for one
-    that still aborts, and a replay would find a transaction that never ends.
+    A marker must outlive the data before it: without it a reader would treat later data of an aborted producer as
+    aborted, and a replay would find a transaction that never ends.
     """
 
     def __init__(self, aborted: Iterable[AbortedEntry]) -> None:
@@ -58,25 +58,25 @@ class CleanedTransactions:
         for entry in aborted:
             self._by_producer.setdefault(entry.producer_id, []).append(entry)
             self._by_marker[entry.last_offset] = entry
-        # Producers of whose current transaction a batch was kept, be it an empty one.
+        # Producers with a batch of their current transaction that was kept, even an empty one.
         self._with_data: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Say whether the data batch belongs to an aborted transaction."""
+        """Return whether the data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         entries = self._by_producer.get(header.producer_id, [])
-        # One producer's transactions follow one another, so only the first that ends behind the batch can hold it.
+        # A producer's transactions do not overlap, so only the first that ends after the batch can contain it.
         at = bisect_left(entries, header.base_offset, key=attrgetter("last_offset"))
         return at < len(entries) and entries[at].first_offset <= header.base_offset
 
     def note_kept(self, header: BatchHeader) -> None:
-        """Take in that the data batch stays in the log."""
+        """Record that the data batch stays in the log."""
         if header.is_transactional:
             self._with_data.add(header.producer_id)
 
     def end(self, header: BatchHeader) -> bool:
-        """Take in a marker and say whether no data of its transaction stays in front of it."""
+        """Process a marker and return whether no data of its transaction stays before it."""
         if header.producer_id in self._with_data:
             self._with_data.remove(header.producer_id)
             return False
@@ -88,7 +88,7 @@ class CleanedTransactions:
 
 
 class Cleaner:
-    """One pass over one log."""
+    """One compaction pass over one log."""
 
     def __init__(self, state: LogState, plan: CleaningPlan, now_ms: int) -> None:
         self._state = state
@@ -105,9 +105,9 @@ class Cleaner:
         self._producers = {entry.producer_id: entry for entry in state.producers.entries}
 
     def run(self) -> CompactionResult:
-        """Clean all segments below the plan's end; `DamageError` when one of them cannot be trusted.
+        """Clean all segments below the plan's end; raise `DamageError` if one of them is damaged.
 
-        A group of segments that is not done then stays as it is.
+        Groups of segments that are not done yet then stay unchanged.
         """
         state, plan = self._state, self._plan
         self._make_durable()
@@ -123,9 +123,9 @@ class Cleaner:
         )
 
     def _make_durable(self) -> None:
-        """Make durable what the pass builds on, and let no replay begin in the middle of what it takes away."""
+        """Sync the log that the pass depends on, and delete the snapshots below the plan's end."""
         state = self._state
-        # What may be dropped depends on later batches, so no loss of power may take those.
+        # Which records may be dropped depends on later batches, so those must be durable.
         if state.unsynced_names:
             state.sync_names()
         state.segments.active.sync()
@@ -133,7 +133,7 @@ class Cleaner:
         if not any(offset >= self._plan.end_offset for offset in state.snapshots.offsets):
             state.sync_and_snapshot()
         for offset in state.snapshots.offsets:
-            # A snapshot in here may know a transaction as open whose marker goes; a replay from it would never end it.
+            # In a snapshot here a transaction may be open whose marker is removed; a replay from it would never end it.
             if offset < self._plan.end_offset:
                 state.snapshots.delete(offset)
         state.storage.sync_folder(state.folder)
@@ -156,7 +156,7 @@ class Cleaner:
     # Replacing.
 
     def _clean(self, group: list[Segment]) -> None:
-        """Replace the group by one segment, unless nothing would change."""
+        """Replace the group by one segment, unless nothing changes."""
         state, base_offset = self._state, group[0].base_offset
         discard_cleaned(state.storage, state.folder, base_offset)
         cleaned = Segment(state.storage, state.folder, base_offset, CLEANED_SUFFIX)
@@ -181,7 +181,7 @@ class Cleaner:
         state.segments.replace(group, final)
 
     def _copy(self, group: list[Segment], cleaned: Segment) -> bool:
-        """Write what stays of the group and say whether that is less than all, or different."""
+        """Write the records of the group that stay, and return whether anything was removed or changed."""
         interval_bytes, is_changed = self._state.config.index_interval_bytes, False
         for segment in group:
             for header, buffer, at in _batches(segment):
@@ -200,7 +200,7 @@ class Cleaner:
     # Judging.
 
     def _filter(self, header: BatchHeader, buffer: bytes, at: int) -> bytes | None:
-        """Return what stays of the batch, None when all of it goes."""
+        """Return the part of the batch that stays, None if nothing does."""
         original = buffer[at : at + header.size_bytes]
         if header.is_control:
             return self._filter_marker(header, original)
@@ -237,7 +237,7 @@ class Cleaner:
         return record.has_value or not header.has_delete_horizon or self._now_ms < header.base_timestamp
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """Say whether the batch is needed even if none of its records is."""
+        """Return whether the batch is needed even without records."""
         if header.next_offset == self._plan.end_offset:
             return True
         producer = self._producers.get(header.producer_id)
@@ -249,7 +249,7 @@ class Cleaner:
 
 
 def _batches(segment: Segment) -> Iterator[tuple[BatchHeader, bytes, int]]:
-    """Yield every batch of the segment; `DamageError` rather than leaving one out or hiding damage under a new CRC."""
+    """Yield every batch of the segment; raise `DamageError` for damage, which a new CRC would hide."""
     end = 0
     try:
         for position, header, buffer, at in segment.headers():
@@ -274,5 +274,5 @@ def _ends_transaction(header: BatchHeader, original: bytes) -> bool:
     try:
         return parse_end_txn_marker(original, 0, header) is not None
     except InvalidBatch:
-        # A marker that cannot be read had no effect; it is left to brokers that may learn to read it.
+        # A marker of an unknown version had no effect; it is kept for newer brokers that can read it.
         return False

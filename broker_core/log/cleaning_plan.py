@@ -1,6 +1,6 @@
-"""The decision whether a log is worth compacting, up to where, and which segments become one.
+"""The plan of a compaction: whether it is due, its end, and which segments are merged.
 
-Only whole segments are cleaned. The end of the dirty range is therefore the base of a segment: of the one that holds
+Only whole segments are cleaned. The end of the dirty range is therefore the base of a segment: of the one that has
 the last stable offset, of the active one, or of the first whose records are younger than min.compaction.lag.ms.
 """
 
@@ -14,9 +14,9 @@ _MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class CleaningPlan(NamedTuple):
-    """What one pass does: take the keys from [first_dirty_offset, end_offset) and clean everything below its end.
+    """The plan of one pass: it reads the keys of [first_dirty_offset, end_offset) and cleans everything below its end.
 
-    The segments from `dirty_at` up to `end_at` hold the dirty range.
+    The segments from `dirty_at` up to `end_at` contain the dirty range.
     """
 
     first_dirty_offset: int
@@ -26,12 +26,12 @@ class CleaningPlan(NamedTuple):
 
 
 def is_compacted(state: LogState) -> bool:
-    """Say whether the topic is compacted, and maybe trimmed too."""
+    """Return whether the topic is compacted, with or without deletion."""
     return "compact" in (policy.strip() for policy in state.config.cleanup_policy.split(","))
 
 
 def plan_cleaning(state: LogState, now_ms: int) -> CleaningPlan | None:
-    """Return what to clean now; None when nothing can be, or it is not yet worth it."""
+    """Return the plan of a pass; None if nothing can be cleaned or too little is dirty."""
     if not is_compacted(state):
         return None
     plan = _cleanable(state, now_ms)
@@ -49,7 +49,7 @@ def _cleanable(state: LogState, now_ms: int) -> CleaningPlan:
     segments, lag_ms = state.segments, state.config.min_compaction_lag_ms
     first_dirty = state.first_dirty_offset
     if not state.log_start_offset <= first_dirty <= state.log_end_offset:
-        # What was cleaned was deleted since, or the log was begun again.
+        # The cleaned range was deleted since, or the log was emptied.
         first_dirty = state.log_start_offset
     dirty_at = end_at = segments.index_of(first_dirty)
     bound = min(state.last_stable_offset, segments.active.base_offset)
@@ -61,14 +61,14 @@ def _cleanable(state: LogState, now_ms: int) -> CleaningPlan:
 
 
 def _is_overdue(state: LogState, plan: CleaningPlan, now_ms: int) -> bool:
-    """Say whether a dirty record has waited for longer than max.compaction.lag.ms (KIP-354)."""
+    """Return whether a dirty record is older than max.compaction.lag.ms (KIP-354)."""
     begun = (state.segments[at].rolling_since_ms for at in range(plan.dirty_at, plan.end_at))
     oldest_ms = min((since_ms for since_ms in begun if since_ms > 0), default=None)
     return oldest_ms is not None and oldest_ms < now_ms - state.config.max_compaction_lag_ms
 
 
 def group_segments(state: LogState, end_at: int) -> list[list[Segment]]:
-    """Return the segments below `end_at` in runs that fit into one segment even if nothing of them can go."""
+    """Return the segments below `end_at` in groups that fit into one segment even if nothing is removed."""
     groups: list[list[Segment]] = []
     for at in range(end_at):
         segment = state.segments[at]

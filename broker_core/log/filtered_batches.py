@@ -1,7 +1,7 @@
-"""Batches written again with some of their records, reading no more of a record than compaction has to know.
+"""Batches rewritten with some of their records, for compaction.
 
-Offsets and sequences are those of the original, so that readers, indexes and producer state never notice. A record is
-copied as it stands; only when the base timestamp gives way to a delete horizon (KIP-534) its timestamp is rewritten.
+Offsets and sequences stay the same, so that readers, indexes and producer state are not affected. A record is
+copied unchanged; only if a delete horizon replaces the base timestamp (KIP-534), its timestamp is rewritten.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _KEPT_WHEN_EMPTY: Final = LOG_APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 
 
 class RawRecord(NamedTuple):
-    """One record in its section: [start, end) with its length, `rest` behind the timestamp."""
+    """One record in its section: [start, end) includes its length, `rest` is the position after the timestamp."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class RawRecord(NamedTuple):
 
 
 def walk_records(section: bytes, record_count: int) -> Iterator[RawRecord]:
-    """Yield each record of a decompressed section; `InvalidBatch` when they do not fill it."""
+    """Yield each record of a decompressed section; raise `InvalidBatch` if they do not fill it."""
     at = 0
     try:
         for _ in range(record_count):
@@ -62,7 +62,7 @@ def walk_records(section: bytes, record_count: int) -> Iterator[RawRecord]:
 
 
 def rewrite(header: BatchHeader, section: bytes, records: Sequence[RawRecord], delete_horizon_ms: int | None) -> bytes:
-    """Return the batch with just these records of its section, with the delete horizon if one is to be set."""
+    """Return the batch with only these records of its section, and with the delete horizon if one is given."""
     attributes, base_timestamp = header.attributes, header.base_timestamp
     if delete_horizon_ms is not None:
         attributes, base_timestamp = attributes | _DELETE_HORIZON_BIT, delete_horizon_ms
@@ -88,7 +88,7 @@ def rewrite(header: BatchHeader, section: bytes, records: Sequence[RawRecord], d
 
 
 def empty_batch(header: BatchHeader) -> bytes:
-    """Return the batch without any record: what is left of a live producer's last one, for its epoch and sequence."""
+    """Return the batch without records, which keeps the epoch and sequence of a live producer."""
     return _seal(
         header._replace(attributes=header.attributes & _KEPT_WHEN_EMPTY, base_timestamp=NO_TIMESTAMP, record_count=0),
         b"",

@@ -1,7 +1,7 @@
-"""Kafka's two sparse indexes, byte for byte: a batch is found by offset or by time without reading the log.
+"""Kafka's two sparse indexes, in its file format: they find a batch by offset or by time without reading the log.
 
-An entry file is only a cache of its segment, so entries wait in memory until the segment is rolled or closed, and
-recovery rebuilds what a crash took. Kafka preallocates these files with zeros; zeros at the end are no entries.
+An index file is only a cache of its segment, so entries stay in memory until the segment is rolled or closed, and
+recovery rebuilds what a crash loses. Kafka preallocates these files with zeros; zeros at the end are not entries.
 """
 
 import itertools
@@ -44,11 +44,11 @@ class _SparseIndex:
         return len(self) * self._entry.size
 
     def file_exists(self) -> bool:
-        """Say whether the index was ever written."""
+        """Return whether the index was ever written."""
         return self._storage.exists(self._path)
 
     def flush(self) -> None:
-        """Write the entries that are only in memory; creates the file even if there are none."""
+        """Write the entries that are only in memory; create the file even if there are none."""
         self._load()
         file = self._open()
         if self._written < len(self._firsts):
@@ -62,7 +62,7 @@ class _SparseIndex:
         self._open().sync()
 
     def reset(self) -> None:
-        """Forget all entries, damaged ones too."""
+        """Remove all entries, damaged ones too."""
         self._loaded = True
         self._firsts = array("q")
         self._seconds = array("q")
@@ -81,14 +81,14 @@ class _SparseIndex:
             self._file.close()
 
     def load(self) -> None:
-        """Read the file; raises `DamageError` when its entries cannot be an index of this segment."""
+        """Read the file; raise `DamageError` if its entries cannot be an index of this segment."""
         if not self.file_exists():
             self._loaded = True
             return
         file = self._open()
         data = file.read(0, file.size())
         size = self._entry.size
-        # One entry alone may well be zero: the offset of a first batch written at the beginning of time.
+        # A single entry of zeros is possible: offset 0 with timestamp 0.
         used = len(data.rstrip(b"\0")) if len(data) > size else len(data)
         used += -used % size
         values = list(self._entry.iter_unpack(data[: min(used, len(data) // size * size)]))
@@ -102,16 +102,16 @@ class _SparseIndex:
         if values and min(self._firsts[0], self._seconds[0]) < 0:
             raise DamageError(f"{self._path}: negative entry")
         if len(data) != self._written * size:
-            # Kafka's preallocated zeros, or half an entry; appends must continue right behind the last one.
+            # Kafka's preallocated zeros, or half an entry; appends must continue directly after the last entry.
             file.truncate(self._written * size)
 
     @property
     def is_loaded(self) -> bool:
-        """Say whether the entries are in memory."""
+        """Return whether the entries are in memory."""
         return self._loaded
 
     def peek_last(self) -> tuple[int, int] | None:
-        """Return the last entry, its offset absolute, without reading the others; `DamageError` if it cannot be one."""
+        """Return the last entry, with absolute offset, without reading the others; `DamageError` if it is invalid."""
         if not self._loaded:
             file, size = self._open(), self._entry.size
             count, rest = divmod(file.size(), size)
@@ -120,12 +120,12 @@ class _SparseIndex:
             last = self._entry.unpack(file.read((count - 1) * size, size)) if count else None
             if last is None or (any(last) and min(last) >= 0):
                 return last and self._absolute(*last)
-            # Preallocated zeros hide the last entry: it takes a look at all of them.
+            # Preallocated zeros follow the last entry: all entries have to be read.
             self.load()
         return self._absolute(self._firsts[-1], self._seconds[-1]) if self._firsts else None
 
     def entries(self) -> list[tuple[int, int]]:
-        """Return all entries, their offsets absolute."""
+        """Return all entries, with absolute offsets."""
         self._load()
         return [self._absolute(*row) for row in zip(self._firsts, self._seconds, strict=True)]
 
@@ -154,17 +154,17 @@ class _SparseIndex:
 
 
 class OffsetIndex(_SparseIndex):
-    """A map of the last offset of a batch to the batch's position, about once in `index.interval.bytes`."""
+    """A map of batches' last offsets to positions, with about one entry for each `index.interval.bytes`."""
 
     _entry = _OFFSET_ENTRY
 
     def append(self, offset: int, position: int) -> None:
-        """Note that the batch at `position` ends with `offset`."""
+        """Add the batch at `position`, whose last offset is `offset`."""
         self._load()
         self._add(offset - self._base_offset, position)
 
     def lookup(self, offset: int) -> int:
-        """Return the position of a batch at or before the one that holds `offset`."""
+        """Return the position of a batch at or before the one that contains `offset`."""
         self._load()
         found = bisect_right(self._firsts, offset - self._base_offset)
         return self._seconds[found - 1] if found else 0
@@ -191,12 +191,12 @@ class OffsetIndex(_SparseIndex):
 
 
 class TimeIndex(_SparseIndex):
-    """A map of the largest timestamp so far to the last offset of the batch that brought it."""
+    """A map of the largest timestamp so far to the last offset of the batch that has it."""
 
     _entry = _TIME_ENTRY
 
     def append(self, timestamp_ms: int, offset: int) -> None:
-        """Note that `timestamp_ms` was first reached by the batch ending with `offset`; no news is no entry."""
+        """Add an entry if `timestamp_ms`, of the batch ending with `offset`, is larger than the last one."""
         self._load()
         if timestamp_ms > (self._firsts[-1] if self._firsts else NO_TIMESTAMP):
             self._add(timestamp_ms, offset - self._base_offset)

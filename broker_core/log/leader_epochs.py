@@ -1,4 +1,4 @@
-"""The offsets at which leader epochs began, so that a reader can find where histories part (KIP-101)."""
+"""The start offsets of leader epochs, with which a reader finds where two logs diverge (KIP-101)."""
 
 import itertools
 from bisect import bisect_left, bisect_right
@@ -14,7 +14,7 @@ UNKNOWN_EPOCH_OFFSET: Final = -1
 
 
 class EpochStart(NamedTuple):
-    """A leader epoch and the offset its leader took office at: that of the first batch it wrote, if it did."""
+    """A leader epoch and its start offset, which is that of the first batch in it, if there is one."""
 
     leader_epoch: int
     start_offset: int
@@ -36,16 +36,16 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """Return the newest epoch, -1 when there was no leader yet."""
+        """Return the newest epoch, -1 if there was no leader yet."""
         return self._starts[-1].leader_epoch if self._starts else NO_LEADER_EPOCH
 
     def epoch_of(self, offset: int) -> int:
-        """Return the epoch in which the offset is written, or will be; -1 when it is below the first known epoch."""
+        """Return the epoch in which the offset is or will be written; -1 if it is below the first known epoch."""
         at = bisect_right([start.start_offset for start in self._starts], offset)
         return self._starts[at - 1].leader_epoch if at else NO_LEADER_EPOCH
 
     def load(self) -> bool:
-        """Read the file and return whether there is one; raises `DamageError` when it is invalid."""
+        """Read the file and return whether it exists; raise `DamageError` if it is invalid."""
         rows = read_checkpoint(self._storage, self._folder, LEADER_EPOCHS_FILE)
         if rows is None:
             return False
@@ -60,7 +60,7 @@ class LeaderEpochs:
         return True
 
     def assign(self, leader_epoch: int, start_offset: int) -> None:
-        """Take in that `leader_epoch` took office, or wrote, at `start_offset`; epochs that wrote nothing go."""
+        """Record that `leader_epoch` begins at `start_offset`; earlier epochs without a batch are removed."""
         if leader_epoch <= self.latest or leader_epoch < 0:
             return
         while self._starts and self._starts[-1].start_offset >= start_offset:
@@ -69,10 +69,10 @@ class LeaderEpochs:
         self._changed = True
 
     def save(self) -> None:
-        """Write the file durably if it does not say so already.
+        """Write the file durably if it has changed.
 
-        Batches carry their epoch, so until a snapshot vouches for them the file may lag behind; and who led without
-        writing gives way to the next leader anyhow.
+        Batches contain their epoch, so the file may lag behind until a snapshot is written. An epoch without a batch
+        is replaced by the next one.
         """
         if not self._changed:
             return
@@ -81,18 +81,18 @@ class LeaderEpochs:
         self._changed = False
 
     def clear(self) -> None:
-        """Forget all epochs."""
+        """Remove all epochs."""
         self._starts = []
         self._changed = True
 
     def truncate_end(self, end_offset: int) -> None:
-        """Forget the epochs that began at or after `end_offset`."""
+        """Remove the epochs that began at or after `end_offset`."""
         count = bisect_left([start.start_offset for start in self._starts], end_offset)
         self._changed |= count < len(self._starts)
         del self._starts[count:]
 
     def truncate_start(self, start_offset: int) -> None:
-        """Forget the epochs that ended before `start_offset`; the one that wrote it now begins there."""
+        """Remove the epochs that ended before `start_offset`; the epoch of that offset now begins there."""
         count = bisect_right([start.start_offset for start in self._starts], start_offset)
         if count == 0 or (count == 1 and self._starts[0].start_offset == start_offset):
             return
@@ -101,7 +101,7 @@ class LeaderEpochs:
         self._changed = True
 
     def end_offset_for(self, leader_epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """Return the largest epoch up to the asked one, and where it ended; (-1, -1) for an epoch never seen here."""
+        """Return the largest epoch up to the given one, and its end offset; (-1, -1) for an unknown epoch."""
         latest = self.latest
         if leader_epoch < 0 or leader_epoch > latest:
             return NO_LEADER_EPOCH, UNKNOWN_EPOCH_OFFSET

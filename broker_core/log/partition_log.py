@@ -1,7 +1,7 @@
-"""One partition's log: the interface of this package.
+"""The log of one partition, which is the interface of this package.
 
-Every append goes the same way: check everything, roll if needed, write, and only then let the batch take effect. A
-refusal or a failed write therefore leaves nothing behind.
+Every append checks everything, rolls the segment if needed, writes, and only then updates the state. A
+refusal or a failed write therefore changes nothing.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _MAX_RELATIVE_OFFSET = 2**31 - 1
 
 
 class AppendResult(NamedTuple):
-    """The place of a batch; of a duplicate, where and when the first one was appended."""
+    """The offset and time of an appended batch; for a duplicate, those of the original."""
 
     base_offset: int
     last_offset: int
@@ -43,7 +43,7 @@ class AppendResult(NamedTuple):
 
 
 class PartitionLog:
-    """One partition's log to append to, read and trim; made by `open`."""
+    """The log of one partition; created by `open`."""
 
     def __init__(
         self, state: LogState, findings: list[RecoveryFinding], producer_expiration_ms: int, verification_enabled: bool
@@ -65,7 +65,7 @@ class PartitionLog:
         producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
         verification_enabled: bool = True,
     ) -> Self:
-        """Return the log kept in `folder`, recovered from whatever state it is in; a new folder gives an empty log."""
+        """Return the log in `folder`, recovered after any crash; in a new folder, an empty log."""
         state, findings = open_log(storage, folder, topic_partition, config, now_ms, producer_expiration_ms)
         return cls(state, findings, producer_expiration_ms, verification_enabled)
 
@@ -73,7 +73,7 @@ class PartitionLog:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Return whose log this is."""
+        """Return the partition of the log."""
         return self._state.topic_partition
 
     @property
@@ -93,17 +93,17 @@ class PartitionLog:
 
     @property
     def log_end_offset(self) -> int:
-        """Return the offset the next batch gets."""
+        """Return the offset of the next batch."""
         return self._state.log_end_offset
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Return where the oldest undecided transaction begins, None when all are decided."""
+        """Return the first offset of the oldest undecided transaction, None if all are decided."""
         return self._state.first_unstable_offset
 
     @property
     def latest_leader_epoch(self) -> int:
-        """Return the newest leader epoch that led here, -1 when none did."""
+        """Return the newest leader epoch, -1 if there was none."""
         return self._state.leader_epochs.latest
 
     @property
@@ -117,11 +117,11 @@ class PartitionLog:
         return self._state.config
 
     def update_config(self, config: TopicConfig) -> None:
-        """Let new settings rule from here on."""
+        """Apply new settings."""
         self._state.config = config
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Take in that all below `offset` is replicated."""
+        """Advance the high watermark to `offset`."""
         self._state.advance_high_watermark(offset)
 
     # Appending.
@@ -137,12 +137,12 @@ class PartitionLog:
         header: BatchHeader | None = None,
         advance: bool = True,
     ) -> AppendResult:
-        """Append one batch and return its place, or that of the batch it repeats.
+        """Append one batch and return its offset and time, or those of the batch it repeats.
 
-        A `bytearray` is written to in place. `header` is that of the batch if the caller has read it already.
-        `transaction_guard` comes from `start_verification`, which has learnt whether the client bumps its epoch with
-        each transaction. Raises `KafkaError` as rules C.1/13 to C.1/27 say, and KAFKA_STORAGE_ERROR when the disk
-        refuses; the log is then as before.
+        A `bytearray` is modified in place. `header` is that of the batch if the caller has read it already.
+        `transaction_guard` comes from `start_verification`, which also records whether the client bumps its epoch with
+        each transaction. Raises `KafkaError` by rules C.1/13 to C.1/27, and KAFKA_STORAGE_ERROR if the disk
+        fails; the log is then unchanged.
         """
         state = self._state
         batch = validate_batch(data, state.config, origin, now_ms, header)
@@ -172,9 +172,9 @@ class PartitionLog:
         transaction_version: int = 0,
         advance: bool = True,
     ) -> AppendResult:
-        """Append the marker that ends the producer's transaction here.
+        """Append the marker that ends the producer's transaction in this partition.
 
-        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED as rules C.6 say.
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by rules C.6.
         """
         self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
         data = bytearray(
@@ -227,9 +227,9 @@ class PartitionLog:
             return True
         limit_ms = config.segment_ms
         if is_compacted(self._state):
-            # The active segment is never cleaned, so it must not be active for longer than its records may wait.
+            # The active segment is never cleaned, so it must not be active for longer than the maximum compaction lag.
             limit_ms = min(limit_ms, config.max_compaction_lag_ms)
-        # Age is measured by the records' own timestamps, so that history written today rolls as it did then.
+        # Age is measured by the records' timestamps, so that old records written today roll as they did originally.
         since_ms = active.rolling_since_ms
         return (
             0 <= since_ms < max_timestamp_ms - limit_ms
@@ -240,25 +240,25 @@ class PartitionLog:
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
     ) -> Guard:
-        """Return the guard to append a transaction's first batch with; `SENTINEL`: it is open, no need to ask.
+        """Return the guard for a transaction's first batch, or `SENTINEL` if the transaction is already open here.
 
-        Raises INVALID_PRODUCER_EPOCH when a newer epoch was here (rules C.3 start).
+        Raises INVALID_PRODUCER_EPOCH if a newer epoch is known (rules C.3 start).
         """
         return self._state.producers.start_verification(producer_id, producer_epoch, base_sequence, supports_epoch_bump)
 
     # Reading.
 
     def read(self, offset: int, max_bytes: int, isolation: IsolationLevel, *, min_one_batch: bool = True) -> ReadResult:
-        """Return whole batches from `offset` on, at most `max_bytes` unless the first one alone is larger.
+        """Return whole batches from `offset` on, at most `max_bytes` unless the first one is larger.
 
-        Raises OFFSET_OUT_OF_RANGE when the offset is before the log start or behind the log end, CORRUPT_MESSAGE when
-        what lies there is no batch.
+        Raises OFFSET_OUT_OF_RANGE if the offset is below the log start offset or above the log end offset, and
+        CORRUPT_MESSAGE if there is no valid batch.
         """
         with self._corruption_reported():
             return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
 
     def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
-        """Count the bytes a fetch could return now, no further than `limit`."""
+        """Return the number of bytes that a fetch could return now, counted up to `limit`."""
         with self._corruption_reported():
             return reading.bytes_from(self._state, offset, isolation, limit)
 
@@ -274,33 +274,33 @@ class PartitionLog:
 
     @contextmanager
     def _corruption_reported(self) -> Iterator[None]:
-        """Answer CORRUPT_MESSAGE where bits have rotted in what recovery has no cause to look at."""
+        """Raise CORRUPT_MESSAGE for damage in bytes that recovery does not check."""
         try:
             yield
         except (DamageError, InvalidBatch) as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}") from error
 
     def read_journal(self, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:
-        """Yield all records from `from_offset`, or the log start, to the log end; control records too."""
+        """Yield all records, control records included, from `from_offset` or the log start to the log end."""
         return reading.read_journal(self._state, from_offset)
 
     @property
     def first_leader_epoch(self) -> int:
-        """Return the leader epoch that wrote at the log start, or will; -1 when that is not known."""
+        """Return the leader epoch of the log start offset; -1 if it is not known."""
         return self._state.leader_epochs.epoch_of(self._state.log_start_offset)
 
     def begin_leader_epoch(self, leader_epoch: int) -> None:
-        """Note that a leader takes office, whether it will write or not: readers ask where its epoch ends (KIP-320)."""
+        """Record a new leader epoch, even if nothing is written in it: readers query its end offset (KIP-320)."""
         self._state.leader_epochs.assign(leader_epoch, self._state.log_end_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the newest epoch up to the given one and where it ended, (-1, -1) when unknown (KIP-101)."""
+        """Return the newest epoch up to the given one and its end offset, (-1, -1) if unknown (KIP-101)."""
         return self._state.leader_epochs.end_offset_for(leader_epoch, self._state.log_end_offset)
 
     # Transactions and producers.
 
     def producers(self) -> list[ProducerStateEntry]:
-        """Return what is known of each producer, by id."""
+        """Return the state of each producer, by id."""
         return self._state.producers.entries
 
     def open_transactions(self) -> list[OngoingTransaction]:
@@ -312,42 +312,42 @@ class PartitionLog:
         return [entry for segment in self._state.segments for entry in segment.transaction_index.entries]
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
-        """Say whether a transaction has been open for longer than any timeout allows: it hangs (KIP-664)."""
+        """Return whether a transaction has been open for longer than any timeout allows, so that it hangs (KIP-664)."""
         return self._state.producers.has_late_transaction(now_ms, transaction_max_timeout_ms)
 
     def expire_producers(self, now_ms: int, producer_expiration_ms: int | None = None) -> list[int]:
-        """Forget producers that have long been silent, except those with an open transaction; return their ids."""
+        """Remove expired producers, except those with an open transaction; return their ids."""
         limit_ms = self._producer_expiration_ms if producer_expiration_ms is None else producer_expiration_ms
         return self._state.producers.expire(now_ms, limit_ms)
 
     # Trimming.
 
     def delete_records_before(self, offset: int) -> int:
-        """Move the log start up to `offset` (-1: the high watermark), durably, and return it.
+        """Advance the log start offset to `offset` (-1: the high watermark), durably, and return it.
 
-        Raises OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION when the topic is only compacted.
+        Raises OFFSET_OUT_OF_RANGE above the high watermark, and POLICY_VIOLATION if the topic is only compacted.
         """
         return retention.delete_records_before(self._state, offset)
 
     def apply_retention(self, now_ms: int) -> int:
-        """Delete segments that are too old, too much, or below the log start; return how many."""
+        """Delete segments beyond the retention time or size, or below the log start offset; return their number."""
         return retention.apply_retention(self._state, now_ms)
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cut the log at `offset`, as a follower does whose leader lacks the records behind it."""
+        """Truncate the log at `offset`, as a follower does if its leader lacks the later records."""
         retention.truncate_to(self._state, offset, now_ms, self._producer_expiration_ms)
 
     # Compacting.
 
     def compaction_due(self, now_ms: int) -> bool:
-        """Say whether enough of the log is dirty, or anything for too long; looks at no batch."""
+        """Return whether enough of the log is dirty, or a record for too long; reads no batch."""
         return plan_cleaning(self._state, now_ms) is not None
 
     def compact(self, now_ms: int) -> CompactionResult | None:
-        """Clean the log if that is due, and say what came of it; no reader may be in the middle of it.
+        """Compact the log if due, and return the result; there must be no concurrent reader.
 
-        Raises `DamageError` when a batch cannot be trusted, and KAFKA_STORAGE_ERROR when the disk refuses: the log is
-        then to be opened again, which finishes a swap that was decided upon.
+        Raises `DamageError` for a damaged batch, and KAFKA_STORAGE_ERROR if the disk fails: the log then
+        has to be opened again, which finishes a decided swap.
         """
         state = self._state
         plan = plan_cleaning(state, now_ms)
@@ -366,7 +366,7 @@ class PartitionLog:
 
     @property
     def unsynced(self) -> bool:
-        """Say whether a loss of power could take something that was appended."""
+        """Return whether there are appends that a loss of power could lose."""
         return self._state.unsynced
 
     def sync(self) -> None:
@@ -378,7 +378,7 @@ class PartitionLog:
         state.unsynced = False
 
     def close(self, now_ms: int) -> None:
-        """Make everything durable, with a snapshot at the log end so that opening again replays nothing."""
+        """Sync everything, and write a snapshot at the log end offset, so that the next open replays nothing."""
         state = self._state
         state.producers.expire(now_ms, self._producer_expiration_ms)
         if state.segments.size_bytes and (state.unsynced or state.log_end_offset not in state.snapshots.offsets):

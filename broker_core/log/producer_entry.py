@@ -1,17 +1,17 @@
-"""What a partition remembers of one producer: values that are replaced, never changed (rules C.2)."""
+"""A partition's state of one producer, as immutable values (rules C.2)."""
 
 from typing import Final, NamedTuple, Self
 
 from broker_core.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, previous_sequence
 
-# Clients have at most five unanswered requests, so no older batch can be sent again in good faith (KIP-98).
+# Clients have at most five requests in flight, so an older batch cannot be a valid retry (KIP-98).
 REMEMBERED_BATCHES: Final = 5
 NO_COORDINATOR_EPOCH: Final = -1
 NO_OFFSET: Final = -1
 
 
 class BatchMetadata(NamedTuple):
-    """What is remembered of one batch, enough to know it again and answer as before."""
+    """The metadata of one batch, with which a duplicate is detected and answered."""
 
     last_sequence: int
     last_offset: int
@@ -41,7 +41,7 @@ class ProducerStateEntry(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Return the newest batch's last sequence, -1 when a marker or nothing came since the epoch began."""
+        """Return the newest batch's last sequence, -1 if the epoch has no batch since its start or the last marker."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
@@ -50,7 +50,7 @@ class ProducerStateEntry(NamedTuple):
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def find_duplicate(self, producer_epoch: int, first_sequence: int, last_sequence: int) -> BatchMetadata | None:
-        """Return the remembered batch that this one repeats, if any (rules C.4)."""
+        """Return the batch that this one repeats, if any (rules C.4)."""
         if producer_epoch == self.producer_epoch:
             for batch in self.batches:
                 if batch.last_sequence == last_sequence and batch.first_sequence == first_sequence:
@@ -58,7 +58,7 @@ class ProducerStateEntry(NamedTuple):
         return None
 
     def with_batch(self, producer_epoch: int, batch: BatchMetadata, txn_first_offset: int | None) -> Self:
-        """Return the entry after a data batch; a changed epoch forgets the batches before it."""
+        """Return the entry after a data batch; a new epoch drops the batches before it."""
         kept = self.batches[1 - REMEMBERED_BATCHES :] if producer_epoch == self.producer_epoch else ()
         return self.__class__(
             self.producer_id,
@@ -70,12 +70,12 @@ class ProducerStateEntry(NamedTuple):
         )
 
     def with_marker(self, producer_epoch: int, coordinator_epoch: int, timestamp_ms: int) -> Self:
-        """Return the entry after a marker, which ends whatever was open."""
+        """Return the entry after a marker, which ends the open transaction."""
         kept = self.batches if producer_epoch == self.producer_epoch else ()
         return self.__class__(self.producer_id, producer_epoch, coordinator_epoch, timestamp_ms, None, kept)
 
     def newest_only(self) -> Self:
-        """Return the entry as a snapshot keeps it: with its newest batch alone."""
+        """Return the entry for a snapshot, with its newest batch only."""
         if not self.batches:
             return self
         newest = self.batches[-1]

@@ -1,4 +1,4 @@
-"""The tables of what a producer may append: client batches (rules C.5) and end-of-transaction markers (rules C.6).
+"""The tables of appends by producers: client batches (rules C.5) and end-of-transaction markers (rules C.6).
 
 Both are ordered: Kafka evaluates these rules one after the other, and the first that fits decides.
 """
@@ -16,7 +16,7 @@ ACCEPT: Final = ErrorCode.NONE
 
 
 class Age(Enum):
-    """How an epoch that arrives relates to the one the partition knows."""
+    """The relation of a batch's epoch to the one the partition knows."""
 
     OLDER = auto()
     SAME = auto()
@@ -30,7 +30,7 @@ def _age(epoch: int, known: int) -> Age:
 
 
 class ProducerVerification(NamedTuple):
-    """What is known of a producer between asking the coordinator about it and its first batch (rules C.3)."""
+    """The state of a producer between its verification with the coordinator and its first batch (rules C.3)."""
 
     guard: int
     producer_epoch: int
@@ -39,7 +39,7 @@ class ProducerVerification(NamedTuple):
 
 
 class BatchCase(NamedTuple):
-    """A client's batch beside the partition's state of its producer."""
+    """A client's batch and the partition's state of its producer."""
 
     entry: ProducerStateEntry
     verification: ProducerVerification | None
@@ -47,27 +47,27 @@ class BatchCase(NamedTuple):
     base_sequence: int
 
     def facts(self) -> dict[str, Hashable]:
-        """Return what `BATCH_RULES` decides by."""
+        """Return the facts for `BATCH_RULES`."""
         entry, verification = self.entry, self.verification
         last = entry.last_sequence
         return {
             "producer_epoch": _age(self.producer_epoch, entry.producer_epoch),
-            # False when the partition never met the producer, or has forgotten it.
+            # False if the partition has no state of the producer, or it has expired.
             "producer_is_known": entry.producer_epoch != NO_PRODUCER_EPOCH,
-            # False when nothing but a marker, or nothing at all, came in the known epoch.
+            # False if the known epoch has no batch, or only a marker.
             "has_batches": bool(entry.batches),
             "begins_at_zero": self.base_sequence == 0,
             # The next sequence, which is 0 after 2**31 - 1.
             "follows_newest": self.base_sequence == (0 if last == MAX_SEQUENCE else last + 1),
-            # A client of transactions V2 is about to write: each of its transactions begins at sequence 0.
+            # A client that uses transactions V2 is about to write: each of its transactions begins at sequence 0.
             "bumps_epochs": verification is not None and verification.supports_epoch_bump,
-            # A batch with a lower sequence started a verification and has to come first.
+            # A batch with a lower sequence started a verification and has to be appended first.
             "is_behind_verified": verification is not None and self.base_sequence > verification.lowest_sequence,
         }
 
 
 class MarkerCase(NamedTuple):
-    """A marker beside the partition's state of its producer."""
+    """A marker and the partition's state of its producer."""
 
     entry: ProducerStateEntry
     producer_epoch: int
@@ -75,16 +75,16 @@ class MarkerCase(NamedTuple):
     transaction_version: int
 
     def facts(self) -> dict[str, Hashable]:
-        """Return what `MARKER_RULES` decides by."""
+        """Return the facts for `MARKER_RULES`."""
         return {
             "producer_epoch": _age(self.producer_epoch, self.entry.producer_epoch),
             # Markers of transactions V2 carry the epoch after the transaction's own.
             "is_v2": self.transaction_version >= 2,
-            # Without an open transaction the marker is a repetition.
+            # Without an open transaction the marker is a duplicate.
             "transaction_is_open": self.entry.current_txn_first_offset is not None,
-            # The last epoch, 32767, has none after it and ends its own transaction.
+            # The last epoch, 32767, has no successor and ends its own transaction.
             "is_last_epoch": self.producer_epoch == FENCING_EPOCH,
-            # A newer coordinator has written a marker already: this one is a zombie.
+            # A newer coordinator has already written a marker: this one is a zombie.
             "coordinator_is_older": self.coordinator_epoch < self.entry.coordinator_epoch,
         }
 
@@ -151,8 +151,8 @@ MARKER_RULES: Final = Table[ErrorCode](
 def judge_batch(case: BatchCase) -> ErrorCode:
     """Return the verdict on a client's batch.
 
-    All but a few batches are the next of a known producer, and for those the answer is known without the table: it
-    is what the table says, and a test holds it to that.
+    Most batches are the next of a known producer, and for those the verdict needs no table. A test checks that it is
+    the table's verdict.
     """
     entry = case.entry
     if (

@@ -1,13 +1,13 @@
-"""The producers of a partition: what each may append, and which offsets are decided.
+"""The state of a partition's producers: the appends each may make, and the undecided transactions.
 
-Theory. The state is a fold over the log: `apply_batch` and `apply_marker` are the only ways to change it, they never
-refuse, and they are the same for a live append and for a replay. All refusing is done before, by `check_batch` and
-`check_marker`, which change nothing. So the state after a crash is the state before it, up to what was lost.
+Theory. The state is a fold over the log. `apply_batch` and `apply_marker` are the only ways to change it; they never
+refuse, and they are the same for a live append and for a replay. All checks are made before, by `check_batch` and
+`check_marker`, which change nothing. So the state after a crash is that of the log that survived.
 
-Two things are not in the log and die with the process: verifications (a producer whose coordinator checks whether
+Two things are not in the log and are lost with the process: verifications (a producer whose coordinator checks whether
 the partition belongs to its transaction, rules C.3) and the high watermark. Losing the first is safe: a guard that is
-not found is refused and the client asks again. The guard closes a race: verified, then aborted by a marker, then the
-late batch arrives; the marker took the guard away, so the batch cannot open a transaction that would never end.
+not found is refused and the client retries. The guard closes a race: verified, then aborted by a marker, then the
+late batch arrives; the marker removed the guard, so the batch cannot open a transaction that would never end.
 
 The last stable offset is bounded by two sets of transactions. *Ongoing* ones have no marker; new ones begin at the log
 end, so an ordered map by first offset has the oldest at its head. *Unreplicated* ones have a marker at or above the
@@ -27,21 +27,21 @@ from broker_core.log.producer_rules import MARKER_RULES, BatchCase, MarkerCase, 
 from broker_core.records.header import BatchHeader
 
 Guard = NewType("Guard", int)
-# The answer for a producer that needs no verification; no guard is ever equal to it.
+# The guard of a producer that needs no verification; it differs from all other guards.
 SENTINEL: Final = Guard(0)
 # How much longer than the longest allowed timeout a transaction may be open before it counts as late (rules C.7).
 _LATE_AFTER_MS: Final = 300_000
 
 
 class AppendOrigin(Enum):
-    """The origin of an append: a client's request or a coordinator of this very broker."""
+    """The origin of an append: a client's request or a coordinator of this broker."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"
 
 
 class CompletedTransaction(NamedTuple):
-    """A transaction that a marker has ended; `last_offset` is the marker's."""
+    """A transaction ended by a marker; `last_offset` is the marker's."""
 
     producer_id: int
     first_offset: int
@@ -71,7 +71,7 @@ class ProducerState:
         self._ongoing: OrderedDict[int, int] = OrderedDict(sorted(opened))
         self._unreplicated: deque[CompletedTransaction] = deque()
         self._verifications: dict[int, ProducerVerification] = {}
-        # When a sweep first met a verification; it has no time of its own.
+        # The time when a scan first found a verification, which has no time of its own.
         self._verification_seen_ms: dict[int, int] = {}
         self._guards_given = 0
 
@@ -81,7 +81,7 @@ class ProducerState:
         return [self._entries[producer_id] for producer_id in sorted(self._entries)]
 
     def entry(self, producer_id: int) -> ProducerStateEntry | None:
-        """Return what is known of the producer."""
+        """Return the state of the producer."""
         return self._entries.get(producer_id)
 
     @property
@@ -103,26 +103,26 @@ class ProducerState:
         return unreplicated if ongoing is None or unreplicated < ongoing else ongoing
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Say whether that incarnation of the producer has a transaction open here."""
+        """Return whether the producer id and epoch have an open transaction in this partition."""
         entry = self._entries.get(producer_id)
         return (
             entry is not None and entry.current_txn_first_offset is not None and entry.producer_epoch == producer_epoch
         )
 
     def has_late_transaction(self, now_ms: int, transaction_max_timeout_ms: int) -> bool:
-        """Say whether the oldest open transaction outlived every allowed timeout: it hangs (KIP-664)."""
+        """Return whether the oldest open transaction exceeds every allowed timeout, so that it hangs (KIP-664)."""
         oldest = next(iter(self._ongoing.values()), None)
         if oldest is None:
             return False
-        # Without a timestamp nothing is known of its age.
+        # Without a timestamp its age is unknown.
         return 0 < self._entries[oldest].last_timestamp_ms < now_ms - transaction_max_timeout_ms - _LATE_AFTER_MS
 
     def start_verification(
         self, producer_id: int, producer_epoch: int, base_sequence: int, supports_epoch_bump: bool
     ) -> Guard:
-        """Return the guard a first batch must bring back, `SENTINEL` when its transaction is open already.
+        """Return the guard that the first batch has to pass, `SENTINEL` if its transaction is open already.
 
-        Raises INVALID_PRODUCER_EPOCH when a newer incarnation of the producer was here.
+        Raises INVALID_PRODUCER_EPOCH if a newer epoch of the producer is known.
         """
         entry = self._entries.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
@@ -143,7 +143,7 @@ class ProducerState:
     def check_batch(
         self, header: BatchHeader, *, origin: AppendOrigin, guard: Guard, verification_enabled: bool
     ) -> BatchMetadata | None:
-        """Return the batch this one repeats, None when it may be appended; raise the verdict when it may not.
+        """Return the batch that this one repeats, None if it may be appended; raise `KafkaError` if it may not.
 
         The order is that of rules C.1/22 to C.1/27.
         """
@@ -188,7 +188,7 @@ class ProducerState:
             )
 
     def apply_batch(self, header: BatchHeader, base_offset: int) -> None:
-        """Take in a data batch that begins at `base_offset`; never refuses, so that replay can use it."""
+        """Apply a data batch that begins at `base_offset`; it never refuses, so that replay can use it."""
         producer_id, producer_epoch = header.producer_id, header.producer_epoch
         entry = self._entries.get(producer_id) or ProducerStateEntry(producer_id)
         first_offset = entry.current_txn_first_offset
@@ -204,7 +204,7 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, transaction_version: int
     ) -> None:
-        """Raise the verdict of `MARKER_RULES` when the marker may not be appended (rules C.6)."""
+        """Raise the error of `MARKER_RULES` if the marker may not be appended (rules C.6)."""
         entry = self._entries.get(producer_id)
         if entry is None:
             return
@@ -227,12 +227,12 @@ class ProducerState:
         coordinator_epoch: int,
         timestamp_ms: int,
     ) -> CompletedTransaction | None:
-        """Take in a marker at `offset` and return the transaction it ended; None when none was open."""
+        """Apply a marker at `offset` and return the transaction it ended; None if none was open."""
         entry = self._entries.get(producer_id) or ProducerStateEntry(producer_id)
         first_offset = entry.current_txn_first_offset
         self._entries[producer_id] = entry.with_marker(producer_epoch, coordinator_epoch, timestamp_ms)
         known = self._verifications.get(producer_id)
-        # A V2 marker carries the epoch of the next transaction. Coming late, it must not undo that one's verification.
+        # A V2 marker has the epoch of the next transaction. A late one must not remove that transaction's verification.
         if known is not None and not (known.supports_epoch_bump and known.producer_epoch == producer_epoch):
             self._drop_verification(producer_id)
         if first_offset is None:
@@ -254,7 +254,7 @@ class ProducerState:
             self._unreplicated.popleft()
 
     def expire(self, now_ms: int, expiration_ms: int) -> list[int]:
-        """Forget producers without news for `expiration_ms`, except those with a transaction open (rules C.10)."""
+        """Remove producers without a record for `expiration_ms`, except those with an open transaction (rules C.10)."""
         expired = [entry.producer_id for entry in self._entries.values() if is_expired(entry, now_ms, expiration_ms)]
         for producer_id in expired:
             del self._entries[producer_id]
@@ -269,7 +269,7 @@ class ProducerState:
 
 
 def is_expired(entry: ProducerStateEntry, now_ms: int, expiration_ms: int) -> bool:
-    """Say whether the producer may be forgotten; its time is that of its records, not of the clock."""
+    """Return whether the producer has expired; its last time is the timestamp of its records."""
     return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp_ms >= expiration_ms
 
 

@@ -1,4 +1,4 @@
-"""The answers to readers: bytes from an offset, aborted transactions, offsets by time, whole journals by record."""
+"""Reads of a log: bytes from an offset, aborted transactions, offsets by time, and journals record by record."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -14,7 +14,7 @@ from broker_core.types import AbortedTransaction, IsolationLevel
 
 
 class ReadResult(NamedTuple):
-    """Whole batches and the marks at the time; `next_offset` is where the reader continues.
+    """Whole batches and the log's offsets at that time; `next_offset` is where the reader continues.
 
     `aborted` is None for read_uncommitted: sent to such a reader it would hide data.
     """
@@ -69,7 +69,7 @@ def _read_below(state: LogState, offset: int, bound: int, max_bytes: int, min_on
 
 
 def _end_position(state: LogState, segment: Segment, bound: int) -> int:
-    """Return the position in the segment at which `bound` stands."""
+    """Return the position of `bound` in the segment."""
     if bound >= state.log_end_offset:
         return segment.size_bytes
     return segment.position_of(bound)
@@ -93,7 +93,7 @@ def _read_segment(
 
 
 def bytes_from(state: LogState, offset: int, isolation: IsolationLevel, limit: int) -> int:
-    """Count the bytes a reader at `offset` could get now, counting no further than `limit`."""
+    """Return the number of bytes that a reader at `offset` could get now, counted up to `limit`."""
     bound = state.bound(isolation)
     found = 0
     if state.log_start_offset <= offset < bound:

@@ -1,16 +1,16 @@
-"""Recovery: a log's folder is opened after any crash, and what can be trusted becomes one consistent log.
+"""Recovery, which opens a log's folder after any crash and makes a consistent log of its valid part.
 
 Theory. Three rules of writing make recovery short. (1) A segment is synced before its successor is created, so only
 the last segment can have lost bytes. (2) A snapshot at offset S is written only after all batches below S, and the
-index entries that speak of them, are durable; so S is where doubt begins, and nothing before it is read again.
-(3) All other files follow from the batches.
+their index entries, are durable; so only what follows S is in doubt, and nothing before it is read again.
+(3) All other files can be rebuilt from the batches.
 
-So recovery finds the newest snapshot that can be read and whose offset is a place in the log; cuts every index back to
-it; and takes in the batches from there with checksum and offset checked, as if they were just appended. The first bad
-byte ends the log. Before S it only looks whether each index is there and plausible. The cost is that of the tail, and
-writing a snapshot at the end makes the next tail short even if the process keeps dying.
+So recovery finds the newest readable snapshot whose offset is a batch boundary in the log, truncates every index to
+it, and applies the batches from there, with checks of checksum and offset, as if they were just appended. The first bad
+byte ends the log. Before S it only checks that each index exists and is plausible. The cost is that of the tail, and
+a snapshot at the end makes the next tail short even if the process crashes repeatedly.
 
-What may be found and what is done about it is the table in `recovery_table`; `recovery_actions` does it.
+`recovery_table` lists the conditions that may be found and their actions; `recovery_actions` implements the actions.
 """
 
 from collections.abc import Iterator
@@ -43,12 +43,12 @@ from broker_core.types import TopicPartition
 
 _INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 _SWAPPED_LOG: Final = LOG_SUFFIX + SWAP_SUFFIX
-# A swapped index whose log file is not there was never decided upon.
+# An index with the `.swap` name without its log file belongs to an undecided swap.
 _LEFTOVER_SUFFIXES: Final = (TEMPORARY_SUFFIX, ".deleted", CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 class _Place(NamedTuple):
-    """A batch boundary: which segment, which byte, which offset."""
+    """A batch boundary: its segment, position and offset."""
 
     at: int
     position: int
@@ -64,7 +64,7 @@ def open_log(
     now_ms: int,
     producer_expiration_ms: int,
 ) -> tuple[LogState, list[RecoveryFinding]]:
-    """Return the log in the folder, recovered, and what was met on the way; a new folder gives an empty log."""
+    """Return the recovered log in the folder and the findings; in a new folder, an empty log."""
     state = LogState(
         storage,
         folder,
@@ -79,7 +79,7 @@ def open_log(
 
 
 class Recovery:
-    """A walk through one log's folder, from names to batches."""
+    """The recovery of one log's folder, from file names to batches."""
 
     def __init__(self, state: LogState, now_ms: int, producer_expiration_ms: int) -> None:
         self._actions = RecoveryActions(state)
@@ -88,7 +88,7 @@ class Recovery:
         self._producer_expiration_ms = producer_expiration_ms
 
     def run(self) -> list[RecoveryFinding]:
-        """Bring the whole folder in order and return what was found in it."""
+        """Recover the folder and return the findings."""
         state = self._state
         self._sweep_and_open()
         self._find_log_start()
@@ -102,19 +102,19 @@ class Recovery:
         self._sweep_snapshots()
         self._find_first_dirty()
         if state.segments.active.size_bytes == 0:
-            # It was created and maybe never made durable; no other check finds it.
+            # The file was created and may not be durable; no other check finds it.
             state.unsynced_names = True
         if any(finding.condition is not LogCondition.NO_SEGMENT for finding in self._actions.findings):
-            # Or they would be made again each time, from the headers of the whole log.
+            # Otherwise they would be rebuilt each time from the headers of the whole log.
             state.leader_epochs.save()
-            # A file deleted here must not come back after a crash, when the log has moved on.
+            # A file deleted here must not reappear after a crash, when the log has advanced.
             state.sync_names()
         return self._actions.findings
 
     def rebuild(self, high_watermark: int | None = None) -> None:
         """Rebuild producers, indexes, epochs and log end from the newest snapshot on.
 
-        Without a high watermark there is no other replica, and all that is left counts as replicated.
+        There is no other replica, so everything that is left counts as replicated.
         """
         state = self._state
         start = self._starting_place()
@@ -129,7 +129,7 @@ class Recovery:
         epochs = state.leader_epochs.starts
         if epochs and epochs[-1].start_offset > state.log_end_offset:
             self._actions.handle(LogCondition.EPOCHS_AHEAD, RecoverySubject(str(epochs[-1])))
-        # One that begins at the end has led without writing, which is no damage; the next leader takes its place.
+        # An epoch that begins at the log end has no batch, which is not damage; the next epoch replaces it.
         state.leader_epochs.truncate_end(state.log_end_offset)
         if state.log_end_offset > start.offset:
             self._actions.note(
@@ -168,7 +168,7 @@ class Recovery:
         first = state.segments[0].base_offset if len(state.segments) > 0 else 0
         state.log_start_offset = first
         try:
-            # Ours is beside the segments; Kafka keeps one for all its logs, which we read and leave alone.
+            # Ours is in the log's folder; Kafka has one for all its logs, which is read and not changed.
             rows = [
                 *(read_checkpoint(state.storage, state.folder, LOG_START_FILE) or []),
                 *(read_checkpoint(state.storage, "", LOG_START_FILE) or []),
@@ -192,7 +192,7 @@ class Recovery:
         except (DamageError, ValueError, IndexError):
             self._actions.handle(LogCondition.CLEANER_DAMAGED, subject)
         if state.first_dirty_offset > state.log_end_offset:
-            # The log is going to hold other batches at those offsets.
+            # The log will have other batches at those offsets.
             self._actions.handle(LogCondition.CLEANER_AHEAD, subject)
 
     def _load_epochs(self) -> None:
@@ -206,7 +206,7 @@ class Recovery:
         else:
             self._actions.handle(LogCondition.EPOCHS_MISSING, RecoverySubject(state.folder))
 
-    # Where doubt begins.
+    # The newest usable snapshot.
 
     def _starting_place(self) -> _Place:
         state = self._state
@@ -229,7 +229,7 @@ class Recovery:
         return (entry for entry in entries if not is_expired(entry, self._now_ms, self._producer_expiration_ms))
 
     def _place_of(self, offset: int) -> _Place | None:
-        """Find the boundary at `offset`, None when it is before or behind the log or inside a batch."""
+        """Return the boundary at `offset`, None if it is outside of the log or inside a batch."""
         segments = self._state.segments
         at = segments.index_of(offset)
         segment = segments[at]
@@ -237,7 +237,7 @@ class Recovery:
             return _Place(at, 0, offset) if offset == segment.base_offset else None
         self._check_index(segment, whole=True)
         end, position = segment.base_offset, segment.offset_index.lookup(offset)
-        # At a broken header the log ends; the replay of the tail will meet it again.
+        # The log ends at a broken header; the replay of the tail will find it again.
         with suppress(InvalidBatch):
             for place, header, _, _ in segment.headers(position):
                 if header.base_offset >= offset:
@@ -263,7 +263,7 @@ class Recovery:
                 LogCondition.TRANSACTION_INDEX_DAMAGED, RecoverySubject(repr(segment), segment, end_offset)
             )
 
-    # Taking in the tail.
+    # Replaying the tail.
 
     def _replay_tail(self, start: _Place) -> None:
         state = self._state
@@ -276,10 +276,10 @@ class Recovery:
                     self._drop_from(at)
                     return
                 state.log_end_offset = segment.base_offset
-                # All it says is behind the snapshot, and is rebuilt.
+                # All its entries are after the snapshot, and are rebuilt.
                 segment.transaction_index.reset()
             if position == 0:
-                # All entries go, so it does not matter whether they can be read.
+                # All entries are removed, so it does not matter whether they can be read.
                 segment.reset_indexes()
             segment.cut_indexes(position, state.log_end_offset)
             end = self._replay_segment(segment, position)
@@ -290,17 +290,17 @@ class Recovery:
                 self._drop_from(at + 1)
                 return
             if segment is not segments.active:
-                # The snapshot to come vouches for its indexes too.
+                # The next snapshot requires its indexes to be durable too.
                 segment.finish()
         if segments.active.size_bytes == 0 and len(segments) > 1:
             self._actions.handle(LogCondition.HALF_CREATED_SEGMENT, RecoverySubject(repr(segments.active)))
 
     def _replay_segment(self, segment: Segment, position: int) -> int:
-        """Take in the segment's batches and return the position behind the last good one."""
+        """Apply the segment's batches and return the position after the last valid one."""
         state = self._state
         interval_bytes = state.config.index_interval_bytes
         end = position
-        # No header has the form of the one it stops at: the bytes behind `end` are the torn tail.
+        # It stops at a malformed header: the bytes after `end` are the torn tail.
         with suppress(InvalidBatch):
             for place, header, buffer, at in segment.headers(position):
                 if not self._is_good(header, buffer, at):

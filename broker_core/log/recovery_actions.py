@@ -1,4 +1,4 @@
-"""The actions of `recovery_table`: what recovery does about the conditions it finds in a log's folder."""
+"""The actions of `recovery_table` for the conditions that recovery finds in a log's folder."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +14,7 @@ from broker_core.log.transaction_index import AbortedEntry
 
 
 class RecoverySubject(NamedTuple):
-    """What an action works on; `place` is a position in the segment or an offset, as the action needs it."""
+    """The arguments of an action; `place` is a position in the segment or an offset, depending on the action."""
 
     name: str
     segment: Segment | None = None
@@ -22,23 +22,23 @@ class RecoverySubject(NamedTuple):
 
 
 class RecoveryActions:
-    """The findings of one log's recovery, and the actions taken about them."""
+    """The findings of one log's recovery, and the actions taken."""
 
     def __init__(self, state: LogState) -> None:
         self.findings: list[RecoveryFinding] = []
         self._state = state
 
     def note(self, condition: LogCondition, subject: str) -> None:
-        """Note a condition that needs no action beyond what recovery does anyway."""
+        """Record a condition that needs no further action."""
         self.findings.append(RecoveryFinding(condition, subject))
 
     def handle(self, condition: LogCondition, subject: RecoverySubject) -> None:
-        """Note a condition and do what the table says about it."""
+        """Record a condition and take the action in the table."""
         self.note(condition, subject.name)
         ACTIONS[RECOVERY_TABLE[condition].action](self, subject)
 
     def go_on(self, _: RecoverySubject) -> None:
-        """Do nothing: what was found is as good as it can be."""
+        """Do nothing."""
 
     def create_segment(self, _: RecoverySubject) -> None:
         """Begin an empty log at the log start."""
@@ -48,32 +48,32 @@ class RecoveryActions:
         state.unsynced_names = True
 
     def delete_file(self, subject: RecoverySubject) -> None:
-        """Remove a file that belongs to nothing."""
+        """Delete an orphaned file."""
         self._state.storage.delete(f"{self._state.folder}/{subject.name}")
 
     def finish_swap(self, subject: RecoverySubject) -> None:
-        """Finish what compaction had decided upon at base offset `place`."""
+        """Finish the decided swap of a compaction at base offset `place`."""
         storage, folder = self._state.storage, self._state.folder
         finish_swap(storage, folder, subject.place, replaced_by_swap(storage, folder, subject.place))
 
     def delete_segment(self, subject: RecoverySubject) -> None:
-        """Remove the first or last segment with its files."""
+        """Delete the first or last segment with its files."""
         segments = self._state.segments
         dropped = segments.drop_first() if subject.segment is segments[0] else segments.drop_last()
         assert dropped is subject.segment
         dropped.delete()
 
     def delete_snapshot(self, subject: RecoverySubject) -> None:
-        """Remove a snapshot."""
+        """Delete a snapshot."""
         self._state.snapshots.delete(subject.place)
 
     def use_first_segment(self, _: RecoverySubject) -> None:
-        """Let the log start where its first segment does."""
+        """Set the log start offset to that of the first segment."""
         segments = self._state.segments
         self._state.log_start_offset = segments[0].base_offset if len(segments) > 0 else 0
 
     def start_empty(self, subject: RecoverySubject) -> None:
-        """Throw all batches away and begin at the log start."""
+        """Delete all batches and begin at the log start offset."""
         state = self._state
         while len(state.segments):
             state.segments.drop_last().delete()
@@ -85,13 +85,13 @@ class RecoveryActions:
         self.create_segment(subject)
 
     def rebuild_index(self, subject: RecoverySubject) -> None:
-        """Write a segment's offset and time index again."""
+        """Rebuild a segment's offset and time index."""
         assert subject.segment is not None
         subject.segment.rebuild_indexes(self._state.config.index_interval_bytes)
         subject.segment.sync_indexes()
 
     def rebuild_transaction_index(self, subject: RecoverySubject) -> None:
-        """Replay producers up to offset `place` and write down the aborts whose marker is in the segment."""
+        """Replay producers up to offset `place` and index the aborts whose marker is in the segment."""
         segment = subject.segment
         assert segment is not None
         segment.transaction_index.reset()
@@ -132,12 +132,12 @@ class RecoveryActions:
         return shadow
 
     def cut_segment(self, subject: RecoverySubject) -> None:
-        """Cut the log where it cannot be trusted any more."""
+        """Truncate the log at the first invalid batch."""
         assert subject.segment is not None
         subject.segment.truncate_to_position(subject.place, self._state.log_end_offset)
 
     def rebuild_epochs(self, subject: RecoverySubject) -> None:
-        """Read all headers for the epochs they were written in."""
+        """Rebuild the leader epochs from all headers."""
         del subject
         state = self._state
         state.leader_epochs.clear()
@@ -149,23 +149,23 @@ class RecoveryActions:
                 return
 
     def cut_epochs(self, _: RecoverySubject) -> None:
-        """Forget the epochs of batches that are gone."""
+        """Remove the epochs of batches that are lost."""
         self._state.leader_epochs.truncate_end(self._state.log_end_offset)
 
     def clean_from_start(self, _: RecoverySubject) -> None:
-        """Take all batches for dirty, which costs one more pass over them."""
+        """Treat all batches as dirty, which costs one more compaction pass."""
         self._state.save_first_dirty(self._state.log_start_offset)
 
 
 def _aborts(shadow: LogState, segment: Segment, end_offset: int) -> Iterator[AbortedEntry]:
-    """Replay a segment up to `end_offset` and yield what its transaction index must hold."""
-    # Behind that offset there may be anything: the tail has not been looked at yet.
+    """Replay a segment up to `end_offset` and yield the entries of its transaction index."""
+    # The bytes after that offset may be invalid: the tail has not been checked yet.
     with suppress(InvalidBatch):
         for _, header, buffer, place in segment.headers():
             if header.base_offset >= end_offset:
                 return
             aborted = None
-            # A marker that cannot be read had no effect when it was taken in either.
+            # A marker that cannot be read had no effect when it was appended either.
             with suppress(InvalidBatch):
                 aborted = shadow.apply_batch(header, header.base_offset, buffer, place)
             if aborted is not None:

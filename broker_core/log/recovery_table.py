@@ -1,7 +1,7 @@
-"""The table of recovery: what may be found in a log's folder, what is kept of it, and what is done about the rest.
+"""The table of recovery: the conditions of a log's folder, what is kept, and the action for each.
 
-The batches are the truth, and among them the first that cannot be trusted ends the log. Everything else can be made
-from them, so it is thrown away at the slightest doubt.
+The batches are authoritative, and the first invalid one ends the log. Everything else can be rebuilt
+from them, so it is deleted if it may be wrong.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 
 class LogCondition(Enum):
-    """The conditions in which a log's folder may be found, each of which needs a decision."""
+    """The conditions of a log's folder that need a decision."""
 
     NO_SEGMENT = "no segment"
     LEFTOVER_FILE = "a file of unfinished work"
@@ -39,7 +39,7 @@ class LogCondition(Enum):
 
 
 class LogRecoveryAction(Enum):
-    """What recovery does; each is one method of `RecoveryActions`."""
+    """The actions of recovery; each is a method of `RecoveryActions`."""
 
     NOTHING = "go on"
     CREATE_SEGMENT = "create an empty segment at the log start"
@@ -59,7 +59,7 @@ class LogRecoveryAction(Enum):
 
 
 class RecoveryDecision(NamedTuple):
-    """One row: what is kept of the log, and what is done."""
+    """One row: what is kept of the log, and the action."""
 
     kept: str
     action: LogRecoveryAction
@@ -104,7 +104,7 @@ RECOVERY_TABLE: Final[Mapping[LogCondition, RecoveryDecision]] = {
 
 
 class RecoveryFinding(NamedTuple):
-    """One condition that recovery found, for the broker's journal of events."""
+    """One condition that recovery found."""
 
     condition: LogCondition
     subject: str

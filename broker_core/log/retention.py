@@ -1,4 +1,4 @@
-"""The cuts at a log's ends: retention and DeleteRecords at the start, truncation at the end.
+"""The removal of records at a log's ends: retention and DeleteRecords at the start, truncation at the end.
 
 Compaction, the third way to lose records, is in `cleaner`.
 """
@@ -43,7 +43,7 @@ def drop_below_log_start(state: LogState) -> None:
 
 
 def apply_retention(state: LogState, now_ms: int) -> int:
-    """Delete the oldest segments that are too old or too much, never above the high watermark; return how many."""
+    """Delete the oldest segments beyond the retention time or size, up to the high watermark; return their number."""
     before = len(state.segments)
     if "delete" in state.config.cleanup_policy:
         count = max(_count_too_old(state, now_ms), _count_too_large(state))
@@ -76,11 +76,11 @@ def _count_too_old(state: LogState, now_ms: int) -> int:
         segment = state.segments[at]
         newest_ms = segment.largest_timestamp[0]
         if newest_ms < 0:
-            # Compaction may have left no record to take the time from, or nothing at all.
+            # After compaction there may be no record with a timestamp, or no record.
             if segment.size_bytes == 0:
                 continue
             newest_ms = segment.rolling_since_ms
-        # Records without a timestamp never grow old.
+        # Records without a timestamp never expire.
         if newest_ms < 0 or now_ms - newest_ms <= limit_ms:
             return at
     return deletable

@@ -1,4 +1,4 @@
-"""One stretch of a log: a file of batches and the three indexes beside it."""
+"""One segment of a log: a file of batches and its three indexes."""
 
 import struct
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def indexed_timestamp(header: BatchHeader) -> int:
 
 
 class Segment:
-    """A file of batches that are appended, found by offset or time, and cut off at the end.
+    """A file of batches, which are appended, found by offset or time, and truncated at the end.
 
     Positions are bytes in the log file. All offsets passed in are below the end of the log. `work_suffix` is behind
     the names of a segment that is in the making.
@@ -83,7 +83,7 @@ class Segment:
     def append(
         self, data: bytes | bytearray | memoryview, last_offset: int, max_timestamp_ms: int, interval_bytes: int
     ) -> None:
-        """Write one batch at the end; when the disk refuses, nothing of it stays."""
+        """Append one batch; if the disk fails, nothing of it stays."""
         position = self.size_bytes
         if self._has_debris:
             self._log.truncate(position)
@@ -221,7 +221,7 @@ class Segment:
         self.cut_indexes(position, offset)
 
     def cut_indexes(self, position: int, offset: int) -> None:
-        """Let the indexes speak only of the batches below `offset`, which end at `position`."""
+        """Truncate the indexes to the batches below `offset`, which end at `position`."""
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.transaction_index.truncate_to(offset)
@@ -255,7 +255,7 @@ class Segment:
             return
 
     def indexes_fit(self, *, whole: bool) -> bool:
-        """Say whether both indexes can be those of this log file, by their last entries or by all of them."""
+        """Return whether both indexes can be those of this log file, by their last entries or by all of them."""
         try:
             if whole:
                 self.offset_index.load()
@@ -265,7 +265,7 @@ class Segment:
                 return False
             last_time = self.time_index.peek_last()
             if last_time is None:
-                # A segment that was finished has an entry, unless there is nothing to say.
+                # A finished segment has an entry, unless it has no timestamp.
                 return self.size_bytes == 0 or indexed_timestamp(self._header_at(0)) < 0
             timestamp_ms, offset = last_time
             if whole:
@@ -283,7 +283,7 @@ class Segment:
             return False
 
     def lacks_entries(self, interval_bytes: int) -> bool:
-        """Say whether the offset index is empty though a batch begins so far behind that it must have an entry."""
+        """Return whether the offset index is empty though a batch begins so far behind that it must have an entry."""
         if self.offset_index.peek_last() is not None:
             return False
         position = 0
@@ -296,7 +296,7 @@ class Segment:
         return BatchHeader.parse(self._log.read(position, HEADER_SIZE))
 
     def is_index_full(self, max_index_bytes: int) -> bool:
-        """Say whether an index may not grow any more; one time entry is kept for the end of the segment."""
+        """Return whether an index may not grow any more; one time entry is kept for the end of the segment."""
         return (
             self.offset_index.size_bytes >= max_index_bytes // 8 * 8
             or self.time_index.size_bytes + 12 >= max_index_bytes // 12 * 12
@@ -324,7 +324,7 @@ class Segment:
             index.close()
 
     def delete(self) -> None:
-        """Remove the files, the log first: indexes without a log are swept up by recovery."""
+        """Delete the files, the log first: recovery deletes indexes without a log."""
         self._log.close()
         self._storage.delete(self._path + LOG_SUFFIX + self._work_suffix)
         for index in (self.offset_index, self.time_index, self.transaction_index):

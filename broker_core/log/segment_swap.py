@@ -1,9 +1,9 @@
 """The replacement of segments by a cleaned one, so that a crash at any point leaves the old ones or the new one.
 
-The cleaned files are written and synced under `.cleaned` names, which mean nothing. Renaming the log file to `.swap`,
-last of the four, is the moment of decision: from there on, live or in recovery, `finish_swap` does the rest, and may
-do it again. The log file gets its final name last of all, so that a `.swap` log file is there as long as anything is
-left to do, and an index under that name alone is one whose log file was never decided upon.
+The cleaned files are written and synced under `.cleaned` names, which recovery deletes. Renaming the log to `.swap`,
+last of the four, decides the swap: from there on, live or in recovery, `finish_swap` does the rest, and may
+be repeated. The log file gets its final name last, so that a `.swap` log file exists as long as anything is
+left to do, and an index with that name and no log file belongs to an undecided swap.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _INDEX_SUFFIXES: Final = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUF
 
 
 def discard_cleaned(storage: Storage, folder: str, base_offset: int) -> None:
-    """Remove what an attempt that came to no decision left behind."""
+    """Delete the files of an undecided attempt."""
     path = _path(folder, base_offset)
     for suffix in (LOG_SUFFIX, *_INDEX_SUFFIXES):
         storage.delete(path + suffix + CLEANED_SUFFIX)
@@ -29,7 +29,7 @@ def discard_cleaned(storage: Storage, folder: str, base_offset: int) -> None:
 
 
 def decide_swap(storage: Storage, folder: str, base_offset: int) -> None:
-    """Let the cleaned segment, all of it synced, be the one that counts."""
+    """Decide the swap: the cleaned segment, which must be synced, replaces the old ones."""
     path = _path(folder, base_offset)
     for suffix in _INDEX_SUFFIXES:
         if storage.exists(path + suffix + CLEANED_SUFFIX):

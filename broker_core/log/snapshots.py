@@ -1,6 +1,6 @@
 """Producer state in Kafka's `.snapshot` files, so that recovery replays a tail and not the whole log (rules C.9).
 
-A snapshot also vouches for the log: it is written only after everything below its offset was made durable.
+A snapshot is written only after everything below its offset is durable.
 """
 
 import struct
@@ -85,7 +85,7 @@ class SnapshotFiles:
         return list(self._offsets)
 
     def find(self) -> None:
-        """Look at the folder again."""
+        """Read the folder again."""
         self._offsets = sorted(
             int(name.removesuffix(SNAPSHOT_SUFFIX))
             for name in self._storage.list_folder(self._folder)
@@ -119,7 +119,7 @@ class SnapshotFiles:
             self._storage.delete(self._path(offset))
 
     def delete_above(self, offset: int) -> None:
-        """Remove the snapshots of a log end that is no more."""
+        """Remove the snapshots above a truncated log end."""
         for found in [found for found in self._offsets if found > offset]:
             self.delete(found)
 

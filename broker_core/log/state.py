@@ -1,4 +1,4 @@
-"""All that makes up one open partition log, shared by the files of this package."""
+"""The state of one open partition log, shared by the modules of this package."""
 
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 
 @dataclass(slots=True)
 class LogState:
-    """The files, the producers and the marks of a log.
+    """The files, the producers and the offsets of a log.
 
     Always `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
     """
@@ -38,7 +38,7 @@ class LogState:
     log_start_offset: int = 0
     high_watermark: int = 0
     log_end_offset: int = 0
-    # Where compaction has to begin: all below was cleaned once.
+    # The offset where compaction begins: everything below was cleaned once.
     first_dirty_offset: int = 0
     # Batches, and names of files, that a loss of power would take.
     unsynced: bool = False
@@ -61,10 +61,10 @@ class LogState:
         return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
 
     def apply_batch(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
-        """Let the batch at `at` of the buffer, appended at `base_offset`, have its effect on the producers.
+        """Apply the batch at `at` of the buffer, appended at `base_offset`, to the state of the producers.
 
-        Returns what the segment's transaction index has to know if the batch aborts a transaction. Raises
-        `InvalidBatch` when it is a control batch that cannot be understood.
+        Returns the entry for the segment's transaction index if the batch aborts a transaction. Raises
+        `InvalidBatch` for a control batch that cannot be parsed.
         """
         if not header.has_producer:
             return None
@@ -99,7 +99,7 @@ class LogState:
             return
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
-        # What was undecided below the start has no reader any more.
+        # Undecided transactions below the start have no readers any more.
         self.producers.replicated_up_to(offset)
         self.leader_epochs.truncate_start(offset)
         self.leader_epochs.save()
@@ -123,7 +123,7 @@ class LogState:
         self.unsynced_names = False
 
     def sync_and_snapshot(self) -> None:
-        """Make everything durable and then say so with a snapshot at the log end.
+        """Make everything durable and then write a snapshot at the log end offset.
 
         The order matters: a snapshot must never stand for batches or index entries that a crash could still take.
         """

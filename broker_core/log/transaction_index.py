@@ -1,7 +1,7 @@
 """A segment's aborted transactions in Kafka's 34-byte entries (rules C.8).
 
-An entry stands in the segment that holds the abort marker, whatever segment the transaction began in. The last stable
-offset it carries lets a reader stop: what was decided later began at or after that offset.
+An entry is in the segment of the abort marker, whichever segment the transaction began in. The last stable
+offset in it lets a reader stop: transactions decided later began at or after that offset.
 """
 
 import struct

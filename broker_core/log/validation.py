@@ -1,11 +1,11 @@
 """The checks of one batch before it may enter a log, and the form the topic wants it in (rules C.1/13 to C.1/20).
 
-Header and a fast walk over all records answer nearly all of it. Records are taken one by one only to name the guilty
-ones, and apart only when the topic prescribes another compression.
+The header and a fast scan of all records answer most checks. Records are checked one by one only to identify invalid
+ones, and decoded only if the topic requires another compression.
 
-A compressed batch says little about the work it makes, and one thread serves all clients. So it may hold no more
-records than a plain one could, and decompress to at most a hundred times the size of that. Kafka has no such limit;
-its verdict on what is too large makes Java's producer split the batch and send it again.
+The size of a compressed batch does not limit its work, and one thread serves all clients. So it may have no more
+records than an uncompressed one could, and decompress to at most a hundred times that size. Kafka has no such limit;
+its error for a batch that is too large makes Java's producer split the batch and send it again.
 """
 
 from itertools import islice
@@ -52,7 +52,7 @@ def validate_batch(
     now_ms: int,
     header: BatchHeader | None = None,
 ) -> ValidBatch:
-    """Return the batch ready to get its offsets; raise the verdict of the first row it fails.
+    """Return the batch ready to get its offsets; raise the error of the first row it fails.
 
     A `bytearray` is taken over and written to; anything else is copied, once. `header` is that of the batch if the
     caller has read it already.
@@ -184,7 +184,7 @@ def _check_records(
 
 
 class _Limits(NamedTuple):
-    """What the topic demands of each record; its timestamp, if it has one, must be in [oldest_ms, newest_ms]."""
+    """The topic's limits for each record; its timestamp, if it has one, must be in [oldest_ms, newest_ms]."""
 
     need_keys: bool
     oldest_ms: int
@@ -193,7 +193,7 @@ class _Limits(NamedTuple):
 
     @classmethod
     def of(cls, config: TopicConfig, header: BatchHeader, now_ms: int | None) -> Self:
-        """Read the demands off the topic's settings; `now_ms` is None when the broker stamps the records."""
+        """Return the limits in the topic's settings; `now_ms` is None if the broker stamps the records."""
         need_keys = "compact" in config.cleanup_policy
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME and (
             now_ms is None or header.max_timestamp == NO_TIMESTAMP
@@ -206,7 +206,7 @@ class _Limits(NamedTuple):
         )
 
     def allow(self, timestamp_ms: int) -> bool:
-        """Say whether the range holds the timestamp."""
+        """Return whether the range holds the timestamp."""
         return self.oldest_ms <= timestamp_ms <= self.newest_ms
 
     def judge(self, record: RecordFacts) -> str | None:

@@ -1,7 +1,7 @@
 """A pytest plugin with Kafka fixtures: `kafka`, new for each test, `kafka_cluster`, shared, and their clients.
 
 Owns: the fixtures, the marker, the options, and the sections about the broker in a failed test's report.
-Asks: `embedded` for a broker; `real_cluster` for a cluster that exists already.
+Uses: `embedded` for a broker; `real_cluster` for a cluster that exists already.
 Never: imports a client or the broker before a test needs it: the plugin is loaded in every run of pytest.
 
     import pytest

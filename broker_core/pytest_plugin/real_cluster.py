@@ -33,7 +33,7 @@ _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
 class RealRun:
-    """The connection to the cluster, and what the whole run of pytest has to remember."""
+    """The connection to the cluster, and the state of the whole pytest run."""
 
     def __init__(self, address: str, settings: Mapping[str, str]) -> None:
         self.address = address

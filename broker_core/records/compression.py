@@ -1,8 +1,8 @@
 """The compression of the records section, as Kafka's clients do it.
 
-This is the one home of codecs for both packages. Three choices are forced by the Java client: its lz4 reader refuses
+Both packages use these codecs. Three choices are imposed by other clients: the Java client's lz4 reader refuses
 frames with linked blocks, so ours are independent; its snappy is framed by xerial's stream format, while librdkafka
-sends raw snappy, so both are read; and a hostile or broken batch may decompress without end, so reading takes a limit.
+sends raw snappy, so both are read; and a hostile or broken batch may decompress to any size, so reading has a limit.
 """
 
 import struct

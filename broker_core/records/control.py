@@ -15,14 +15,14 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """The types of control records that end transactions; all others say nothing to a partition."""
+    """The types of control records that end transactions; all others have no effect on a partition."""
 
     ABORT = 0
     COMMIT = 1
 
 
 class EndTxnMarker(NamedTuple):
-    """What a marker says: the verdict, and the epoch of the coordinator that gave it."""
+    """The content of a marker: commit or abort, and the coordinator epoch."""
 
     control_type: ControlType
     coordinator_epoch: int

@@ -1,4 +1,4 @@
-"""A record batch seen through its 61-byte header, without touching its records.
+"""The 61-byte header of a record batch, which is read and modified without its records.
 
 The broker's produce and fetch paths meet every batch only here: one `struct` call reads all thirteen fields, and the
 offsets are written in place into the bytes that came from the wire. That is cheap because Kafka left the base offset
@@ -36,7 +36,7 @@ __all__ = [
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = 61
-# base offset and batch length: what `batch_length` does not count.
+# The base offset and the batch length, which `batch_length` does not include.
 LENGTH_OVERHEAD: Final = 12
 MAGIC_POSITION: Final = 16
 CRC_POSITION: Final = 17
@@ -117,22 +117,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_transactional(self) -> bool:
-        """Say whether the batch belongs to a transaction."""
+        """Return whether the batch belongs to a transaction."""
         return bool(self.attributes & TRANSACTIONAL_BIT)
 
     @property
     def is_control(self) -> bool:
-        """Say whether the batch holds control records, which no consumer may show."""
+        """Return whether the batch contains control records, which consumers do not return."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Say whether the base timestamp is the time from which a compacted tombstone may go (KIP-534)."""
+        """Return whether the base timestamp is the time from which a compacted tombstone may go (KIP-534)."""
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
     @property
     def has_codec(self) -> bool:
-        """Say whether the bits for the codec name one."""
+        """Return whether the bits for the codec name one."""
         return self.attributes & _CODEC_BITS < len(_CODECS)
 
     @property
@@ -145,12 +145,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Return who stamped the records."""
+        """Return the clock that the records' timestamps are from."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
     def has_producer(self) -> bool:
-        """Say whether a producer id was set, that is, whether sequences are to be checked."""
+        """Return whether a producer id was set, that is, whether sequences are to be checked."""
         return self.producer_id >= 0
 
 
@@ -204,7 +204,7 @@ def framed_size(buffer: Bytes, position: int = 0) -> int | None:
 
 
 def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
-    """Say whether the whole batch is in the buffer and its CRC-32C is the one in its header."""
+    """Return whether the whole batch is in the buffer and its CRC-32C is the one in its header."""
     end = position + header.size_bytes
     if end > len(buffer):
         return False
@@ -228,7 +228,7 @@ def write_timestamps(
 ) -> BatchHeader:
     """Write in place who stamped the batch and its largest timestamp, and return `header` with these.
 
-    Alone of what a broker writes these are covered by the CRC. Attributes without a meaning are lost, as in Kafka.
+    These are the only fields a broker writes that the CRC covers. Unknown attributes are lost, as in Kafka.
     """
     stamped = LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
     attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped

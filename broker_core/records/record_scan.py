@@ -1,7 +1,7 @@
 """A fast walk over all records of a decompressed section, as the partition leader must do it (rules C.1, rows 17, 18).
 
 Theory. Kafka looks at every record of every produced batch. Record by record in Python that would cost a multiple of
-all else that is done with the bytes. But producers send what looks alike: neighbours of one *shape*, that is, of equal
+all other work on the bytes. But records of a producer are similar: neighbors have one *shape*, that is, are of equal
 length with equal lengths inside. If the byte that stands `stride` bytes behind a length says the same length, the next
 record ends `stride` bytes later, and so on: by induction one comparison of a column of bytes, a slice with a step,
 proves the structure of a thousand records. A shape is learnt from one record and tried on those behind it, on a few
@@ -26,7 +26,7 @@ _LONGEST_PAUSE: Final = 256
 
 
 class RecordScan(NamedTuple):
-    """What the rules ask of a batch's records: the range of timestamp deltas, and whether all have keys."""
+    """The facts of a batch's records that the rules need: the range of timestamp deltas, and whether all have keys."""
 
     smallest_delta: int
     largest_delta: int
@@ -34,7 +34,7 @@ class RecordScan(NamedTuple):
 
 
 class InvalidRecord(InvalidBatch):
-    """The first record that is broken; those behind it cannot be found, so nothing is said of them."""
+    """The first invalid record; the records after it cannot be found."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"record {index} of the batch: {reason}")

@@ -1,7 +1,7 @@
-"""The partition leader's checks of a produced batch's records, naming the guilty ones (rules C.1/17 and C.1/18).
+"""The partition leader's checks of a produced batch's records, which identify invalid ones (rules C.1/17 and C.1/18).
 
-All records are walked, once and fast, for what the rules ask of them together. Only when that speaks of guilt are they
-taken one by one, to name those that have to go.
+All records are scanned once for the facts that the rules need. Only if the scan finds an invalid record are they
+checked one by one, to identify the invalid ones.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from broker_core.types import NO_TIMESTAMP, TimestampType
 
 
 class RecordSummary(NamedTuple):
-    """What the leader needs of all records of a valid batch."""
+    """The leader's facts of all records of a valid batch."""
 
     min_timestamp_ms: int
     max_timestamp_ms: int
@@ -25,7 +25,7 @@ class RecordSummary(NamedTuple):
 
 
 class RecordFacts(NamedTuple):
-    """What the leader needs of one record."""
+    """The leader's facts of one record."""
 
     timestamp_ms: int
     has_key: bool

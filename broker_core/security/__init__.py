@@ -1,6 +1,6 @@
-"""The decision who may do what.
+"""Authentication and authorization.
 
-Owns: who a client is (principals, SASL server mechanisms, names in certificates), and ACL rules.
-Asks: `config`, `errors`, `ports`; `scramp` for SCRAM, `asn1crypto` for the names in certificates.
+Owns: principals, SASL server mechanisms, names in certificates, and ACL rules.
+Uses: `config`, `errors`, `ports`; `scramp` for SCRAM, `asn1crypto` for the names in certificates.
 Never: sees a request's bytes, reads a clock, or keeps a password longer than its check takes.
 """

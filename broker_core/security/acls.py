@@ -1,6 +1,6 @@
-"""ACLs: the resources and clients they are about, and what makes one invalid.
+"""ACLs: their resources and clients, and the checks of their validity.
 
-The numbers are Kafka's, for they travel: operations, resource types, pattern types and permissions.
+The numbers of operations, resource types, pattern types and permissions are those of Kafka's protocol.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ ANY_USER: Final = "User:*"
 
 
 class ResourceType(IntEnum):
-    """The kinds of things that are protected."""
+    """The types of protected resources."""
 
     ANY = 1
     TOPIC = 2
@@ -31,7 +31,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a name is meant; ANY and MATCH occur in filters only."""
+    """The meaning of a resource name; ANY and MATCH occur in filters only."""
 
     ANY = 1
     MATCH = 2
@@ -40,7 +40,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done to a resource."""
+    """The operations on resources."""
 
     ANY = 1
     ALL = 2
@@ -107,7 +107,7 @@ SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """The resources an ACL is about: one, all that begin alike, or (`*`) all of a type."""
+    """The resources of an ACL: one, all with a prefix, or (`*`) all of a type."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -124,7 +124,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def covers(self, operation: Operation) -> bool:
-        """Say whether the ACL speaks of the operation, in its own name or as one that another implies."""
+        """Return whether the ACL applies to the operation, which another one may imply."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission == Permission.ALLOW and self.operation in IMPLYING.get(operation, ())
@@ -132,7 +132,7 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """A choice of ACLs; None or ANY leaves open."""
+    """A filter of ACLs; None or ANY matches everything."""
 
     resource_type: int
     name: str | None
@@ -143,7 +143,7 @@ class AclFilter:
     permission: int
 
     def matches(self, acl: Acl) -> bool:
-        """Say whether the ACL is one of those meant."""
+        """Return whether the ACL matches the filter."""
         return (
             self._matches_pattern(acl.pattern)
             and self.principal in (None, acl.principal)
@@ -159,13 +159,13 @@ class AclFilter:
             return False
         if self.name is None or self.pattern_type != PatternType.MATCH:
             return self.name in (None, pattern.name)
-        # MATCH asks the other way round: which ACLs does a resource of this name meet?
+        # MATCH is the reverse: it selects the ACLs that apply to a resource of this name.
         if pattern.pattern_type == PatternType.PREFIXED:
             return self.name.startswith(pattern.name)
         return pattern.name in (self.name, WILDCARD)
 
     def check(self) -> None:
-        """Raise INVALID_REQUEST for a filter of numbers that mean nothing."""
+        """Raise INVALID_REQUEST for a filter with unknown numbers."""
         if not (_is_one_of(ResourceType, self.resource_type) and _is_one_of(PatternType, self.pattern_type)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unknown patternFilter.")
         if not (_is_one_of(Operation, self.operation) and _is_one_of(Permission, self.permission)):
@@ -175,7 +175,7 @@ class AclFilter:
 def new_acl(
     resource_type: int, pattern_type: int, name: str, principal: str, host: str, operation: int, permission: int
 ) -> Acl:
-    """Return an ACL of the numbers a client sent; raise INVALID_REQUEST for one that cannot be."""
+    """Return an ACL from the numbers a client sent; raise INVALID_REQUEST for an invalid one."""
     if resource_type == ResourceType.CLUSTER and name != CLUSTER_NAME:
         _refuse(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
@@ -197,7 +197,7 @@ def new_acl(
 def stored_acl(
     resource_type: int, pattern_type: int, name: str, principal: str, host: str, operation: int, permission: int
 ) -> Acl:
-    """Return an ACL of numbers that were checked when they came."""
+    """Return an ACL from numbers that were checked when it was created."""
     return Acl(
         ResourcePattern(ResourceType(resource_type), PatternType(pattern_type), name),
         principal,

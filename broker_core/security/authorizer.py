@@ -1,4 +1,4 @@
-"""The authorizer: deny first, then allow, then the setting for what no ACL is about.
+"""The authorizer: deny rules first, then allow rules, then the setting for resources without ACLs.
 
 The rules are those of Kafka's StandardAuthorizer. ACLs are found by the name of the resource, so that a decision
 costs a few look-ups however many ACLs there are: one by the name, one for `*`, and one for each length that a
@@ -28,19 +28,19 @@ from broker_core.security.acls import (
 )
 from broker_core.security.principals import Principal
 
-# Any name: a super user may do everything to it, whatever ACLs there are.
+# Any name: a super user may do everything, whatever the ACLs are.
 _UNHEARD_OF = "hardcode"
 
 
 class _Client(NamedTuple):
-    """The client that asks, in the words that ACLs use."""
+    """The client's principal and host, as ACLs name them."""
 
     principals: tuple[str, str]
     host: str
 
 
 class _AclRule(NamedTuple):
-    """An ACL with what its host means, worked out once."""
+    """An ACL with its parsed host."""
 
     acl: Acl
     network: IPv4Network | IPv6Network | None
@@ -55,7 +55,7 @@ class _AclRule(NamedTuple):
 
 
 class Acls:
-    """The ACLs there are, by the pattern they are about and the principal they name."""
+    """The existing ACLs, by pattern and principal."""
 
     def __init__(self) -> None:
         self._rules: dict[ResourcePattern, dict[str, dict[Acl, _AclRule]]] = {}
@@ -93,7 +93,7 @@ class Acls:
                 del lengths[len(acl.pattern.name)]
 
     def about(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, dict[Acl, _AclRule]]]:
-        """Give the rules of each pattern that a resource meets, by principal."""
+        """Yield, by principal, the rules of each pattern that matches a resource."""
         patterns = [ResourcePattern(resource_type, PatternType.LITERAL, name)]
         if name != WILDCARD:
             patterns.append(ResourcePattern(resource_type, PatternType.LITERAL, WILDCARD))
@@ -109,7 +109,7 @@ class Acls:
 
 
 class Authorizer:
-    """Decisions by the ACLs there are at the moment, the super users, and what holds where no ACL is found."""
+    """Decisions by the current ACLs, the super users, and the default for resources without ACLs."""
 
     def __init__(self, acls: Acls, *, super_users: str, allows_by_default: bool) -> None:
         self._acls = acls
@@ -119,7 +119,7 @@ class Authorizer:
     def allows(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Say whether the client may do this to the resource of this very name."""
+        """Return whether the client may perform the operation on the resource with this name."""
         who = str(principal)
         if who in self._super_users:
             return True
@@ -136,7 +136,7 @@ class Authorizer:
     def allowed_operations(
         self, principal: Principal, host: str, resource_type: ResourceType, name: str
     ) -> frozenset[Operation]:
-        """Return all that the client may do to the resource."""
+        """Return all operations that the client may perform on the resource."""
         return frozenset(
             operation
             for operation in SUPPORTED[resource_type]
@@ -144,7 +144,7 @@ class Authorizer:
         )
 
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Say whether there is any resource of the type to which the client may do this, existing or not.
+        """Return whether there is any resource of the type to which the client may do this, existing or not.
 
         Kafka asks this of a client that wants a producer id without a transactional id (KIP-679).
         """
@@ -172,7 +172,7 @@ class Authorizer:
 
 
 def authorizer_for(config: BrokerConfig, acls: Acls) -> Authorizer | None:
-    """Return what decides under these settings; None where no authorizer is set."""
+    """Return the authorizer of these settings; None if no authorizer is set."""
     if not config.authorizer_class_name:
         return None
     return Authorizer(acls, super_users=config.super_users, allows_by_default=config.allow_everyone_if_no_acl_is_found)
@@ -186,7 +186,7 @@ def _rules_for(principals: dict[str, dict[Acl, _AclRule]], client: _Client, oper
 
 
 def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
-    """Say whether a denial covers all that is allowed here; `*` is dominated by nothing but `*`."""
+    """Return whether a denial covers all that is allowed here; `*` is dominated by nothing but `*`."""
     kind, pattern_type, name = allowed
     if pattern_type is PatternType.LITERAL:
         if name == WILDCARD:

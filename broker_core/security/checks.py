@@ -1,8 +1,8 @@
-"""The table of what each API needs: which operation on which kind of resource, and what it answers without.
+"""The table of rights that each API needs: the operation, the type of resource, and the error without it.
 
-Owns: the table. The handlers ask in its order, of the resources their request names.
-Asks: `acls`, `errors`.
-Never: decides; that is the authorizer's business.
+Owns: the table. The handlers check in its order, for the resources in their request.
+Uses: `acls`, `errors`.
+Never: decides; the authorizer does.
 
 From Kafka's KafkaApis, ControllerApis and AclApis, and rules G.1. `FILTERED` stands for an answer that leaves out
 what the client may not see, as if it were not there.
@@ -41,7 +41,7 @@ class Right(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The need for one of some rights; `refused` is the answer to a client that has none of them."""
+    """The requirement of one of several rights; `refused` is the error for a client that has none of them."""
 
     one_of: tuple[Right, ...]
     refused: ErrorCode | None

@@ -32,7 +32,7 @@ def user(name: str) -> Principal:
     return Principal("User", name)
 
 
-# Who a client is that was not asked.
+# The principal of a client that was not authenticated.
 ANONYMOUS = user("ANONYMOUS")
 
 

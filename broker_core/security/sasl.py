@@ -1,4 +1,4 @@
-"""One connection's way through SASL: which step may come next, who the client is then, and for how long.
+"""The SASL state of one connection: the allowed next step, the client's principal, and the session lifetime.
 
 Steps and order are Kafka's: ApiVersions at most once, SaslHandshake, then tokens until the mechanism is done. After
 that a new handshake begins re-authentication (KIP-368), if sessions end at all, with the same mechanism and user.
@@ -21,7 +21,7 @@ _LONG_MAX: Final = 2**63 - 1
 
 
 class AuthenticationFailed(Exception):
-    """The reason why a client is not let in, in words that any client may read.
+    """The reason for a failed authentication, in a message that any client may read.
 
     Without a message of its own the client learns the mechanism and nothing else: not whether there is such a user.
     """
@@ -37,7 +37,7 @@ class Mechanism(Protocol):
 
     @property
     def user_name(self) -> str | None:
-        """Return who the client is, or None while that is not shown yet."""
+        """Return the user name, or None while the client is not authenticated."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SaslSettings:
-    """What a listener asks of its clients: the mechanisms it takes, how long a session lasts (0: for ever)."""
+    """A listener's SASL settings: its mechanisms, and the lifetime of a session (0: unlimited)."""
 
     # Not shown: a mechanism holds passwords.
     mechanisms: Mapping[str, Callable[[], Mechanism]] = field(repr=False)
@@ -62,7 +62,7 @@ class SaslSettings:
 
 
 class Step(Enum):
-    """What a client may do before it is let in."""
+    """A step of authentication."""
 
     VERSIONS = auto()
     HANDSHAKE = auto()
@@ -70,7 +70,7 @@ class Step(Enum):
 
 
 class SaslState(Enum):
-    """How far a client has come."""
+    """The state of a client's authentication."""
 
     FRESH = auto()
     VERSIONS_TOLD = auto()
@@ -91,7 +91,7 @@ ADMITTED: Final[Mapping[SaslState, frozenset[Step]]] = {
 
 
 class SaslSession:
-    """How far one connection has come with its authentication."""
+    """The authentication of one connection."""
 
     def __init__(self, settings: SaslSettings) -> None:
         self.settings = settings
@@ -107,29 +107,29 @@ class SaslSession:
 
     @property
     def is_open(self) -> bool:
-        """Say whether the client is known, so that its requests may be handled."""
+        """Return whether the client is authenticated, so that its requests may be handled."""
         return self.state is SaslState.OPEN
 
     @property
     def wants_bare_token(self) -> bool:
-        """Say whether the next frame is a token and nothing else."""
+        """Return whether the next frame is a token and nothing else."""
         return self.state is SaslState.EXCHANGE and self.has_bare_tokens
 
     def admits(self, step: Step | None) -> bool:
-        """Say whether a client that is not let in yet may take this step."""
+        """Return whether a client that is not authenticated may take this step."""
         return step in ADMITTED[self.state]
 
     def has_expired(self, now_ms: int) -> bool:
-        """Say whether the session's time is over: nothing but a new handshake may come now."""
+        """Return whether the session's time is over: nothing but a new handshake may come now."""
         return self.expires_ms is not None and now_ms > self.expires_ms
 
     def versions_told(self) -> None:
-        """Note that the client knows what is served."""
+        """Record that ApiVersions was answered."""
         if self.state is SaslState.FRESH:
             self.state = SaslState.VERSIONS_TOLD
 
     def may_begin_again(self, now_ms: int) -> bool:
-        """Say whether a handshake would begin re-authentication: where sessions end, and not all the time."""
+        """Return whether a handshake may begin re-authentication: if sessions expire, and not too often."""
         is_early = self._again_at_ms is not None and now_ms - self._again_at_ms < _MIN_REAUTH_INTERVAL_MS
         return self.is_open and self.expires_ms is not None and not is_early
 
@@ -151,7 +151,7 @@ class SaslSession:
         self.state = SaslState.EXCHANGE
 
     def evaluate(self, token: bytes, now_ms: int) -> tuple[bytes, int]:
-        """Take the client's token; return the server's, and the session's lifetime in ms once the client is known."""
+        """Evaluate the client's token; return the server's, and the session's lifetime in ms once authenticated."""
         mechanism = self._mechanism
         assert mechanism is not None, "a token before the handshake"
         try:
@@ -176,7 +176,7 @@ class SaslSession:
         return reply, lifetime_ms or 0
 
     def _lifetime_ms(self, credentials_expire_ms: int | None, now_ms: int) -> int | None:
-        """Return how long the client stays known: as long as the broker allows and its credentials are valid."""
+        """Return the session's lifetime: limited by the broker's setting and the expiration of the credentials."""
         bounds = [] if credentials_expire_ms is None else [credentials_expire_ms - now_ms]
         allowed_ms = self.settings.max_reauth_ms.get(self._mechanism_name, 0)
         if allowed_ms > 0:

@@ -1,6 +1,6 @@
 """The SASL mechanism OAUTHBEARER (RFC 7628), and the validator for unsigned tokens.
 
-The operator chooses who validates tokens. Unsigned ones are taken at their word, as Kafka's own default does: for
+The operator chooses the validator of tokens. Unsigned tokens are accepted as they are, as by Kafka's default: for
 tests only.
 """
 
@@ -39,14 +39,14 @@ class InvalidToken(Exception):
         self.scope = scope
 
 
-# validator(token, now_ms) returns a ValidToken or raises InvalidToken.
+# `validator(token, now_ms)` returns a `ValidToken` or raises `InvalidToken`.
 TokenValidator = Callable[[str, int], ValidToken]
 
 
 class OAuthBearer:
     """The server's side of one OAUTHBEARER exchange.
 
-    A refused token is answered with the reason first; the client says that it has seen it, and fails then.
+    A refused token is first answered with the reason; authentication fails when the client has confirmed it.
     """
 
     def __init__(self, validator: TokenValidator) -> None:
@@ -98,7 +98,7 @@ class UnsecuredTokens:
     clock_skew_ms: int = 0
 
     def __call__(self, token: str, now_ms: int) -> ValidToken:
-        """Return whom the token names; raise `InvalidToken`."""
+        """Return the token's user and expiration; raise `InvalidToken`."""
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
             raise InvalidToken("an unsigned token is two sections and an empty third, with dots between")

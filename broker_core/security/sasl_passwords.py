@@ -31,7 +31,7 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What the server stores of a password: enough to check a client, not enough to authenticate as one."""
+    """The server's keys for a password: enough to check a client, not enough to authenticate as one."""
 
     iterations: int
     salt: bytes = field(repr=False)
@@ -39,14 +39,14 @@ class ScramCredential:
     server_key: bytes = field(repr=False)
 
     def is_of(self, mechanism: str, password: str) -> bool:
-        """Say whether it is this password's."""
+        """Return whether the credential matches the password."""
         salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), self.salt, self.iterations)
         found = credential_of_salted(mechanism, salted, self.salt, self.iterations)
         return hmac.compare_digest(found.stored_key, self.stored_key)
 
 
 def check_new_credential(user_name: str, mechanism: int, iterations: int, salt: bytes) -> None:
-    """Raise the verdict on a credential that cannot be kept."""
+    """Raise `KafkaError` for a credential that cannot be stored."""
     check_user_and_mechanism(user_name, mechanism)
     if iterations < MIN_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
@@ -57,7 +57,7 @@ def check_new_credential(user_name: str, mechanism: int, iterations: int, salt: 
 
 
 def check_user_and_mechanism(user_name: str, mechanism: int) -> None:
-    """Raise the verdict on a user or mechanism that cannot be."""
+    """Raise `KafkaError` for an invalid user or mechanism."""
     if not user_name:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
     if mechanism not in SCRAM_MECHANISMS:

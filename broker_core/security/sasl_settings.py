@@ -1,4 +1,4 @@
-"""What a listener asks of its clients, read from its settings."""
+"""The SASL settings of a listener, read from its configuration."""
 
 import logging
 import re
@@ -26,9 +26,9 @@ _USER_OPTION: Final = "user_"
 
 @dataclass(frozen=True, slots=True)
 class SaslServices:
-    """What mechanisms need besides settings.
+    """The services that mechanisms need in addition to settings.
 
-    That is where SCRAM's credentials are, chance, users of PLAIN that no setting names, and who vouches for tokens.
+    They are SCRAM credentials, randomness, PLAIN users that are not in the settings, and the validator of tokens.
     """
 
     credential_of: CredentialOf
@@ -38,7 +38,7 @@ class SaslServices:
 
 
 def sasl_settings(config: BrokerConfig, listener: str, services: SaslServices) -> SaslSettings:
-    """Return what the listener asks of clients; raises `ConfigError`."""
+    """Return the listener's SASL settings; raises `ConfigError`."""
     own = config.of_listener(listener)
     names = [name.strip() for name in own.sasl_enabled_mechanisms.split(",")]
     return SaslSettings(

@@ -1,6 +1,6 @@
 """The broker core over TCP, on asyncio, with the system's clock, disk and randomness.
 
 Owns: sockets, the event loop that drives the core, files.
-Asks: `broker` and the layers below it.
+Uses: `broker` and the layers below it.
 Never: decides anything that Kafka's protocol defines.
 """

@@ -1,4 +1,4 @@
-"""What a test can do to a running cluster: stop brokers, move leaders and coordinators or take them away, move time."""
+"""The controls of a running cluster for tests: its brokers, leaders, coordinators and virtual clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class BrokerHandle:
     _thread: ServerThread
 
     def stop(self) -> None:
-        """Shut the broker down cleanly; until `start` other brokers lead and coordinate what it did."""
+        """Shut the broker down cleanly; until `start`, other brokers take over its partitions and coordinators."""
         self._leave(abruptly=False)
 
     def crash(self) -> None:
@@ -51,7 +51,7 @@ class BrokerHandle:
         self._leave(abruptly=True)
 
     def start(self) -> None:
-        """Start the broker at its old address; it leads again what it led. No effect on a broker that is running.
+        """Start the broker at its old address; it leads its partitions again. No effect on a broker that is running.
 
         Must not be called from the function of a fault, which runs in the broker's thread.
         """
@@ -232,7 +232,7 @@ class ClusterControls:
 
 
 def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:
-    """Return the internal topic and the key that say which coordinator is meant."""
+    """Return the internal topic and the key that identify the coordinator."""
     if transactional_id is not None and group is None:
         return TRANSACTION_STATE_TOPIC, transactional_id
     if group is not None and transactional_id is None:

@@ -41,7 +41,7 @@ class ConnectionOwner(Protocol):
         ...
 
     def schedule_settle(self) -> None:
-        """Let the cluster settle in this turn of the event loop."""
+        """Schedule `Cluster.settle` for this turn of the event loop."""
         ...
 
     def connection_opened(self, client: "ConnectionProtocol") -> None:

@@ -338,7 +338,7 @@ class SocketServer:
             self.schedule_settle()
 
     def schedule_settle(self) -> None:
-        """Let the cluster settle in this turn of the event loop, after everything that arrived in it."""
+        """Schedule `Cluster.settle` for this turn of the event loop, after everything that arrived in it."""
         if not self._is_settle_scheduled:
             self._is_settle_scheduled = True
             asyncio.get_running_loop().call_soon(self._settle_scheduled)
@@ -349,7 +349,7 @@ class SocketServer:
         return self.failure is not None and self.failure.done()
 
     def settle_cluster(self) -> None:
-        """Let the cluster settle now."""
+        """Settle the cluster now."""
         self._drive(lambda now_ms: self.cluster.settle(now_ms))
 
     def _settle_scheduled(self) -> None:

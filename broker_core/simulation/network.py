@@ -124,7 +124,7 @@ class _Channel:
         arrive()
 
     def release(self) -> None:
-        """Deliver what was held back."""
+        """Deliver the queued messages."""
         while self._held:
             self.under_way -= 1
             self._held.popleft()()
@@ -248,7 +248,7 @@ class Link:
         self._down.send(self._lost_by_client)
 
     def release(self) -> None:
-        """Deliver what was held back while the client was cut off."""
+        """Deliver the messages queued while the client was cut off."""
         self._up.release()
         self._down.release()
 
@@ -339,11 +339,11 @@ class SimulatedNetwork:
         return client in self._cut
 
     def cut(self, client: str) -> None:
-        """Cut a client off from all brokers; messages in flight are held back."""
+        """Cut a client off from all brokers; messages in flight are queued."""
         self._cut.add(client)
 
     def heal(self, client: str) -> None:
-        """Connect a client to the brokers again and deliver what was held back."""
+        """Connect a client to the brokers again and deliver the queued messages."""
         self._cut.discard(client)
         for link in [each for each in self._links.values() if each.client == client]:
             link.release()

@@ -183,7 +183,7 @@ class SimulatedServer:
             connection.lost()
 
     def schedule_settle(self) -> None:
-        """Let the cluster settle shortly, once for all that arrives until then."""
+        """Schedule `Cluster.settle` shortly, once for all requests that arrive until then."""
         if self._settle_event is None and self._cluster is not None:
             delay_us = self.scheduler.random.randint(*self.network.conditions.settle_delay_us)
             self._settle_event = self.scheduler.after(delay_us, self._settle)

@@ -1,6 +1,6 @@
-"""The translation of bytes into Kafka messages and back.
+"""The encoding and decoding of Kafka messages.
 
-Owns: frames, request and response headers, the table of served API versions; nothing else knows `kafka.protocol`.
-Asks: nothing of other packages.
-Never: looks at what a message means.
+Owns: frames, request and response headers, the table of served API versions; only this package uses `kafka.protocol`.
+Uses: no other package.
+Never: interprets the content of a message.
 """

@@ -1,7 +1,7 @@
-"""Errors in responses: a response that says one error for a whole request, and the codes that a response holds.
+"""Errors in responses: the response with one error for a whole request, and the error codes in a response.
 
 Most APIs have one error code at the top; the others have one for each item of the request, and
-repeat its name. Where that is stands in a table; what is left out of an answer is named "unknown" there, too.
+repeat its name. Tables define where it is, and which other fields are answered with -1 for "unknown".
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ _TOPICS: Final = (_Echo("topics", "topics", inner=_PARTITIONS),)
 _INDEXES: Final = (_Echo("partition_indexes", "partitions", {"partition_index": ""}),)
 _ADDED: Final = (_Echo("partitions", "results_by_partition", {"partition_index": ""}),)
 
-# What each API repeats of its request; an API that is not here says the error at the top and nothing else.
+# The fields that each API repeats of its request; the response of an API not listed has only the error at the top.
 _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "Produce": (_Echo("topic_data", "responses", inner=(_Echo("partition_data", "partition_responses"),)),),
     "Fetch": (
@@ -62,9 +62,9 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "DescribeTransactions": (_Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
     "ConsumerGroupDescribe": (_Echo("group_ids", "groups", {"group_id": ""}),),
 }
-# Answers of these versions say the error at the top alone, though they have fields for the items.
+# Responses of these versions have only the error at the top, though they have fields for the items.
 _ONLY_AT_THE_TOP: Final = {"OffsetFetch": range(2, 8), "Fetch": range(13, 100)}
-# What an answer says of a number that it does not know.
+# The fields that are -1 in an error response.
 _UNKNOWN: Final = frozenset(
     {
         "base_offset",

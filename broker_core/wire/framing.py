@@ -24,7 +24,7 @@ _WITH_SECRETS = frozenset({SASL_AUTHENTICATE_KEY, int(m.AlterUserScramCredential
 
 
 class MalformedFrame(ValueError):
-    """Bytes that are no Kafka request; the connection they came on is of no further use."""
+    """Bytes that are not a Kafka request; the connection cannot be used any more."""
 
 
 class UnsupportedVersion(ValueError):
@@ -50,7 +50,7 @@ class Request:
 
 
 class FrameReader:
-    """The bytes of a connection as they come, and the whole frames among them."""
+    """The received bytes of a connection, split into frames."""
 
     def __init__(self, max_frame_bytes: int, min_frame_bytes: int = _FIXED_HEADER.size) -> None:
         self._buffer = bytearray()
@@ -62,7 +62,7 @@ class FrameReader:
         return len(self._buffer)
 
     def allow(self, max_frame_bytes: int, min_frame_bytes: int = _FIXED_HEADER.size) -> None:
-        """Set how long a frame may be, for those that are cut from now on."""
+        """Set the maximum length of the frames that are cut from now on."""
         self._max_frame_bytes = max_frame_bytes
         self._min_frame_bytes = min_frame_bytes
 
@@ -91,7 +91,7 @@ class FrameReader:
         return frame
 
     def _frame_end(self, position: int) -> int | None:
-        """Return where the frame at `position` ends, or None while it is not whole; refuse a length at first sight."""
+        """Return the end of the frame at `position`, None while it is incomplete; refuse an invalid length at once."""
         if len(self._buffer) - position < 4:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, position)
@@ -102,12 +102,12 @@ class FrameReader:
 
 
 def api_key_of(frame: bytes) -> int:
-    """Return which API a frame is for, looking at nothing else in it; -1 if it is too short to say."""
+    """Return a frame's API key without decoding the rest; -1 if it is too short."""
     return _FIXED_HEADER.unpack_from(frame)[0] if len(frame) >= _FIXED_HEADER.size else -1
 
 
 def bare_frame(data: bytes) -> bytes:
-    """Put a length in front of bytes that are no Kafka message."""
+    """Return bytes that are not a Kafka message, preceded by their length."""
     return _LENGTH.pack(len(data)) + data
 
 
@@ -129,7 +129,7 @@ def decode_request(frame: bytes) -> Request:
     except MalformedLayout as error:
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from None
     except Exception as error:
-        # Some kinds quote the bytes they choke on, and those may be a password.
+        # Some exceptions quote the malformed bytes, which may be a password.
         what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None
     return Request(api, version, correlation_id, header.client_id, body, len(frame))
@@ -146,7 +146,7 @@ def encode_response(request: Request, response: Any) -> bytes:
 
 
 def refuse_api_versions(correlation_id: int, error_code: int) -> bytes:
-    """Encode the answer to an ApiVersions request of a version we do not know: always in version 0."""
+    """Encode the response to an ApiVersions request of an unknown version, in version 0."""
     api = SERVED[API_VERSIONS_KEY]
     ranges = [
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)

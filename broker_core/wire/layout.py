@@ -1,10 +1,10 @@
 """The layout of messages: a body is measured against Kafka's schema before it is decoded.
 
-kafka-python's decoder trusts what it reads: it counts to whatever number stands there, follows a varint that does not
+kafka-python's decoder trusts its input: it counts to any number it reads, follows a varint that does not
 end in quadratic time, copies what is left for each set of tagged fields, takes a length of -1 for null in any field,
-and strings of any length. So every length has to fit into what is left here, nothing may be null of which the schema
-does not say so, and a string has at most as many bytes as an int16 can count, which answers and records could not
-repeat. What follows behind the body is not looked at, as in Kafka itself.
+and accepts strings of any length. So here every length has to fit into the rest of the message, only fields that the
+schema declares nullable may be null, and a string has at most as many bytes as an int16 can count, since responses and
+records could not repeat a longer one. Bytes after the body are ignored, as in Kafka.
 """
 
 import struct
@@ -20,15 +20,15 @@ _LONGEST_VARINT_BYTES: Final = 5
 # kafka-python copies all that follows a set of tagged fields, for each set that is not empty.
 _MOST_COPIED_BYTES: Final = 1 << 30
 
-# Steps over one field: takes the walk and a position, gives the position behind the field.
+# A function that skips one field: it takes the walk and a position, and returns the position after the field.
 _Step = Callable[["_Walk", int], int]
 
-# Worked out once for each kind of message and version.
+# Computed once for each message class and version.
 _plans: dict[tuple[str, int], _Step] = {}
 
 
 class MalformedLayout(ValueError):
-    """Bytes that are not laid out as the schema says."""
+    """Bytes that do not match the schema."""
 
 
 def check_body(kind: Any, version: int, body: memoryview) -> None:
@@ -41,20 +41,20 @@ def check_body(kind: Any, version: int, body: memoryview) -> None:
 
 
 def answer_has_tags(kind: Any, version: int) -> bool:
-    """Say whether the header of an answer ends with tagged fields.
+    """Return whether the header of a response ends with tagged fields.
 
-    That of ApiVersions never does: who asks for it does not know yet what the broker speaks.
+    That of ApiVersions never does: its client does not know the broker's versions yet.
     """
     return bool(kind.flexible_version_q(version)) and kind.API_KEY != API_VERSIONS_KEY
 
 
 def check_tags(data: memoryview, position: int) -> int:
-    """Return where a set of tagged fields ends; raises `MalformedLayout` when none stands at a position."""
+    """Return the end of the tagged fields at a position; raise `MalformedLayout` if there are none."""
     return _walk_unknown_tags(_Walk(data), position)
 
 
 class _Walk:
-    """The bytes of one message, and what its tagged fields have cost so far."""
+    """The walk over the bytes of one message, with the cost of its tagged fields so far."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -62,13 +62,13 @@ class _Walk:
         self._copied_bytes = 0
 
     def skip(self, position: int, size_bytes: int, name: str) -> int:
-        """Step over bytes that must be there."""
+        """Skip bytes that must exist."""
         if size_bytes > self.end - position:
             raise MalformedLayout(f"{name} takes {size_bytes} bytes where {self.end - position} are left")
         return position + size_bytes
 
     def varint(self, position: int, name: str) -> tuple[int, int]:
-        """Read an unsigned number of at most 32 bits; gives it and the position behind it."""
+        """Return an unsigned number of at most 32 bits and the position after it."""
         value = 0
         for index in range(_LONGEST_VARINT_BYTES):
             self.skip(position, index + 1, name)
@@ -79,7 +79,7 @@ class _Walk:
         raise MalformedLayout(f"the length of {name} is unterminated")
 
     def copy(self, position: int) -> None:
-        """Note that kafka-python will copy all that follows."""
+        """Count the copy of the rest of the message that kafka-python will make."""
         self._copied_bytes += self.end - position
         if self._copied_bytes > _MOST_COPIED_BYTES:
             raise MalformedLayout("too many tagged fields")

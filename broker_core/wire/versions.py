@@ -1,8 +1,8 @@
-"""The APIs that are served, and at which versions.
+"""The served APIs and their versions.
 
-One row an API: what is not in the table is not advertised and not decoded. Ranges are those of Apache
-Kafka 4.3 as far as we serve them (rules J.1). Produce is advertised from 0 although 0-2 are refused, as
-Kafka does since KAFKA-18659: some librdkafka versions take a higher minimum for a broker that cannot produce.
+There is one row for each API; others are neither advertised nor decoded. Ranges are those of Apache
+Kafka 4.3 as far as they are implemented (rules J.1). Produce is advertised from 0 although 0-2 are refused, as
+in Kafka since KAFKA-18659: with a higher minimum, some librdkafka versions assume that it cannot produce.
 """
 
 from typing import Any, NamedTuple

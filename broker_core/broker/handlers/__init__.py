@@ -1,6 +1,6 @@
-"""The translation between Kafka's messages and what the layers below can do, one module for each area.
+"""The handlers of Kafka's APIs, one module for each area.
 
-Owns: the order of checks of each API and the form of its answers and errors.
-Asks: `broker`'s parts, `wire.messages`, the logs and coordinators.
+Owns: the order of each API's checks, and the form of its responses and errors.
+Uses: the parts of `broker`, `wire.messages`, the logs and coordinators.
 Never: keeps state from one request to the next.
 """

@@ -1,4 +1,4 @@
-"""The APIs that create, show and delete ACLs; without an authorizer there are none (SECURITY_DISABLED)."""
+"""The APIs that create, describe and delete ACLs; without an authorizer they answer SECURITY_DISABLED."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -22,7 +22,7 @@ _UNKNOWN = 0
 
 
 def describe(context: RequestContext) -> None:
-    """Show the ACLs that a filter chooses, those of a pattern together."""
+    """Describe the ACLs that match a filter, grouped by resource pattern."""
     response, wanted = m.DescribeAclsResponse, _filter(context.body)
     if _is_unknown(wanted.resource_type, wanted.pattern_type, wanted.operation, wanted.permission):
         _hang_up(context)
@@ -62,7 +62,7 @@ def describe(context: RequestContext) -> None:
 
 
 def create(context: RequestContext) -> None:
-    """Create ACLs; each succeeds or fails for itself, and one that is there already succeeds."""
+    """Create ACLs, each independently of the others; creating an existing ACL succeeds."""
     creations, form = context.body.creations, m.CreateAclsResponse.AclCreationResult
     if any(
         _is_unknown(each.resource_type, each.resource_pattern_type, each.operation, each.permission_type)
@@ -70,7 +70,7 @@ def create(context: RequestContext) -> None:
     ):
         _hang_up(context)
         return
-    # Kafka does not get to the single ACLs then, and has no better word for it.
+    # Kafka fails before it handles the single ACLs, and has no more specific error.
     is_spoilt = any(
         each.resource_type == ResourceType.ANY
         or each.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
@@ -102,7 +102,7 @@ def create(context: RequestContext) -> None:
 
 
 def delete(context: RequestContext) -> None:
-    """Delete the ACLs that each filter chooses, and name them; an ACL that two choose is named twice."""
+    """Delete the ACLs that match each filter, and return them; an ACL that matches two filters is returned twice."""
     filters, response = [_filter(each) for each in context.body.filters], m.DeleteAclsResponse
     if any(_is_unknown(each.resource_type, each.pattern_type, each.operation, each.permission) for each in filters):
         _hang_up(context)
@@ -167,7 +167,7 @@ def _require(context: RequestContext, operation: Operation) -> None:
 
 
 def _is_unknown(*numbers: int) -> bool:
-    """Say whether a number is the one by which clients say that they do not know what they say."""
+    """Return whether one of the numbers is UNKNOWN, which clients use for values they do not know."""
     return _UNKNOWN in numbers
 
 

@@ -20,7 +20,7 @@ _LISTS = frozenset({"cleanup.policy"})
 
 
 def describe_configs(context: RequestContext) -> None:
-    """Describe the settings in force and where each comes from."""
+    """Describe the settings in force and the source of each."""
     context.answer(
         m.DescribeConfigsResponse(results=[_describe(context, resource) for resource in context.body.resources])
     )
@@ -59,7 +59,7 @@ def _entry(key: str, value: str, default: Any, source: int) -> Any:
 
 
 def _listener_entries(config: Any, wanted: Any) -> list[Any]:
-    """Describe what single listeners have of their own."""
+    """Describe the settings of single listeners."""
     if not isinstance(config, BrokerConfig):
         return []
     defaults = {key: spec.default for key, spec in config.keys().items()}
@@ -71,7 +71,7 @@ def _listener_entries(config: Any, wanted: Any) -> list[Any]:
 
 
 def _settings(context: RequestContext, resource: Any) -> tuple[Any, Mapping[str, str], int]:
-    """Return the settings in force, those that were set, and where a set one comes from."""
+    """Return the settings in force, those that were set, and the source of those."""
     if resource.resource_type == _TOPIC:
         topic = context.broker.metadata.topic(resource.resource_name)
         return context.broker.logs.topic_config(topic), topic.config, _SOURCE_TOPIC
@@ -127,7 +127,7 @@ def _alter(context: RequestContext, resource: Any) -> Any:
 
 
 def _require(context: RequestContext, operation: Operation, resource: Any) -> None:
-    """Raise the verdict on a client that may not do this; a broker's settings are the cluster's."""
+    """Raise `KafkaError` if the client lacks the right; a broker's settings need rights to the cluster."""
     kinds = {_TOPIC: ResourceType.TOPIC, _GROUP: ResourceType.GROUP, _BROKER: ResourceType.CLUSTER}
     kind = kinds.get(resource.resource_type)
     if kind is not None:

@@ -1,4 +1,4 @@
-"""The APIs of the consumer group protocol (KIP-848): heartbeats and the admin side."""
+"""The APIs of the consumer group protocol (KIP-848): heartbeats, and descriptions for administrators."""
 
 from collections.abc import Collection
 from typing import Any
@@ -82,7 +82,7 @@ def _refusal(context: RequestContext) -> ErrorCode:
 
 
 def describe(context: RequestContext) -> None:
-    """Show consumer groups."""
+    """Describe consumer groups."""
     response = m.ConsumerGroupDescribeResponse
     form = response.DescribedGroup
     groups = []
@@ -120,7 +120,7 @@ def _described(context: RequestContext, group_id: str) -> ConsumerGroupDescripti
     held = {entry.topic_id for member in found.members for entry in (*member.assigned, *member.target)}
     if all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, names[each]) for each in held if each in names):
         return found
-    # Half a group would be a wrong one, so one topic that may not be seen hides it all.
+    # A description with only some of its topics would be wrong, so one forbidden topic hides the whole group.
     return ConsumerGroupDescription(
         group_id,
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -159,7 +159,7 @@ def _member(context: RequestContext, member: DescribedConsumer) -> Any:
 
 
 def _assignment(context: RequestContext, form: Any, partitions: Collection[TopicIdPartition]) -> Any:
-    """Name the topics; one that has been deleted meanwhile is left out, as Kafka does."""
+    """Return the assignment with topic names; topics deleted meanwhile are left out, as in Kafka."""
     names = context.broker.metadata.names
     return form(
         topic_partitions=[

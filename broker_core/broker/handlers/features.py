@@ -1,7 +1,7 @@
 """The API that changes the cluster's feature levels while it runs (KIP-584).
 
-What a transaction has recorded goes on as it was recorded, so a change needs no pause: the level only decides
-the advertised version, how state is written, and how the broker aborts by itself.
+Open transactions continue as they were recorded, so a change needs no pause: the level only decides
+the advertised version, how state is written, and how the broker aborts a transaction itself.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ from broker_core.wire import messages as m
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 _FIRST_WITH_TYPES = 1
 _FIRST_WITHOUT_RESULTS = 2
-# What the answer to each feature says besides its code, where it has an answer of its own.
+# The message of a success, in responses with a result for each feature.
 _NO_ERROR = "NONE"
 
 
 def update_features(context: RequestContext) -> None:
-    """Set feature levels, all of them or none; of a feature named twice the last level counts."""
+    """Set feature levels, all or none; if a feature is named twice, the last level counts."""
     refused = refusal(context, Operation.ALTER, ResourceType.CLUSTER)
     if refused:
         context.answer(
@@ -48,9 +48,9 @@ def update_features(context: RequestContext) -> None:
 
 
 def _check(context: RequestContext, update: Any) -> None:
-    """Raise INVALID_UPDATE_VERSION for a level that cannot be, whatever the reason."""
+    """Raise INVALID_UPDATE_VERSION for a level that cannot be set."""
     wanted, level = update.max_version_level, context.broker.metadata.features.get(update.feature, 0)
-    # Version 0 has a flag for downgrades that Kafka does not look at any more: it can only upgrade.
+    # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
     kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
     reason = None
     if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):

@@ -1,7 +1,7 @@
 """The Fetch API: records, up to the last stable offset for a reader of committed data (rules D.1).
 
-A fetch that finds less than it asked for waits until a partition moves or its time is up. While it waits it
-holds no data; it reads when it answers, so the aborted list belongs to exactly the bytes that go out.
+A fetch that finds less than its minimum waits until a partition changes or its `max_wait_ms` has passed. It reads no
+data until it answers, so the list of aborted transactions belongs to exactly the bytes that are sent.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ _FIRST_WITH_REPLICA_STATE = 15
 
 @dataclass(slots=True)
 class _Outcome:
-    """What one partition answers."""
+    """The response for one partition."""
 
     error: ErrorCode = ErrorCode.NONE
     records: bytes = b""
@@ -44,7 +44,7 @@ class _Outcome:
 
 
 def fetch(context: RequestContext) -> None:
-    """Answer at once if there is enough, an error or no patience; else wait."""
+    """Answer at once if there is enough data, an error, or no `max_wait_ms`; otherwise wait."""
     try:
         context.isolation()
         fetch_context = context.broker.sessions.open(
@@ -77,7 +77,7 @@ def _try(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> b
 
 
 def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> bool:
-    """Say whether there is an error to answer, or enough to read (counted without reading it)."""
+    """Return whether there is an error, or enough data (which is counted without reading it)."""
     isolation = context.isolation()
     most = min(context.body.max_bytes, context.broker.config.fetch_max_bytes)
     found = 0
@@ -91,7 +91,7 @@ def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, no
             readable = log.stable_bytes_from(target.fetch_offset, isolation, max(target.max_bytes, 1))
         except KafkaError:
             return True
-        # A reader that asks for more than it is willing to take gets what it takes.
+        # If the minimum is larger than the maximum, the maximum is enough.
         found += readable
         if found >= min(context.body.min_bytes, most) or 0 < target.max_bytes <= readable:
             return True
@@ -114,7 +114,7 @@ def _log(context: RequestContext, target: FetchTarget, now_ms: int) -> Partition
 
 
 def _require_reading(context: RequestContext, topic: str) -> None:
-    """Raise 29 for who may not read; a reader that says it is a broker needs the right of one instead."""
+    """Raise TOPIC_AUTHORIZATION_FAILED if the client may not read; a follower needs CLUSTER_ACTION instead."""
     if _replica_id(context) < 0:
         require(context, Operation.READ, ResourceType.TOPIC, topic)
     elif not is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER):
@@ -129,9 +129,9 @@ def _replica_id(context: RequestContext) -> int:
 
 
 def _diverging(context: RequestContext, target: FetchTarget, log: PartitionLog) -> tuple[int, int] | None:
-    """Return the epoch and end offset up to which the reader's history agrees with ours (KIP-595), if it parts.
+    """Return the epoch and end offset at which the reader's history diverges from ours (KIP-595), if it does.
 
-    Raises 1 when nothing is known of an epoch the reader has data of: there is no place to send it back to.
+    Raises OFFSET_OUT_OF_RANGE if the reader's epoch is unknown here: there is no offset to send it back to.
     """
     if context.version < _FIRST_DIVERGING_VERSION or target.last_fetched_epoch <= NO_LEADER_EPOCH:
         return None
@@ -157,7 +157,7 @@ def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -
         anything_read = anything_read or bool(outcome.records)
         if fetch_context.incremental and not _has_news(target, outcome):
             continue
-        # An error goes out again next time: only what went out without one is known to the client.
+        # A partition with an error is sent again next time: the client knows only what it was sent without an error.
         target.known_marks = None if outcome.must_answer else outcome.marks()
         topics.setdefault(target.key.topic, []).append(_partition_data(context, target, outcome))
     by_id = context.version >= 13
@@ -190,7 +190,7 @@ def _read(context: RequestContext, target: FetchTarget, budget: int, *, anything
                 last_stable_offset=log.last_stable_offset,
                 log_start_offset=log.log_start_offset,
             )
-        # The first batch goes out whole even if it is larger than the limits, or the reader could never pass it.
+        # The first batch is sent whole even if it is larger than the limits; otherwise the reader could never pass it.
         found = log.read(
             target.fetch_offset, max(0, min(target.max_bytes, budget)), isolation, min_one_batch=not anything_read
         )

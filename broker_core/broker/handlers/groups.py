@@ -1,4 +1,4 @@
-"""The APIs of the classic group protocol: join, sync, heartbeat, leave, and its admin side."""
+"""The APIs of the classic group protocol: join, sync, heartbeat, leave, and the APIs for administrators."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from broker_core.wire import messages as m
 
 
 def join(context: RequestContext) -> None:
-    """Join a group; the answer comes when the generation is complete."""
+    """Join a group; the response is sent when the generation is complete."""
     body = context.body
     refused = _refusal(context)
     if refused:
@@ -67,14 +67,14 @@ def _joined(context: RequestContext, result: JoinResult) -> Any:
 
 
 def _refusal(context: RequestContext) -> ErrorCode:
-    """Return the verdict on a client that may not be a member of the group it names."""
+    """Return the error for a client that may not be a member of the group, NONE if it may."""
     return refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
 
 
 def sync(context: RequestContext) -> None:
-    """Fetch the assignment; the leader brings it."""
+    """Return the member's assignment; the leader's request contains the assignments of all."""
     body = context.body
-    # What does not say which protocol it is about is refused for that, from any client.
+    # A request that lacks the protocol is refused for that first, whatever the client's rights.
     is_whole = context.version < 5 or None not in (body.protocol_type, body.protocol_name)
     refused = _refusal(context) if is_whole else ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     if refused:
@@ -107,7 +107,7 @@ def sync(context: RequestContext) -> None:
 
 
 def heartbeat(context: RequestContext) -> None:
-    """Keep a member alive."""
+    """Renew a member's session."""
     body = context.body
     refused = _refusal(context)
     if refused:
@@ -123,7 +123,7 @@ def heartbeat(context: RequestContext) -> None:
 
 
 def leave(context: RequestContext) -> None:
-    """Let members go."""
+    """Remove members from the group."""
     body, response = context.body, m.LeaveGroupResponse
     refused = _refusal(context)
     if refused:
@@ -177,7 +177,7 @@ def list_groups(context: RequestContext) -> None:
 
 
 def describe_groups(context: RequestContext) -> None:
-    """Show groups and their members."""
+    """Describe groups and their members."""
     form = m.DescribeGroupsResponse.DescribedGroup
     groups = []
     for group_id in context.body.groups:
@@ -197,7 +197,7 @@ def describe_groups(context: RequestContext) -> None:
             continue
         found = context.broker.groups.describe(group_id)
         unknown = found.error == ErrorCode.GROUP_ID_NOT_FOUND
-        # Before version 6 a group that is not there is simply Dead (KIP-1043).
+        # Before version 6 a group that does not exist is Dead, without an error (KIP-1043).
         code = ErrorCode.NONE if unknown and context.version < 6 else found.error
         is_asked = context.version >= 3 and context.body.include_authorized_operations and code == ErrorCode.NONE
         groups.append(

@@ -1,4 +1,4 @@
-"""The APIs that ask about logs without reading records (offsets, ends of epochs, producers), and DeleteRecords."""
+"""The APIs that query logs without reading records (offsets, epoch ends, producers), and DeleteRecords."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from broker_core.wire import messages as m
 
 _LATEST, _EARLIEST, _MAX_TIMESTAMP = -1, -2, -3
 _EARLIEST_LOCAL, _LATEST_TIERED, _EARLIEST_PENDING_UPLOAD = -4, -5, -6
-# The version that brought each special timestamp (rules D.3).
+# The version that introduced each special timestamp (rules D.3).
 _SINCE = {
     _LATEST: 1,
     _EARLIEST: 1,
@@ -32,7 +32,7 @@ _NOTHING: _Found = (_NO_OFFSET, NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
 def list_offsets(context: RequestContext) -> None:
-    """Find offsets by time or by name; for a reader of committed data the end is the last stable offset."""
+    """Find offsets by timestamp or by special timestamp; for read_committed the end is the last stable offset."""
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
@@ -83,8 +83,8 @@ def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
 
 
 def offset_for_leader_epoch(context: RequestContext) -> None:
-    """Answer where a leader's term ended, so that a reader can find out whether the log was cut (KIP-320)."""
-    # Brokers need no right to the topic; a reader looks for what was cut.
+    """Answer where a leader epoch ended, so that a reader can detect that the log was truncated (KIP-320)."""
+    # Brokers need no right to the topic.
     is_broker = is_allowed(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
 
     def end_of(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def offset_for_leader_epoch(context: RequestContext) -> None:
 
 
 def delete_records(context: RequestContext) -> None:
-    """Move logs' start offsets up, never beyond the high watermark (KIP-107)."""
+    """Advance the log start offsets, at most to the high watermark (KIP-107)."""
 
     def cut(topic_partition: TopicPartition, entry: Any, result: dict[str, Any]) -> None:
         require(context, Operation.DELETE, ResourceType.TOPIC, topic_partition.topic)
@@ -143,9 +143,9 @@ def _attempt(
 
 
 def describe_producers(context: RequestContext) -> None:
-    """Show each producer a partition remembers, with its open transaction (KIP-664, rules F.1).
+    """Describe each producer in a partition's state, with its open transaction (KIP-664, rules F.1).
 
-    Every broker answers and not the leader alone: Kafka asks any replica, and here all brokers share the logs.
+    Every broker answers, not the leader alone: in Kafka any replica does, and here all brokers share the logs.
     """
     response = m.DescribeProducersResponse
     topics = []

@@ -1,7 +1,7 @@
 """The APIs that describe the cluster: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
 
 ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it the
-supported features are left out (rules J.3); the finalized levels are what turns on transactions V2.
+supported features are left out (rules J.3). The finalized levels enable transactions V2 in clients.
 """
 
 import re
@@ -24,7 +24,7 @@ _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
 
 def api_versions(context: RequestContext) -> None:
-    """Answer what is served, and the cluster's feature levels (rules J.3)."""
+    """Answer with the served API versions and the cluster's feature levels (rules J.3)."""
     body, response = context.body, m.ApiVersionsResponse
     if context.version >= 3 and not (
         _SOFTWARE_NAME.fullmatch(body.client_software_name) and _SOFTWARE_NAME.fullmatch(body.client_software_version)
@@ -54,7 +54,7 @@ def api_versions(context: RequestContext) -> None:
 
 
 def metadata(context: RequestContext) -> None:
-    """Describe brokers and topics; unknown topics are created if both sides allow it."""
+    """Describe brokers and topics; unknown topics are created if client and broker allow it."""
     body, broker, response = context.body, context.broker, m.MetadataResponse
     wanted_all = body.topics is None or (context.version == 0 and not body.topics)
     if wanted_all:
@@ -80,7 +80,7 @@ def metadata(context: RequestContext) -> None:
 
 
 def _cluster_operations(context: RequestContext) -> frozenset[int] | None:
-    """Return what the client may do to the cluster: None if it did not ask, nothing if it may not know."""
+    """Return the client's operations on the cluster, no operation without DESCRIBE, and None if not requested."""
     if not context.body.include_cluster_authorized_operations:
         return None
     may_know = is_allowed(context, Operation.DESCRIBE, ResourceType.CLUSTER)
@@ -97,7 +97,7 @@ def _wanted_topic(context: RequestContext, wanted: Any) -> Any:
             topic = broker.metadata.topic_by_id(topic_id)
             require(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
             return _metadata_topic(context, topic)
-        # Before anything else: a client that may not see a topic must not learn whether it is there.
+        # Checked first: a client that may not describe a topic must not learn whether it exists.
         require(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         may_know = True
         if name not in broker.metadata.topics:
@@ -156,7 +156,7 @@ def _metadata_topic(context: RequestContext, topic: Topic) -> Any:
 
 
 def _leader_first(leader: int, brokers: list[int]) -> list[int]:
-    """Name the brokers that can serve a partition: all of them, since they share its log."""
+    """Return the brokers that can serve a partition, the leader first: all of them, since they share its log."""
     return [*({leader} - {NO_LEADER}), *(broker for broker in brokers if broker != leader)]
 
 
@@ -188,7 +188,7 @@ def describe_cluster(context: RequestContext) -> None:
 
 
 def find_coordinator(context: RequestContext) -> None:
-    """Name the coordinator of a group or transactional id (rules A.4)."""
+    """Find the coordinator of a group or transactional id (rules A.4)."""
     body, response = context.body, m.FindCoordinatorResponse
     key_type = body.key_type if context.version >= 1 else 0
     keys = body.coordinator_keys if context.version >= 4 else [body.key]

@@ -1,4 +1,4 @@
-"""The APIs that commit, fetch and delete groups' offsets; names or topic ids on the wire, names below."""
+"""The APIs that commit, fetch and delete groups' offsets; requests have topic names or ids, the layers below names."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ _Answers = Mapping[TopicPartition, ErrorCode]
 
 
 class _Forms(NamedTuple):
-    """The classes an answer is built of: the two commits differ in their names only."""
+    """The classes of a response; those of the two commit APIs differ in their names only."""
 
     response: Any
     topic: Any
@@ -115,7 +115,7 @@ def _verified(context: RequestContext, producer: ProducerIdentity) -> ErrorCode:
         partition
     ]
     if mode is ADD and code == ErrorCode.NONE:
-        # As for Produce: offsets that outlived the coordinator's record in a crash would stay pending for ever.
+        # As for Produce: offsets that survive a crash without the coordinator's record would stay pending indefinitely.
         broker.logs.sync()
     broker.meters.verified(began_ms)
     return translate_append_error(code)
@@ -126,7 +126,7 @@ def _commit(
     forms: _Forms,
     to_coordinator: Callable[[Mapping[TopicPartition, OffsetToCommit]], _Answers],
 ) -> None:
-    """Leave out partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
+    """Refuse partitions that do not exist or may not be read, commit the rest, answer in the request's order."""
     by_id = forms is _PLAIN and context.version >= _FIRST_BY_ID
     unknown = ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     refused = _refusal_of_commit(context, forms)
@@ -169,7 +169,7 @@ def _commit(
 
 
 def _refusal_of_commit(context: RequestContext, forms: _Forms) -> ErrorCode:
-    """Return what refuses the whole commit: no right to the transactional id, or none to the group."""
+    """Return the error that refuses the whole commit: no right to the transactional id or to the group."""
     refused = (
         ErrorCode.NONE
         if forms is _PLAIN
@@ -187,7 +187,7 @@ def _name(context: RequestContext, topic: Any, *, by_id: bool) -> str | None:
 
 
 def fetch(context: RequestContext) -> None:
-    """Fetch committed offsets, of one group or from version 8 on of several (rules E.3)."""
+    """Fetch committed offsets, of one group or, from version 8 on, of several (rules E.3)."""
     body, response = context.body, m.OffsetFetchResponse
     require_stable = body.require_stable if context.version >= 7 else False
     if context.version >= 8:
@@ -269,7 +269,7 @@ def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -
 def _allowed_offsets(
     context: RequestContext, group_id: str, wanted: list[TopicPartition] | None, **options: Any
 ) -> FetchOffsetsResult:
-    """Fetch what the client may see; what it asks for by name and may not see is refused, the rest left out."""
+    """Fetch the offsets the client may see; topics it names and may not see are refused, others are left out."""
     refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     if refused:
         return FetchOffsetsResult(refused)

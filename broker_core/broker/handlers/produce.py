@@ -1,8 +1,8 @@
-"""The Produce API: the checks of rules C.1 in their order, with a type for what each stage has found out.
+"""The Produce API: the checks of rules C.1 in their order, with a type for the result of each stage.
 
-A transactional batch needs the coordinator's word that its partition belongs to the transaction. Before
+For a transactional batch the coordinator has to confirm that its partition belongs to the transaction. Before
 Produce 12 the client has added the partition and the leader verifies it (KIP-890 part 1); from 12 on the
-leader adds the partition itself (part 2). The log hands out a guard first and checks it at the append, so a
+leader adds the partition itself (part 2). The log returns a guard first and checks it at the append, so a
 marker written in between makes the append fail instead of opening a transaction that never ends.
 """
 
@@ -28,9 +28,9 @@ _FIRST_ADDING_VERSION = 12
 _FIRST_BY_ID_VERSION = 13
 _FIRST_ZSTD_VERSION = 7
 _FIRST_LEADER_HINT_VERSION = 10
-# The client id under which an operator may repair an internal topic; a coordinator sees it when it next loads.
+# The client id that may write to an internal topic, for repairs; the coordinator reads the records at its next load.
 _REPAIRER = "__admin_client"
-# A verification that failed for a passing reason is answered with the one retriable code every client knows.
+# A temporary failure of the verification is answered with the one retriable code that every client knows.
 _RETRY_SAFELY = frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
@@ -39,7 +39,7 @@ _RETRY_SAFELY = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-# After these verdicts on a batch Kafka does not say where the log starts, after all others of the log it does.
+# With these errors Kafka's response has no log start offset; with all other errors of the log it has.
 _SAY_NOTHING_OF_THE_LOG = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -54,19 +54,19 @@ _SAY_NOTHING_OF_THE_LOG = frozenset(
 
 @dataclass(slots=True)
 class _Sent:
-    """Stage 1: the first batch of what the client sent for one partition, as far as its frame shows."""
+    """Stage 1: the first batch that the client sent for one partition, read as far as its frame."""
 
     topic_entry: Any
     entry: Any
     records: bytes
-    # None when the batch is not all there.
+    # None when the batch is incomplete.
     size_bytes: int | None
     # None when the batch is too short for a header, or of an older magic.
     header: BatchHeader | None
 
     @classmethod
     def read(cls, topic_entry: Any, entry: Any) -> "_Sent":
-        """Find the end of the first batch; raises `InvalidBatch` when there cannot be one."""
+        """Find the end of the first batch; raises `InvalidBatch` for bytes that are no batch."""
         records = entry.records or b""
         size_bytes = framed_size(records)
         header = None
@@ -77,7 +77,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Ready:
-    """Stage 2: a batch that may be appended as far as request and partition go, and the log it is meant for."""
+    """Stage 2: a batch that passed the checks of request and partition, and its log."""
 
     sent: _Sent
     topic_partition: TopicPartition
@@ -89,7 +89,7 @@ class _Ready:
 
 @dataclass(slots=True)
 class _Refused:
-    """The end of a batch that is not appended; `topic_partition` is None where the partition was not found out."""
+    """The error for a batch that is not appended; `topic_partition` is None if the partition is not known."""
 
     sent: _Sent
     topic_partition: TopicPartition | None
@@ -99,7 +99,7 @@ class _Refused:
 
 @dataclass(slots=True)
 class _Appended:
-    """Stage 3: a batch that is in the log."""
+    """Stage 3: a batch that was appended."""
 
     sent: _Sent
     result: AppendResult
@@ -119,17 +119,17 @@ class _Work:
 
     @property
     def is_adding(self) -> bool:
-        """Say whether the leader adds the partitions to the transaction (KIP-890, part 2)."""
+        """Return whether the leader adds the partitions to the transaction (KIP-890, part 2)."""
         return self.context.version >= _FIRST_ADDING_VERSION
 
 
 def produce(context: RequestContext) -> None:
-    """Append the batches and answer with their offsets, or with why not, partition by partition."""
+    """Append the batches, and answer with an offset or an error for each partition."""
     entries = [(topic, entry) for topic in context.body.topic_data for entry in topic.partition_data]
     try:
         sent = [_Sent.read(*each) for each in entries]
     except InvalidBatch as error:
-        # Kafka looks into all of them before it looks at any: a malformed one fails the whole request.
+        # As in Kafka, all batches are framed before any is checked: a malformed one fails the whole request.
         unread = [_Sent(topic, entry, b"", None, None) for topic, entry in entries]
         _answer(context, _all_refused(unread, ErrorCode.CORRUPT_MESSAGE, str(error)))
         return
@@ -143,7 +143,7 @@ def produce(context: RequestContext) -> None:
 
 
 def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
-    """Find the partition, its log and the one batch that is meant for it (rules C.1/2 to C.1/6 and C.1/9 to C.1/11)."""
+    """Find the partition, its log and its one batch (rules C.1/2 to C.1/6 and C.1/9 to C.1/11)."""
     broker, topic_partition = context.broker, None
     try:
         name = sent.topic_entry.name
@@ -164,7 +164,7 @@ def _check(context: RequestContext, sent: _Sent) -> _Ready | _Refused:
 
 
 def _one_batch(sent: _Sent, version: int) -> bytes:
-    """Return the batch; refuse all but one whole one. Half of another behind it is cut off, as Kafka does."""
+    """Return the batch; refuse all but one whole one. An incomplete second batch is cut off, as in Kafka."""
     records, size_bytes, header = sent.records, sent.size_bytes, sent.header
     if size_bytes is None:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"the {len(records)} bytes contain no complete batch")
@@ -189,7 +189,7 @@ def _one_batch(sent: _Sent, version: int) -> bytes:
 
 
 def _check_transaction(context: RequestContext, sent: list[_Sent]) -> list[_Refused] | None:
-    """Refuse all partitions when the transactional data does not belong together (rules C.1/1 and C.1/7)."""
+    """Refuse all partitions if the request's transactional batches are inconsistent (rules C.1/1 and C.1/7)."""
     transactional = [each.header for each in sent if each.header is not None and each.header.is_transactional]
     if not transactional:
         return None
@@ -217,7 +217,7 @@ def _all_refused(sent: list[_Sent], code: ErrorCode, message: str) -> list[_Refu
 
 
 def _verify(work: _Work, now_ms: int) -> None:
-    """Ask the coordinator about the partitions not known to be in the transaction (rules C.3), then append."""
+    """Verify with the coordinator the partitions not known to be in the transaction (rules C.3), then append."""
     asking = _guarded(work)
     if not asking:
         _append_all(work, now_ms)
@@ -227,7 +227,7 @@ def _verify(work: _Work, now_ms: int) -> None:
     work.asked_ms = broker.meters.stopwatch()
     answers = coordinator_answers(broker, context.body.transactional_id, _producer(work, asking), asking, mode, now_ms)
     if work.is_adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
-        # The transaction before is still being completed: a moment's patience here saves the client a round trip.
+        # The previous transaction is still being completed: a short wait here saves the client a round trip.
         broker.meters.verified(work.asked_ms)
         again_ms = now_ms + broker.config.add_partitions_retry_backoff_ms
         broker.purgatory.at(min(again_ms, work.give_up_ms), context.guarded(partial(_verify_again, work), None))
@@ -238,7 +238,7 @@ def _verify(work: _Work, now_ms: int) -> None:
             for index in asking[topic_partition]:
                 work.parts[index] = _Refused(work.parts[index].sent, topic_partition, error)
     if work.is_adding and ErrorCode.NONE in answers.values():
-        # What the coordinator has just recorded must be durable first: data that outlived it in a crash would
+        # The coordinator's record must be durable first: data that survives a crash without it would
         # belong to a transaction that never ends.
         broker.sync_queue.put(context.guarded(partial(_append_verified, work), None))
         return
@@ -247,9 +247,9 @@ def _verify(work: _Work, now_ms: int) -> None:
 
 
 def _guarded(work: _Work) -> dict[TopicPartition, list[int]]:
-    """Get a guard for each transactional batch; return, by partition, the places of those to ask the coordinator about.
+    """Get a guard for each transactional batch; return, by partition, the indexes of those to verify.
 
-    Several places, since a request may name a partition twice: the answer is for each of its batches.
+    There may be several indexes, since a request may name a partition twice; the answer is for each of its batches.
     """
     context = work.context
     if context.body.transactional_id is None or not (
@@ -277,7 +277,7 @@ def _guarded(work: _Work) -> dict[TopicPartition, list[int]]:
 
 
 def _producer(work: _Work, asking: dict[TopicPartition, list[int]]) -> ProducerIdentity:
-    """Return the producer of the batches to be asked about, which is the same one for all."""
+    """Return the producer of the batches to verify, which is the same for all."""
     header = work.parts[next(iter(asking.values()))[0]].sent.header
     assert header is not None
     return ProducerIdentity(header.producer_id, header.producer_epoch)
@@ -295,14 +295,14 @@ def _verify_again(work: _Work, now_ms: int) -> None:
 
 
 def _find_logs_again(work: _Work, now_ms: int) -> None:
-    """Look again where the partitions are: in between a topic may have been deleted or a leader moved."""
+    """Look up the partitions again: meanwhile a topic may have been deleted or a leader moved."""
     broker = work.context.broker
     for index, part in enumerate(work.parts):
         if isinstance(part, _Refused):
             continue
         try:
             if work.context.version >= _FIRST_BY_ID_VERSION:
-                # A topic that was created again under the same name is another one.
+                # A topic that was created again under the same name is a different topic.
                 broker.metadata.topic_by_id(part.sent.topic_entry.topic_id)
             part.log, part.leader_epoch = broker.led_log(part.topic_partition, now_ms)
         except KafkaError as error:
@@ -310,7 +310,7 @@ def _find_logs_again(work: _Work, now_ms: int) -> None:
 
 
 def _error_of_answer(code: ErrorCode, *, is_adding: bool) -> KafkaError | None:
-    """Return the error with which a producer hears of the coordinator's answer, None where there is none."""
+    """Return the producer's error for the coordinator's answer, None if there is no error."""
     if code in _RETRY_SAFELY or (code == ErrorCode.CONCURRENT_TRANSACTIONS and not is_adding):
         return KafkaError(
             ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -407,7 +407,7 @@ def _refused_response(context: RequestContext, refused: _Refused) -> Any:
 
 
 def _is_misled(context: RequestContext, answer: _Answer) -> bool:
-    """Say whether the answer may name the right leader (KIP-951)."""
+    """Return whether the response may contain the current leader (KIP-951)."""
     return (
         context.version >= _FIRST_LEADER_HINT_VERSION
         and isinstance(answer, _Refused)

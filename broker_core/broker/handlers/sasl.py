@@ -13,7 +13,7 @@ from broker_core.wire.versions import SASL_HANDSHAKE_KEY
 
 
 def handshake(context: RequestContext) -> None:
-    """Agree on a mechanism; a client that needs none, or may not change it now, gets an error and stays connected."""
+    """Choose a mechanism; a client that needs none, or may not change it now, gets an error and stays connected."""
     response, session = m.SaslHandshakeResponse, context.sasl
     if session is None or (session.is_open and not session.may_begin_again(context.now_ms)):
         context.answer(response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[]))
@@ -28,7 +28,7 @@ def handshake(context: RequestContext) -> None:
 
 
 def authenticate(context: RequestContext) -> None:
-    """Take the client's token and give the server's, until the client is known or refused."""
+    """Exchange tokens with the client until it is authenticated or refused."""
     response, session = m.SaslAuthenticateResponse, context.sasl
     if session is None or session.is_open:
         context.answer(
@@ -50,10 +50,10 @@ def authenticate(context: RequestContext) -> None:
 
 
 def answer_out_of_turn(frame: bytes, session: SaslSession) -> bytes | None:
-    """Return the answer to a request that came in the midst of an exchange; most are worth none.
+    """Return the response to a request that arrives during an exchange; None for most.
 
-    Kafka answers any request there in its API's own form; before the exchange it answers none. What is not about
-    authentication is not decoded here.
+    Kafka answers any request there in its API's own form; before the exchange it answers none. Requests that are not
+    about authentication are not decoded here.
     """
     response = _OUT_OF_TURN.get(api_key_of(frame)) if session.state is SaslState.EXCHANGE else None
     if response is None:

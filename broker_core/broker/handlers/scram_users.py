@@ -62,7 +62,7 @@ def _upsert(metadata: ClusterMetadata, change: Any) -> None:
 
 
 def describe(context: RequestContext) -> None:
-    """Answer which users have which credentials, never what is in them."""
+    """Describe users' credentials: mechanism and iterations, not keys or salts."""
     response = m.DescribeUserScramCredentialsResponse
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)

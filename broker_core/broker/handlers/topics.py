@@ -1,4 +1,4 @@
-"""The APIs that create, delete and widen topics."""
+"""The APIs that create and delete topics, and add partitions."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from broker_core.wire import messages as m
 
 _DEFAULT_SOURCE = 5
 _TOPIC_SOURCE = 1
-# Kafka's controller refuses more in one operation.
+# Kafka's controller refuses more partitions in one operation.
 _MAX_PARTITIONS = 10_000
 
 
 def create_topics(context: RequestContext) -> None:
-    """Create topics; each succeeds or fails for itself."""
+    """Create topics, each independently of the others."""
     names = Counter(topic.name for topic in context.body.topics)
     context.answer(
         m.CreateTopicsResponse(
@@ -59,7 +59,7 @@ def _create(context: RequestContext, wanted: Any, *, repeated: bool) -> Any:
 
 
 def _settings(context: RequestContext, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
-    """Describe the new topic's settings, unless the client may create it and not see them."""
+    """Describe the new topic's settings, unless the client may create the topic but not describe its settings."""
     if not is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         return {
             "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -86,7 +86,7 @@ def _settings(context: RequestContext, name: str, partition_count: int, config: 
 
 
 def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | None]:
-    """Return how many partitions the topic gets and, if it says so, who leads them."""
+    """Return the number of partitions and, if the request assigns replicas, their leaders."""
     if wanted.assignments:
         if wanted.num_partitions != -1 or wanted.replication_factor != -1:
             raise KafkaError(
@@ -97,7 +97,7 @@ def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | 
         return len(leaders), leaders
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     _check_count(count)
-    # Brokers of one cluster share the logs, so any factor up to their number is as good as met.
+    # The brokers of a cluster share the logs, so any replication factor up to their number is accepted.
     brokers = len(context.broker.controller.broker_ids)
     if wanted.replication_factor != -1 and not 0 < wanted.replication_factor <= brokers:
         raise KafkaError(
@@ -147,7 +147,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any) -> Any:
     try:
         is_trusted = is_allowed(context, Operation.DELETE, ResourceType.CLUSTER)
         wanted = metadata.topic_by_id(topic_id).name if name is None else name
-        # Before anything is said of the topic: its name, or whether there is one of that name.
+        # Checked first: the response must not reveal the topic's name, or whether it exists.
         if not is_trusted:
             require(context, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
         topic = metadata.topic(wanted)
@@ -166,7 +166,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any) -> Any:
 
 
 def create_partitions(context: RequestContext) -> None:
-    """Give topics more partitions."""
+    """Add partitions to topics."""
     results = []
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
     for wanted in context.body.topics:

@@ -17,7 +17,7 @@ _FIRST_WITH_TRANSACTION_VERSION = 2
 def write_markers(context: RequestContext) -> None:
     """Write each marker to each of its partitions that this broker leads (rules A.13).
 
-    The answer has markers by producer id alone, so those of one producer are answered as one.
+    The response identifies markers by producer id alone, so those of one producer are answered as one.
     """
     answers: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for marker in context.body.markers:
@@ -31,7 +31,7 @@ def write_markers(context: RequestContext) -> None:
 
 def _written(context: RequestContext, marker: Any) -> Iterator[tuple[TopicPartition, ErrorCode]]:
     producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
-    # A coordinator has the one right, an administrator the other (KIP-664).
+    # Coordinators have the first right, administrators the second (KIP-664).
     refused = not is_allowed(context, Operation.ALTER, ResourceType.CLUSTER) and refusal(
         context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER
     )

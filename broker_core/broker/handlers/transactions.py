@@ -1,4 +1,4 @@
-"""The APIs of the transaction coordinator; it answers in the codes that the client's version knows."""
+"""The APIs of the transaction coordinator; responses use the error codes that the client's version knows."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -19,14 +19,14 @@ _FIRST_BATCHED_ADD = 4
 
 
 def _worded(context: RequestContext, code: ErrorCode) -> ErrorCode:
-    """Say a fence in the word the client's version knows (rules C.5)."""
+    """Return the error code for a fenced producer that the client's version knows (rules C.5)."""
     if code == ErrorCode.PRODUCER_FENCED and context.version < _KNOWS_FENCED[context.request.api.name]:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
 def init_producer_id(context: RequestContext) -> None:
-    """Give a producer its identity (KIP-98, KIP-360)."""
+    """Assign a producer id and epoch (KIP-98, KIP-360)."""
     body = context.body
     refused = _refusal_of_identity(context)
     if refused:
@@ -49,7 +49,7 @@ def _refusal_of_identity(context: RequestContext) -> ErrorCode:
     transactional_id = context.body.transactional_id
     if transactional_id is not None:
         return refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-    # A client that may write to some topic may do so idempotently (KIP-679).
+    # A client that may write to any topic may use an idempotent producer (KIP-679).
     if is_allowed(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER) or is_allowed_on_any(
         context, Operation.WRITE, ResourceType.TOPIC
     ):
@@ -58,7 +58,7 @@ def _refusal_of_identity(context: RequestContext) -> ErrorCode:
 
 
 def add_partitions(context: RequestContext) -> None:
-    """Make partitions part of a transaction, or say whether they are."""
+    """Add partitions to a transaction, or verify that they belong to it."""
     body, response = context.body, m.AddPartitionsToTxnResponse
     if context.version >= _FIRST_BATCHED_ADD:
         refused = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
@@ -118,10 +118,10 @@ def _partitions(topics: Any) -> list[TopicPartition]:
 def _refused(
     context: RequestContext, partitions: Collection[TopicPartition], *, is_from_broker: bool = False
 ) -> dict[TopicPartition, ErrorCode]:
-    """Return the errors that keep the coordinator from being asked; empty if there is none (rules A.6)."""
+    """Return the errors found before the coordinator is called; empty if there is none (rules A.6)."""
     bad = {}
     for topic_partition in partitions:
-        # Only a broker may add a partition of an internal topic, such as a group coordinator's; its client was asked.
+        # Only a broker may add a partition of an internal topic; it has authorized its client.
         if not is_from_broker and (
             topic_partition.topic in INTERNAL_TOPICS
             or refusal(context, Operation.WRITE, ResourceType.TOPIC, topic_partition.topic)
@@ -151,7 +151,7 @@ def _topic_results(topics: Any, answers: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def add_offsets(context: RequestContext) -> None:
-    """Make a group's offsets partition part of the transaction (rules A.7)."""
+    """Add a group's offsets partition to the transaction (rules A.7)."""
     body = context.body
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id) or refusal(
         context, Operation.READ, ResourceType.GROUP, body.group_id
@@ -172,7 +172,7 @@ def add_offsets(context: RequestContext) -> None:
 
 
 def end_transaction(context: RequestContext) -> None:
-    """Commit or abort; version 5 brings the identity of the next transaction (KIP-890)."""
+    """Commit or abort; from version 5 on the response has the identity for the next transaction (KIP-890)."""
     body = context.body
     refused = refusal(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, body.transactional_id)
     if refused:

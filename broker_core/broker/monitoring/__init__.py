@@ -1,6 +1,6 @@
-"""What a cluster shows of itself: its metrics, and views of its transactions and partitions.
+"""The monitoring of a cluster: its metrics, and views of its transactions and partitions.
 
-Owns: metrics, and what inspection shows. The counts are kept below, where things happen: `broker.meters`.
-Asks: `broker`'s parts, the logs and coordinators; reads them and changes nothing.
+Owns: metrics and inspection. The counters are in `broker.meters`, next to the code that increments them.
+Uses: the parts of `broker`, the logs and coordinators; it reads them and changes nothing.
 Never: takes part in answering a request.
 """

@@ -1,4 +1,4 @@
-"""Views of a cluster from outside its protocol: transactions, partitions, and what keeps it from being at rest."""
+"""Views of a cluster for tests: transactions, partitions, records and pending work."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """A transactional id at one moment.
+    """The state of a transactional id at one moment.
 
-    `state` is Kafka's name of it: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort;
-    `partitions` are those without their marker; `start_ms` is -1 when no transaction was begun.
+    `state` is Kafka's name of the state: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit or CompleteAbort;
+    `partitions` are those without a marker yet; `start_ms` is -1 if no transaction was begun.
     """
 
     transactional_id: str
@@ -38,7 +38,7 @@ class TransactionView:
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition at one moment: its four marks, its leader, its producers and their transactions."""
+    """The state of a partition at one moment: its offsets, its leader, its producers and their transactions."""
 
     topic_partition: TopicPartition
     leader: int
@@ -53,7 +53,7 @@ class PartitionView:
     _listing: tuple[str, ...]
 
     def dump(self) -> str:
-        """Return a listing for people: the marks, then a line for each batch with its first few records."""
+        """Return a readable listing: the offsets, then a line for each batch with its first few records."""
         marks = (
             f"{self.topic_partition}: log start {self.log_start_offset}, LSO {self.last_stable_offset}, "
             f"HW {self.high_watermark}, log end {self.log_end_offset}, leader {self.leader} at epoch "
@@ -64,7 +64,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class RecordView:
-    """A record in a partition's log, as it was at one moment.
+    """A record in a partition's log.
 
     `producer_id` and `producer_epoch` are -1 for a producer that is not idempotent. A control record has `is_control`;
     if it ends a transaction, `marker` is "COMMIT" or "ABORT".
@@ -83,7 +83,7 @@ class RecordView:
 
 
 def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView | None:
-    """Return how an id stands, None for an id that its coordinator does not know."""
+    """Return the state of a transactional id, None if its coordinator does not know it."""
     if TRANSACTION_STATE_TOPIC not in cluster.metadata.topics:
         return None
     partition = cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, transactional_id)
@@ -107,7 +107,7 @@ def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView
 
 
 def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> PartitionView:
-    """Return how a partition stands; raises UNKNOWN_TOPIC_OR_PARTITION."""
+    """Return the state of a partition; raises UNKNOWN_TOPIC_OR_PARTITION."""
     leadership = cluster.metadata.leadership(topic_partition)
     log = cluster.logs.get(topic_partition, cluster.now_ms)
     return PartitionView(
@@ -148,7 +148,7 @@ def _record_view(offset: int, header: BatchHeader, record: Record) -> RecordView
 
 
 def _listing(log: PartitionLog) -> Iterator[str]:
-    """Describe batch by batch; `read_journal` gives records, so those of one batch are gathered first."""
+    """Describe each batch; `read_journal` yields records, so those of one batch are collected first."""
     open_now = {entry.producer_id for entry in log.open_transactions()}
     header: BatchHeader | None = None
     records: list[tuple[int, Record]] = []
@@ -185,7 +185,7 @@ def _text(data: bytes | None) -> str:
 
 
 def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
-    """Name all that is still under way: open transactions, unstable partitions and, unless they may, what waits."""
+    """Return a line for each open transaction, unstable partition and, unless allowed, waiting request."""
     found = []
     for broker in cluster.brokers.values():
         for name, image in sorted(broker.transactions.images().items()):
@@ -228,7 +228,7 @@ def partition_counts(cluster: Cluster) -> dict[str, int]:
 
 
 def written_partitions(cluster: Cluster) -> list[TopicPartition]:
-    """Name the partitions of the users' topics that hold anything."""
+    """Return the partitions of the users' topics that were written to."""
     return [
         log.topic_partition
         for log in cluster.logs.opened()

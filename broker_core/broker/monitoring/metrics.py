@@ -1,6 +1,6 @@
-"""The state of a cluster in numbers: gauges computed when they are read, beside the counters of `Meters`.
+"""The metrics of a cluster: gauges, computed when they are read, and the counters of `Meters`.
 
-Requests do not update gauges. A reading is a snapshot of one moment: its numbers are consistent.
+Requests do not update gauges. A reading is a consistent snapshot.
 """
 
 import math
@@ -17,7 +17,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, T
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """How long something took, in milliseconds; quantiles are those of its latest 1,024 durations."""
+    """The durations of one operation, in milliseconds; quantiles are those of the latest 1,024 durations."""
 
     count: int = 0
     total_ms: float = 0.0
@@ -26,11 +26,11 @@ class Durations:
 
     @property
     def mean_ms(self) -> float:
-        """Return the mean over all of them, 0 while there is none."""
+        """Return the mean of all durations, 0 if there is none."""
         return self.total_ms / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:
-        """Return the smallest recent duration that is no shorter than this share (0 to 1) of them; 0 without any."""
+        """Return the smallest recent duration no shorter than this share (0 to 1) of them; 0 if there is none."""
         if not self.recent_ms:
             return 0.0
         return self.recent_ms[max(0, math.ceil(share * len(self.recent_ms)) - 1)]
@@ -38,9 +38,9 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """What became of the requests of one API; `errors` counts codes other than NONE, by Kafka's names.
+    """The requests of one API and their outcomes; `errors` counts codes other than NONE, by Kafka's names.
 
-    One answer may hold several codes, one for each partition.
+    One response may contain several codes, one for each partition.
     """
 
     by_version: Mapping[int, int] = field(default_factory=dict)
@@ -49,13 +49,13 @@ class RequestMetrics:
 
     @property
     def count(self) -> int:
-        """Return how many were answered."""
+        """Return the number of requests answered."""
         return sum(self.by_version.values())
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetrics:
-    """The marks of one partition."""
+    """The offsets of one partition."""
 
     log_start_offset: int = 0
     last_stable_offset: int = 0
@@ -71,14 +71,14 @@ class PartitionMetrics:
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetrics:
-    """A cluster at one moment, all its broker ids together.
+    """The metrics of a cluster at one moment, all its brokers together.
 
     `producer_ids` are the distinct live ones; `producer_id_count` counts one for each partition that knows it, as
-    Kafka's ProducerIdCount does. `transactional_ids` counts those the coordinators remember, by the state of their
+    Kafka's ProducerIdCount does. `transactional_ids` counts those the coordinators know, by the state of their
     transaction as Kafka writes it (Empty, Ongoing, PrepareCommit, ...). `unknown_destination_queue_size` counts
     markers that wait because their partition cannot be found or has no leader, `log_append_retry_queue_size`
-    transactions whose markers are all written and whose completion could not be recorded yet. A load is that of one
-    partition of the coordinators' internal topic.
+    transactions whose markers are all written and whose completion could not be recorded yet. A load is that of a
+    single partition of a coordinator's internal topic.
 
     >>> from broker_core import EmbeddedBroker
     >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP
@@ -101,31 +101,31 @@ class BrokerMetrics:
 
     @property
     def active_transactional_ids(self) -> int:
-        """Return how many transactional ids the coordinators remember: known, and not expired."""
+        """Return the number of transactional ids that the coordinators know: used, and not expired."""
         return sum(self.transactional_ids.values())
 
     @property
     def partitions_with_late_transactions(self) -> int:
-        """Return how many partitions hold a transaction silent for longer than any timeout allows, and five minutes."""
+        """Return the number of partitions with a transaction idle for over the maximum timeout plus five minutes."""
         return sum(partition.has_late_transaction for partition in self.partitions.values())
 
     def last_stable_offset(self, topic_partition: tuple[str, int]) -> int:
-        """Return the offset below which every transaction of the partition is decided; KeyError if there is none."""
+        """Return the partition's last stable offset; KeyError if there is no such partition."""
         return self.partitions[TopicPartition(*topic_partition)].last_stable_offset
 
     def last_stable_offset_lag(self, topic_partition: tuple[str, int]) -> int:
-        """Return how far that is behind the high watermark; KeyError for a partition there is not."""
+        """Return how far the last stable offset is behind the high watermark; KeyError for an unknown partition."""
         return self.partitions[TopicPartition(*topic_partition)].last_stable_offset_lag
 
     def requests(self, api: str) -> RequestMetrics:
-        """Return what became of the requests of an API, by Kafka's name: Produce, EndTxn; zeros where none came."""
+        """Return the metrics of an API's requests, by Kafka's name, such as Produce; zeros if there was none."""
         return self.by_api.get(api, RequestMetrics())
 
 
 def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
-    """Look at everything.
+    """Return the metrics at this moment.
 
-    Logs that have not been in use since the start are opened: one of them may hold the transaction that hangs.
+    Logs not used since the start are opened: one of them may have a hanging transaction.
     """
     meters = cluster.meters
     logs = dict(_logs(cluster, now_ms))
@@ -155,7 +155,7 @@ def _has_leader(cluster: Cluster, topic_partition: TopicPartition) -> bool:
 
 
 def _logs(cluster: Cluster, now_ms: int) -> Iterator[tuple[TopicPartition, PartitionLog | None]]:
-    """Yield each partition with its log, None where nothing was ever written; leave out what cannot be read."""
+    """Yield each partition with its log, None if nothing was ever written; unreadable logs are left out."""
     for topic in list(cluster.metadata.topics.values()):
         for topic_partition in topic.topic_partitions():
             if cluster.logs.is_untouched(topic_partition):
@@ -164,7 +164,7 @@ def _logs(cluster: Cluster, now_ms: int) -> Iterator[tuple[TopicPartition, Parti
             try:
                 yield topic_partition, cluster.logs.get(topic_partition, now_ms)
             except (DamageError, KafkaError):
-                # A request that needs the log gets the error; what can be measured is measured all the same.
+                # A request that needs this log gets the error; the metrics of all other logs are still available.
                 continue
 
 

@@ -1,8 +1,8 @@
 """The group coordinator of one broker: groups of both protocols, their offsets and their journal.
 
-The journal is `__consumer_offsets`: a group belongs to the partition its id hashes to, and the broker that leads that
-partition coordinates the group. What must last (offsets, completed generations) is decided, recorded and
-replayed, by `shard`; who waits for whom in a rebalance is in memory only, as in Kafka: after a failover
+The journal is `__consumer_offsets`: a group belongs to the partition its id hashes to, and the leader of that
+partition coordinates the group. Durable state (offsets, completed generations) is decided, recorded and
+replayed by `shard`. The progress of a rebalance is in memory only, as in Kafka: after a failover
 the members find a stable group and continue, or rejoin.
 """
 
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 CLASSIC_GROUP_TYPE: str = "classic"
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
-# The transaction coordinator knows partitions and leaders only; these words are not in its table (rules A.13).
+# The transaction coordinator's table of answers to markers does not have these errors (rules A.13).
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
@@ -62,7 +62,7 @@ _NOT_HERE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One line of the list of groups."""
+    """One group in the list of groups."""
 
     group_id: str
     protocol_type: str
@@ -72,7 +72,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class ListGroups:
-    """A filter for the list of groups; an empty filter lets all through, names compare without case."""
+    """A filter for the list of groups; an empty filter matches all, names are compared without case."""
 
     states: Collection[str] = ()
     types: Collection[str] = ()
@@ -81,8 +81,8 @@ class ListGroups:
 class GroupCoordinator:
     """The coordinator of the groups of every partition of `__consumer_offsets` that this broker leads.
 
-    `new_member_id` makes a unique member id from a client id or instance id. Replies to joins and syncs come
-    exactly once, within the call or out of a later one (`advance` included), never in the midst of a change.
+    `new_member_id` makes a unique member id from a client id or instance id. Joins and syncs are answered
+    exactly once, in the same call or a later one (`advance` included), never during a change.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class GroupCoordinator:
         return coordinator_partition(group_id, self._partition_count)
 
     def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
-        """Load a partition and coordinate its groups; members get a whole session to show up.
+        """Load a partition and coordinate its groups; members get a full session to heartbeat.
 
-        A call with an epoch that is not newer than the present one changes nothing. When the journal cannot be
+        A call with an epoch that is not newer than the current one changes nothing. If the journal cannot be
         read the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then. A record
-        that cannot be read is reported, and as in Kafka the partition has no coordinator: NOT_COORDINATOR.
+        that cannot be read is logged, and as in Kafka the partition has no coordinator: NOT_COORDINATOR.
         """
         current = self._shards.get(partition)
         if current is not None:
@@ -148,7 +148,7 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def resign(self, partition: int) -> None:
-        """Stop coordinating a partition: members that wait are sent to look for the new coordinator."""
+        """Stop coordinating a partition; waiting members are answered NOT_COORDINATOR."""
         self._loading.discard(partition)
         shard = self._shards.pop(partition, None)
         if shard is not None:
@@ -159,7 +159,7 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def join_group(self, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
-        """Make the caller a member of the next generation."""
+        """Add the caller to the next generation."""
         error, shard = self._find(request.group_id)
         is_taken = shard is not None and request.group_id in shard.consumer_groups
         if shard is not None and is_taken:
@@ -171,7 +171,7 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def sync_group(self, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
-        """Exchange assignments: the leader brings them, each member gets its own."""
+        """Exchange assignments: the leader sends them, each member gets its own."""
         error, shard = self._find(request.group_id)
         if shard is None:
             self._replies.add(reply, SyncResult(error))
@@ -180,12 +180,12 @@ class GroupCoordinator:
         self._replies.deliver()
 
     def heartbeat(self, request: Heartbeat, now_ms: int) -> ErrorCode:
-        """Keep a session alive; REBALANCE_IN_PROGRESS asks the member to join again."""
+        """Renew a session; REBALANCE_IN_PROGRESS tells the member to rejoin."""
         error, shard = self._find(request.group_id)
         return error if shard is None else self._membership.heartbeat(shard, request, now_ms)
 
     def leave_group(self, request: LeaveGroup, now_ms: int) -> LeaveResult:
-        """Take members out; the others rebalance."""
+        """Remove members; the others rebalance."""
         error, shard = self._find(request.group_id)
         if shard is None:
             return LeaveResult(error)
@@ -214,7 +214,7 @@ class GroupCoordinator:
         return self._consumers.heartbeat(shard, request, now_ms)
 
     def commit_offsets(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
-        """Commit offsets; the group may be unknown when no generation is given, and its id may be empty."""
+        """Commit offsets; without a generation the group may be unknown, and its id may be empty."""
         error, shard = self._find(request.group_id, may_be_empty=True)
         if shard is None:
             return dict.fromkeys(request.offsets, error)
@@ -225,14 +225,14 @@ class GroupCoordinator:
         return verdicts
 
     def commit_transactional_offsets(self, request: TxnOffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
-        """Commit offsets within a transaction that the broker has verified or extended beforehand."""
+        """Commit offsets in a transaction; the broker has verified it or added the partition beforehand."""
         error, shard = self._find(request.group_id)
         if shard is None:
             return dict.fromkeys(request.offsets, error)
         return self._offsets.commit(shard, request, now_ms)
 
     def check_transactional_commit(self, request: TxnOffsetCommit) -> ErrorCode:
-        """Say whether the group can be served here at all, before a transaction is touched for it."""
+        """Return the error if the group is not coordinated here, for a check before its transaction is changed."""
         return self._find(request.group_id)[0]
 
     def complete_transaction(
@@ -245,7 +245,7 @@ class GroupCoordinator:
         transaction_version: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Write the marker of a transaction that committed offsets, then let them take effect or vanish."""
+        """Write the marker of a transaction that committed offsets, then apply or drop them."""
         shard = self._shards.get(partition)
         if shard is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -268,7 +268,7 @@ class GroupCoordinator:
         member_id: str | None = None,
         member_epoch: int = NO_GENERATION,
     ) -> FetchOffsetsResult:
-        """Return committed offsets, of all partitions that have one if `partitions` is None.
+        """Return committed offsets; all of the group's if `partitions` is None.
 
         With `require_stable`, a partition that an open transaction has written to answers
         UNSTABLE_OFFSET_COMMIT (KIP-447). A consumer
@@ -282,7 +282,7 @@ class GroupCoordinator:
         return self._offsets.fetch(shard, group_id, partitions, require_stable=require_stable)
 
     def describe(self, group_id: str) -> GroupDescription:
-        """Show one classic group."""
+        """Describe one classic group."""
         error, shard = self._find(group_id, may_be_empty=True)
         group = None if shard is None else shard.groups.get(group_id)
         if group is None:
@@ -294,7 +294,7 @@ class GroupCoordinator:
         return group.describe()
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
-        """Show one consumer group (KIP-848)."""
+        """Describe one consumer group (KIP-848)."""
         error, shard = self._find(group_id)
         if shard is None:
             return ConsumerGroupDescription(group_id, error)
@@ -327,7 +327,7 @@ class GroupCoordinator:
         ]
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
-        """Forget groups that have no members, with all their offsets."""
+        """Delete groups without members, with all their offsets."""
         return {group_id: self._delete_group(group_id, now_ms) for group_id in group_ids}
 
     def delete_offsets(
@@ -336,20 +336,20 @@ class GroupCoordinator:
         partitions: Iterable[TopicPartition],
         now_ms: int,
     ) -> DeleteOffsetsResult:
-        """Forget offsets of partitions that no member reads (KIP-496)."""
+        """Delete offsets of partitions that no member reads (KIP-496)."""
         error, shard = self._find(group_id)
         if shard is None:
             return DeleteOffsetsResult(error)
         return self._offsets.delete(shard, group_id, partitions, now_ms)
 
     def forget_partitions(self, partitions: Collection[TopicPartition], now_ms: int) -> None:
-        """Drop all groups' offsets of partitions that are being deleted."""
+        """Delete all groups' offsets of partitions that are being deleted."""
         for shard in self._shards.values():
             for group_id in shard.offsets.group_ids():
                 shard.record(self._offsets.tombstones(shard, group_id, partitions), now_ms)
 
     def advance(self, now_ms: int) -> None:
-        """Do all that has become due: sessions, rebalances, expiry."""
+        """Run what is due: sessions, rebalances, expiration."""
         while (key := self._timers.take_due(now_ms)) is not None:
             self._fire(key, now_ms)
         self._replies.deliver()
@@ -359,7 +359,7 @@ class GroupCoordinator:
         return self._timers.next_deadline_ms()
 
     def _find(self, group_id: str, *, may_be_empty: bool = False) -> tuple[ErrorCode, GroupShard | None]:
-        """Find the group's partition among those led here. Only the offset APIs have ever allowed an empty id."""
+        """Return the group's partition, or the error if it is not led here or the group id is empty and must not be."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID, None
         partition = self.partition_for(group_id)
@@ -369,7 +369,7 @@ class GroupCoordinator:
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if is_loading else ErrorCode.NOT_COORDINATOR, None
 
     def _resume(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
-        """Start the sessions of a group just loaded; one that has grown too large must gather again."""
+        """Start the sessions of a group just loaded; one above the maximum size has to rebalance."""
         for member in group.members.values():
             self._rebalance.restart_session(group, member, now_ms)
         if len(group.members) > self._config.group_max_size:
@@ -398,7 +398,7 @@ class GroupCoordinator:
         self._timers.schedule(_EXPIRY, now_ms + self._config.offsets_retention_check_interval_ms)
 
     def _expire(self, now_ms: int) -> None:
-        """Forget old offsets, then groups that have neither members nor offsets left."""
+        """Delete expired offsets, then groups that have neither members nor offsets."""
         retention_ms = self._config.offsets_retention_minutes * 60_000
         for shard in self._shards.values():
             for group in list(shard.groups.values()):
@@ -415,13 +415,13 @@ class GroupCoordinator:
             self._schedule_expiry(now_ms)
 
     def _delete_expired(self, shard: GroupShard, group: ClassicGroup, now_ms: int) -> None:
-        """Forget a group that has nothing left to remember."""
+        """Delete a group without members and offsets."""
         if shard.record(shard.group_tombstone(group.group_id), now_ms) is ErrorCode.NONE:
             self._rebalance.end_group(group)
             shard.forget_group(group.group_id)
 
     def _replace_by_classic(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
-        """Turn a consumer group without members into an empty classic one; its offsets stay."""
+        """Replace a consumer group without members by an empty classic one; its offsets stay."""
         group = shard.consumer_groups[group_id]
         error = CLASSIC_JOIN[group.state]
         if error is ErrorCode.NONE:

@@ -1,7 +1,7 @@
-"""What one led partition of `__consumer_offsets` says, changed only by the replay of its records.
+"""The state of one led partition of `__consumer_offsets`, changed only by the replay of its records.
 
-`record` is the one way to change what lasts: append, then replay what was appended. `load` replays the same way,
-so a coordinator that takes over knows what its predecessor knew, rebalances in flight excepted.
+`record` is the only way to change durable state: it appends records and replays them. `load` replays the same way,
+so a new coordinator has its predecessor's state, except for rebalances in progress.
 """
 
 import logging
@@ -33,7 +33,7 @@ from broker_core.types import ProducerIdentity
 
 logger = logging.getLogger(__name__)
 
-# What the log or the verification said, and what a group's client is answered instead (rules E.4).
+# Errors of the log or the verification, and the errors that clients of a group get instead (rules E.4).
 APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
     ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -48,12 +48,12 @@ APPEND_ERRORS: Final[Mapping[ErrorCode, ErrorCode]] = {
 
 
 def translate_append_error(code: ErrorCode) -> ErrorCode:
-    """Turn what verification or append answered into what a group's client understands (rules E.4)."""
+    """Translate an error of the verification or the append for a group's client (rules E.4)."""
     return APPEND_ERRORS.get(code, code)
 
 
 class GroupShard:
-    """The groups and offsets of one partition, for as long as this broker leads it."""
+    """The groups and offsets of one partition, while this broker leads it."""
 
     def __init__(self, journal: Journal, partition: int, coordinator_epoch: int) -> None:
         self.partition = partition
@@ -66,15 +66,15 @@ class GroupShard:
         self._foreign_types: set[int] = set()
 
     def load(self) -> None:
-        """Replay the journal and make a group of everything it knows.
+        """Replay the journal and build the groups.
 
-        Raises `DamageError` at a record that cannot be read: a partly read partition must not be used.
+        Raises `DamageError` for a record that cannot be read: a partly loaded partition must not be used.
         """
         for entry in self._journal.read(self.partition):
             try:
                 self._load_entry(entry)
             except Exception as error:
-                # A client that may write here can write anything, and replay expects what a coordinator has written.
+                # A client with write access can write anything, and replay expects a coordinator's records.
                 raise DamageError(f"record at offset {entry.offset} cannot be replayed: {error!r}") from error
         for group_id, metadata in self.recorded.items():
             self.groups[group_id] = ClassicGroup.restored(group_id, metadata)
@@ -95,7 +95,7 @@ class GroupShard:
         now_ms: int,
         producer: ProducerIdentity | None = None,
     ) -> ErrorCode:
-        """Append the records, then replay them; an error means that nothing happened."""
+        """Append the records, then replay them; after an error nothing has changed."""
         if not records:
             return ErrorCode.NONE
         try:
@@ -116,7 +116,7 @@ class GroupShard:
         transaction_version: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Append the marker that ends the producer's transaction, then let it take effect."""
+        """Append the marker that ends the producer's transaction, then apply it."""
         try:
             self._journal.append_marker(
                 self.partition,
@@ -133,19 +133,19 @@ class GroupShard:
         return ErrorCode.NONE
 
     def group_tombstone(self, group_id: str) -> list[JournalRecord]:
-        """Build the tombstone of a classic group that was ever recorded."""
+        """Return the tombstone of a classic group that was recorded."""
         return [group_record(group_id, None)] if group_id in self.recorded else []
 
     def forget_group(self, group_id: str) -> ClassicGroup | None:
-        """Take a classic group out of memory and return it; its records are another matter."""
+        """Remove a classic group from memory and return it; its records stay."""
         return self.groups.pop(group_id, None)
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, made now if it is not there."""
+        """Return the classic group, creating it if it does not exist."""
         return self.groups.setdefault(group_id, ClassicGroup(group_id))
 
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int | None) -> None:
-        """Let one record take effect; key types of share and streams groups are not ours and are left alone."""
+        """Apply one record; records of share and streams groups are ignored."""
         key_type = FieldReader(key).int16()
         if key_type in OFFSET_KEY_TYPES:
             offset_key = read_offset_key(key)
@@ -172,7 +172,7 @@ class GroupShard:
             )
 
     def _replay_consumer(self, data: bytes, value: bytes | None) -> None:
-        """Let one record of a consumer group take effect; the tombstone of its epoch ends the group."""
+        """Apply one record of a consumer group; the tombstone of its epoch ends the group."""
         key = read_consumer_key(data)
         if value is not None:
             group = self.consumer_groups.setdefault(key.group_id, ConsumerGroup(key.group_id))

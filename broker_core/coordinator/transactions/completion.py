@@ -1,4 +1,4 @@
-"""The completion of prepared transactions: markers out, answers in, completion recorded (rules A.9, A.10, A.13)."""
+"""The completion of prepared transactions: markers, answers and the completion record (rules A.9, A.10, A.13)."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionCompletion:
-    """The end of prepared transactions, and the aborts of open ones that the broker decides itself."""
+    """The completion of prepared transactions, and the aborts that the broker decides itself."""
 
     def __init__(
         self,
@@ -39,16 +39,16 @@ class TransactionCompletion:
         self._markers: Final = MarkerQueue()
 
     def pending(self, transactional_id: str) -> bool:
-        """Say whether the id's transaction is being ended, so that every request has to come again."""
+        """Return whether the id's transaction is being completed, so that every request has to be retried."""
         return self._markers.pending(transactional_id)
 
     def remaining(self, entry: TransactionEntry) -> frozenset[TopicPartition]:
-        """Return the partitions of the id's transaction that have no marker yet."""
+        """Return the partitions of the id's transaction without a marker."""
         progress = self._markers.progress(entry.transactional_id)
         return entry.image.partitions if progress is None else progress.remaining
 
     def abort_ongoing(self, entry: TransactionEntry, now_ms: int) -> None:
-        """Fence the producer and abort what it has open (rules A.10); raises as `TransactionWriter.write`."""
+        """Fence the producer and abort its open transaction (rules A.10); raises as `TransactionWriter.write` does."""
         assert is_legal(entry.image.state, TransactionState.PREPARE_EPOCH_FENCE), entry.image.state
         image = FENCE.resolve(
             bumps=self._transaction_version() >= 2, exhausted=is_exhausted(entry.image.producer_epoch)
@@ -57,7 +57,7 @@ class TransactionCompletion:
         self.send_markers(entry, now_ms)
 
     def send_markers(self, entry: TransactionEntry, now_ms: int) -> None:
-        """Queue the markers of a prepared transaction; one that needs none is complete at once."""
+        """Queue the markers of a prepared transaction; one without partitions is completed at once."""
         partition = self._store.partition_for(entry.transactional_id)
         self._markers.start(
             entry.transactional_id,
@@ -69,37 +69,37 @@ class TransactionCompletion:
         self._complete_if_done(self._markers.progress(entry.transactional_id), now_ms)
 
     def resume(self, partition: int, now_ms: int) -> None:
-        """Send the markers of everything that a partition just loaded has prepared."""
+        """Queue the markers of all prepared transactions of a state partition that was just loaded."""
         for entry in list(self._store.led()[partition].entries.values()):
             if entry.image.state in PREPARED:
                 self.send_markers(entry, now_ms)
 
     def drop_partition(self, partition: int) -> None:
-        """Forget the markers of a state partition; late answers to them mean nothing."""
+        """Drop the markers of a state partition; late answers to them are ignored."""
         self._markers.drop_partition(partition)
 
     def take(self) -> list[MarkerOrder]:
-        """Hand out the markers to be written now."""
+        """Return the markers to be written now."""
         return self._markers.take()
 
     def answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
-        """Take the answers of all or some partitions of an order."""
+        """Handle the answers of all or some partitions of an order."""
         if self._markers.answered(order, errors, now_ms):
             self._complete(order.transactional_id, now_ms)
 
     def retry_due(self, now_ms: int) -> None:
-        """Make due markers ready again and try due completions; a partition that is gone needs no marker."""
+        """Make due markers ready again and retry due completions; a deleted partition needs no marker."""
         for progress in self._markers.due(now_ms):
             gone = [one for one in progress.due_ms if not self._partition_exists(one)]
             self._markers.release(progress, gone, now_ms)
             self._complete_if_done(progress, now_ms)
 
     def next_due_ms(self) -> int | None:
-        """Return when `retry_due` next has something to do."""
+        """Return the time when `retry_due` next has work."""
         return self._markers.next_due_ms()
 
     def backlog(self) -> MarkerBacklog:
-        """Say which markers and completions wait to be tried again."""
+        """Return the markers and completions that wait for a retry."""
         return self._markers.backlog()
 
     def _complete_if_done(self, progress: MarkerProgress | None, now_ms: int) -> None:
@@ -107,7 +107,7 @@ class TransactionCompletion:
             self._complete(progress.template.transactional_id, now_ms)
 
     def _complete(self, transactional_id: str, now_ms: int) -> None:
-        """Record that every marker is written (rules A.9, A.13 completion); a refusal is tried again or given up."""
+        """Record that every marker is written (rules A.9, A.13 completion); a refused record is retried or dropped."""
         entry, progress = self._store.find(transactional_id), self._markers.progress(transactional_id)
         assert entry is not None, f"{transactional_id} was forgotten with its markers out"
         assert progress is not None, f"{transactional_id} completes without being pending"

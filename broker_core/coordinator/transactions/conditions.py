@@ -1,4 +1,4 @@
-"""The conditions that the decision tables decide by, read off a request and the stored image."""
+"""The facts that the decision tables use, computed from a request and the stored image."""
 
 from enum import Enum, auto
 from typing import Final
@@ -10,7 +10,7 @@ from broker_core.types import FENCING_EPOCH, LAST_CLIENT_EPOCH, NO_PRODUCER_EPOC
 
 
 class IdForm(Enum):
-    """How a request names its transactional id."""
+    """The form of a request's transactional id."""
 
     NULL = auto()
     BLANK = auto()
@@ -26,7 +26,7 @@ class TwoPhase(Enum):
 
 
 class Expectation(Enum):
-    """How what an InitProducerId believes to hold relates to what is stored (KIP-360)."""
+    """The relation of the identity that an InitProducerId sends to the stored one (KIP-360)."""
 
     NONE = auto()
     FRESH = auto()
@@ -37,10 +37,10 @@ class Expectation(Enum):
 
 
 class Claim(Enum):
-    """How a request's producer id and epoch relate to the stored ones.
+    """The relation of a request's producer id and epoch to the stored ones.
 
-    PREVIOUS is one epoch back and OVERFLOW the last epoch of the producer id before this one: what a
-    retry of EndTxn carries when the first answer was lost (KIP-890).
+    PREVIOUS is the previous epoch and OVERFLOW the last epoch of the previous producer id: the identities
+    that a retry of EndTxn has when the first answer was lost (KIP-890).
     """
 
     CURRENT = auto()
@@ -54,7 +54,7 @@ NO_EXPECTATION: Final = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Say whether a producer id has no epoch left to hand out."""
+    """Return whether a producer id has no epoch left."""
     return producer_epoch >= LAST_CLIENT_EPOCH
 
 
@@ -66,14 +66,14 @@ def id_form(transactional_id: str | None) -> IdForm:
 
 
 def two_phase(request: InitProducerId, allowed: bool) -> TwoPhase:
-    """Classify the wish for two-phase commit."""
+    """Classify the request for two-phase commit."""
     if not request.enable_2pc:
         return TwoPhase.NOT_ASKED
     return TwoPhase.ALLOWED if allowed else TwoPhase.DISABLED
 
 
 def expectation(image: TransactionImage, last_producer_epoch: int, expected: ProducerIdentity) -> Expectation:
-    """Classify what an InitProducerId expects against the stored image."""
+    """Compare the identity that an InitProducerId sends with the stored image."""
     if expected == NO_EXPECTATION:
         return Expectation.NONE
     if image.producer_epoch == NO_PRODUCER_EPOCH:
@@ -87,7 +87,7 @@ def expectation(image: TransactionImage, last_producer_epoch: int, expected: Pro
 
 
 def claim(image: TransactionImage, presented: ProducerIdentity) -> Claim:
-    """Classify the identity that a request presents against the stored image."""
+    """Compare the identity in a request with the stored image."""
     if presented.producer_id != image.producer_id:
         before_rotation = ProducerIdentity(image.previous_producer_id, LAST_CLIENT_EPOCH)
         rotated = image.producer_epoch == 0 and image.previous_producer_id != NO_PRODUCER_ID
@@ -100,11 +100,11 @@ def claim(image: TransactionImage, presented: ProducerIdentity) -> Claim:
 
 
 def _ended_by_its_holder(image: TransactionImage) -> bool:
-    """Say whether a claim to the epoch before may be a lost answer's and not a zombie's.
+    """Return whether a claim to the previous epoch may be a retry after a lost answer, not a zombie's.
 
-    Only an end under V2 moves the epoch on, so where a V1 client ended the last transaction a V2 client one
-    epoch back is a zombie, and must not learn that what it had open was committed. Nor may a retry be
-    answered the fencing epoch as its own, where an older broker left that as the last one.
+    Only V2 increments the epoch at the end of a transaction. So if a V1 client ended the last transaction, a V2
+    client with the previous epoch is a zombie, and must not be answered that its transaction was committed. Nor may
+    a retry be answered with the fencing epoch, if an older broker stored that as the last one.
     """
     if image.state in PREPARED:
         return True

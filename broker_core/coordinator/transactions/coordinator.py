@@ -1,10 +1,9 @@
-"""The transaction coordinator: decide by table, record, replay, order the markers (KIP-98, KIP-360, KIP-890).
+"""The transaction coordinator: decisions by table, their records, and orders for markers (KIP-98, KIP-360, KIP-890).
 
-Every request goes the same way. Its facts are read off the stored image, a table gives the verdict, the
-verdict's record is appended to the state log, and only the replay of that record changes what is stored. A
-record that was refused has changed nothing, so a failed fence leaves no half-bumped epoch behind and the
-next attempt fences with the same one. The answer says what is in the log; its sender makes the log
-durable first.
+Every request is handled in the same way. Its facts are computed from the stored image, a table gives the verdict, the
+verdict's record is appended to the state log, and only the replay of that record changes the stored image. A
+refused record changes nothing, so a failed fence does not change the epoch, and the next attempt fences with
+the same one. The answer describes the log; the caller makes the log durable before it sends the answer.
 """
 
 import logging
@@ -54,9 +53,9 @@ logger = logging.getLogger(__name__)
 class TransactionCoordinator:
     """The transaction coordinator of one broker id.
 
-    `next_producer_id` raises `KafkaError` when there is none to be had. `transaction_version` is the level
-    of the cluster feature and is asked each time, so the level may change at run time.
-    `partition_exists` distinguishes a partition whose marker has to wait from a deleted one; it must
+    `next_producer_id` raises `KafkaError` if none is available. `transaction_version` returns the level
+    of the cluster feature and is called each time, so the level may change at run time.
+    `partition_exists` distinguishes a partition whose marker has to wait from a deleted one; it has to
     know the topics before `become_leader` is called.
     """
 
@@ -86,9 +85,9 @@ class TransactionCoordinator:
         return self._store.partition_for(transactional_id)
 
     def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
-        """Load a state partition and send the markers of what was prepared under the new epoch.
+        """Load a state partition, and queue the markers of its prepared transactions under the new epoch.
 
-        A call with an older epoch than the one led is late and ignored. When the journal cannot be read
+        A call with an older epoch than the current one is ignored. If the journal cannot be read
         the error is raised and requests are answered with COORDINATOR_LOAD_IN_PROGRESS; call again then.
         """
         led = self._store.led().get(partition)
@@ -100,14 +99,14 @@ class TransactionCoordinator:
         self._completion.resume(partition, now_ms)
 
     def resign(self, partition: int) -> None:
-        """Forget a state partition and the markers still to be sent for it."""
+        """Remove a state partition and its queued markers."""
         self._store.unload(partition)
         self._completion.drop_partition(partition)
 
     # InitProducerId
 
     def init_producer_id(self, request: InitProducerId, now_ms: int) -> ProducerIdResult:
-        """Give out a producer identity (rules A.5); CONCURRENT_TRANSACTIONS while one is still being ended."""
+        """Assign a producer id and epoch (rules A.5); CONCURRENT_TRANSACTIONS while a transaction completes."""
         try:
             refused = self._check_init(request)
             if refused is ErrorCode.NONE:
@@ -120,7 +119,7 @@ class TransactionCoordinator:
             return ProducerIdResult(error.code)
 
     def _check_init(self, request: InitProducerId) -> ErrorCode | None:
-        """Return the answer that needs no state, or None to continue."""
+        """Return the answer if it does not depend on state, else None."""
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
         half = expected != NO_EXPECTATION and -1 in expected
         return INIT_REQUEST.resolve(
@@ -134,7 +133,7 @@ class TransactionCoordinator:
     def _init_transactional(self, transactional_id: str, request: InitProducerId, now_ms: int) -> ProducerIdResult:
         entry = self._store.find(transactional_id)
         if entry is None:
-            # Nothing is kept of it until its first record is in the log.
+            # It is stored only when its first record is in the log.
             entry = TransactionEntry(transactional_id, fresh_image(self._next_producer_id(), now_ms))
         expected = ProducerIdentity(request.producer_id, request.producer_epoch)
         verdict = INIT.resolve(
@@ -163,10 +162,10 @@ class TransactionCoordinator:
         client_transaction_version: int,
         now_ms: int,
     ) -> ErrorCode:
-        """Make the partitions part of the transaction, beginning one if there is none (rules A.6, A.7).
+        """Add the partitions to the transaction, beginning one if there is none (rules A.6, A.7).
 
-        `client_transaction_version` is 2 when a partition leader or group coordinator adds for a client
-        of transactions V2, else 0.
+        `client_transaction_version` is 2 if a partition leader or group coordinator adds them for a client
+        that uses transactions V2, else 0.
         """
         try:
             entry = self._known(transactional_id)
@@ -195,7 +194,7 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Say for each partition whether it is part of the transaction (rules A.6 verify)."""
+        """Return for each partition whether it belongs to the transaction (rules A.6 verify)."""
         try:
             image = self._known(transactional_id).image
         except KafkaError as error:
@@ -217,10 +216,10 @@ class TransactionCoordinator:
         client_transaction_version: int,
         now_ms: int,
     ) -> ProducerIdResult:
-        """End the transaction (rules A.8); the markers go out afterwards.
+        """End the transaction (rules A.8); its markers are written afterwards.
 
-        `client_transaction_version` 2 is the path of EndTxn 5 and later, whatever the cluster's level, and
-        its answer without error carries the producer id and epoch to use next.
+        `client_transaction_version` is 2 for EndTxn 5 and later, whatever the cluster's level; a successful answer then
+        has the producer id and epoch to use next.
         """
         bumps = client_transaction_version >= 2
         try:
@@ -281,31 +280,31 @@ class TransactionCoordinator:
         return TransactionList(ErrorCode.NONE, chosen.unknown_states, found)
 
     def images(self) -> dict[str, TransactionImage]:
-        """Return everything lasting that is held here, by transactional id."""
+        """Return all stored images, by transactional id."""
         return {entry.transactional_id: entry.image for entry in self._store.entries()}
 
     # Markers
 
     def take_markers(self) -> list[MarkerOrder]:
-        """Hand out the markers to be written now; write them only when the state log is durable."""
+        """Return the markers to be written now; write them only when the state log is durable."""
         return self._completion.take()
 
     def marker_answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> None:
-        """Take the answers of all or some partitions of an order (rules A.13).
+        """Handle the answers of all or some partitions of an order (rules A.13).
 
-        A lost connection counts as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; what
-        may be tried again comes back from `take_markers` once `advance` has passed the backoff.
+        A lost connection counts as NETWORK_EXCEPTION and an unknown leader as UNKNOWN_TOPIC_OR_PARTITION; markers that
+        may be retried are returned by `take_markers` again when `advance` has passed the backoff.
         """
         self._completion.answered(order, errors, now_ms)
 
     def marker_backlog(self) -> MarkerBacklog:
-        """Say which markers and completions wait to be tried again."""
+        """Return the markers and completions that wait for a retry."""
         return self._completion.backlog()
 
     # Jobs
 
     def advance(self, now_ms: int) -> None:
-        """Do what is due: retry markers, abort timed-out transactions, expire unused ids (rules A.11)."""
+        """Run what is due: retry markers, abort timed-out transactions, expire unused ids (rules A.11)."""
         self._completion.retry_due(now_ms)
         if self._scans.abort_scan_is_due(now_ms):
             self._abort_timed_out(now_ms)
@@ -313,7 +312,7 @@ class TransactionCoordinator:
             self._expire_ids(now_ms)
 
     def next_deadline_ms(self) -> int | None:
-        """Return when `advance` next has something to do; None while nothing is led here."""
+        """Return the time when `advance` next has work; None while no partition is led here."""
         if not self._store.led():
             return None
         deadlines = (self._completion.next_due_ms(), self._scans.next_scan_ms())
@@ -362,7 +361,7 @@ class TransactionCoordinator:
 
 
 def _answer(answer: AnsweredIdentity, image: TransactionImage) -> ProducerIdResult:
-    """Answer without error, with the identity that the verdict names."""
+    """Return a successful answer with the identity of the verdict."""
     if answer is AnsweredIdentity.NOTHING:
         return ProducerIdResult(ErrorCode.NONE)
     return ProducerIdResult.granted(image.next_identity if answer is AnsweredIdentity.NEXT else image.identity)

@@ -1,8 +1,8 @@
 """The decision tables of the transaction coordinator (rules A.5 to A.10).
 
-Each table gives for every stored state and every fact of a request one verdict: the error to answer, and
-where it is none, the state to go to, the image to record and the identity to answer. The order in which Kafka
-evaluates its conditions is kept by what each row excludes, so no row depends on its place.
+Each table gives one verdict for every stored state and every fact of a request: the error to answer or, without
+an error, the next state, the image to record and the identity to answer. The order in which Kafka
+evaluates its conditions is expressed by what each row excludes, so no row depends on its place.
 """
 
 from enum import Enum, auto
@@ -16,7 +16,7 @@ from broker_core.types import TransactionState
 
 
 class Image(Enum):
-    """The record that a verdict has written."""
+    """The kind of image that a verdict records."""
 
     BUMP = auto()
     BUMP_REMEMBERING = auto()
@@ -36,7 +36,7 @@ class Image(Enum):
 
 
 class AnsweredIdentity(Enum):
-    """The identity that an answer without error carries."""
+    """The identity in a successful answer."""
 
     NOTHING = auto()
     STORED = auto()
@@ -44,7 +44,7 @@ class AnsweredIdentity(Enum):
 
 
 class TransitionVerdict(NamedTuple):
-    """What to answer, and what to record first."""
+    """The answer, and the record to write first."""
 
     error: ErrorCode
     next_state: TransactionState | None = None
@@ -68,7 +68,7 @@ def _refuse(error: ErrorCode) -> TransitionVerdict:
     return TransitionVerdict(error)
 
 
-# Rules A.5/4 to A.5/9: what can be said of an InitProducerId without looking at any state.
+# Rules A.5/4 to A.5/9: the checks of an InitProducerId that need no state.
 INIT_REQUEST: Final = Table[ErrorCode | None](
     "InitProducerId request",
     {
@@ -142,12 +142,12 @@ def _grant(image: Image) -> TransitionVerdict:
 def _init(
     rule: str, exhausted: bool, expected: tuple[Expectation, ...], verdict: TransitionVerdict
 ) -> Row[TransitionVerdict]:
-    """Write a row of rules A.5 about an id with nothing going on."""
+    """Return a row of rules A.5 for an id without an open transaction."""
     when = {"pending": _NO, "state": IDLE, "exhausted": (exhausted,), "expectation": expected}
     return Row(rule, when, verdict)
 
 
-# Rules A.5/13 to A.5/22: the stored state against what the caller believes to hold (KIP-360).
+# Rules A.5/13 to A.5/22: the stored state and the identity that the caller sends (KIP-360).
 INIT: Final = Table[TransitionVerdict](
     "InitProducerId",
     {"state": _STATES, "pending": _FLAG, "exhausted": _FLAG, "expectation": tuple(Expectation)},
@@ -203,7 +203,7 @@ ADD: Final = Table[TransitionVerdict](
     ],
 )
 
-# Rules A.6 verify: verifying one partition; whether a transition is pending is deliberately not asked.
+# Rules A.6 verify: verifying one partition; it deliberately ignores whether a transition is pending.
 VERIFY: Final = Table[ErrorCode](
     "AddPartitionsToTxn verify",
     {"state": _STATES, "claim": tuple(Claim), "is_in": _FLAG},
@@ -224,7 +224,7 @@ VERIFY: Final = Table[ErrorCode](
 def _end_v1(
     rule: str, state: TransactionState, commit: tuple[bool, ...], verdict: TransitionVerdict
 ) -> Row[TransitionVerdict]:
-    """Write a row of rules A.8 V1 about a request with the stored identity."""
+    """Return a row of rules A.8 V1 for a request with the stored identity."""
     return Row(rule, {"pending": _NO, "claim": _MINE, "state": (state,), "commit": commit}, verdict)
 
 
@@ -233,7 +233,7 @@ END_V1: Final = Table[TransitionVerdict](
     "EndTxn V1",
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
     [
-        # Kafka looks at the identity before it looks whether a transition is pending, here and only here.
+        # Only here, Kafka checks the identity before it checks whether a transition is pending.
         Row("A.8 V1/3", {"claim": _WRONG_ID}, _refuse(_E.INVALID_PRODUCER_ID_MAPPING)),
         Row("A.8 V1/4", {"claim": _WRONG_EPOCH}, _refuse(_E.PRODUCER_FENCED)),
         Row("A.8 V1/5", {"claim": _MINE, "pending": _YES}, _refuse(_E.CONCURRENT_TRANSACTIONS)),
@@ -254,7 +254,7 @@ END_V1: Final = Table[TransitionVerdict](
 _RETRY: Final = (Claim.PREVIOUS, Claim.OVERFLOW)
 _REPEATED_ANSWER: Final = TransitionVerdict(_E.NONE, answer=AnsweredIdentity.STORED)
 
-# Rules A.8 epochs: which claims get past the fence in which state.
+# Rules A.8 epochs: the claims that are not fenced, by state.
 V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
     _S.EMPTY: frozenset(_MINE),
     _S.ONGOING: frozenset(_MINE),
@@ -268,13 +268,13 @@ V2_ACCEPTED: Final[dict[TransactionState, frozenset[Claim]]] = {
 def _end_v2(
     rule: str, state: TransactionState, claims: tuple[Claim, ...], commit: tuple[bool, ...], verdict: TransitionVerdict
 ) -> Row[TransitionVerdict]:
-    """Write a row of rules A.8 V2 about a claim that the epoch-accept table lets through."""
+    """Return a row of rules A.8 V2 for a claim that the epoch-accept table accepts."""
     assert V2_ACCEPTED[state].issuperset(claims), f"{rule}: {claims} never get here"
     return Row(rule, {"pending": _NO, "state": (state,), "claim": claims, "commit": commit}, verdict)
 
 
 def _fenced_v2(state: TransactionState) -> Row[TransitionVerdict]:
-    """Write the row of rules A.8 V2 that refuses what the epoch-accept table does not list."""
+    """Return the row of rules A.8 V2 that fences claims the epoch-accept table does not list."""
     fenced = frozenset(Claim) - V2_ACCEPTED[state] - {Claim.FOREIGN}
     when = {"pending": _NO, "state": (state,), "claim": fenced}
     return Row(f"A.8 V2/4 {state.label}", when, _refuse(_E.PRODUCER_FENCED))
@@ -284,7 +284,7 @@ def _bumping(next_state: TransactionState) -> TransitionVerdict:
     return TransitionVerdict(_E.NONE, next_state, Image.PREPARE_BUMPED, AnsweredIdentity.NEXT)
 
 
-# Rules A.8 V2: the path of EndTxn from version 5 on (KIP-890): each end moves the epoch on.
+# Rules A.8 V2: EndTxn from version 5 on (KIP-890): each end increments the epoch.
 END_V2: Final = Table[TransitionVerdict](
     "EndTxn V2",
     {"state": _STATES, "pending": _FLAG, "claim": tuple(Claim), "commit": _FLAG},
@@ -310,7 +310,7 @@ END_V2: Final = Table[TransitionVerdict](
     ],
 )
 
-# Rules A.9: how the end of a transaction moves on: to the next epoch, or to a new producer id.
+# Rules A.9: the identity after the end of a transaction: the next epoch, or a new producer id.
 BUMP: Final = Table[Image](
     "epoch bump on end",
     {"exhausted": _FLAG},
@@ -321,7 +321,7 @@ BUMP: Final = Table[Image](
 )
 
 # Rules A.10: how the broker itself ends a transaction. A bump that overflows rotates as trunk does (KAFKA-20090):
-# the releases before it leave the fencing epoch as the id's own, and would return it to a retrying client.
+# the releases before it store the fencing epoch as the id's own, and would return it to a retrying client.
 FENCE: Final = Table[Image](
     "abort by the broker",
     {"bumps": _FLAG, "exhausted": _FLAG},
@@ -332,7 +332,7 @@ FENCE: Final = Table[Image](
     ],
 )
 
-# Rule A.9/4: what a transaction becomes when its last marker is written.
+# Rule A.9/4: the state of a transaction when its last marker is written.
 COMPLETE: Final = Table[TransitionVerdict](
     "completion",
     {"state": tuple(sorted(PREPARED)), "rotates": _FLAG},

@@ -1,4 +1,4 @@
-"""What the errors met on the way mean for a transaction (rules A.3, A.13)."""
+"""The effect of errors of the state log and of markers on a transaction (rules A.3, A.13)."""
 
 from enum import Enum, auto
 from typing import Final
@@ -7,7 +7,7 @@ from broker_core.errors import ErrorCode
 
 _E = ErrorCode
 
-# Rules A.3: what a client is answered when the state log refused the record; any other error is answered as it is.
+# Rules A.3: the client's error if the state log refuses the record; other errors are passed on unchanged.
 APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
     _E.UNKNOWN_TOPIC_OR_PARTITION: _E.COORDINATOR_NOT_AVAILABLE,
     _E.NOT_ENOUGH_REPLICAS: _E.COORDINATOR_NOT_AVAILABLE,
@@ -21,7 +21,7 @@ APPEND_ERRORS: Final[dict[ErrorCode, ErrorCode]] = {
 
 
 class MarkerAction(Enum):
-    """What to do with a partition after its marker was answered."""
+    """The action for a partition after the answer to its marker."""
 
     DONE = auto()
     RETRY = auto()
@@ -29,7 +29,7 @@ class MarkerAction(Enum):
     ILLEGAL = auto()
 
 
-# Rules A.13 sender: an answer that is not here is ILLEGAL. A lost connection counts as NETWORK_EXCEPTION.
+# Rules A.13 sender: an answer that is not listed is ILLEGAL. A lost connection counts as NETWORK_EXCEPTION.
 MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.NONE: MarkerAction.DONE,
     _E.UNSUPPORTED_FOR_MESSAGE_FORMAT: MarkerAction.DONE,
@@ -45,8 +45,8 @@ MARKER_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.TRANSACTION_COORDINATOR_FENCED: MarkerAction.CANCEL,
 }
 
-# Rules A.13 completion: when the record that completes the transaction is refused (errors as rules A.3 map them).
-# CANCEL leaves the transaction prepared: its new coordinator, or the next load here, sends the markers once more.
+# Rules A.13 completion: the action if the completion record is refused (with errors as mapped by rules A.3).
+# CANCEL leaves the transaction prepared: its new coordinator, or the next load here, sends the markers again.
 COMPLETION_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
     _E.COORDINATOR_NOT_AVAILABLE: MarkerAction.RETRY,
     _E.NOT_COORDINATOR: MarkerAction.CANCEL,
@@ -55,15 +55,15 @@ COMPLETION_ACTIONS: Final[dict[ErrorCode, MarkerAction]] = {
 
 
 def append_error(code: ErrorCode) -> ErrorCode:
-    """Return what a client is answered for an error of the state log."""
+    """Return the client's error for an error of the state log."""
     return APPEND_ERRORS.get(code, code)
 
 
 def marker_action(code: ErrorCode) -> MarkerAction:
-    """Return what the answer to a marker asks for."""
+    """Return the action for the answer to a marker."""
     return MARKER_ACTIONS.get(code, MarkerAction.ILLEGAL)
 
 
 def completion_action(code: ErrorCode) -> MarkerAction:
-    """Return what a refused completion asks for."""
+    """Return the action for a refused completion record."""
     return COMPLETION_ACTIONS.get(code, MarkerAction.ILLEGAL)

@@ -1,4 +1,4 @@
-"""The times at which transactions time out and unused ids expire, and when to look for them (rules A.11)."""
+"""The timeout of transactions, the expiration of unused ids, and the schedule of the scans for both (rules A.11)."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -8,13 +8,13 @@ from broker_core.coordinator.transactions.records import TransactionImage, encod
 from broker_core.coordinator.transactions.states import EXPIRABLE
 from broker_core.types import NEVER_TIMES_OUT_MS, TransactionState
 
-# A batch header, and what a tombstone needs besides its key at the most: five varints and the attributes.
+# The size of a batch header, and of a tombstone without its key: at most five varints and the attributes.
 _BATCH_HEADER_BYTES: Final = 61
 _RECORD_OVERHEAD_BYTES: Final = 30
 
 
 def has_timed_out(image: TransactionImage, now_ms: int) -> bool:
-    """Say whether the broker has to abort the transaction; one under two-phase commit never times out."""
+    """Return whether the broker has to abort the transaction; with two-phase commit it never times out."""
     return (
         image.state is TransactionState.ONGOING
         and image.timeout_ms != NEVER_TIMES_OUT_MS
@@ -23,7 +23,7 @@ def has_timed_out(image: TransactionImage, now_ms: int) -> bool:
 
 
 def tombstone_batches(transactional_ids: Sequence[str], limit_bytes: int) -> Iterator[list[str]]:
-    """Split ids so that the tombstones of each part fit one batch of the topic."""
+    """Split ids so that the tombstones of each part fit into one batch of the topic."""
     batch: list[str] = []
     size_bytes = _BATCH_HEADER_BYTES
     for transactional_id in transactional_ids:
@@ -38,7 +38,7 @@ def tombstone_batches(transactional_ids: Sequence[str], limit_bytes: int) -> Ite
 
 
 class ScanSchedule:
-    """The times of the two scans: for transactions to abort, and for ids to expire."""
+    """The schedule of the two scans: for transactions to abort, and for ids to expire."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config: Final = config
@@ -46,20 +46,20 @@ class ScanSchedule:
         self._expire_scan_ms: int | None = None
 
     def start(self, now_ms: int) -> None:
-        """Set the first scans, unless they are set already."""
+        """Schedule the first scans, unless they are scheduled already."""
         if self._abort_scan_ms is None:
             self._abort_scan_ms = now_ms + self._config.transaction_abort_interval_ms
             self._expire_scan_ms = now_ms + self._config.transaction_expire_interval_ms
 
     def abort_scan_is_due(self, now_ms: int) -> bool:
-        """Say whether to look for timed-out transactions now, and set the next time if so."""
+        """Return whether the scan for timed-out transactions is due, and if so schedule the next one."""
         if self._abort_scan_ms is None or now_ms < self._abort_scan_ms:
             return False
         self._abort_scan_ms = now_ms + self._config.transaction_abort_interval_ms
         return True
 
     def expire_scan_is_due(self, now_ms: int) -> bool:
-        """Say whether to look for unused ids now, and set the next time if so."""
+        """Return whether the scan for unused ids is due, and if so schedule the next one."""
         if self._expire_scan_ms is None or now_ms < self._expire_scan_ms:
             return False
         self._expire_scan_ms = now_ms + self._config.transaction_expire_interval_ms
@@ -70,6 +70,6 @@ class ScanSchedule:
         return min((one for one in (self._abort_scan_ms, self._expire_scan_ms) if one is not None), default=None)
 
     def has_expired(self, image: TransactionImage, now_ms: int) -> bool:
-        """Say whether the id was idle for so long that it is forgotten."""
+        """Return whether the id has been idle for longer than its expiration time."""
         limit_ms = now_ms - self._config.transactional_id_expiration_ms
         return image.state in EXPIRABLE and image.update_ms <= limit_ms

@@ -11,7 +11,7 @@ from broker_core.types import TransactionState
 
 
 class ListFilter(NamedTuple):
-    """What to keep; an empty collection and None keep everything."""
+    """The criteria of a list; an empty collection and None match everything."""
 
     states: frozenset[TransactionState]
     unknown_states: tuple[str, ...]
@@ -21,11 +21,11 @@ class ListFilter(NamedTuple):
 
     @property
     def keeps_nothing(self) -> bool:
-        """Say whether all the state filters given name no state."""
+        """Return whether there are state filters and all of them are unknown states."""
         return bool(self.unknown_states) and not self.states
 
     def keeps(self, transactional_id: str, image: TransactionImage, now_ms: int) -> bool:
-        """Say whether an id belongs in the list; without a start every duration is exceeded, as in Kafka."""
+        """Return whether an id matches; without a start time every duration is exceeded, as in Kafka."""
         return (
             (not self.states or image.state in self.states)
             and (not self.producer_ids or image.producer_id in self.producer_ids)
@@ -37,7 +37,7 @@ class ListFilter(NamedTuple):
 def list_filter(
     states: Collection[str], producer_ids: Collection[int], duration_ms: int, pattern: str | None
 ) -> ListFilter:
-    """Read the filters of a request; INVALID_REGULAR_EXPRESSION for a pattern that is none."""
+    """Return the filter of a request; raise INVALID_REGULAR_EXPRESSION for an invalid pattern."""
     return ListFilter(
         frozenset(BY_LABEL[name] for name in states if name in BY_LABEL),
         tuple(name for name in states if name not in BY_LABEL),
@@ -50,7 +50,7 @@ def list_filter(
 def select(
     chosen: ListFilter, images: Iterable[tuple[str, TransactionImage]], now_ms: int
 ) -> tuple[ListedTransaction, ...]:
-    """Return the ids that the filter keeps, in the order given; none if it names no state that exists."""
+    """Return the ids that match the filter, in the given order; none if all its states are unknown."""
     if chosen.keeps_nothing:
         return ()
     return tuple(

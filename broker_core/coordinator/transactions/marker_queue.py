@@ -1,7 +1,7 @@
-"""The queue of the markers that end transactions, until each partition has answered (rules A.13 sender).
+"""The queue of transaction markers, until each partition has answered (rules A.13 sender).
 
-A transaction in here is pending: it is prepared, its markers are out, and every request for it has
-to come again. It leaves when its completion is recorded, or when its coordinator gives up on it.
+A queued transaction is pending: it is prepared, its markers are being written, and every request for it has
+to be retried. It is removed when its completion is recorded, or when its coordinator resigns.
 """
 
 import logging
@@ -19,14 +19,14 @@ RETRY_BACKOFF_MS: Final = 50
 
 
 class MarkerBacklog(NamedTuple):
-    """What waits to be tried again: the partitions of markers, and how many completions."""
+    """The retries that are waiting: the partitions of markers, and the number of completions."""
 
     markers: tuple[TopicPartition, ...]
     completions: int
 
 
 class MarkerProgress:
-    """The markers of one transaction, by how far they are."""
+    """The progress of the markers of one transaction."""
 
     def __init__(self, template: MarkerOrder, partitions: Collection[TopicPartition]) -> None:
         self.template: Final = template
@@ -43,22 +43,22 @@ class MarkerProgress:
 
     @property
     def complete(self) -> bool:
-        """Say whether every partition has its marker."""
+        """Return whether every partition has its marker."""
         return not self.cancelled and not self.remaining
 
     def cancel(self) -> None:
-        """Send nothing more; the transaction stays prepared until its partition is loaded again."""
+        """Send no more markers; the transaction stays prepared until its partition is loaded again."""
         self.cancelled = True
 
     def take(self, order_id: int) -> MarkerOrder:
-        """Hand out what is ready."""
+        """Return the markers that are ready, in one order."""
         partitions = frozenset(self.ready)
         self.in_flight.update(dict.fromkeys(partitions, order_id))
         self.ready.clear()
         return self.template._replace(partitions=partitions, order_id=order_id)
 
     def answer(self, order_id: int, topic_partition: TopicPartition, error: ErrorCode, now_ms: int) -> None:
-        """Act on one partition's answer; one that is not waited for is ignored."""
+        """Handle one partition's answer; an unexpected answer is ignored."""
         if self.in_flight.get(topic_partition) != order_id:
             return
         action = marker_action(error)
@@ -84,7 +84,7 @@ class MarkerProgress:
 
 
 class MarkerQueue:
-    """The transactions whose markers are out, by transactional id."""
+    """The transactions that are being completed, by transactional id."""
 
     def __init__(self) -> None:
         self._progress: dict[str, MarkerProgress] = {}
@@ -99,7 +99,7 @@ class MarkerQueue:
         image: TransactionImage,
         partitions: Collection[TopicPartition],
     ) -> None:
-        """Begin to end the prepared transaction `image` in these of its partitions."""
+        """Queue the markers of the prepared transaction `image` for some of its partitions."""
         template = MarkerOrder(
             transactional_id,
             state_partition,
@@ -116,7 +116,7 @@ class MarkerQueue:
             self._ready[transactional_id] = None
 
     def pending(self, transactional_id: str) -> bool:
-        """Say whether the id's transaction is being ended."""
+        """Return whether the id's transaction is being completed."""
         return transactional_id in self._progress
 
     def progress(self, transactional_id: str) -> MarkerProgress | None:
@@ -124,7 +124,7 @@ class MarkerQueue:
         return self._progress.get(transactional_id)
 
     def take(self) -> list[MarkerOrder]:
-        """Hand out every marker that is ready, each once until it is answered."""
+        """Return all markers that are ready, each only once until it is answered."""
         orders = []
         for transactional_id in self._ready:
             progress = self._progress.get(transactional_id)
@@ -135,7 +135,7 @@ class MarkerQueue:
         return orders
 
     def answered(self, order: MarkerOrder, errors: Mapping[TopicPartition, ErrorCode], now_ms: int) -> bool:
-        """Take answers to an order, all or some; say whether the transaction may complete now."""
+        """Handle the answers to an order, all or some; return whether the transaction may complete now."""
         progress = self._progress.get(order.transactional_id)
         if progress is None or progress.cancelled:
             return False
@@ -144,11 +144,11 @@ class MarkerQueue:
         return progress.complete and progress.completion_due_ms is None
 
     def due(self, now_ms: int) -> list[MarkerProgress]:
-        """Return the transactions that have something to be tried again now."""
+        """Return the transactions with a retry that is due."""
         return [progress for progress in self._progress.values() if 0 <= _due_ms(progress) <= now_ms]
 
     def release(self, progress: MarkerProgress, gone: Collection[TopicPartition], now_ms: int) -> None:
-        """Make the due markers ready again, but for the partitions that are `gone`: they need none."""
+        """Make the due markers ready again, except for the partitions in `gone`, which need none."""
         due = {one for one, due_ms in progress.due_ms.items() if due_ms <= now_ms}
         for topic_partition in due:
             del progress.due_ms[topic_partition]
@@ -157,11 +157,11 @@ class MarkerQueue:
             self._ready[progress.template.transactional_id] = None
 
     def next_due_ms(self) -> int | None:
-        """Return when something is next to be tried again."""
+        """Return the time of the next retry."""
         return min((due for one in self._progress.values() if (due := _due_ms(one)) >= 0), default=None)
 
     def backlog(self) -> MarkerBacklog:
-        """Say what waits to be tried again, for the metrics."""
+        """Return the waiting retries, for the metrics."""
         alive = [progress for progress in self._progress.values() if not progress.cancelled]
         return MarkerBacklog(
             tuple(one for progress in alive for one in progress.due_ms),
@@ -169,18 +169,18 @@ class MarkerQueue:
         )
 
     def finish(self, transactional_id: str) -> None:
-        """Forget the id's transaction."""
+        """Remove the id's transaction."""
         self._progress.pop(transactional_id, None)
 
     def drop_partition(self, state_partition: int) -> None:
-        """Forget all transactions of a state partition; late answers for them mean nothing."""
+        """Remove all transactions of a state partition; late answers for them are ignored."""
         for transactional_id, progress in list(self._progress.items()):
             if progress.template.state_partition == state_partition:
                 self.finish(transactional_id)
 
 
 def _due_ms(progress: MarkerProgress) -> int:
-    """Return when the progress next has something due, -1 for never."""
+    """Return the time of the next retry of one transaction, -1 for never."""
     if progress.cancelled:
         return -1
     if progress.completion_due_ms is not None:

@@ -1,4 +1,4 @@
-"""The requests to the transaction coordinator and its answers, free of any wire version."""
+"""The requests to the transaction coordinator and its answers, without wire versions."""
 
 from typing import NamedTuple, Self
 
@@ -7,9 +7,9 @@ from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerIdentit
 
 
 class InitProducerId(NamedTuple):
-    """A request for a producer identity; a transactional id of None asks for an idempotent one only.
+    """A request for a producer id and epoch; without a transactional id, for an idempotent producer.
 
-    `producer_id` and `producer_epoch` are what the caller believes to hold (KIP-360), both -1 for nothing.
+    `producer_id` and `producer_epoch` are the caller's current identity (KIP-360), both -1 if it has none.
     """
 
     transactional_id: str | None
@@ -21,7 +21,7 @@ class InitProducerId(NamedTuple):
 
 
 class ProducerIdResult(NamedTuple):
-    """The answer to InitProducerId and EndTxn; the identity is (-1, -1) wherever there is none."""
+    """The answer to InitProducerId and EndTxn; the identity is (-1, -1) if there is none."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -29,12 +29,12 @@ class ProducerIdResult(NamedTuple):
 
     @classmethod
     def granted(cls, identity: ProducerIdentity) -> Self:
-        """Answer success with this identity."""
+        """Return a successful answer with this identity."""
         return cls(ErrorCode.NONE, identity.producer_id, identity.producer_epoch)
 
 
 class DescribedTransaction(NamedTuple):
-    """One transactional id in DescribeTransactions; `partitions` are those still without their marker."""
+    """One transactional id in DescribeTransactions; `partitions` are those without a marker."""
 
     transactional_id: str
     state: str
@@ -54,7 +54,7 @@ class ListedTransaction(NamedTuple):
 
 
 class TransactionList(NamedTuple):
-    """The answer to ListTransactions; `unknown_states` echoes the state filters that name no state."""
+    """The answer to ListTransactions; `unknown_states` repeats the state filters that are unknown."""
 
     error: ErrorCode
     unknown_states: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class TransactionList(NamedTuple):
 
 
 class MarkerOrder(NamedTuple):
-    """An order to write the end of a transaction to `partitions`.
+    """An order to write a transaction's markers to `partitions`.
 
     `order_id` identifies an order within one coordinator instance: under transactions V1 two
     transactions share a producer id and epoch, and an answer to the first must not end the second.

@@ -1,8 +1,8 @@
 """The records of `__transaction_state` (rules B.1): one key, two versions of value.
 
-Version 1 is the flexible one and the only one with a place for the producer ids before and after a
+Version 1 is flexible, and the only one with fields for the producer ids before and after a
 rotation and for the client's transaction version. Version 0 is written at transaction.version 0, but never
-for an image it would garble: an abort or a rotation under way outlives a downgrade of the level that way.
+for an image that it cannot represent, so that an abort or a rotation in progress survives a downgrade.
 """
 
 import logging
@@ -32,9 +32,9 @@ _TAG_CLIENT_TRANSACTION_VERSION: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TransactionImage:
-    """All of a transactional id's state that lasts.
+    """The durable state of a transactional id.
 
-    `previous_producer_id` is the one held before the record was written, mostly the same one;
+    `previous_producer_id` is the id before the record was written, mostly the same one;
     `next_producer_id` is set while a transaction that used up its producer id's epochs is ending.
     """
 
@@ -51,7 +51,7 @@ class TransactionImage:
 
     @property
     def identity(self) -> ProducerIdentity:
-        """Return the producer id and epoch that markers and fencing go by."""
+        """Return the producer id and epoch that markers and fencing use."""
         return ProducerIdentity(self.producer_id, self.producer_epoch)
 
     @property
@@ -61,12 +61,12 @@ class TransactionImage:
 
     @property
     def rotates(self) -> bool:
-        """Say whether completing moves on to a new producer id (rules A.9)."""
+        """Return whether the completion changes to a new producer id (rules A.9)."""
         return self.client_transaction_version >= 2 and self.next_producer_id != NO_PRODUCER_ID
 
     @property
     def fits_version_0(self) -> bool:
-        """Say whether a version 0 value holds all of it; a previous id that is the same one is no loss."""
+        """Return whether a version 0 value can represent it; a previous id equal to the current one is not needed."""
         return (
             self.client_transaction_version == 0
             and self.next_producer_id == NO_PRODUCER_ID
@@ -82,7 +82,7 @@ def encode_key(transactional_id: str) -> bytes:
 
 
 def decode_key(key: bytes) -> str | None:
-    """Return the transactional id, or None (and a warning) for a record type of another time."""
+    """Return the transactional id, or None, with a warning, for an unknown record type."""
     reader = FieldReader(key)
     record_type = reader.int16()
     if record_type != KEY_TYPE:
@@ -92,7 +92,7 @@ def decode_key(key: bytes) -> str | None:
 
 
 def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
-    """Build the value; version 0 only at transaction.version 0 and if it holds the whole image."""
+    """Build the value; version 0 only at transaction.version 0 and if it can represent the image."""
     assert image.state in PERSISTED, f"{image.state.name} is never written"
     assert not (image.state is TransactionState.EMPTY and image.partitions), "an EMPTY id has no partitions"
     version = 0 if transaction_version == 0 and image.fits_version_0 else 1
@@ -108,7 +108,7 @@ def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
 
 
 def decode_value(value: bytes) -> TransactionImage | None:
-    """Return the image, or None (and a warning) for a version of another time; `DamageError` on broken."""
+    """Return the image, or None, with a warning, for an unknown version; raise `DamageError` for a malformed value."""
     reader = FieldReader(value)
     version = reader.int16()
     if version not in (0, 1):
@@ -164,7 +164,7 @@ def _append_partitions_v1(value: bytearray, image: TransactionImage) -> None:
 
 
 def _append_tags(value: bytearray, image: TransactionImage) -> None:
-    """Append the tags that differ from their defaults, in order, as the flexible format asks."""
+    """Append the tagged fields that differ from their defaults, in order, as the flexible format requires."""
     tags = (
         (_TAG_PREVIOUS_PRODUCER_ID, ">q", image.previous_producer_id, NO_PRODUCER_ID),
         (_TAG_NEXT_PRODUCER_ID, ">q", image.next_producer_id, NO_PRODUCER_ID),

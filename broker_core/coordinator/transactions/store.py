@@ -1,7 +1,7 @@
-"""The state of the transactional ids led here, changed by nothing but the replay of a record.
+"""The state of the transactional ids led here, changed only by the replay of records.
 
-A record made now and one read at load take the same path, bytes and all, so what a coordinator believes
-is always what its successor will read.
+New records and loaded ones take the same path, including encoding, so a coordinator's state
+is always what its successor will load.
 """
 
 import logging
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionEntry:
-    """One transactional id: its lasting image, and what only memory knows (see `TransactionDraft`)."""
+    """One transactional id: its durable image, and the state in memory only (see `TransactionDraft`)."""
 
     __slots__ = ("image", "last_producer_epoch", "transactional_id")
 
@@ -81,23 +81,23 @@ class TransactionStore:
         return found
 
     def find(self, transactional_id: str) -> TransactionEntry | None:
-        """Return the id's entry, None if it is not in use; raises as `partition`."""
+        """Return the id's entry, None if it is not in use; raises as `partition` does."""
         return self.partition(transactional_id).entries.get(transactional_id)
 
     def entries(self) -> Iterator[TransactionEntry]:
-        """Yield all entries of loaded partitions; the caller may record while it walks."""
+        """Yield all entries of loaded partitions; the caller may write records during the iteration."""
         for led in list(self._led.values()):
             if not led.loading:
                 yield from list(led.entries.values())
 
     def max_batch_bytes(self, partition: int) -> int:
-        """Return how large a batch of the partition may be."""
+        """Return the maximum size of a batch in the partition."""
         return self._journal.max_batch_bytes(partition)
 
     def record(self, partition: int, drafts: Mapping[str, TransactionDraft | None], now_ms: int) -> None:
         """Append a record for each id (None is a tombstone) and replay it.
 
-        Raises `KafkaError` with what a client is answered (rules A.3); nothing has changed then.
+        Raises `KafkaError` with the client's error (rules A.3); nothing has changed then.
         """
         led = self._led[partition]
         records = [self._to_record(transactional_id, draft) for transactional_id, draft in drafts.items()]
@@ -121,10 +121,10 @@ class TransactionStore:
         return JournalRecord(key, encode_value(draft.image, self._transaction_version()))
 
     def replay(self, partition: int, entry: JournalEntry) -> None:
-        """Apply one record to the state: the only place where that changes.
+        """Apply one record to the state; nothing else changes it.
 
-        Records and values of unknown types are skipped, and images that cannot be; `DamageError` on one without a
-        key or that cannot be read.
+        Records and values of unknown types are skipped, as are impossible images; raises `DamageError` for a record
+        without a key or that cannot be read.
         """
         if entry.control is not None:
             return
@@ -142,7 +142,7 @@ class TransactionStore:
             return
         broken = broken_stored_rules(image)
         if broken:
-            # The next step from it would be an illegal one, and the id alone is concerned.
+            # The next step from it would be illegal; only this id is affected.
             logger.error(
                 "skipped the record of transactional id %r at offset %d of __transaction_state-%d, which no"
                 " coordinator writes: it violates %s; the id keeps its previous state",
@@ -157,17 +157,17 @@ class TransactionStore:
         found.last_producer_epoch = NO_PRODUCER_EPOCH
 
     def load(self, partition: int, coordinator_epoch: int) -> None:
-        """Take over the partition under `coordinator_epoch` and read all of it.
+        """Load the partition under `coordinator_epoch`.
 
-        A record that cannot be read ends the load, and the records before it are used, as in Kafka. When
-        the journal itself cannot be read the partition stays loading.
+        A record that cannot be read ends the load, and the records before it are used, as in Kafka. If
+        the journal itself cannot be read, the partition stays in the loading state.
         """
         self._led[partition] = StatePartition(coordinator_epoch)
         for entry in self._journal.read(partition):
             try:
                 self.replay(partition, entry)
             except Exception as damage:
-                # A client that may write here can write anything, and replay expects what a coordinator has written.
+                # A client with write access can write anything, and replay expects a coordinator's records.
                 logger.error(
                     "stopped loading __transaction_state-%d at offset %d: %r; the records before it are used, so that"
                     " ids may be missing or in an earlier state. Inspect the record with a dump tool; to go"
@@ -182,12 +182,12 @@ class TransactionStore:
         self._led[partition].loading = False
 
     def unload(self, partition: int) -> None:
-        """Forget the partition."""
+        """Remove the partition."""
         self._led.pop(partition, None)
 
 
 class TransactionWriter:
-    """The one way by which a transaction moves: a verdict becomes a record, and the record is appended and replayed."""
+    """The writer of transitions: it builds the record of a verdict, appends it and replays it."""
 
     def __init__(self, store: TransactionStore, next_producer_id: Callable[[], int]) -> None:
         self._store: Final = store
@@ -205,7 +205,7 @@ class TransactionWriter:
     ) -> TransactionDraft:
         """Build the verdict's record, append it and replay it.
 
-        Raises `KafkaError` with the client's error when there is no next producer id, or when
+        Raises `KafkaError` with the client's error if no producer id is available or if
         the log refuses the record; nothing has changed then.
         """
         assert verdict.image is not None, verdict

@@ -1,4 +1,4 @@
-"""The record of each verdict, and the steps that no record may take (rules A.3, A.5, A.9, A.10)."""
+"""The record of each verdict, and the checks of illegal steps (rules A.3, A.5, A.9, A.10)."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -18,10 +18,10 @@ from broker_core.types import (
 
 
 class TransactionDraft(NamedTuple):
-    """An image to be recorded and the one thing about it that no record keeps.
+    """An image to be recorded, and the one field that is not part of the record.
 
-    `last_producer_epoch` lets a caller of InitProducerId whose answer was lost ask again (KIP-360). It has
-    no field in the log, so it does not survive a failover and such a caller is fenced then, as by Kafka.
+    `last_producer_epoch` lets a caller of InitProducerId retry if its answer was lost (KIP-360). It has
+    no field in the log, so it does not survive a failover; such a caller is then fenced, as in Kafka.
     """
 
     image: TransactionImage
@@ -29,7 +29,7 @@ class TransactionDraft(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What an image is built from: what is stored, and what the request brings."""
+    """The inputs of a new image: the stored image and the fields of the request."""
 
     stored: TransactionImage
     last_producer_epoch: int
@@ -51,7 +51,7 @@ class Change(NamedTuple):
         next_producer_id: int = NO_PRODUCER_ID,
         client_transaction_version: int | None = None,
     ) -> TransactionImage:
-        """Return the stored image moved on, changed as given and else kept."""
+        """Return the stored image with the given changes."""
         old = self.stored
         return TransactionImage(
             producer_id=old.producer_id if producer_id is None else producer_id,
@@ -125,9 +125,9 @@ def _prepare(change: Change) -> TransactionDraft:
 
 
 def _prepare_at(change: Change, producer_epoch: int, next_producer_id: int) -> TransactionDraft:
-    """Prepare with the epoch moved on; an abort with nothing in it gets its start stamped.
+    """Return the prepared image with the next epoch; an abort without partitions gets a start time.
 
-    Completing asks for a start, and such a transaction never had one.
+    Completion requires a start time, and such a transaction has none.
     """
     image = change.image(
         producer_epoch=producer_epoch,
@@ -177,14 +177,14 @@ BUILDERS: Final[dict[Image, Callable[[Change], TransactionDraft]]] = {
     Image.COMPLETE: _complete,
     Image.COMPLETE_ROTATED: _complete_rotated,
 }
-# The images that take a producer id not used before; it must be at hand when they are built.
+# The images that need a new producer id; it must be available when they are built.
 NEEDS_PRODUCER_ID: Final = frozenset(
     {Image.ROTATE, Image.ROTATE_REMEMBERING, Image.PREPARE_OVERFLOWED, Image.FENCE_OVERFLOWED}
 )
 
 
 def build(image: Image, change: Change) -> TransactionDraft:
-    """Build the record of a verdict; an illegal step is a bug of ours and asserts."""
+    """Build the record of a verdict; an illegal step fails an assertion."""
     draft = BUILDERS[image](change)
     broken = broken_rules(change.stored, draft.image)
     assert not broken, f"{change.stored} -> {draft.image} breaks {broken}"
@@ -192,7 +192,7 @@ def build(image: Image, change: Change) -> TransactionDraft:
 
 
 def fresh_image(producer_id: int, now_ms: int) -> TransactionImage:
-    """Return what a transactional id that was not used yet counts as (rules A.1)."""
+    """Return the image of a transactional id that was not used yet (rules A.1)."""
     return TransactionImage(producer_id, NO_PRODUCER_EPOCH, 0, TransactionState.EMPTY, frozenset(), now_ms)
 
 
@@ -201,7 +201,7 @@ def _same_identity(old: TransactionImage, new: TransactionImage) -> bool:
 
 
 def _epoch_moves_on(old: TransactionImage, new: TransactionImage) -> bool:
-    """Epochs stay or go up by one under a producer id, and begin at 0 under a new one."""
+    """Return whether the epoch stays, increments by one, or begins at 0 with a new producer id."""
     if new.producer_id != old.producer_id:
         return new.producer_epoch == 0
     return new.producer_epoch in (old.producer_epoch, old.producer_epoch + 1)
@@ -218,7 +218,7 @@ _ONGOING = frozenset({TransactionState.ONGOING})
 _COMPLETE = IDLE - _EMPTY
 _ANY = _EMPTY | _ONGOING | PREPARED | _COMPLETE
 
-# What must hold of a step, by the state it leads to (rules A.3, the checks on completing a transition).
+# The rules of a step, by the state it leads to (rules A.3, the checks on completing a transition).
 STEP_RULES: Final[tuple[_Rule, ...]] = (
     ("legal step", _ANY, lambda old, new: is_legal(old.state, new.state)),
     ("epoch moves on", _ANY, _epoch_moves_on),
@@ -237,7 +237,7 @@ STEP_RULES: Final[tuple[_Rule, ...]] = (
 )
 
 
-# What holds of every image that a coordinator has written, so that steps from it can be legal.
+# The rules of every image that a coordinator writes, which later steps rely on.
 STORED_RULES: Final[tuple[tuple[str, frozenset[TransactionState], Callable[[TransactionImage], bool]], ...]] = (
     ("has an epoch", _ANY, lambda image: image.producer_epoch >= 0 <= image.producer_id),
     ("has a known client version", _ANY, lambda image: image.client_transaction_version >= 0),
@@ -257,10 +257,10 @@ STORED_RULES: Final[tuple[tuple[str, frozenset[TransactionState], Callable[[Tran
 
 
 def broken_stored_rules(image: TransactionImage) -> list[str]:
-    """Name the rules that an image found in the log breaks: no coordinator has written it."""
+    """Return the rules that an image from the log violates; a coordinator does not write such an image."""
     return [name for name, states, holds in STORED_RULES if image.state in states and not holds(image)]
 
 
 def broken_rules(old: TransactionImage, new: TransactionImage) -> list[str]:
-    """Name the rules that the step from `old` to `new` breaks."""
+    """Return the rules that the step from `old` to `new` violates."""
     return [name for name, states, holds in STEP_RULES if new.state in states and not holds(old, new)]

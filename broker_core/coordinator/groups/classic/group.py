@@ -1,7 +1,7 @@
-"""One classic group: its members, which of them leads, and what they agree on.
+"""One classic group: its members, its leader and its protocol.
 
-All of it lives in memory; what survives the coordinator is the record of the last completed generation, and
-`ClassicGroup.restored` makes a group of that.
+All of it is in memory. Only the record of the last completed generation survives the coordinator;
+`ClassicGroup.restored` creates a group from it.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 class Member:
     """One member; `join_reply` and `sync_reply` are set while it waits for an answer.
 
-    `is_new` lasts until its first generation is complete: it does not know its id yet and cannot heartbeat.
+    `is_new` is true until its first generation is complete: it does not know its id yet and cannot heartbeat.
     """
 
     member_id: str
@@ -50,7 +50,7 @@ class Member:
     sync_reply: SyncReply | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return what the member brought for that protocol, empty if it does not know it."""
+        """Return the member's metadata for the protocol, empty if it does not support it."""
         return dict(self.protocols).get(protocol_name or "", b"")
 
     def vote(self, candidates: Iterable[str]) -> str:
@@ -60,13 +60,13 @@ class Member:
 
 
 def common_protocols(members: Iterable[Member]) -> list[str]:
-    """Return the protocols that all members know, in the order of the first one's preference."""
+    """Return the protocols that all members support, in the first member's order of preference."""
     known = [[name for name, _ in member.protocols] for member in members]
     return [name for name in known[0] if all(name in names for names in known)] if known else []
 
 
 def elect_protocol(members: Iterable[Member]) -> str:
-    """Return the common protocol that most members prefer; the first voter's among equals."""
+    """Return the common protocol that most members prefer; in a tie, that of the first voter."""
     voters = list(members)
     candidates = common_protocols(voters)
     votes = Counter(member.vote(candidates) for member in voters)
@@ -74,7 +74,7 @@ def elect_protocol(members: Iterable[Member]) -> str:
 
 
 class ClassicGroup:
-    """One group's members and state; `Rebalance` and `ClassicMembership` decide what happens to it."""
+    """One group's members and state; `Rebalance` and `ClassicMembership` change it."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -88,14 +88,14 @@ class ClassicGroup:
         self.static_members: dict[str, str] = {}
         self.pending_joins: set[str] = set()
         self.pending_syncs: set[str] = set()
-        # What is left of the initial delay's budget; None outside a group's first rebalance.
+        # The rest of the initial rebalance delay; None outside a group's first rebalance.
         self.initial_budget_ms: int | None = None
         self.member_added = False
         self._topics: frozenset[str] | None = None
 
     @classmethod
     def restored(cls, group_id: str, metadata: GroupMetadata) -> Self:
-        """Make the group as it was when its last generation was recorded."""
+        """Return the group as it was when its last generation was recorded."""
         group = cls(group_id)
         for recorded in metadata.members:
             protocols = ((metadata.protocol_name or "", recorded.subscription),)
@@ -122,47 +122,47 @@ class ClassicGroup:
         return group
 
     def transition_to(self, state: GroupState, now_ms: int) -> None:
-        """Enter a state that the table allows from here."""
+        """Change to a state that the table allows from the current one."""
         assert (self.state, state) in TRANSITIONS, f"group {self.group_id}: {self.state} -> {state}"
         self.state = state
         self.state_since_ms = now_ms
 
     @property
     def is_unused(self) -> bool:
-        """Say whether there are no members, and no client was just sent away to come back with a member id."""
+        """Return whether there are no members, and no client is about to rejoin with a new member id."""
         return self.state is GroupState.EMPTY and not self.pending_joins
 
     @property
     def is_consumer_group(self) -> bool:
-        """Say whether the members are consumers, whose subscriptions the coordinator can read."""
+        """Return whether the members are consumers, so that their subscriptions can be parsed."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """Return how long the slowest member may take to join."""
+        """Return the longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
     def awaiting_join(self) -> list[Member]:
-        """Return the members whose join is parked."""
+        """Return the members that wait for the answer to a join."""
         return [member for member in self.members.values() if member.join_reply]
 
     @property
     def has_all_joined(self) -> bool:
-        """Say whether all have joined, clients included that were sent away to come back with their new id."""
+        """Return whether all members have joined, including clients that were given a new member id to rejoin with."""
         return not self.pending_joins and all(member.join_reply for member in self.members.values())
 
     def subscribes_to(self, topic: str) -> bool:
-        """Say whether the group reads the topic, as far as the subscription can be read."""
+        """Return whether the group subscribes to the topic; True if a consumer's subscription cannot be parsed."""
         return self.is_consumer_group if self._topics is None else topic in self._topics
 
     @property
     def topics_known(self) -> bool:
-        """Say whether the members' subscriptions could be read."""
+        """Return whether all members' subscriptions could be parsed."""
         return self._topics is not None
 
     def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Check that the caller is a member, and the present holder of its instance id (KIP-345)."""
+        """Check that the caller is a member, and the current owner of its instance id (KIP-345)."""
         if group_instance_id is not None:
             holder = self.static_members.get(group_instance_id)
             if holder is None:
@@ -179,7 +179,7 @@ class ClassicGroup:
         return error
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Say whether a joiner with these protocols fits to the members there are."""
+        """Return whether a new member with these protocols is compatible with the existing members."""
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and protocols)
         known = [{name for name, _ in member.protocols} for member in self.members.values()]
@@ -188,7 +188,7 @@ class ClassicGroup:
         )
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take a member in; the first one makes the protocol type and leads."""
+        """Add a member; the first one sets the protocol type and leads."""
         if not self.members:
             self.protocol_type = protocol_type
         if self.leader is None:
@@ -199,7 +199,7 @@ class ClassicGroup:
         self.pending_joins.discard(member.member_id)
 
     def remove(self, member: Member) -> None:
-        """Let a member go; if it led, the one longest here leads."""
+        """Remove a member; if it was the leader, the oldest member becomes the leader."""
         del self.members[member.member_id]
         self.pending_syncs.discard(member.member_id)
         if member.group_instance_id is not None:
@@ -208,7 +208,7 @@ class ClassicGroup:
             self.leader = next(iter(self.members), None)
 
     def replace(self, old: Member, new: Member) -> None:
-        """Put a returned instance in the place of its former self, leadership included."""
+        """Replace a static member by its new incarnation, leadership included."""
         members = [new if member is old else member for member in self.members.values()]
         self.members = {member.member_id: member for member in members}
         self.pending_syncs.discard(old.member_id)
@@ -218,14 +218,14 @@ class ClassicGroup:
             self.leader = new.member_id
 
     def elect_joined_leader(self) -> bool:
-        """Make sure a member that has joined leads; False when none has joined."""
+        """Elect a leader that has joined; return False if no member has."""
         joined = self.awaiting_join
         if joined and not any(member.member_id == self.leader for member in joined):
             self.leader = joined[0].member_id
         return bool(joined)
 
     def start_generation(self, now_ms: int) -> None:
-        """Count the generation up and elect its protocol; without members the group is empty."""
+        """Increment the generation and elect its protocol; a group without members becomes empty."""
         self.generation_id = 1 if self.generation_id == 2**31 - 1 else self.generation_id + 1
         if self.members:
             self.protocol_name = elect_protocol(self.members.values())
@@ -236,7 +236,7 @@ class ClassicGroup:
         self.learn_topics()
 
     def learn_topics(self) -> None:
-        """Read which topics the members of this generation subscribe to."""
+        """Parse the subscriptions of the members of this generation."""
         if not self.members:
             self._topics = frozenset() if self.protocol_type else None
         elif self.protocol_name is not None and self.is_consumer_group:
@@ -245,14 +245,14 @@ class ClassicGroup:
             self._topics = None
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """Return what the leader needs to assign."""
+        """Return the members with their metadata, which the leader needs for the assignment."""
         return tuple(
             JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol_name))
             for member in self.members.values()
         )
 
     def describe(self) -> GroupDescription:
-        """Describe the group to an administrator."""
+        """Describe the group for DescribeGroups."""
         is_stable = self.state is GroupState.STABLE
         return GroupDescription(
             ErrorCode.NONE,
@@ -274,7 +274,7 @@ class ClassicGroup:
         )
 
     def record(self, now_ms: int, assignments: Mapping[str, bytes]) -> GroupMetadata:
-        """Describe this generation with the given assignments for the journal."""
+        """Return the record of this generation with the given assignments."""
         members = tuple(
             recorded_member(member, self.protocol_name, assignments.get(member.member_id, b""))
             for member in self.members.values()
@@ -284,7 +284,7 @@ class ClassicGroup:
         )
 
     def record_with_replaced(self, old: Member, new: Member) -> GroupMetadata:
-        """Describe this generation as it will be once `new` has taken the place of `old`."""
+        """Return the record of this generation with `old` replaced by `new`."""
         assignments = {member.member_id: member.assignment for member in self.members.values()}
         current = self.record(self.state_since_ms, assignments)
         members = tuple(
@@ -296,7 +296,7 @@ class ClassicGroup:
 
 
 class ClassicShard(Recorder, Protocol):
-    """What the membership of classic groups needs of the partition that holds them."""
+    """The interface of a partition that classic membership uses."""
 
     @property
     def groups(self) -> Mapping[str, ClassicGroup]:
@@ -304,12 +304,12 @@ class ClassicShard(Recorder, Protocol):
         ...
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, made now if it is not there."""
+        """Return the classic group, creating it if it does not exist."""
         ...
 
 
 def recorded_member(member: Member, protocol_name: str | None, assignment: bytes) -> RecordedMember:
-    """Describe one member for the journal."""
+    """Return the record of one member."""
     return RecordedMember(
         member.member_id,
         member.group_instance_id,
@@ -323,9 +323,9 @@ def recorded_member(member: Member, protocol_name: str | None, assignment: bytes
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of all subscriptions together, or None if one of them cannot be read.
+    """Return the topics of all subscriptions, or None if one of them cannot be parsed.
 
-    None counts as subscribed to everything: a client with a format of its own must not lose offsets.
+    None counts as a subscription to all topics: a client with its own format must not lose offsets.
     """
     topics: set[str] = set()
     try:

@@ -1,7 +1,7 @@
-"""The requests of classic members: to join, to sync, to stay alive, to leave.
+"""The requests of classic members: join, sync, heartbeat and leave.
 
-Each goes through the checks of the classic protocol in their order; `states` has the verdict of each state, and
-`rebalance` carries out what follows. Only a static member that comes back is recorded here.
+Each goes through the checks of the classic protocol in order. `states` defines the result in each state, and
+`rebalance` executes it. The only record written here is that of a returning static member.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ _SYNC_REFUSALS = {
 
 
 class ClassicMembership:
-    """The answers to the members of the classic groups of a partition."""
+    """The handling of requests of the members of a partition's classic groups."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class ClassicMembership:
         self._new_member_id = new_member_id
 
     def join(self, shard: ClassicShard, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
-        """Take the caller into the next generation, or refuse it."""
+        """Add the caller to the next generation, or refuse it."""
         config = self._config
         if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
             self._refuse_join(reply, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
@@ -94,7 +94,7 @@ class ClassicMembership:
             self._join_named(shard, group, request, now_ms, reply)
 
     def sync(self, shard: ClassicShard, request: SyncGroup, now_ms: int, reply: SyncReply) -> None:
-        """Give the caller its assignment now, or when the leader has brought it."""
+        """Answer with the caller's assignment now, or when the leader has sent it."""
         group = shard.groups.get(request.group_id)
         error = ErrorCode.UNKNOWN_MEMBER_ID if group is None else _sync_error(group, request)
         if group is None or error is not ErrorCode.NONE:
@@ -114,7 +114,7 @@ class ClassicMembership:
             self._rebalance.record_assignments(shard, group, request.assignments, now_ms)
 
     def heartbeat(self, shard: ClassicShard, request: Heartbeat, now_ms: int) -> ErrorCode:
-        """Keep the caller's session alive and answer whether to rejoin."""
+        """Renew the caller's session, and answer whether it has to rejoin."""
         group = shard.groups.get(request.group_id)
         if group is None:
             return ErrorCode.UNKNOWN_MEMBER_ID
@@ -127,7 +127,7 @@ class ClassicMembership:
         return error
 
     def leave(self, shard: ClassicShard, request: LeaveGroup, now_ms: int) -> LeaveResult:
-        """Take the named members out at once, and let the others rebalance one time."""
+        """Remove the named members together, so that the others rebalance once."""
         group = shard.groups.get(request.group_id)
         if group is None:
             return LeaveResult(
@@ -158,7 +158,7 @@ class ClassicMembership:
         now_ms: int,
         reply: JoinReply,
     ) -> None:
-        """Give the caller a member id; an instance that is known takes its old place."""
+        """Assign a member id to the caller; a known static instance takes its old place."""
         member_id = self._new_member_id(request.group_instance_id or request.client_id)
         holder = group.static_members.get(request.group_instance_id or "")
         if request.group_instance_id is None and request.requires_known_member_id:
@@ -178,7 +178,7 @@ class ClassicMembership:
         now_ms: int,
         reply: JoinReply,
     ) -> None:
-        """Let a member join again, or one come in that was given its id before."""
+        """Handle the join of a member, or of a client that was given its member id before."""
         if request.member_id in group.pending_joins and request.group_instance_id is None:
             self._add(shard, group, request, request.member_id, now_ms, reply)
             return
@@ -206,7 +206,7 @@ class ClassicMembership:
         now_ms: int,
         reply: JoinReply,
     ) -> None:
-        """Take a member in and rebalance."""
+        """Add a member and rebalance."""
         member = _member(request, member_id)
         member.is_new = True
         member.join_reply = reply
@@ -225,7 +225,7 @@ class ClassicMembership:
         now_ms: int,
         reply: JoinReply,
     ) -> None:
-        """Put a restarted instance in its old place; a stable group need not even notice (KIP-345)."""
+        """Put a restarted static instance in its old place; a stable group need not rebalance (KIP-345)."""
         new = _member(request, member_id)
         new.assignment = old.assignment
         voters = [new if member is old else member for member in group.members.values()]
@@ -245,7 +245,7 @@ class ClassicMembership:
         self._rebalance.prepare_or_complete(shard, group, now_ms)
 
     def _supersede(self, group: ClassicGroup, old: Member, new: Member, now_ms: int) -> None:
-        """Refuse whatever the former self of an instance has parked, and let the new one take its place."""
+        """Refuse the waiting requests of an instance's previous incarnation, and replace it by the new one."""
         fenced = ErrorCode.FENCED_INSTANCE_ID
         self._rebalance.answer_join(old, JoinResult(fenced, old.member_id))
         self._rebalance.answer_sync(old, SyncResult(fenced))
@@ -260,10 +260,10 @@ class ClassicMembership:
         request: JoinGroup,
         former_leader: str | None,
     ) -> JoinResult:
-        """Answer a returned instance so that it does not assign again.
+        """Return an answer with which a returned instance does not assign again.
 
-        From version 9 on the answer lets its leader skip that (KIP-814). Older clients would assign if they saw
-        themselves lead, so they are shown the id they had before.
+        From version 9 on, the answer tells the leader to skip the assignment (KIP-814). Older clients assign if the
+        answer names them as leader, so it names their previous member id.
         """
         result = self._rebalance.current_generation(group, member)
         if request.can_skip_assignment:
@@ -271,7 +271,7 @@ class ClassicMembership:
         return replace(result, leader=former_leader or UNKNOWN_MEMBER, members=())
 
     def _await_join(self, member: Member, request: JoinGroup, reply: JoinReply) -> None:
-        """Park the member's join; an older one of its own is refused and has to come again."""
+        """Store the member's join until it is answered; an older join of the same member is refused."""
         self._rebalance.answer_join(member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         member.protocols = request.protocols
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
@@ -279,7 +279,7 @@ class ClassicMembership:
         member.join_reply = reply
 
     def _take_out(self, group: ClassicGroup, leaver: LeavingMember) -> ErrorCode:
-        """Remove one leaver and say how that went."""
+        """Remove one leaving member and return the result."""
         member_id = leaver.member_id
         if member_id == UNKNOWN_MEMBER:
             member_id = group.static_members.get(leaver.group_instance_id or "", UNKNOWN_MEMBER)
@@ -292,7 +292,7 @@ class ClassicMembership:
         return error
 
     def _has_capacity(self, group: ClassicGroup, member_id: str) -> bool:
-        """Say whether the group may take the caller in; a member, or a client that already waits, has its place."""
+        """Return whether the group has space for the caller; members, and clients that already wait, have theirs."""
         limit = self._config.group_max_size
         member = group.members.get(member_id)
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -316,7 +316,7 @@ def _member(request: JoinGroup, member_id: str) -> Member:
 
 
 def _sync_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
-    """Check the caller, its generation and what it takes the protocol to be, in that order."""
+    """Check the caller, its generation and its protocol, in that order."""
     if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.caller_error(request.member_id, request.group_instance_id, request.generation_id)

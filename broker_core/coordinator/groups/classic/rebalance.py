@@ -1,7 +1,7 @@
-"""The way of a classic group from one generation to the next.
+"""The rebalance of a classic group from one generation to the next.
 
-Here is what starts a rebalance, what completes it, and what happens to members that do not take part in time. Requests
-are judged in `membership` beforehand.
+It covers the start and the completion of a rebalance, and members that do not join or sync in time. Requests
+are checked in `membership` beforehand.
 """
 
 from collections import deque
@@ -17,33 +17,33 @@ from broker_core.coordinator.journal import Recorder
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import ErrorCode
 
-# A parked join cannot show that its client is still there; a new member's is given up after this time, and
-# the client, if it lives, asks again.
+# A waiting join does not show whether its client is alive. A new member's join is dropped after this time, and
+# the client, if it is alive, joins again.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 _Result = TypeVar("_Result")
 
 
 def member_timer(group: ClassicGroup, member_id: str) -> TimerKey:
-    """Name the deadline of one member."""
+    """Return the key of a member's deadline."""
     return TimerKey(TimerKind.MEMBER, group.group_id, member_id)
 
 
 def join_timer(group: ClassicGroup) -> TimerKey:
-    """Name the deadline of a rebalance's joins."""
+    """Return the key of the deadline of a rebalance's joins."""
     return TimerKey(TimerKind.JOIN, group.group_id)
 
 
 def sync_timer(group: ClassicGroup) -> TimerKey:
-    """Name the deadline of a generation's syncs."""
+    """Return the key of the deadline of a generation's syncs."""
     return TimerKey(TimerKind.SYNC, group.group_id)
 
 
 class Replies:
-    """A queue of answers that are delivered once the operation at hand is over.
+    """A queue of answers that are delivered when the current operation is complete.
 
-    A callback may come straight back with the next request; delivered in the midst of a rebalance it
-    would meet a group half changed.
+    A callback may make the next request at once; delivered during a rebalance it
+    would find the group in an inconsistent state.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Replies:
         self._queue.append(lambda: reply(result))
 
     def deliver(self) -> None:
-        """Give the queued answers, in order; those that come up meanwhile are delivered too."""
+        """Deliver the queued answers, in order, including those queued meanwhile."""
         if self._delivering:
             return
         self._delivering = True
@@ -75,7 +75,7 @@ class Rebalance:
         self._replies = replies
 
     def prepare(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Start a rebalance: members that wait for an assignment have to join again."""
+        """Start a rebalance; members that wait for an assignment have to rejoin."""
         is_first = group.state is GroupState.EMPTY
         self.drop_assignments(group, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
         self._timers.cancel(sync_timer(group))
@@ -92,20 +92,20 @@ class Rebalance:
             self._complete_join(recorder, group, now_ms)
 
     def prepare_or_complete(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Start a rebalance, or complete the one under way if this was what it waited for."""
+        """Start a rebalance, or complete the current one if no member is missing any more."""
         if group.state is GroupState.PREPARING_REBALANCE:
             self.complete_join_if_all_joined(recorder, group, now_ms)
         else:
             self.prepare(recorder, group, now_ms)
 
     def complete_join_if_all_joined(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Complete the join phase when no member is missing; a group's first one waits its delay out."""
+        """Complete the join phase if no member is missing; a group's first rebalance waits for its delay."""
         preparing = group.state is GroupState.PREPARING_REBALANCE
         if preparing and group.initial_budget_ms is None and group.has_all_joined:
             self._complete_join(recorder, group, now_ms)
 
     def join_deadline_passed(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Continue without members that did not join; a first rebalance waits again while members keep coming."""
+        """Continue without members that did not join; a first rebalance waits again while new members join."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.initial_budget_ms and group.member_added:
@@ -117,7 +117,7 @@ class Rebalance:
             self._complete_join(recorder, group, now_ms)
 
     def sync_deadline_passed(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Remove those that joined and never synced, and start over without them."""
+        """Remove members that joined and did not sync, and start a rebalance without them."""
         lazy = [group.members[member_id] for member_id in group.pending_syncs]
         if not lazy or group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
@@ -126,7 +126,7 @@ class Rebalance:
         self.prepare(recorder, group, now_ms)
 
     def member_deadline_passed(self, recorder: Recorder, group: ClassicGroup, member_id: str, now_ms: int) -> None:
-        """Remove a member that fell silent, or one that was given its id and never came back."""
+        """Remove a member whose session expired, or a client that was given its member id and did not rejoin."""
         if member_id in group.pending_joins:
             self.forget_pending(group, member_id)
             self.complete_join_if_all_joined(recorder, group, now_ms)
@@ -134,19 +134,19 @@ class Rebalance:
         member = group.members[member_id]
         is_waiting = member.join_reply or member.sync_reply
         if is_waiting and not member.is_new:
-            # It waits for us: no heartbeat can come from it, and no silence can be held against it.
+            # It waits for our answer and cannot heartbeat meanwhile, so its session does not expire.
             self.restart_session(group, member, now_ms)
             return
         self.remove_member(group, member)
         self.after_departure(recorder, group, now_ms)
 
     def forget_pending(self, group: ClassicGroup, member_id: str) -> None:
-        """Wait no longer for a client that was given its member id."""
+        """Stop waiting for a client that was given its member id."""
         group.pending_joins.discard(member_id)
         self._timers.cancel(member_timer(group, member_id))
 
     def remove_member(self, group: ClassicGroup, member: Member) -> None:
-        """Take a member out, answering what it has parked; call `after_departure` when all are out."""
+        """Remove a member and answer its waiting requests; call `after_departure` when all are removed."""
         unknown = ErrorCode.UNKNOWN_MEMBER_ID
         self.answer_join(member, JoinResult(unknown, UNKNOWN_MEMBER))
         self.answer_sync(member, SyncResult(unknown))
@@ -154,14 +154,14 @@ class Rebalance:
         group.remove(member)
 
     def after_departure(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Let the others share what those that left had."""
+        """Rebalance after members have left."""
         if DEPARTURE_REBALANCES[group.state]:
             self.prepare(recorder, group, now_ms)
         else:
             self.complete_join_if_all_joined(recorder, group, now_ms)
 
     def restart_session(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
-        """Give the member a whole session timeout from now."""
+        """Restart the member's session timeout."""
         self._timers.schedule(member_timer(group, member.member_id), now_ms + member.session_timeout_ms)
 
     def synced(self, group: ClassicGroup, member: Member) -> None:
@@ -177,7 +177,7 @@ class Rebalance:
         assignments: Mapping[str, bytes],
         now_ms: int,
     ) -> None:
-        """Record the leader's assignment and hand it out, or start over when it cannot be recorded."""
+        """Record the leader's assignment and send it to the members, or rebalance if it cannot be recorded."""
         known = {member_id: assignments.get(member_id, b"") for member_id in group.members}
         error = recorder.record([group_record(group.group_id, group.record(now_ms, known))], now_ms)
         if error is not ErrorCode.NONE:
@@ -191,7 +191,7 @@ class Rebalance:
                 self.hand_out(group, member, now_ms)
 
     def drop_assignments(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> None:
-        """Refuse the syncs that wait, and forget what the leader may have assigned."""
+        """Refuse the waiting syncs, and drop the leader's assignment."""
         if group.state is not GroupState.COMPLETING_REBALANCE:
             return
         for member in group.members.values():
@@ -201,33 +201,33 @@ class Rebalance:
                 self.restart_session(group, member, now_ms)
 
     def hand_out(self, group: ClassicGroup, member: Member, now_ms: int) -> None:
-        """Answer the member's parked sync with its assignment and restart its session."""
+        """Answer the member's waiting sync with its assignment and restart its session."""
         self.answer_sync(
             member, SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment)
         )
         self.restart_session(group, member, now_ms)
 
     def answer_sync(self, member: Member, result: SyncResult) -> None:
-        """Answer the member's parked sync, if there is one."""
+        """Answer the member's waiting sync, if there is one."""
         if member.sync_reply is not None:
             self._replies.add(member.sync_reply, result)
             member.sync_reply = None
 
     def answer_join(self, member: Member, result: JoinResult) -> None:
-        """Answer the member's parked join, if there is one."""
+        """Answer the member's waiting join, if there is one."""
         if member.join_reply is not None:
             self._replies.add(member.join_reply, result)
             member.join_reply = None
 
     def abandon(self, group: ClassicGroup) -> None:
-        """Refuse all that is parked because this broker coordinates the group no more."""
+        """Refuse all waiting requests because this broker no longer coordinates the group."""
         for member in group.members.values():
             self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
             self.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
         self.end_group(group)
 
     def end_group(self, group: ClassicGroup) -> None:
-        """Let the group be DEAD and cancel all its deadlines."""
+        """Change the group to DEAD and cancel all its deadlines."""
         for member_id in (*group.members, *group.pending_joins):
             self._timers.cancel(member_timer(group, member_id))
         self._timers.cancel(join_timer(group))
@@ -235,10 +235,10 @@ class Rebalance:
         group.transition_to(GroupState.DEAD, group.state_since_ms)
 
     def _complete_join(self, recorder: Recorder, group: ClassicGroup, now_ms: int) -> None:
-        """Close the join phase: drop who is missing, count the generation up, answer those that wait.
+        """Complete the join phase: remove missing members, increment the generation, answer the waiting joins.
 
-        Static members that are missing stay until their session ends: a restart must not cost them their
-        place. If no member at all has joined, the phase is prolonged until those sessions are over.
+        Missing static members stay until their session ends, so that they keep their place over a restart.
+        If no member has joined, the phase is extended until those sessions end.
         """
         self._timers.cancel(join_timer(group))
         group.initial_budget_ms = None
@@ -250,7 +250,7 @@ class Rebalance:
             return
         group.start_generation(now_ms)
         if group.state is GroupState.EMPTY:
-            # Should the record be refused, nothing is lost: at the next load the old members expire again.
+            # If the record is refused, nothing is lost: after the next load the old members expire again.
             recorder.record([group_record(group.group_id, group.record(now_ms, {}))], now_ms)
             return
         for member in group.members.values():
@@ -261,7 +261,7 @@ class Rebalance:
         self._timers.schedule(sync_timer(group), now_ms + group.rebalance_timeout_ms)
 
     def current_generation(self, group: ClassicGroup, member: Member) -> JoinResult:
-        """Return what a member is answered about the generation; the leader also gets all members' metadata."""
+        """Return the answer to a member's join; the leader also gets all members' metadata."""
         is_leader = member.member_id == group.leader
         return JoinResult(
             ErrorCode.NONE,

@@ -1,4 +1,4 @@
-"""The record of a group's completed generation in `__consumer_offsets` as Kafka does (rules B.3)."""
+"""The records of completed generations in `__consumer_offsets`, in Kafka's format (rules B.3)."""
 
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ _NEWEST_VERSION: Final = 4
 
 
 class RecordedMember(NamedTuple):
-    """What outlives the coordinator of one member: its subscription and its assignment."""
+    """The recorded state of one member: its subscription and its assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -51,7 +51,7 @@ def read_group_key(data: bytes) -> str:
 
 
 def read_group_metadata(data: bytes) -> GroupMetadata:
-    """Read a value of any version Kafka has written; `DamageError` for one that it has not."""
+    """Read a value of any version that Kafka has written; raise `DamageError` for other versions."""
     version = FieldReader(data).int16()
     if not 0 <= version <= _NEWEST_VERSION:
         raise DamageError(f"group metadata has version {version}; known are 0 to {_NEWEST_VERSION}")

@@ -1,6 +1,6 @@
 """The requests of the classic group protocol and their answers, as plain values.
 
-The handlers translate them from and to the wire. They are free of API versions: what differs by version is a field.
+The handlers translate them from and to the wire. They have no API version: what differs by version is a field.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ NO_GENERATION: int = -1
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """A request to be a member of the next generation; `protocols` are (name, metadata) by preference.
+    """A request to join the next generation; `protocols` are (name, metadata), in order of preference.
 
     Set `requires_known_member_id` for version 4 and later, so that a client whose first answer is lost
     leaves no ghost member behind (KIP-394), and `can_skip_assignment` for version 9 and later (KIP-814).
@@ -37,7 +37,7 @@ class JoinGroup:
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """What the leader gets of one member: its ids, and its metadata under the chosen protocol."""
+    """One member as the leader sees it: its ids, and its metadata for the chosen protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -48,7 +48,7 @@ class JoinedMember:
 class JoinResult:
     """The answer to a join; `members` is filled for the leader only.
 
-    A missing `protocol_name` is null on the wire from version 7, before that the empty string.
+    A missing `protocol_name` is null on the wire from version 7 on, the empty string before.
     """
 
     error: ErrorCode
@@ -63,7 +63,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """A request for the member's assignment; the leader brings those of all in `assignments`.
+    """A request for the member's assignment; the leader's request has those of all members in `assignments`.
 
     `protocol_type` and `protocol_name` are null before version 5 and are then not compared.
     """
@@ -89,7 +89,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life from a member."""
+    """A member's heartbeat."""
 
     group_id: str
     member_id: str
@@ -99,7 +99,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """One leaver, named by member id, or by instance id alone (an administrator's removal)."""
+    """One leaving member, identified by member id, or by instance id alone (removal by an administrator)."""
 
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
@@ -107,7 +107,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """A request to take members out of the group; before version 3 it is always one."""
+    """A request to remove members from the group; before version 3 it has exactly one."""
 
     group_id: str
     members: tuple[LeavingMember, ...]
@@ -115,7 +115,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class LeftMember:
-    """The answer for one leaver; before version 3 its error is the whole answer's."""
+    """The answer for one leaving member; before version 3 its error is that of the whole response."""
 
     member_id: str
     group_instance_id: str | None
@@ -124,7 +124,7 @@ class LeftMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """The answer to a leave: an error of the whole request, or one verdict for each member."""
+    """The answer to a leave: an error of the whole request, or one result for each member."""
 
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
@@ -146,7 +146,7 @@ class DescribedMember:
 class GroupDescription:
     """One group as administrators see it.
 
-    A group that is not there is Dead with GROUP_ID_NOT_FOUND (NONE before version 6).
+    A group that does not exist is Dead with GROUP_ID_NOT_FOUND (NONE before version 6).
     """
 
     error: ErrorCode

@@ -1,8 +1,8 @@
-"""The rules of classic groups as tables: states, legal transitions, and each state's verdict on each request.
+"""The rules of classic groups as tables: states, legal transitions, and the result of each request in each state.
 
-A group gathers its members (PREPARING_REBALANCE), answers who is in and waits for the leader's assignment
-(COMPLETING_REBALANCE), hands it out and rests (STABLE), and starts over when a member comes, goes or
-falls silent. Only STABLE and EMPTY reach the journal; the rest lives in memory and dies with the leader.
+A group waits for its members to join (PREPARING_REBALANCE), answers them and waits for the leader's assignment
+(COMPLETING_REBALANCE), distributes it (STABLE), and starts again when a member joins, leaves or
+expires. Only STABLE and EMPTY are recorded in the journal; the other states are in memory only.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ TRANSITIONS: Final[frozenset[tuple[GroupState, GroupState]]] = frozenset(
 
 
 class JoinAction(Enum):
-    """What becomes of a join by a member the group knows."""
+    """The result of a join by a known member."""
 
     REBALANCE = "start a rebalance"
     AWAIT = "wait for the rebalance under way"
@@ -55,7 +55,7 @@ class JoinAction(Enum):
     NOT_AVAILABLE = "refuse: look for the coordinator again"
 
 
-# (state, is the leader, brings other metadata than before)
+# (state, is the leader, has changed its metadata)
 # Rules E.6/1 and E.6/2.
 REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
     (_EMPTY, False, False): JoinAction.UNKNOWN_MEMBER,
@@ -66,14 +66,14 @@ REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
     (_PREPARING, False, True): JoinAction.AWAIT,
     (_PREPARING, True, False): JoinAction.AWAIT,
     (_PREPARING, True, True): JoinAction.AWAIT,
-    # The answer to the first join may have been lost: repeat it rather than disturb the others.
+    # The answer to the first join may have been lost: repeat it rather than rebalance.
     (_COMPLETING, False, False): JoinAction.ANSWER_CURRENT,
     (_COMPLETING, True, False): JoinAction.ANSWER_CURRENT,
     (_COMPLETING, False, True): JoinAction.REBALANCE,
     (_COMPLETING, True, True): JoinAction.REBALANCE,
     (_STABLE, False, False): JoinAction.ANSWER_CURRENT,
     (_STABLE, False, True): JoinAction.REBALANCE,
-    # A leader joins again to hand out partitions again, for instance when a topic has grown.
+    # A leader rejoins to assign partitions again, for instance when a topic has more partitions.
     (_STABLE, True, False): JoinAction.REBALANCE,
     (_STABLE, True, True): JoinAction.REBALANCE,
     (_DEAD, False, False): JoinAction.NOT_AVAILABLE,
@@ -82,12 +82,12 @@ REJOIN: Final[Mapping[tuple[GroupState, bool, bool], JoinAction]] = {
     (_DEAD, True, True): JoinAction.NOT_AVAILABLE,
 }
 
-# A known instance comes back without its member id (KIP-345); (state, the group would choose another protocol).
+# A known instance rejoins without its member id (KIP-345); (state, the group would choose another protocol).
 # Rule E.6/3.
 STATIC_RETURN: Final[Mapping[tuple[GroupState, bool], JoinAction]] = {
     (_PREPARING, False): JoinAction.AWAIT,
     (_PREPARING, True): JoinAction.AWAIT,
-    # The leader may be assigning to the old member id, which is gone.
+    # The leader may be assigning partitions to the old member id, which no longer exists.
     (_COMPLETING, False): JoinAction.REBALANCE,
     (_COMPLETING, True): JoinAction.REBALANCE,
     (_STABLE, False): JoinAction.PERSIST,
@@ -107,7 +107,7 @@ HEARTBEAT: Final[Mapping[GroupState, ErrorCode]] = {
 
 
 class SyncAction(Enum):
-    """What becomes of a sync by a member in the current generation."""
+    """The result of a sync by a member in the current generation."""
 
     AWAIT = "wait for the leader's assignment"
     ANSWER = "answer with the assignment"
@@ -125,7 +125,7 @@ SYNC: Final[Mapping[GroupState, SyncAction]] = {
     _DEAD: SyncAction.NOT_AVAILABLE,
 }
 
-# Whether the departure of a member starts a rebalance (True) or may complete the one under way (False).
+# Whether the departure of a member starts a rebalance (True) or may complete the current one (False).
 # Rule E.6/11.
 DEPARTURE_REBALANCES: Final[Mapping[GroupState, bool]] = {
     _STABLE: True,
@@ -135,8 +135,8 @@ DEPARTURE_REBALANCES: Final[Mapping[GroupState, bool]] = {
     _DEAD: False,
 }
 
-# (state, transactional), once the caller's identity and generation are found right. A consumer between join and sync
-# has just seen the new generation: its commit speaks of partitions that it may have lost. One made in a
+# (state, transactional), after the checks of the caller's identity and generation. A consumer between join and sync
+# is already in the new generation: its commit concerns partitions that it may have lost. A commit in a
 # transaction is fenced by the producer's epoch and the generation alone (KIP-447).
 # Rule E.6/6.
 COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
@@ -152,8 +152,8 @@ COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_DEAD, True): ErrorCode.COORDINATOR_NOT_AVAILABLE,
 }
 
-# (state, transactional), for a caller that names neither member nor generation: with members in the group only they
-# may commit, but transactional clients before KIP-447 could not say who they are.
+# (state, transactional), for a caller without member id and generation: in a group with members only they
+# may commit, but transactional clients before KIP-447 could not send their member id.
 # Rule E.6/7.
 ANONYMOUS_COMMIT: Final[Mapping[tuple[GroupState, bool], ErrorCode]] = {
     (_EMPTY, False): ErrorCode.NONE,
@@ -177,14 +177,14 @@ class ExpiryBasis(Enum):
     NEVER = "nothing expires in this state"
 
 
-# (state, kind of group): a group that never had members is "simple" and forgets by commit alone.
+# (state, kind of group): in a group that never had members ("simple") only the time of the commit counts.
 # Rules E.6 offsets.
 EXPIRY_BASIS: Final[Mapping[tuple[GroupState, str], ExpiryBasis]] = {
     **{(state, "simple"): ExpiryBasis.LAST_COMMIT for state in GroupState},
     **{(state, kind): ExpiryBasis.NEVER for state in GroupState for kind in ("consumer", "other")},
     (_EMPTY, "consumer"): ExpiryBasis.SINCE_EMPTY,
     (_EMPTY, "other"): ExpiryBasis.SINCE_EMPTY,
-    # Members are there but may have given a topic up; only what none of them reads is forgotten.
+    # Members may have unsubscribed from a topic; only offsets of topics that none of them reads expire.
     (_STABLE, "consumer"): ExpiryBasis.LAST_COMMIT,
 }
 

@@ -1,6 +1,6 @@
 """The consumer group protocol (KIP-848): members heartbeat, the coordinator assigns.
 
-Owns: the states of consumer groups and their members, assignors, reconciliation, the records of a group.
-Asks: a recorder to append those records; timers; which topics there are; `classic` for groups to replace.
-Never: knows committed offsets.
+Owns: the states of consumer groups and their members, assignors, reconciliation, and the records of a group.
+Uses: a recorder to append those records; timers; the list of topics; `classic` for groups to replace.
+Never: uses committed offsets.
 """

@@ -1,4 +1,4 @@
-"""The assignors that share a group's partitions among its members, on the coordinator's side (KIP-848, "Assignors")."""
+"""The server-side assignors, which distribute a group's partitions over its members (KIP-848, "Assignors")."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -9,7 +9,7 @@ from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdP
 
 
 class Reader(NamedTuple):
-    """One member as an assignor sees it: the topics it reads and what it was to read so far."""
+    """One member as an assignor sees it: its topics and its previous target."""
 
     member_id: str
     instance_id: str | None
@@ -23,14 +23,14 @@ Assignor = Callable[[Readers, PartitionCounts], Shares]
 
 
 def assign_uniformly(readers: Readers, counts: PartitionCounts) -> Shares:
-    """Give each reader as nearly the same number as subscriptions allow, moving as little as possible."""
+    """Assign each reader as equal a number of partitions as subscriptions allow, with as few moves as possible."""
     shares = _kept(readers, counts)
     subscribers = _subscribers(readers, counts)
     given = set().union(*shares.values())
     balance = Balance(shares, subscribers)
     balance.give(
         partition
-        # Topics that few read come first: their readers can be given others afterwards.
+        # Topics with few readers first: the load can be balanced with the others afterwards.
         for topic_id in sorted(subscribers, key=lambda topic: (len(subscribers[topic]), topic))
         for number in range(counts[topic_id])
         if (partition := TopicIdPartition(topic_id, number)) not in given
@@ -40,10 +40,10 @@ def assign_uniformly(readers: Readers, counts: PartitionCounts) -> Shares:
 
 
 def assign_ranges(readers: Readers, counts: PartitionCounts) -> Shares:
-    """Give each member one range of every topic, the same one of equally large topics read by the same members."""
+    """Assign each member one range of every topic, the same range of topics with equal size and equal readers."""
     shares: Shares = {member_id: set() for member_id in readers}
     for topic_id, members in _subscribers(readers, counts).items():
-        # Static members first and by their lasting name: a restart does not shuffle the ranges.
+        # Static members first, by instance id, so that a restart does not change the ranges.
         ordered = sorted(members, key=lambda member_id: _range_order(readers[member_id]))
         start = 0
         for index, member_id in enumerate(ordered):
@@ -69,7 +69,7 @@ def _subscribers(readers: Readers, counts: PartitionCounts) -> dict[UUID, tuple[
 
 
 def _kept(readers: Readers, counts: PartitionCounts) -> Shares:
-    """Leave each reader what it had and may still have; nothing goes to two of them."""
+    """Return the partitions that each reader keeps; no partition has two readers."""
     shares: Shares = {}
     given: set[TopicIdPartition] = set()
     for member_id, reader in sorted(readers.items()):

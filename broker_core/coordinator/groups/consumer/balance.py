@@ -1,9 +1,9 @@
-"""The balancing of shares of partitions, move by move, without looking at everything before each move.
+"""The balancing of partitions over members, one move at a time, without a full scan for each move.
 
-A member with ten thousand partitions makes thousands of moves, so each must cost next to nothing. Topics read by the
-same members are one *crowd*: they share the answer to who has least. Heaps keep the members of a crowd by load, the
-partitions of a member by number and the possible donors by load; what they hold of the past is dropped when it comes
-up. A donor that found no receiver is looked at again only when one of its crowds gets a member light enough.
+A member with ten thousand partitions makes thousands of moves, so each must be cheap. Topics read by the
+same members form one *crowd*, which has one least loaded member. Heaps order the members of a crowd by load, the
+partitions of a member by number, and the possible donors by load; outdated entries are dropped when they reach the
+top. A donor without a receiver is tried again only when one of its crowds gets a member with a low enough load.
 """
 
 import heapq
@@ -15,20 +15,20 @@ from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 
 Shares = dict[str, set[TopicIdPartition]]
 
-# A receiver must have at least so many fewer, or the move would only swap their places.
+# A receiver must have at least this many fewer, or the move would only swap the two.
 _WORTHWHILE = 2
 _SOME = 16
 
 
 class _Rank(NamedTuple):
-    """The order of partitions from the last number down, the last topic first."""
+    """The descending order of partitions: the last topic first, the highest number first."""
 
     partition: int
     topic: int
 
 
 class Crowd:
-    """Some members by what they have, least first; the first by name of equals."""
+    """The members with the same topics, by load in ascending order, then by name."""
 
     def __init__(self, members: tuple[str, ...], loads: Mapping[str, int]) -> None:
         self._members = members
@@ -41,7 +41,7 @@ class Crowd:
         heapq.heapify(self._heap)
 
     def changed(self, member_id: str) -> None:
-        """Note that the load of one of the members is another now."""
+        """Record that the load of one of the members has changed."""
         heapq.heappush(self._heap, (self._loads[member_id], member_id))
         if len(self._heap) > 2 * len(self._members) + _SOME:
             self._begin()
@@ -54,7 +54,7 @@ class Crowd:
 
 
 class Balance:
-    """Shares on their way to be even; `subscribers` names the readers of each topic, sorted."""
+    """An assignment that is being balanced; `subscribers` are the readers of each topic, sorted."""
 
     def __init__(self, shares: Shares, subscribers: Mapping[UUID, tuple[str, ...]]) -> None:
         self._shares = shares
@@ -73,11 +73,11 @@ class Balance:
         self._number = {topic_id: number for number, topic_id in enumerate(self._topics)}
         self._ranked: dict[str, dict[Crowd, list[_Rank]]] = {}
         self._donors: list[tuple[int, str]] = []
-        # Donors without a receiver, by what they have and a crowd in which they look for one.
+        # Donors without a receiver, by load and by a crowd that may get one.
         self._waiting: dict[tuple[int, Crowd], set[str]] = {}
 
     def give(self, partitions: Iterable[TopicIdPartition]) -> None:
-        """Give each of the partitions to the reader that has least so far."""
+        """Assign each of the partitions to the reader with the lowest load."""
         for partition in partitions:
             crowd = self._crowd_of.get(partition.topic_id)
             if crowd is not None:
@@ -86,9 +86,9 @@ class Balance:
                 self._load(member_id, 1)
 
     def even_out(self) -> None:
-        """Move single partitions from the fullest to members with at least two fewer, until there is no such move.
+        """Move single partitions from the most loaded to members with at least two fewer, until no move is possible.
 
-        A donor gives its last partition that another needs; of equal donors the first by name gives first.
+        A donor moves its last partition that has a receiver; of equal donors the first by name is first.
         """
         for member_id, share in self._shares.items():
             ranked = self._ranked[member_id] = dict[Crowd, list[_Rank]]()
@@ -104,7 +104,7 @@ class Balance:
                 self._let_give(donor)
 
     def _let_give(self, donor: str) -> None:
-        """Make one move, or let the donor wait until there is one."""
+        """Make one move, or let the donor wait until one is possible."""
         load = self._loads[donor]
         needy = [
             (ranks[0], crowd)
@@ -125,7 +125,7 @@ class Balance:
         for member_id, change in ((donor, -1), (receiver, 1)):
             self._load(member_id, change)
             self._offer(member_id)
-        # A donor that waits with just so many more than this one has now has found a receiver in it.
+        # For a waiting donor with exactly this many more partitions, this member is now a receiver.
         for crowd in self._crowds[donor]:
             for member_id in self._waiting.pop((self._loads[donor] + _WORTHWHILE, crowd), ()):
                 self._offer(member_id)

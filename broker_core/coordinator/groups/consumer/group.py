@@ -1,7 +1,7 @@
-"""One consumer group (KIP-848): nothing but what its records say, and what follows from that.
+"""One consumer group (KIP-848): its records, and the state derived from them.
 
-`replay` is the only way to change a group. What is to be recorded is tried out beforehand on a `ConsumerGroupDraft`, so
-that each record of a heartbeat is decided in the light of those before it.
+`replay` is the only way to change a group. Records are first applied to a `ConsumerGroupDraft`, so
+that each record of a heartbeat takes the previous ones into account.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ NOTHING: Final[Partitions] = frozenset()
 
 
 class ConsumerMember(NamedTuple):
-    """One member: what it wants and how far it is."""
+    """One member: its subscription and its progress."""
 
     member_id: str
     subscription: Subscription = Subscription()
@@ -50,12 +50,12 @@ class ConsumerMember(NamedTuple):
         return self.subscription.instance_id
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        """Say whether the member has arrived at the target of that epoch."""
+        """Return whether the member has reached the target of that epoch."""
         return self.current.state is MemberState.STABLE and self.current.member_epoch == epoch
 
 
 class ConsumerGroup:
-    """A group's members, the target for each, and who holds which partition."""
+    """A group's members, the target of each, and the holder of each partition."""
 
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
@@ -66,13 +66,13 @@ class ConsumerGroup:
         self.regexes: dict[str, ResolvedRegex] = {}
         self.holders: dict[TopicIdPartition, str] = {}
         self.static_members: dict[str, str] = {}
-        # Kafka 4.0 wrote a record about the topics too; it says nothing new, but has to go when the group goes.
+        # Kafka 4.0 also wrote a record about the topics; it is not needed, but is deleted with the group.
         self.has_topic_metadata = False
-        # The version of the topics that the group was last compared with: not state, it only spares work.
+        # The version of the topics that the group was last compared with: a cache, not state.
         self.seen_topics_version: int | None = None
 
     def copy(self) -> "ConsumerGroup":
-        """Return a group of its own with the same state."""
+        """Return an independent copy of the group."""
         other = ConsumerGroup(self.group_id)
         other.epoch, other.target_epoch = self.epoch, self.target_epoch
         other.members, other.targets = dict(self.members), dict(self.targets)
@@ -81,7 +81,7 @@ class ConsumerGroup:
         return other
 
     def replay(self, key: RecordKey, value: Any) -> None:
-        """Let one record take effect; None takes the fact back."""
+        """Apply one record; None is a tombstone."""
         if key.kind is RecordType.GROUP_EPOCH:
             self.epoch = value or GroupEpoch(0)
         elif key.kind is RecordType.TARGET_EPOCH:
@@ -110,7 +110,7 @@ class ConsumerGroup:
             self.static_members[subscription.instance_id] = member_id
 
     def _replay_current(self, member_id: str, current: Current | None) -> None:
-        """Move the member; a tombstone for one that is gone already changes nothing (compaction may leave it)."""
+        """Set the member's progress; a tombstone for a removed member changes nothing (compaction may leave it)."""
         if current is None and member_id not in self.members:
             return
         before = self.members.get(member_id, ConsumerMember(member_id))
@@ -126,7 +126,7 @@ class ConsumerGroup:
 
     @property
     def state(self) -> ConsumerGroupState:
-        """Return where the group stands."""
+        """Return the state of the group."""
         return GROUP_STATE.resolve(
             members=bool(self.members),
             target_is_behind=self.epoch.epoch > self.target_epoch.epoch,
@@ -135,7 +135,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """Return the assignor that most members ask for; the first by name among equals."""
+        """Return the assignor that most members request; in a tie, the first by name."""
         votes = Counter(
             member.subscription.server_assignor
             for member in self.members.values()
@@ -144,11 +144,11 @@ class ConsumerGroup:
         return max(sorted(votes), key=lambda name: votes[name], default=DEFAULT_ASSIGNOR)
 
     def target(self, member_id: str) -> Partitions:
-        """Return what the member is to read."""
+        """Return the member's target assignment."""
         return self.targets.get(member_id, NOTHING)
 
     def topics_of(self, member_id: str) -> frozenset[str]:
-        """Return the topics the member reads, those its expression matched included; nothing for a stranger."""
+        """Return the topics the member reads, including those its expression matches; none for an unknown member."""
         if member_id not in self.members:
             return frozenset()
         subscription = self.members[member_id].subscription
@@ -160,7 +160,7 @@ class ConsumerGroup:
         return frozenset().union(*map(self.topics_of, self.members))
 
     def reading(self) -> dict[tuple[str | None, str], frozenset[str]]:
-        """Return what each member reads; a static one is known by its instance id, under any member id."""
+        """Return what each member reads; a static member is identified by its instance id, under any member id."""
         return {
             (member.instance_id, "" if member.instance_id else member_id): self.topics_of(member_id)
             for member_id, member in self.members.items()
@@ -179,7 +179,7 @@ class ConsumerGroup:
         transactional: bool,
         knows_member_epochs: bool,
     ) -> ErrorCode:
-        """Judge whether the caller may commit offsets of these partitions."""
+        """Return the error for a commit of these partitions' offsets, NONE if it is allowed."""
         member = self.members.get(member_id)
         return COMMIT.resolve(
             group_is_empty=not self.members,
@@ -191,7 +191,7 @@ class ConsumerGroup:
         )
 
     def fetch_error(self, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Judge whether the caller may fetch committed offsets."""
+        """Return the error for a fetch of committed offsets, NONE if it is allowed."""
         member = self.members.get(member_id or "")
         return FETCH.resolve(
             names_member=member_id is not None or member_epoch >= 0,
@@ -200,7 +200,7 @@ class ConsumerGroup:
         )
 
     def tombstones(self) -> list[JournalRecord]:
-        """Build the records that take the whole group back."""
+        """Return the tombstones of the whole group."""
         kinds = (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER)
         keys = [RecordKey(kind, self.group_id, member_id) for kind in kinds for member_id in self.members]
         keys += [RecordKey(RecordType.REGULAR_EXPRESSION, self.group_id, regex) for regex in self.regexes]
@@ -233,7 +233,7 @@ def _commit_fit(
 
 
 class ConsumerGroupDraft:
-    """The records of one change, and the group as it will be with them."""
+    """The records of one change, and the group with them applied."""
 
     def __init__(self, group: ConsumerGroup, records: Iterable[JournalRecord] = ()) -> None:
         self.group = group
@@ -241,7 +241,7 @@ class ConsumerGroupDraft:
         self._is_copy = False
 
     def put(self, kind: RecordType, value: Any, part: str = "") -> None:
-        """Add a record and let it take effect on the draft."""
+        """Add a record and apply it to the draft."""
         if not self._is_copy:
             self.group, self._is_copy = self.group.copy(), True
         key = RecordKey(kind, self.group.group_id, part)
@@ -249,17 +249,17 @@ class ConsumerGroupDraft:
         self.records.append(consumer_record(key, value))
 
     def remove_member(self, member_id: str) -> None:
-        """Take a member out, with its target and all it holds."""
+        """Remove a member, with its target and its partitions."""
         for kind in (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER):
             self.put(kind, None, member_id)
 
     def current_of(self, member_id: str) -> Current:
-        """Return how far the member is by now."""
+        """Return the member's progress, with the draft's records applied."""
         return self.group.members[member_id].current
 
 
 class ConsumerShard(Recorder, Protocol):
-    """What the membership of consumer groups needs of the partition that holds them."""
+    """The interface of a partition that consumer group membership uses."""
 
     @property
     def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
@@ -272,14 +272,14 @@ class ConsumerShard(Recorder, Protocol):
         ...
 
     def group_tombstone(self, group_id: str) -> list[JournalRecord]:
-        """Build the tombstone of a classic group that was ever recorded."""
+        """Return the tombstone of a classic group that was recorded."""
         ...
 
     def forget_group(self, group_id: str) -> ClassicGroup | None:
-        """Take a classic group out of memory and return it; its records are another matter."""
+        """Remove a classic group from memory and return it; its records stay."""
         ...
 
 
 def owns_only(owned: Collection[TopicIdPartition] | None, assigned: Collection[TopicIdPartition]) -> bool:
-    """Return whether the member reports its partitions, and all of them are assigned to it."""
+    """Return whether the member reports its partitions, and only partitions assigned to it."""
     return owned is not None and all(partition in assigned for partition in owned)

@@ -1,7 +1,7 @@
-"""The membership of consumer groups (KIP-848): who is let in, brought to its target, and taken out.
+"""The membership of consumer groups (KIP-848): members join, are reconciled, and leave.
 
-What a heartbeat, a departure and a passed deadline lead to is decided here, as records; a group changes only when the
-shard replays what it has recorded.
+A heartbeat, a leave and an expired deadline each result in records here; a group changes only when the
+shard replays the records.
 """
 
 from collections.abc import Callable, Collection
@@ -44,17 +44,17 @@ _FIRST_EPOCH = 1
 
 
 def session_timer(group_id: str, member_id: str) -> TimerKey:
-    """Name the deadline of a member's next heartbeat."""
+    """Return the key of the deadline of a member's next heartbeat."""
     return TimerKey(TimerKind.CONSUMER_SESSION, group_id, member_id)
 
 
 def revocation_timer(group_id: str, member_id: str) -> TimerKey:
-    """Name the deadline by which a member must have given partitions back."""
+    """Return the key of the deadline by which a member must have revoked partitions."""
     return TimerKey(TimerKind.CONSUMER_REVOCATION, group_id, member_id)
 
 
 class ConsumerMembership:
-    """The answers to the members of the consumer groups of a partition."""
+    """The handling of requests of the members of a partition's consumer groups."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ConsumerMembership:
         self._end_classic = end_classic
 
     def heartbeat(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Answer one heartbeat of whatever kind."""
+        """Handle a heartbeat: join, stay or leave."""
         try:
             check_heartbeat(request)
             if request.member_epoch < JOIN_EPOCH:
@@ -81,7 +81,7 @@ class ConsumerMembership:
             return ConsumerHeartbeatResult(refusal.code, refusal.message)
 
     def describe(self, group: ConsumerGroup) -> ConsumerGroupDescription:
-        """Show one group."""
+        """Describe one group."""
         return ConsumerGroupDescription(
             group.group_id,
             state=group.state.value,
@@ -101,23 +101,23 @@ class ConsumerMembership:
         )
 
     def resume(self, group: ConsumerGroup, now_ms: int) -> None:
-        """Give the members of a group just loaded a whole session to show up."""
+        """Start a full session for each member of a group that was just loaded."""
         for member in group.members.values():
             self._start_session(group.group_id, member.member_id, now_ms)
             if member.current.state is MemberState.UNREVOKED:
                 self._start_revocation(group.group_id, member, now_ms)
 
     def abandon(self, group: ConsumerGroup) -> None:
-        """Forget the group's deadlines: it is gone or coordinated elsewhere."""
+        """Cancel the group's deadlines: it is deleted or coordinated elsewhere."""
         for member_id in group.members:
             self._cancel(group.group_id, member_id)
 
     def session_passed(self, shard: ConsumerShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
-        """Take out a member that has been silent for a whole session."""
+        """Remove a member whose session has expired."""
         self._take_out(shard, group, member_id, now_ms)
 
     def revocation_passed(self, shard: ConsumerShard, group: ConsumerGroup, member_id: str, now_ms: int) -> None:
-        """Take out a member that did not give its partitions back in time: others wait for them."""
+        """Remove a member that did not revoke its partitions in time: others wait for them."""
         if group.members[member_id].current.state is MemberState.UNREVOKED:
             self._take_out(shard, group, member_id, now_ms)
 
@@ -128,7 +128,7 @@ class ConsumerMembership:
         leaver: LeavingMember,
         now_ms: int,
     ) -> ErrorCode:
-        """Take out the member that a LeaveGroup request names, by instance id alone if an administrator sends it."""
+        """Remove the member that a LeaveGroup request names, by instance id alone if an administrator sends it."""
         member_id = leaver.member_id
         if leaver.group_instance_id is not None:
             holder = group.static_members.get(leaver.group_instance_id)
@@ -142,7 +142,7 @@ class ConsumerMembership:
         return self._take_out(shard, group, member_id, now_ms)
 
     def _stay(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Handle a join or a heartbeat: decide its subscription, the group's target, and its own next step."""
+        """Handle a join or a heartbeat: update the subscription, the group's target, and the member's progress."""
         group = self._find(shard, request)
         member_id = request.member_id or self._new_member_id(request.client_id)
         self._check_capacity(group, request, member_id)
@@ -179,7 +179,7 @@ class ConsumerMembership:
         )
 
     def _find(self, shard: ConsumerShard, request: ConsumerHeartbeat) -> ConsumerGroup:
-        """Return the group, a new one for a member that joins; an empty classic group gives way to it."""
+        """Return the group, a new one for a member that joins; it replaces an empty classic group."""
         group, classic = shard.consumer_groups.get(request.group_id), shard.groups.get(request.group_id)
         if classic is not None and request.member_epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group.")
@@ -203,7 +203,7 @@ class ConsumerMembership:
             )
 
     def _member(self, draft: ConsumerGroupDraft, request: ConsumerHeartbeat, member_id: str) -> ConsumerMember:
-        """Return the member as it was before this heartbeat, fencing the caller if it is not who it says."""
+        """Return the member as it was before this heartbeat; fence a caller with another identity."""
         group = draft.group
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is not None and joins:
@@ -230,7 +230,7 @@ class ConsumerMembership:
         return member
 
     def _static_member(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> ConsumerMember:
-        """Return the static member the request speaks of, if the caller is its present holder."""
+        """Return the static member of the request's instance id, if the caller is its current owner."""
         holder = group.static_members.get(request.instance_id or "")
         if holder is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {request.instance_id} is unknown.")
@@ -243,7 +243,7 @@ class ConsumerMembership:
         return group.members[holder]
 
     def _join_static(self, draft: ConsumerGroupDraft, instance_id: str, member_id: str) -> ConsumerMember:
-        """Let an instance in, in the place of its former self if that has left for a while (epoch -2)."""
+        """Add a static member, replacing its previous incarnation if that has left temporarily (epoch -2)."""
         holder = draft.group.static_members.get(instance_id)
         if holder is None:
             return draft.group.members.get(member_id, ConsumerMember(member_id))
@@ -263,7 +263,7 @@ class ConsumerMembership:
     def _follow_topics(
         self, group: ConsumerGroup, draft: ConsumerGroupDraft, may_see: Callable[[str], bool] | None, now_ms: int
     ) -> None:
-        """Count the group's epoch up if what its members read has changed, by their own doing or not."""
+        """Increment the group epoch if the topics that its members read have changed, for any reason."""
         if not draft.records and group.seen_topics_version == self._topics.version:
             return
         self._resolve_regexes(draft, may_see, now_ms)
@@ -279,7 +279,7 @@ class ConsumerMembership:
             draft.put(RecordType.GROUP_EPOCH, epoch)
 
     def _resolve_regexes(self, draft: ConsumerGroupDraft, may_see: Callable[[str], bool] | None, now_ms: int) -> None:
-        """Match the expressions in use against the topics the caller may see, as Kafka does; forget the others."""
+        """Match the expressions in use against the topics the caller may see, as Kafka does; drop the others."""
         in_use = draft.group.regexes_in_use()
         for regex in sorted(in_use):
             known = draft.group.regexes.get(regex)
@@ -290,7 +290,7 @@ class ConsumerMembership:
             draft.put(RecordType.REGULAR_EXPRESSION, None, regex)
 
     def _assign(self, draft: ConsumerGroupDraft, now_ms: int) -> None:
-        """Make a target for the group's epoch, unless the last one is too recent."""
+        """Compute a target for the group epoch, unless the last one is too recent."""
         group = draft.group
         interval_ms = self._config.group_consumer_assignment_interval_ms
         if group.epoch.epoch <= group.target_epoch.epoch or (
@@ -321,7 +321,7 @@ class ConsumerMembership:
         request: ConsumerHeartbeat,
         former_topics: Collection[str],
     ) -> None:
-        """Take the member a step towards its target."""
+        """Move the member one step towards its target."""
         group = draft.group
         topics = group.topics_of(member_id)
         has_changed = topics != former_topics
@@ -345,7 +345,7 @@ class ConsumerMembership:
             draft.put(RecordType.CURRENT, reached, member_id)
 
     def _leave(self, shard: ConsumerShard, request: ConsumerHeartbeat, now_ms: int) -> ConsumerHeartbeatResult:
-        """Take the caller out, or note that the instance will be back within its session."""
+        """Remove the caller, or record that the instance will be back within its session."""
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
             is_classic = request.group_id in shard.groups
@@ -370,7 +370,7 @@ class ConsumerMembership:
         return ConsumerHeartbeatResult(ErrorCode.NONE, None, request.member_id, request.member_epoch)
 
     def _take_out(self, shard: ConsumerShard, group: ConsumerGroup, member_id: str, now_ms: int) -> ErrorCode:
-        """Remove a member and raise the group's epoch, so that the others get what it had."""
+        """Remove a member and increment the group epoch, so that the others get its partitions."""
         draft = ConsumerGroupDraft(group)
         draft.remove_member(member_id)
         for regex in sorted(draft.group.regexes.keys() - draft.group.regexes_in_use()):
@@ -384,7 +384,7 @@ class ConsumerMembership:
         if error is ErrorCode.NONE:
             self._cancel(group.group_id, member_id)
         else:
-            # Try again when another session has passed: a member that is gone must not keep its partitions.
+            # Try again after another session: a member that is gone must not keep its partitions.
             self._start_session(group.group_id, member_id, now_ms)
         return error
 

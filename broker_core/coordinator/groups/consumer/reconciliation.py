@@ -1,7 +1,7 @@
 """The steps that take a member to its target (KIP-848, "Reconciliation of the Group").
 
-No partition has two readers at any time: a member first gives back what it must not keep, and is given only what
-no other holds any more.
+No partition ever has two readers: a member first revokes the partitions it must not keep, and is assigned only those
+that no other member holds.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,8 +13,8 @@ from broker_core.coordinator.groups.consumer.records import Current, Held, Parti
 from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.errors import ErrorCode, KafkaError
 
-# (the member must give something back that it has not reported as given back, something of its target is held
-# by others) and where that leaves it.
+# (the member has not yet reported a revocation, a partition of its target is held by another member): the state
+# of the member.
 NEXT_STATE: Final[Mapping[tuple[bool, bool], MemberState]] = {
     (True, False): MemberState.UNREVOKED,
     (True, True): MemberState.UNREVOKED,
@@ -25,10 +25,10 @@ NEXT_STATE: Final[Mapping[tuple[bool, bool], MemberState]] = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a member is reconciled with.
+    """The target of a reconciliation, with the facts it depends on.
 
-    `owned` is what it says it has at the moment, None when it says nothing; `readable` are the topics it now
-    subscribes to, which may be fewer than when the target was made.
+    `owned` are the partitions the member reports, None if it does not report them; `readable` are the topics it now
+    subscribes to, which may be fewer than when the target was computed.
     """
 
     member_id: str
@@ -41,7 +41,7 @@ class Goal:
 
 
 def reconcile(current: Current, goal: Goal) -> Current:
-    """Return where the member stands after this heartbeat; the same object when nothing changes."""
+    """Return the member's progress after this heartbeat; the same object if nothing changes."""
     if current.state is MemberState.STABLE:
         if current.member_epoch != goal.target_epoch:
             return _unless_same(current, _approach(current, goal, current.member_epoch))
@@ -49,7 +49,7 @@ def reconcile(current: Current, goal: Goal) -> Current:
     if current.state is MemberState.UNREVOKED and _has_any(goal, current.pending):
         return _shrink(current, goal) if goal.subscription_changed else current
     if current.state is MemberState.UNREVOKED:
-        # A shrunken subscription can lead here before the next target is made: never go beyond the target.
+        # A smaller subscription can lead here before the next target is computed: never exceed the target.
         return _unless_same(current, _approach(current, goal, min(current.member_epoch + 1, goal.target_epoch)))
     if current.state is MemberState.UNKNOWN and (goal.owned is None or goal.owned):
         raise KafkaError(
@@ -64,7 +64,7 @@ def _unless_same(current: Current, reached: Current) -> Current:
 
 
 def _has_any(goal: Goal, partitions: Collection[TopicIdPartition]) -> bool:
-    """Say whether the member may still be reading one of these: it does unless it says otherwise."""
+    """Return whether the member may still read one of these, which it does unless it reports otherwise."""
     return goal.owned is None or any(partition in partitions for partition in goal.owned)
 
 
@@ -82,7 +82,7 @@ def _approach(current: Current, goal: Goal, member_epoch: int) -> Current:
 
 
 def _shrink(current: Current, goal: Goal) -> Current:
-    """Take back at once what the member does not subscribe to any more, before a new target is made."""
+    """Revoke partitions of topics that the member no longer subscribes to, before a new target is computed."""
     kept: Held = {
         partition: epoch for partition, epoch in current.assigned.items() if partition.topic_id in goal.readable
     }

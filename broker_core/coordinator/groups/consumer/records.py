@@ -1,6 +1,6 @@
-"""The records of consumer groups in `__consumer_offsets` as Kafka does (KIP-848).
+"""The records of consumer groups in `__consumer_offsets`, in Kafka's format (KIP-848).
 
-A group is spread over many records, one kind for each fact, so that a heartbeat writes only what it changed. All
+A group has many records, one type for each kind of fact, so that a heartbeat writes only what has changed. All
 values are flexible version 0; the tagged fields are those of Apache Kafka 4.3 and 4.4, which older readers skip.
 """
 
@@ -26,12 +26,12 @@ from broker_core.errors import DamageError
 
 _VERSION: Final = int16(0)
 _TAG: Final = 0
-# What a member needs that speaks the classic protocol is in a tagged field, which Kafka writes even if it is null.
+# The metadata of a member that uses the classic protocol is a tagged field, which Kafka writes even if it is null.
 _NOT_CLASSIC: Final = b"\0"
 
 
 class RecordType(IntEnum):
-    """The key types; 4 is written by Kafka 4.0 only and says nothing that is not found elsewhere."""
+    """The key types; 4 is written only by Kafka 4.0, and its content is redundant."""
 
     GROUP_EPOCH = 3
     TOPIC_METADATA = 4
@@ -50,26 +50,26 @@ _WITH_MEMBER: Final = frozenset(
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition, named so that a topic created again under an old name is another one."""
+    """A partition by topic id, which distinguishes topics created again under the same name."""
 
     topic_id: UUID
     partition: int
 
 
 Partitions = frozenset[TopicIdPartition]
-# A partition with the member epoch at which its member got it (KIP-1251).
+# A partition with the member epoch at which it was assigned (KIP-1251).
 Held = Mapping[TopicIdPartition, int]
 
 
 class GroupEpoch(NamedTuple):
-    """The count of a group's changes; the hash says whether its topics have changed since."""
+    """The group epoch, with a hash of the topics to detect changes."""
 
     epoch: int
     metadata_hash: int = 0
 
 
 class Subscription(NamedTuple):
-    """What a member wants and who it is."""
+    """A member's identity and subscription."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -82,14 +82,14 @@ class Subscription(NamedTuple):
 
 
 class TargetEpoch(NamedTuple):
-    """The group epoch that the target assignment was made for, and when that was."""
+    """The group epoch that the target assignment was computed for, and the time."""
 
     epoch: int
     timestamp_ms: int = 0
 
 
 class Current(NamedTuple):
-    """How far a member is on its way to the target."""
+    """A member's progress towards its target."""
 
     member_epoch: int = 0
     previous_epoch: int = 0
@@ -107,7 +107,7 @@ class ResolvedRegex(NamedTuple):
 
 
 class RecordKey(NamedTuple):
-    """The name of a fact: of a group, or of a member or expression of it."""
+    """The key of a record about a group, or about one of its members or expressions."""
 
     kind: RecordType
     group_id: str
@@ -115,7 +115,7 @@ class RecordKey(NamedTuple):
 
 
 def consumer_record(key: RecordKey, value: Any) -> JournalRecord:
-    """Build the record that states the fact, or with None the one that takes it back."""
+    """Build the record of a value, or with None its tombstone."""
     data = int16(key.kind) + string(key.group_id)
     if key.kind in _WITH_MEMBER:
         data += string(key.part)
@@ -131,7 +131,7 @@ def read_consumer_key(data: bytes) -> RecordKey:
 
 
 def read_consumer_value(kind: RecordType, data: bytes) -> Any:
-    """Read a value; `DamageError` for a version that Kafka has not written yet."""
+    """Read a value; raise `DamageError` for an unknown version."""
     fields = FieldReader(data, flexible=True)
     version = fields.int16()
     if version != 0:
@@ -156,7 +156,7 @@ def _count(number: int) -> bytes:
 
 
 def _tags(value: bytes | None) -> bytes:
-    """Encode the end of a structure that knows one tagged field; None leaves it out."""
+    """Encode the tagged fields of a structure that has at most one; None leaves it out."""
     if value is None:
         return b"\0"
     data = bytearray(b"\1")
@@ -203,7 +203,7 @@ def _write_member(value: Subscription) -> bytes:
 
 
 def _read_member(fields: FieldReader) -> Subscription:
-    """Read a member; what Kafka adds for one that speaks the classic protocol is skipped."""
+    """Read a member; the tagged field of a member that uses the classic protocol is skipped."""
     subscription = Subscription(
         fields.nullable_string(),
         fields.nullable_string(),
@@ -251,7 +251,7 @@ def _write_held(held: Held) -> bytes:
 
 
 def _read_held(fields: FieldReader) -> dict[TopicIdPartition, int]:
-    """Read partitions with their epochs; before Kafka 4.3 they have none, which counts as the beginning."""
+    """Read partitions with their epochs; records from before Kafka 4.3 have none, which counts as the first epoch."""
     held: dict[TopicIdPartition, int] = {}
     for _ in range(fields.length()):
         topic_id = UUID(bytes=fields.take(16))

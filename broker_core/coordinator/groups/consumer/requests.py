@@ -17,9 +17,9 @@ UNCHANGED = -1
 class ConsumerHeartbeat:
     """A request to join (member epoch 0), to stay, or to leave (-1, and -2 for a static member that will be back).
 
-    What has not changed since the last heartbeat is None, or -1 for the timeout. `member_id` may be empty only
-    where `may_lack_member_id` says so: from version 1 on the client makes it (KIP-1082). `may_see` says which
-    topics the client's expression may match, None for all.
+    Fields that have not changed since the last heartbeat are None, or -1 for the timeout. `member_id` may be empty only
+    if `may_lack_member_id` is set: from version 1 on the client generates it (KIP-1082). `may_see` decides which
+    topics the client's expression may match; None allows all.
     """
 
     group_id: str
@@ -45,7 +45,7 @@ class ConsumerHeartbeat:
         return self.member_epoch == JOIN_EPOCH or tells_all
 
     def updated(self, before: Subscription) -> Subscription:
-        """Return the member's subscription with what this heartbeat changes."""
+        """Return the member's subscription with the changes of this heartbeat."""
         return Subscription(
             before.instance_id if self.instance_id is None else self.instance_id,
             before.rack_id if self.rack_id is None else self.rack_id,
@@ -60,7 +60,7 @@ class ConsumerHeartbeat:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerHeartbeatResult:
-    """The answer to a heartbeat; `assigned` is None when it is what it was."""
+    """The answer to a heartbeat; `assigned` is None if it has not changed."""
 
     error: ErrorCode
     message: str | None = None
@@ -72,7 +72,7 @@ class ConsumerHeartbeatResult:
 
 @dataclass(frozen=True, slots=True)
 class DescribedConsumer:
-    """One member as administrators see it; `assigned` includes what it has yet to give back."""
+    """One member as administrators see it; `assigned` includes partitions it has yet to revoke."""
 
     member_id: str
     member_epoch: int
@@ -121,7 +121,7 @@ def check_heartbeat(request: ConsumerHeartbeat) -> None:
 
 
 def check_expression(request: ConsumerHeartbeat, before: Subscription) -> None:
-    """Raise INVALID_REGULAR_EXPRESSION for a new expression that is none."""
+    """Raise INVALID_REGULAR_EXPRESSION for a new expression that is invalid."""
     if request.regex and request.regex != before.regex:
         check_regex(request.regex)
 

@@ -1,9 +1,9 @@
 """The rules of consumer groups (KIP-848) as tables.
 
-They give the states of groups and members, the member epochs that are let in, and who may commit and fetch offsets.
+They define the states of groups and members, the accepted member epochs, and who may commit and fetch offsets.
 
-Unlike the classic protocol there is no common phase: each member goes from its epoch to the group's alone, first
-giving back what it must not keep (UNREVOKED), then waiting for what others have not given back (UNRELEASED).
+Unlike in the classic protocol there is no common phase: each member moves to the group epoch on its own, first
+revoking what it must not keep (UNREVOKED), then waiting for what others have not revoked (UNRELEASED).
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _BOTH: Final = (False, True)
 
 
 class MemberState(IntEnum):
-    """How far a member is; the values are those of Kafka's records."""
+    """The state of a member; the values are those of Kafka's records."""
 
     STABLE = 0
     UNREVOKED = 1
@@ -63,7 +63,7 @@ GROUP_STATE: Final[Table[ConsumerGroupState]] = Table(
 
 
 class EpochFit(Enum):
-    """How the member epoch in a heartbeat relates to the one known here."""
+    """The relation of a heartbeat's member epoch to the known one."""
 
     JOINING = "0: the member starts again"
     CURRENT = "the known one"
@@ -83,8 +83,8 @@ def epoch_fit(received: int, current: int, previous: int) -> EpochFit:
     return EpochFit.PREVIOUS if received == previous else EpochFit.OLDER
 
 
-# (fit, the member owns nothing that it is not assigned, and says so). A member that takes a lost answer for an old
-# epoch may go on only if it cannot be reading what another was given.
+# (fit, the member reports its partitions, and only assigned ones). A member whose answer was lost sends the previous
+# epoch; it may continue only if it cannot be reading a partition that was assigned to another.
 # Rules E.7 heartbeat.
 HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
     (EpochFit.JOINING, False): ErrorCode.NONE,
@@ -101,7 +101,7 @@ HEARTBEAT_EPOCH: Final[Mapping[tuple[EpochFit, bool], ErrorCode]] = {
 
 
 class Caller(Enum):
-    """What a commit says of its caller."""
+    """The identity that a commit contains."""
 
     ANONYMOUS = "neither member id nor epoch"
     WITHOUT_EPOCH = "a member id, but no epoch"
@@ -109,21 +109,21 @@ class Caller(Enum):
 
 
 def caller_of(member_id: str, member_epoch: int) -> Caller:
-    """Classify a commit by what it contains about its caller."""
+    """Classify a commit by the identity it contains."""
     if member_epoch >= 0:
         return Caller.MEMBER
     return Caller.WITHOUT_EPOCH if member_id else Caller.ANONYMOUS
 
 
 class CommitFit(Enum):
-    """How the member epoch of a commit relates to the known one."""
+    """The relation of a commit's member epoch to the known one."""
 
     CURRENT = "the known one"
     KEPT = "older, but the member has owned all the partitions since"
     STALE = "older and some partitions were not its own, or never assigned"
 
 
-# The epoch is checked for each partition since KIP-1251: a commit on its way while the epoch rises is not lost.
+# The epoch is checked for each partition (KIP-1251), so a commit in flight while the epoch changes is not lost.
 # Rules E.7 commit.
 COMMIT: Final[Table[ErrorCode]] = Table(
     "who may commit",
@@ -146,7 +146,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
             {"group_is_empty": (True,), "caller": (Caller.MEMBER,)},
             ErrorCode.UNKNOWN_MEMBER_ID,
         ),
-        # Transactional clients before KIP-447 could not say who they are; the producer's epoch fences them.
+        # Transactional clients before KIP-447 could not send their member id; the producer's epoch fences them.
         Row(
             "a transaction that names no member",
             {"group_is_empty": (False,), "caller": (Caller.ANONYMOUS,), "transactional": (True,)},
@@ -192,7 +192,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
             {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
             ErrorCode.NONE,
         ),
-        # TxnOffsetCommit was there before member epochs were: it says so in the words of the classic protocol.
+        # TxnOffsetCommit is older than member epochs, so it has the errors of the classic protocol.
         Row(
             "a commit in a transaction from the past",
             {"is_member": (True,), "transactional": (True,), "fit": (CommitFit.STALE,)},
@@ -214,7 +214,7 @@ FETCH: Final[Table[ErrorCode]] = Table(
         Row("an administrator or an old client", {"names_member": (False,)}, ErrorCode.NONE),
         Row("no member", {"names_member": (True,), "is_member": (False,)}, ErrorCode.UNKNOWN_MEMBER_ID),
         Row("a member", {"names_member": (True,), "is_member": (True,), "epoch_is_current": (True,)}, ErrorCode.NONE),
-        # Offsets are fetched before reading: a member that is behind must not start to read.
+        # Offsets are fetched before reading: a member with an old epoch must not start to read.
         Row(
             "a member of the past",
             {"names_member": (True,), "is_member": (True,), "epoch_is_current": (False,)},
@@ -232,7 +232,7 @@ DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
     ConsumerGroupState.STABLE: ErrorCode.NON_EMPTY_GROUP,
 }
 
-# Whether a member of the classic protocol may have the group: its id is free when there are no members.
+# Whether a member of the classic protocol may join: the group id is free if the group has no members.
 # Rules E.7 protocol/1 and E.7 protocol/2.
 CLASSIC_JOIN: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
     ConsumerGroupState.EMPTY: ErrorCode.NONE,

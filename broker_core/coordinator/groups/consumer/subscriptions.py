@@ -1,4 +1,4 @@
-"""The cluster's topics as consumer groups need them: which exist, how large they are, which an expression matches."""
+"""The cluster's topics for consumer groups: ids, numbers of partitions, and matches of expressions."""
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -10,18 +10,18 @@ from broker_core.errors import KafkaError
 
 
 class TopicFacts(NamedTuple):
-    """What an assignment depends on."""
+    """A topic's id and number of partitions."""
 
     topic_id: UUID
     partition_count: int
 
 
 class Topics(Protocol):
-    """The topics there are at the moment."""
+    """The topics that exist at the moment."""
 
     @property
     def version(self) -> int:
-        """Return a number that grows whenever anything else here may have changed."""
+        """Return a number that increases whenever anything else here may have changed."""
         ...
 
     def names(self) -> Iterable[str]:
@@ -29,16 +29,16 @@ class Topics(Protocol):
         ...
 
     def find(self, name: str) -> TopicFacts | None:
-        """Return what is known of a topic, None if there is no such."""
+        """Return a topic's id and number of partitions, None if it does not exist."""
         ...
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name of a topic that is still there."""
+        """Return the name of the topic with that id, None if it does not exist."""
         ...
 
 
 def check_regex(expression: str) -> None:
-    """Raise INVALID_REGULAR_EXPRESSION for what is none."""
+    """Raise INVALID_REGULAR_EXPRESSION for an invalid expression."""
     try:
         NamePattern(expression)
     except KafkaError as error:
@@ -49,9 +49,9 @@ def check_regex(expression: str) -> None:
 
 
 def matching_topics(expression: str, topics: Topics, may_see: Callable[[str], bool] | None = None) -> tuple[str, ...]:
-    """Return the topics whose whole name matches, only such as the caller `may_see`.
+    """Return the topics that the caller `may_see` and whose whole name matches.
 
-    An expression that is not valid (any more) matches none.
+    An invalid expression matches none.
     """
     try:
         pattern = NamePattern(expression)
@@ -62,10 +62,10 @@ def matching_topics(expression: str, topics: Topics, may_see: Callable[[str], bo
 
 
 def metadata_hash(names: Iterable[str], topics: Topics) -> int:
-    """Sum the topics up in a signed 64-bit number, 0 if none of them exists.
+    """Return a signed 64-bit hash of the topics, 0 if none of them exists.
 
-    Kafka uses another function; the number is only ever compared with the group's own former one, and where the
-    two meet in one log the group is assigned once more than needed.
+    Kafka uses another function. The hash is only compared with the group's own previous one; where both
+    are in one log, the group is assigned once more than needed.
     """
     found = [(name, facts) for name in sorted(names) if (facts := topics.find(name)) is not None]
     if not found:

@@ -1,6 +1,6 @@
 """Commits, fetches and deletions of offsets.
 
-OffsetCommit and TxnOffsetCommit go through their checks in order (rules E.1). A transaction is not verified here: the
+OffsetCommit and TxnOffsetCommit go through their checks in order (rules E.1). A transaction is not verified here; the
 broker has done so before.
 """
 
@@ -34,7 +34,7 @@ _UNSTABLE = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def commit_error(group: ClassicGroup | None, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-    """Judge whether the caller may commit to the classic group (rules E.1/9 to E.1/15)."""
+    """Return the error for a commit to the classic group, NONE if it is allowed (rules E.1/9 to E.1/15)."""
     is_transactional = isinstance(request, TxnOffsetCommit)
     if group is None:
         knows_epochs = isinstance(request, OffsetCommit) and request.knows_member_epochs
@@ -50,7 +50,7 @@ def commit_error(group: ClassicGroup | None, request: OffsetCommit | TxnOffsetCo
 
 
 class OffsetShard(Recorder, Protocol):
-    """What committed offsets need of the partition that holds them and their groups."""
+    """The interface of a partition that the handling of offsets uses."""
 
     @property
     def offsets(self) -> OffsetStore:
@@ -68,16 +68,16 @@ class OffsetShard(Recorder, Protocol):
         ...
 
     def ensure_group(self, group_id: str) -> ClassicGroup:
-        """Return the classic group, made now if it is not there."""
+        """Return the classic group, creating it if it does not exist."""
         ...
 
     def group_tombstone(self, group_id: str) -> list[JournalRecord]:
-        """Build the tombstone of a classic group that was ever recorded."""
+        """Return the tombstone of a classic group that was recorded."""
         ...
 
 
 class OffsetCommits:
-    """The answers to requests about a group's offsets."""
+    """The handling of requests about a group's offsets."""
 
     def __init__(self, config: BrokerConfig, topics: Topics) -> None:
         self._topics = topics
@@ -89,7 +89,7 @@ class OffsetCommits:
         request: OffsetCommit | TxnOffsetCommit,
         now_ms: int,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Record the offsets, all in one append; in a transaction they wait for its marker."""
+        """Record the offsets in one append; in a transaction they are pending until its marker."""
         error = self._commit_error(shard, request)
         if error is not ErrorCode.NONE:
             return dict.fromkeys(request.offsets, error)
@@ -115,7 +115,7 @@ class OffsetCommits:
         return verdicts | dict.fromkeys(accepted, error)
 
     def _commit_error(self, shard: OffsetShard, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-        """Judge by the rules of the group's own protocol (rules E.1/9 to E.1/17)."""
+        """Return the errors by the rules of the group's protocol (rules E.1/9 to E.1/17)."""
         group = shard.consumer_groups.get(request.group_id)
         if group is None:
             return commit_error(shard.groups.get(request.group_id), request)
@@ -140,7 +140,7 @@ class OffsetCommits:
         *,
         require_stable: bool,
     ) -> FetchOffsetsResult:
-        """Return the committed offsets of the given partitions, or of all that have one."""
+        """Return the committed offsets of the given partitions, or all of the group's."""
         committed = shard.offsets.committed(group_id)
         offsets = {}
         for topic_partition in committed if partitions is None else partitions:
@@ -163,7 +163,7 @@ class OffsetCommits:
         partitions: Iterable[TopicPartition],
         now_ms: int,
     ) -> DeleteOffsetsResult:
-        """Forget offsets of topics that no member reads, pending ones too."""
+        """Delete offsets of topics that no member reads, pending ones too."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         reads: Callable[[str], bool]
         if consumer_group is not None:
@@ -184,7 +184,7 @@ class OffsetCommits:
         return DeleteOffsetsResult(error, verdicts if error is ErrorCode.NONE else {})
 
     def delete_group(self, shard: OffsetShard, group_id: str, now_ms: int) -> ErrorCode:
-        """Forget a group without members, and all its offsets."""
+        """Delete a group without members, and all its offsets."""
         group, consumer_group = shard.groups.get(group_id), shard.consumer_groups.get(group_id)
         if consumer_group is not None:
             error = consumer_tables.DELETE_GROUP[consumer_group.state]
@@ -202,7 +202,7 @@ class OffsetCommits:
         group_id: str,
         partitions: Iterable[TopicPartition],
     ) -> list[JournalRecord]:
-        """Build the tombstones of those partitions that have an offset, committed or pending."""
+        """Return the tombstones of the partitions that have an offset, committed or pending."""
         committed = shard.offsets.committed(group_id)
         keys = [OffsetKey(group_id, topic_partition) for topic_partition in dict.fromkeys(partitions)]
         return [
@@ -212,20 +212,20 @@ class OffsetCommits:
         ]
 
     def _is_too_long(self, metadata: str | None) -> bool:
-        """Measure as Java does, in UTF-16 units; a record's field has a limit of its own."""
+        """Return whether the metadata is too long, in UTF-16 units as in Java, or for a field of a record."""
         text = metadata or ""
         is_long = len(text.encode("utf-16-be")) // 2 > self._metadata_limit
         return is_long or len(text.encode()) > LONGEST_STRING_BYTES
 
 
 def keeps_session(group: ClassicGroup | None, request: OffsetCommit) -> bool:
-    """Say whether the commit shows that a member is alive, as a heartbeat does."""
+    """Return whether the commit renews a member's session, as a heartbeat does."""
     states = (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
     return group is not None and group.state in states and request.generation_id > NO_GENERATION
 
 
 def _expire_ms(request: OffsetCommit | TxnOffsetCommit, now_ms: int) -> int:
-    """Return when the offsets expire if the commit has a retention; a retention without end fits into 64 bits."""
+    """Return the expiration time if the commit has a retention; it is limited to 64 bits."""
     if isinstance(request, TxnOffsetCommit) or request.retention_ms < 0:
         return NO_TIMESTAMP
     return min(now_ms + request.retention_ms, 2**63 - 1)

@@ -1,6 +1,6 @@
-"""The offsets that have outlived their retention (KIP-211).
+"""The expiration of offsets after their retention (KIP-211).
 
-Offsets that an open transaction may still change are left alone, and so is their group.
+Offsets that an open transaction may still change do not expire, and neither does their group.
 """
 
 from broker_core.coordinator.groups.classic.group import ClassicGroup
@@ -12,7 +12,7 @@ from broker_core.types import NO_TIMESTAMP, TopicPartition
 
 
 def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
-    """Return when the retention of the group's offsets begins."""
+    """Return the basis of the retention of the group's offsets."""
     if group.protocol_type is None:
         return EXPIRY_BASIS[group.state, "simple"]
     can_tell = group.is_consumer_group and group.topics_known
@@ -22,7 +22,7 @@ def expiry_basis(group: ClassicGroup) -> ExpiryBasis:
 def expired_partitions(
     offsets: OffsetStore, group: ClassicGroup, now_ms: int, retention_ms: int
 ) -> list[TopicPartition]:
-    """Return the partitions whose committed offset is to be forgotten."""
+    """Return the partitions whose committed offset has expired."""
     basis = expiry_basis(group)
     if basis is ExpiryBasis.NEVER:
         return []
@@ -42,7 +42,7 @@ def expired_in_consumer_group(
     now_ms: int,
     retention_ms: int,
 ) -> list[TopicPartition]:
-    """Return the partitions of topics that no member reads whose committed offset is to be forgotten."""
+    """Return the partitions, of topics that no member reads, whose committed offset has expired."""
     subscribed = group.subscribed_topics()
     return [
         topic_partition

@@ -1,4 +1,4 @@
-"""The records of committed offsets in `__consumer_offsets` byte for byte as Kafka does (rules B.3)."""
+"""The records of committed offsets in `__consumer_offsets`, in Kafka's format (rules B.3)."""
 
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ _NEWEST_VERSION: Final = 4
 
 
 class OffsetKey(NamedTuple):
-    """The name of one committed offset."""
+    """The key of one committed offset."""
 
     group_id: str
     topic_partition: TopicPartition
@@ -33,7 +33,7 @@ class OffsetValue(NamedTuple):
 
 
 def offset_record(key: OffsetKey, value: OffsetValue | None) -> JournalRecord:
-    """Build the record of a commit, or the tombstone of a forgotten offset."""
+    """Build the record of a commit, or the tombstone of a deleted offset."""
     return JournalRecord(_encode_key(key), None if value is None else _encode_value(value))
 
 
@@ -47,7 +47,7 @@ def read_offset_key(data: bytes) -> OffsetKey:
 
 
 def read_offset_value(data: bytes) -> OffsetValue:
-    """Read a value of any version Kafka has written; `DamageError` for one that it has not."""
+    """Read a value of any version that Kafka has written; raise `DamageError` for other versions."""
     version = FieldReader(data).int16()
     if not 0 <= version <= _NEWEST_VERSION:
         raise DamageError(f"committed offset has version {version}; known are 0 to {_NEWEST_VERSION}")
@@ -67,7 +67,7 @@ def _encode_key(key: OffsetKey) -> bytes:
 
 
 def _encode_value(value: OffsetValue) -> bytes:
-    """Write version 3, or version 1 for an explicit retention, which has no leader epoch."""
+    """Encode version 3, or version 1 for an explicit retention, which has no leader epoch."""
     if value.expire_timestamp_ms == NO_TIMESTAMP:
         head = int16(_PLAIN_VERSION) + int64(value.offset) + int32(value.leader_epoch)
         return head + string(value.metadata) + int64(value.commit_timestamp_ms)

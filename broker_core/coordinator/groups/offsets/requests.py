@@ -1,4 +1,4 @@
-"""The requests about a group's offsets and their answers, as plain values free of any wire version."""
+"""The requests about a group's offsets and their answers, as plain values without wire versions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ NO_OFFSET: int = -1
 
 @dataclass(frozen=True, slots=True)
 class OffsetToCommit:
-    """The offset that a reader of one partition has reached."""
+    """One partition's offset in a commit."""
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
@@ -24,7 +24,7 @@ class OffsetCommit:
     """A commit of offsets outside a transaction.
 
     Leave `generation_id` at -1 and the ids empty for a reader that manages its partitions itself.
-    `retention_ms` is the explicit retention of versions 2 to 4; -1 means the broker's. Set
+    `retention_ms` is the explicit retention of versions 2 to 4; -1 selects the broker's. Set
     `knows_member_epochs` for version 9 and later: only these can carry the epoch of a consumer group's member.
     """
 
@@ -69,7 +69,7 @@ class FetchOffsetsResult:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOffsetsResult:
-    """The answer to an offset deletion: an error of the whole group, or one verdict for each partition."""
+    """The answer to an offset deletion: an error of the whole group, or one result for each partition."""
 
     error: ErrorCode
     partitions: Mapping[TopicPartition, ErrorCode] = field(default_factory=dict)

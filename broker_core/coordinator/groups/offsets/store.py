@@ -1,8 +1,8 @@
-"""The committed offsets of one partition of `__consumer_offsets`, and those that await a marker.
+"""The committed offsets of one partition of `__consumer_offsets`, and the pending ones.
 
-A transactional commit is kept separately, by producer, until the marker of that transaction comes: a commit marker
-puts it in force unless a plain commit was recorded later, an abort drops it (KIP-98, rules E.2). Only the replay
-of records calls the methods that change anything.
+A transactional commit is kept separately, by producer, until the marker of its transaction: a commit marker
+applies it unless a plain commit was recorded later, an abort marker drops it (KIP-98, rules E.2). Only the replay
+of records calls the methods that change the store.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from broker_core.types import TopicPartition
 
 
 class StoredOffset(NamedTuple):
-    """A committed offset with the offset of its record, which decides what came later."""
+    """A committed offset with the offset of its record, which decides which commit is later."""
 
     value: OffsetValue
     log_offset: int
@@ -28,19 +28,19 @@ class OffsetStore:
         self._open: dict[str, dict[TopicPartition, set[int]]] = {}
 
     def committed(self, group_id: str) -> Mapping[TopicPartition, StoredOffset]:
-        """Return what the group has committed."""
+        """Return the group's committed offsets."""
         return self._committed.get(group_id, {})
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Say whether an open transaction may still change this offset."""
+        """Return whether an open transaction may still change this offset."""
         return key.topic_partition in self._open.get(key.group_id, {})
 
     def pending_partitions(self, group_id: str) -> list[TopicPartition]:
-        """Return the partitions of the group that some open transaction may still change."""
+        """Return the group's partitions whose offset an open transaction may still change."""
         return list(self._open.get(group_id, {}))
 
     def has_offsets(self, group_id: str) -> bool:
-        """Say whether the group has an offset, committed or pending."""
+        """Return whether the group has an offset, committed or pending."""
         return group_id in self._committed or group_id in self._open
 
     def group_ids(self) -> list[str]:
@@ -48,7 +48,7 @@ class OffsetStore:
         return list(dict.fromkeys([*self._committed, *self._open]))
 
     def snapshot(self) -> tuple[dict[OffsetKey, StoredOffset], dict[int, dict[OffsetKey, StoredOffset]]]:
-        """Copy everything held, committed and pending, for comparison."""
+        """Return a copy of all offsets, committed and pending, for comparison."""
         committed = {
             OffsetKey(group_id, topic_partition): stored
             for group_id, partitions in self._committed.items()
@@ -57,16 +57,16 @@ class OffsetStore:
         return committed, {producer_id: dict(pending) for producer_id, pending in self._pending.items()}
 
     def commit(self, key: OffsetKey, stored: StoredOffset) -> None:
-        """Put a plain commit in force."""
+        """Apply a plain commit."""
         self._committed.setdefault(key.group_id, {})[key.topic_partition] = stored
 
     def commit_pending(self, producer_id: int, key: OffsetKey, stored: StoredOffset) -> None:
-        """Lay a transactional commit aside until its marker comes; the last one for a key counts."""
+        """Keep a transactional commit until its marker; the last one for a key counts."""
         self._pending.setdefault(producer_id, {})[key] = stored
         self._open.setdefault(key.group_id, {}).setdefault(key.topic_partition, set()).add(producer_id)
 
     def forget(self, key: OffsetKey) -> None:
-        """Drop the offset, and with it what any open transaction was about to make of it."""
+        """Delete the offset, committed and pending."""
         group_offsets = self._committed.get(key.group_id, {})
         group_offsets.pop(key.topic_partition, None)
         if not group_offsets:
@@ -78,7 +78,7 @@ class OffsetStore:
             self._close(producer_id, key)
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """Put the producer's pending offsets in force, or drop them; without any, nothing happens."""
+        """Apply or drop the producer's pending offsets, if there are any."""
         for key, stored in self._pending.pop(producer_id, {}).items():
             self._close(producer_id, key)
             current = self.committed(key.group_id).get(key.topic_partition)
