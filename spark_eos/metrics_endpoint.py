@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_eos.errors import OptionError
 from spark_eos.metrics import PORT_OPTION, MetricsPlace, ProcessMetrics
-from spark_eos.runtime import Runtime, process_state
+from spark_eos.runtime import Runtime, shared_state
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -42,7 +42,7 @@ def serve(metrics: ProcessMetrics, place: MetricsPlace | None) -> int | None:
     """
     if place is None:
         return None
-    ports = process_state().part(ServedPorts).by_place
+    ports = shared_state().part(ServedPorts).by_place
     if ports.get(place) is not None:
         return ports[place]
     from prometheus_client import CollectorRegistry, start_http_server

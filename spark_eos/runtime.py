@@ -8,9 +8,11 @@ has to be patched.
 import os
 import random
 import secrets
+import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -224,8 +226,45 @@ class ProcessState:
 _states: Final[dict[int, ProcessState]] = {}
 
 
+class _Lease(threading.local):
+    """The state that a thread uses instead of its process's, if any."""
+
+    state: ProcessState | None = None
+
+
+_lease: Final = _Lease()
+# By process, as above: the leased states that no thread uses at the moment, with the key of their last lease.
+_idle: Final[dict[int, list[tuple[object, ProcessState]]]] = {}
+_idle_lock: Final = threading.Lock()
+
+
+@contextmanager
+def exclusive_state(key: object) -> Iterator[None]:
+    """Give this thread a state that no other thread uses meanwhile: clients serve one thread at a time.
+
+    Preferred is the state that was last used with the same key, which knows its runs. There are never more states than
+    threads that used one at the same time.
+    """
+    idle = _idle.setdefault(REAL.process.getpid(), [])
+    with _idle_lock:
+        place = next((place for place in reversed(range(len(idle))) if idle[place][0] == key), -1)
+        state = idle.pop(place)[1] if idle else ProcessState(REAL)
+    _lease.state = state
+    try:
+        yield
+    finally:
+        _lease.state = None
+        with _idle_lock:
+            idle.append((key, state))
+
+
 def process_state() -> ProcessState:
-    """Return the state of this process."""
+    """Return the state of this process, or the one that this thread has for itself."""
+    return _lease.state or shared_state()
+
+
+def shared_state() -> ProcessState:
+    """Return the state of this process, for what all of its threads share."""
     process_id = REAL.process.getpid()
     if process_id not in _states:
         _states[process_id] = ProcessState(REAL)

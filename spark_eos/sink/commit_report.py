@@ -4,6 +4,9 @@ Without it every worker would have to ask the coordinators of its ids. Spark pla
 Python processes. So the commit leaves its report in a file, in the temporary directory of the driver's JVM, and the
 writer that is made for the next micro-batch passes it on to the tasks.
 
+A driver that commits in its own process, as `spark_eos.write` does, has no such directory: there the report
+stays in memory.
+
 A report names exactly what was committed: run, worker, micro-batch and number of each id. If it is missing, old or of
 another query, it says nothing about the ids of a task, whose worker then asks the coordinators.
 """
@@ -13,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from spark_eos.runtime import process_state
+from spark_eos.runtime import Runtime, process_state, shared_state
 from spark_eos.sink.incarnation import local_path
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.prepared import PreparedTransaction
@@ -61,10 +64,18 @@ def report_of(
     return CommitReport(run, workers)
 
 
+class _Reports:
+    """The last reports of a process that has no local directory."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.by_place: dict[str, CommitReport] = {}
+
+
 def leave_report(place: str, report: CommitReport) -> None:
     """Store a report for the next micro-batch; if that fails, its workers ask the coordinators."""
     path = local_path("committed", place)
     if path is None:
+        shared_state().part(_Reports).by_place[place] = report
         return
     fresh = path.with_suffix(f".{process_state().runtime.process.getpid()}")
     workers = {worker: [each.micro_batch, f"{each.numbers:x}"] for worker, each in report.workers.items()}
@@ -76,9 +87,9 @@ def leave_report(place: str, report: CommitReport) -> None:
 def last_report(place: str | None) -> CommitReport | None:
     """Return the last report that was stored at a place."""
     path = local_path("committed", place)
+    if path is None:
+        return None if place is None else shared_state().part(_Reports).by_place.get(place)
     try:
-        if path is None:
-            return None
         run, workers = json.loads(path.read_text())
         return CommitReport(
             run,

@@ -5,18 +5,24 @@ is called and how it is committed are those of the data source's batch writer: `
 a worker, and the message of each task comes back as a row.
 """
 
+import logging
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
-from spark_eos.sink.spark_writers import BatchWriter
+from spark_eos.errors import ClientStateError, EosKafkaError
+from spark_eos.runtime import exclusive_state
+from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
+logger = logging.getLogger(__name__)
 _MESSAGES: Final = "message binary"
 
 
@@ -25,7 +31,8 @@ def write(frame: "DataFrame", **options: Any) -> None:
 
     The options are those of the sink; names with a dot are passed as `**{"kafka.bootstrap.servers": address}`. In a
     function of `foreachBatch` the write is part of the micro-batch, elsewhere it is a batch job, which `jobId` makes
-    repeatable. All rows become visible or none. Raises `EosKafkaError`.
+    repeatable. An option that is None counts as not set. All rows become visible or none. Raises `EosKafkaError`, and
+    what Spark raises if a task fails. Threads may write at the same time.
 
     >>> import spark_eos
     >>> from broker_core import EmbeddedBroker
@@ -35,14 +42,7 @@ def write(frame: "DataFrame", **options: Any) -> None:
     ...     [each.value for each in kafka.records("lines", 0) if not each.is_control]
     [b'a line']
     """
-    writer = BatchWriter({name: _text(value) for name, value in options.items()}, frame.schema, overwrite=False)
-    try:
-        rows = frame.mapInArrow(partial(_prepare, writer), _MESSAGES).collect()
-    except BaseException:
-        # Spark does not say which tasks have finished: what is open is found by the job's name.
-        writer.abort([None])
-        raise
-    writer.commit([pickle.loads(row.message) for row in rows])
+    _write(frame, options, is_micro_batch=False)
 
 
 def foreach_batch_sink(**options: Any) -> "Callable[[DataFrame, int], None]":
@@ -54,9 +54,53 @@ def foreach_batch_sink(**options: Any) -> "Callable[[DataFrame, int], None]":
     """
 
     def write_micro_batch(frame: "DataFrame", _batch_id: int) -> None:
-        write(frame, **options)
+        _write(frame, options, is_micro_batch=True)
 
     return write_micro_batch
+
+
+def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bool) -> None:
+    texts = {name: _text(value) for name, value in options.items() if value is not None}
+    # A driver runs several queries in threads of one process, and a client serves one thread.
+    with exclusive_state(repr(texts)):
+        writer = BatchWriter(texts, frame.schema, overwrite=False)
+        context = _spark_context(frame)
+        if context is not None:
+            writer.place = foreach_batch_place(context, writer.options, writer.run)
+        if is_micro_batch and writer.place is None:
+            # Written as a batch job, the micro-batch would be written again whenever it is run again.
+            raise ClientStateError(
+                "The function of foreach_batch_sink was called outside of a micro-batch, or over Spark Connect",
+                checked="The local properties of Spark's query in the thread that called it",
+                remedy="Pass the function to writeStream.foreachBatch and call it in no other thread. Over Spark "
+                "Connect call spark_eos.write in a function of your own, with a jobId made of the query's name and "
+                "the batch id",
+            )
+        # Spark does not say which tasks have finished before a job failed: what is open is found by its name.
+        messages: list[Any] = [None]
+        try:
+            rows = frame.mapInArrow(partial(_prepare, writer), _MESSAGES).collect()
+            messages = [pickle.loads(row.message) for row in rows]
+            writer.commit(messages)
+        except BaseException:
+            _abort(writer, messages)
+            raise
+
+
+def _abort(writer: BatchWriter, messages: list[Any]) -> None:
+    """Abort; if that fails, too, the first error is the one to report."""
+    try:
+        writer.abort(messages)
+    except EosKafkaError as error:
+        logger.warning("a failed write could not be aborted; what it left open ends at its timeout: %s", error)
+
+
+def _spark_context(frame: "DataFrame") -> "SparkContext | None":
+    """Return the context of a frame, whose properties tell the micro-batch; over Spark Connect there is none."""
+    try:
+        return frame.sparkSession.sparkContext
+    except (PySparkException, NotImplementedError, AttributeError):
+        return None
 
 
 def _text(value: Any) -> str:

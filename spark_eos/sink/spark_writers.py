@@ -16,7 +16,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -75,6 +75,8 @@ class BatchWriter(DataSourceArrowWriter):
         self.incarnation = new_incarnation()
         # It does not apply to another query with the same options, and the tasks detect that.
         self.committed = last_report(repr(self.options))
+        # Set by a driver that knows it; otherwise only the tasks do.
+        self.place: Place | None = None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Prepare the rows of one task."""
@@ -84,7 +86,7 @@ class BatchWriter(DataSourceArrowWriter):
         failpoints.enter(self.options.prefix)
         acknowledge_input()
         context = _task_context()
-        place = foreach_batch_place(context, self.options, self.run)
+        place = foreach_batch_place(context, self.options, self.run, context.partitionId())
         # There is one writer for each micro-batch, but the ids are those of the run, so they have no incarnation.
         incarnation = None if place is not None else self.incarnation
         if place is None:
@@ -121,9 +123,11 @@ class BatchWriter(DataSourceArrowWriter):
         self._committer(place).abort(present, place.micro_batch)
 
     def _place(self, messages: Sequence[TaskMessage]) -> Place:
-        """Return what is committed; only the tasks know whether it is a micro-batch."""
+        """Return what is committed; under Spark's data source API only the tasks know whether it is a micro-batch."""
         for message in messages:
             return Place(message.query, message.run, message.micro_batch, message.split, self.run)
+        if self.place is not None:
+            return self.place
         return Place(self.query, self.run, BATCH_JOB_MICRO_BATCH, 0, self.run)
 
     def _committer(self, place: Place) -> "Committer":
@@ -257,7 +261,14 @@ def streaming_place(context: TaskContext) -> Place:
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())
 
 
-def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) -> Place | None:
+class LocalProperties(Protocol):
+    """What Spark's TaskContext and SparkContext have in common."""
+
+    def getLocalProperty(self, key: str, /) -> str | None:  # noqa: N802 (Spark's name)
+        """Return a local property of the task, or of the thread that starts jobs."""
+
+
+def foreach_batch_place(context: LocalProperties, options: SinkOptions, write: str, split: int = 0) -> Place | None:
     """Return the micro-batch that a batch write belongs to, or None for one outside of `foreachBatch`."""
     query, run, micro_batch = (
         context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _RUN_PROPERTY, _MICRO_BATCH_PROPERTY)
@@ -284,7 +295,7 @@ def foreach_batch_place(context: TaskContext, options: SinkOptions, write: str) 
             remedy="Do not set a job group in the foreachBatch function; use a job description or job tags",
         )
     name = options.write_name or options.topic or _TOPICS_BY_COLUMN
-    return Place(f"{query}/{name}", run, int(micro_batch), context.partitionId(), write)
+    return Place(f"{query}/{name}", run, int(micro_batch), split, write)
 
 
 def _task_context() -> TaskContext:

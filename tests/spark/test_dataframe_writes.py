@@ -1,14 +1,19 @@
 """`spark_eos.write` and `spark_eos.foreach_batch_sink`: the same guarantees without Spark's data source API."""
 
 import doctest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 import spark_eos.sink.dataframe_writes
-from tests.support.spark_eos.sink_topic import make_topic, open_transactions
+from spark_eos.sink.commit_report import CommitReport
+from spark_eos.sink.spark_writers import BatchWriter
+from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
@@ -77,3 +82,98 @@ def test_a_micro_batch_that_is_run_again_is_not_written_again(
         committed.unlink()
     run()
     assert topic.values() == written
+
+
+def test_threads_write_at_the_same_time(kafka_address: str, spark: SparkSession) -> None:
+    topics = [make_topic(kafka_address) for _ in range(3)]
+
+    def write_often(topic: Topic) -> None:
+        for number in range(5):
+            spark_eos.write(rows(spark, first=number * COUNT), **topic.options())
+
+    with ThreadPoolExecutor(len(topics)) as threads:
+        list(threads.map(write_often, topics))
+    everything = sorted(value for number in range(5) for value in expected(number * COUNT))
+    assert [topic.values() for topic in topics] == [everything] * len(topics)
+
+
+def test_an_option_that_is_none_is_not_set(kafka_address: str, spark: SparkSession) -> None:
+    topic = make_topic(kafka_address)
+    for _ in range(2):
+        spark_eos.write(rows(spark), jobId=None, writeName=None, transactionTimeout=None, **topic.options())
+    assert topic.values() == sorted(expected() * 2)
+
+
+def test_a_commit_that_fails_leaves_nothing_open(
+    kafka_address: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(kafka_address)
+
+    def fail(*_: object) -> None:
+        assert open_transactions(kafka_address, topic.name)
+        raise spark_eos.TransactionError("not decided")
+
+    monkeypatch.setattr(BatchWriter, "commit", fail)
+    with pytest.raises(spark_eos.TransactionError, match="not decided"):
+        spark_eos.write(rows(spark), transactionalIdPrefix=topic.name, **topic.options())
+    assert not open_transactions(kafka_address, topic.name)
+    assert topic.values() == []
+
+
+def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark: SparkSession, tmp_path: Path) -> None:
+    topic = make_topic(kafka_address)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "0.txt").write_text("a line\n")
+    sink = spark_eos.foreach_batch_sink(transactionalIdPrefix=topic.name, **topic.options())
+    # One task prepares its rows, the other one fails when that is done: what is prepared after the abort stays open.
+    later = "concat('no value ', coalesce(java_method('java.lang.Thread', 'sleep', 3000L), ''))"
+    value = f"if(value = '{COUNT - 1}', raise_error({later}), value)"
+    query = (
+        spark.readStream.text(str(tmp_path / "files"))
+        .writeStream.foreachBatch(lambda _, number: sink(rows(spark).selectExpr(f"{value} as value"), number))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    with pytest.raises(StreamingQueryException, match="no value"):
+        query.awaitTermination(240)
+    wait_until(lambda: not open_transactions(kafka_address, topic.name), "its transactions end", deadline_s=30)
+
+
+def test_the_function_of_a_sink_refuses_to_write_outside_of_a_micro_batch(
+    kafka_address: str, spark: SparkSession
+) -> None:
+    topic = make_topic(kafka_address)
+    with pytest.raises(spark_eos.ClientStateError, match="outside of a micro-batch"):
+        spark_eos.foreach_batch_sink(**topic.options())(rows(spark), 0)
+    assert topic.values() == []
+
+
+def test_the_driver_reports_to_the_next_micro_batch_what_it_has_committed(
+    kafka_address: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(kafka_address)
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    (tmp_path / "files").mkdir()
+    for number in range(2):
+        (tmp_path / "files" / f"{number}.txt").write_text("a line\n")
+    reports: list[CommitReport | None] = []
+
+    def make_writer(*arguments: Any, **named: Any) -> BatchWriter:
+        writer = BatchWriter(*arguments, **named)
+        reports.append(writer.committed)
+        return writer
+
+    monkeypatch.setattr(spark_eos.sink.dataframe_writes, "BatchWriter", make_writer)
+    query = (
+        spark.readStream.option("maxFilesPerTrigger", 1)
+        .text(str(tmp_path / "files"))
+        .writeStream.foreachBatch(spark_eos.foreach_batch_sink(**topic.options()))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+    [first, second] = reports
+    assert first is None
+    assert second is not None and [each.micro_batch for each in second.workers.values()] == [0]

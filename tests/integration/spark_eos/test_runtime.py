@@ -1,10 +1,12 @@
 """What a process is given from the outside, and what it keeps."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_eos.runtime import REAL, ProcessState, Runtime, backoff_ms, process_state
+from spark_eos.runtime import REAL, ProcessState, Runtime, backoff_ms, exclusive_state, process_state, shared_state
 
 
 class Kept:
@@ -53,3 +55,21 @@ def test_a_forked_child_has_a_state_of_its_own_and_abandons_what_it_inherits() -
 )
 def test_waits_double_up_to_the_longest(attempt: int, expected_ms: int) -> None:
     assert backoff_ms(attempt, 100, 1_000) == expected_ms
+
+
+def test_threads_that_need_it_have_states_of_their_own_and_the_same_ones_again() -> None:
+    def used(key: str, barrier: threading.Barrier) -> ProcessState:
+        with exclusive_state(key):
+            barrier.wait(60)
+            assert process_state() is not shared_state()
+            return process_state()
+
+    rounds = []
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(2):
+            barrier = threading.Barrier(2)
+            calls = {key: threads.submit(used, key, barrier) for key in ("a", "b")}
+            rounds.append({key: call.result() for key, call in calls.items()})
+    assert rounds[0]["a"] is not rounds[0]["b"]
+    assert all(rounds[0][key] is rounds[1][key] for key in ("a", "b"))
+    assert process_state() is shared_state()
