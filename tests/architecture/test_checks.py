@@ -45,7 +45,7 @@ FORBIDDEN_IMPORTS = [
 
 
 @pytest.mark.parametrize(("name", "source"), FORBIDDEN_IMPORTS)
-def test_a_forbidden_import_is_found(name: str, source: str):
+def test_forbidden_import_is_detected(name: str, source: str):
     assert len(check_layers(_fabricated(name, source), ALLOWED, TOPS)) == 1
 
 
@@ -60,7 +60,7 @@ def test_a_forbidden_import_is_found(name: str, source: str):
         ("pyspark_eos_kafka", "from spark_eos.datasource import EosKafkaDataSource"),
     ],
 )
-def test_an_allowed_import_is_accepted(name: str, source: str):
+def test_allowed_import_is_accepted(name: str, source: str):
     assert check_layers(_fabricated(name, source), ALLOWED, TOPS) == []
 
 
@@ -104,7 +104,7 @@ FORBIDDEN_USES = [
 
 
 @pytest.mark.parametrize(("name", "source"), FORBIDDEN_USES)
-def test_a_forbidden_use_of_the_outside_is_found(name: str, source: str):
+def test_forbidden_external_use_is_detected(name: str, source: str):
     assert check_outside(_fabricated(name, source), OUTSIDE, TOPS) != []
 
 
@@ -121,7 +121,7 @@ def test_a_forbidden_use_of_the_outside_is_found(name: str, source: str):
         ("spark_eos.client.kafka_client", "from kafka.net.manager import KafkaConnectionManager"),
     ],
 )
-def test_an_allowed_use_of_the_outside_is_accepted(name: str, source: str):
+def test_allowed_external_use_is_accepted(name: str, source: str):
     assert check_outside(_fabricated(name, source), OUTSIDE, TOPS) == []
 
 
@@ -135,11 +135,11 @@ def test_an_allowed_use_of_the_outside_is_accepted(name: str, source: str):
         ("broker_core.log.__init__", '"""logs of partitions"""'),
     ],
 )
-def test_a_missing_responsibility_is_found(name: str, source: str):
+def test_missing_responsibility_is_detected(name: str, source: str):
     assert check_docstrings(_fabricated(name, source)) != []
 
 
-def test_a_docstring_is_accepted():
+def test_docstring_is_accepted():
     assert (
         check_docstrings(_fabricated("broker_core.log.__init__", '"""Logs of\npartitions.\n\nMore. And more."""')) == []
     )
@@ -159,7 +159,7 @@ def test_a_docstring_is_accepted():
         ({"a.x": "import a.b.x", "a.b.x": "", "a.b.y": "import a.x"}, "a.b, a.x"),
     ],
 )
-def test_a_cycle_is_found(sources: dict[str, str], cycle: str):
+def test_import_cycle_is_detected(sources: dict[str, str], cycle: str):
     modules = [module for name, source in sources.items() for module in _fabricated(name, source)]
     assert check_cycles(modules) == [f"import each other: {cycle}"]
 
@@ -176,7 +176,7 @@ def test_imports_without_a_cycle_are_accepted():
     assert check_cycles(modules) == []
 
 
-def test_a_long_file_and_a_long_function_are_found():
+def test_long_file_and_long_function_are_detected():
     file = check_sizes(_fabricated("broker_core.log.segment", "x = 1\n" * 451))
     function = check_sizes(_fabricated("a", "class A:\n    async def grown(self):\n" + "        x = 1\n" * 70))
     assert file == ["broker_core.log.segment: 451 lines, more than 450"]
@@ -185,6 +185,6 @@ def test_a_long_file_and_a_long_function_are_found():
 
 
 @pytest.mark.parametrize("name", ["broker_core.log.utils", "spark_eos.helpers.arrow", "broker_core._misc"])
-def test_a_name_that_says_nothing_is_found(name: str):
+def test_meaningless_name_is_detected(name: str):
     assert check_names(_fabricated(name, "")) != []
     assert check_names(_fabricated("broker_core.log.utility_rates", "")) == []

@@ -36,7 +36,7 @@ def test_neither_files_nor_packages_import_each_other(modules: list[Module]):
     assert check_cycles(modules) == []
 
 
-def test_the_outside_is_used_only_where_the_table_allows_it(modules: list[Module]):
+def test_external_modules_are_used_only_where_the_table_allows(modules: list[Module]):
     assert check_outside(modules, OUTSIDE, TOPS) == []
 
 
@@ -44,7 +44,7 @@ def test_every_module_has_a_docstring_and_every_package_a_responsibility(modules
     assert check_docstrings(modules) == []
 
 
-def test_every_package_folder_has_an_init():
+def test_every_package_directory_has_an_init():
     folders = {path.parent for package in PACKAGES for path in (ROOT / package).rglob("*.py")}
     assert [str(folder.relative_to(ROOT)) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
@@ -53,7 +53,7 @@ def test_files_and_functions_are_small():
     assert check_sizes(read_modules(ROOT, *TOPS, "examples")) == []
 
 
-def test_names_say_something(modules: list[Module]):
+def test_names_are_meaningful(modules: list[Module]):
     assert check_names(modules) == []
 
 
@@ -78,12 +78,12 @@ def test_the_table_imports_downwards_only():
         ("spark_eos.sink", "spark_eos.source"),
     ],
 )
-def test_packages_of_one_layer_are_kept_apart(one: str, other: str):
+def test_packages_of_one_layer_are_independent(one: str, other: str):
     assert other not in ALLOWED[one]
     assert one not in ALLOWED[other]
 
 
-def test_the_broker_core_imports_nothing_of_spark_eos_which_imports_little_of_it():
+def test_broker_core_does_not_import_spark_eos_which_imports_little_of_it():
     upwards = {
         package: allowed
         for package, allowed in ALLOWED.items()

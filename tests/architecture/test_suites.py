@@ -32,7 +32,7 @@ def imports(module: Module) -> list[str]:
     return [use.name for use in module.uses if use.is_import]
 
 
-def test_a_suite_imports_from_itself_and_from_support(modules: list[Module]):
+def test_suite_imports_only_itself_and_support(modules: list[Module]):
     found = [
         f"{module.name} imports {name}"
         for module in modules
@@ -68,13 +68,13 @@ def test_every_test_is_in_a_suite_and_none_in_support():
     assert [path.name for path in (*TESTS.glob("test_*.py"), *TESTS.glob("support/**/test_*.py"))] == []
 
 
-def test_folders_of_unit_tests_are_those_of_packages():
+def test_unit_test_directories_match_packages():
     folders = {path.parent.relative_to(TESTS / "unit") for path in (TESTS / "unit").rglob("test_*.py")} - {Path()}
     assert [str(folder) for folder in sorted(folders) if not (ROOT / folder / "__init__.py").exists()] == []
     assert {folder.parts[0] for folder in folders} == set(PACKAGES)
 
 
-def test_unit_tests_import_nothing_that_connects(modules: list[Module]):
+def test_unit_tests_import_no_network_modules(modules: list[Module]):
     found = [
         f"{module.name} imports {name}"
         for module in modules

@@ -84,7 +84,7 @@ def _files(place: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_the_prose_has_none_of_these_words(place: str) -> None:
+def test_prose_contains_no_forbidden_words(place: str) -> None:
     files = _files(place)
     assert files
     found = {

@@ -8,7 +8,7 @@ from tests.benchmarks.large_runs import RUNS, open_scene
 
 
 @pytest.mark.parametrize("what", RUNS)
-def test_a_large_run_runs_in_small(what, capsys, monkeypatch):
+def test_large_run_works_at_small_scale(what, capsys, monkeypatch):
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     with open_scene("broker_core") as scene:
         RUNS[what](scene, 0.001)

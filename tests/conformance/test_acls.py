@@ -26,7 +26,7 @@ def settles_at(stage: Stage, case: Case, answer: object) -> None:
 # G.1/1, G.1/2, G.1/3, G.1/4, G.1/5, G.1/6, G.1/7, G.1/8, G.1/9, G.1/10, G.1/11, G.1/12, G.1/13, G.1/14, G.1/15 and
 # J.4/3.
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_each_right_brings_a_client_one_step_further(stage: Stage, case: Case) -> None:
+def test_each_right_allows_one_more_step(stage: Stage, case: Case) -> None:
     assert case.ask(stage) == case.answers[0]
     for (operation, place), answer in zip(case.rights, case.answers[1:], strict=True):
         stage.grant(operation, type_of(place), getattr(stage, place))

@@ -79,7 +79,7 @@ def next_of(stage: Stage) -> tuple[int, bytes | None]:
         consumer.close()
 
 
-def test_a_producer_and_a_consumer_need_their_rights_and_no_more(stage: Stage) -> None:
+def test_producer_and_consumer_need_only_their_rights(stage: Stage) -> None:
     with pytest.raises(KafkaException) as refused:
         producer_of(stage)
     assert code_of(refused.value) == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -98,7 +98,7 @@ def test_a_producer_and_a_consumer_need_their_rights_and_no_more(stage: Stage) -
     assert next_of(stage) == (0, b"v")
 
 
-def test_an_operator_shows_and_deletes_acls(stage: Stage) -> None:
+def test_operator_lists_and_deletes_acls(stage: Stage) -> None:
     grant(stage, TOPIC, stage.topic, READ)
     grant(stage, GROUP, stage.group, READ)
     operator = admin(stage.kafka)
@@ -129,7 +129,7 @@ def test_an_operator_shows_and_deletes_acls(stage: Stage) -> None:
     )
 
 
-def test_an_operator_without_rights_is_told_so(stage: Stage) -> None:
+def test_operator_without_rights_is_refused(stage: Stage) -> None:
     settings = {name.replace("_", "."): value for name, value in as_user(stage).items()}
     client = AdminClient(settings | {"log_level": LOG_NOTHING})
     binding = AclBinding(

@@ -87,7 +87,7 @@ def test_acls_allow_and_deny(stage: Stage, rules: list[dict[str, Any]], allowed:
     assert may(stage) == allowed
 
 
-def test_one_acl_is_about_all_topics(stage: Stage) -> None:
+def test_wildcard_acl_covers_all_topics(stage: Stage) -> None:
     stage.grant(READ, ResourceType.TOPIC, "*")
     assert may(stage) == BOTH
     stage.grant(READ, ResourceType.TOPIC, stage.topic, permission=DENY)
@@ -124,7 +124,7 @@ def test_one_acl_is_about_all_topics(stage: Stage) -> None:
         ("host", "10.0.0.0/08", 0),
     ],
 )
-def test_what_can_be_an_acl(stage: Stage, field: str, value: Any, code: int) -> None:
+def test_acl_fields_are_validated(stage: Stage, field: str, value: Any, code: int) -> None:
     wanted = {
         "resource_type": 2,
         "resource_name": unique("topic"),
@@ -157,7 +157,7 @@ def test_what_can_be_an_acl(stage: Stage, field: str, value: Any, code: int) -> 
         ("permission_type", 1),
     ],
 )
-def test_what_only_a_filter_may_say_spoils_a_whole_request(stage: Stage, field: str, value: int) -> None:
+def test_filter_only_value_fails_the_whole_create_request(stage: Stage, field: str, value: int) -> None:
     good = {
         "resource_type": 2,
         "resource_name": unique("topic"),
@@ -229,14 +229,14 @@ def chosen_by(stage: Stage, chosen: dict[str, Any]) -> dict[str, Any]:
     return chosen | named | {"principal_filter": f"User:{stage.user}"}
 
 
-def test_filters_choose_what_is_shown(stage: Stage) -> None:
+def test_filters_select_acls_to_describe(stage: Stage) -> None:
     named = stored(stage)
     for chosen, names in FILTERS:
         assert list_acls(stage.root, **chosen_by(stage, chosen)) == {named[name] for name in names}, chosen
 
 
 @pytest.mark.parametrize(("chosen", "names"), FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
-def test_filters_choose_what_is_deleted(stage: Stage, chosen: dict[str, Any], names: set[str]) -> None:
+def test_filters_select_acls_to_delete(stage: Stage, chosen: dict[str, Any], names: set[str]) -> None:
     named = stored(stage)
     assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:nobody-at-all"}) == [
         (0, len(names)),
@@ -247,27 +247,27 @@ def test_filters_choose_what_is_deleted(stage: Stage, chosen: dict[str, Any], na
     wait_until(lambda: list_acls(stage.root, **mine) == rest, "the ACLs are gone")
 
 
-def test_what_two_filters_choose_both_name(stage: Stage) -> None:
+def test_acls_matched_by_two_filters_are_reported_by_both(stage: Stage) -> None:
     stored(stage)
     everything = {"principal_filter": f"User:{stage.user}"}
     assert delete_acls(stage.root, everything, everything | {"operation": 3}) == [(0, 6), (0, 2)]
 
 
 @pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
-def test_a_filter_that_says_what_nobody_knows_chooses_nothing(stage: Stage, field: str) -> None:
+def test_filter_with_unknown_values_matches_nothing(stage: Stage, field: str) -> None:
     stored(stage)
     assert list_acls(stage.root, **{field: 99}) == set()
     assert delete_acls(stage.root, {field: 99}) == [(42, 0)]
 
 
 @pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
-def test_a_client_that_says_it_does_not_know_loses_its_connection(stage: Stage, field: str) -> None:
+def test_unknown_enum_value_closes_the_connection(stage: Stage, field: str) -> None:
     stage.root.post(m.DescribeAclsRequest(**EVERY_ACL | {field: 0}), 3)
     assert stage.root.is_closed_by_peer()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_every_version_makes_shows_and_deletes(stage: Stage, version: int) -> None:
+def test_every_version_creates_describes_and_deletes(stage: Stage, version: int) -> None:
     creation = m.CreateAclsRequest.AclCreation(
         resource_type=2,
         resource_name=stage.missing,
@@ -302,7 +302,7 @@ def test_every_version_makes_shows_and_deletes(stage: Stage, version: int) -> No
 
 # Rule C.1/10.
 @pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
-def test_internal_topics_are_written_by_coordinators_only(stage: Stage, name: str) -> None:
+def test_only_coordinators_write_to_internal_topics(stage: Stage, name: str) -> None:
     batch = record_batch([b"v"], NOBODY, -1, transactional=False)
     assert stage.root_session.produce(name, batch, version=9)[0] == 17
     assert stage.session.produce(name, batch, version=9)[0] == 29
@@ -311,7 +311,7 @@ def test_internal_topics_are_written_by_coordinators_only(stage: Stage, name: st
 
 
 # Rule G.1/17.
-def test_transactional_records_without_an_id_are_nobodys(stage: Stage) -> None:
+def test_transactional_records_without_an_id_are_refused(stage: Stage) -> None:
     stage.grant(WRITE, ResourceType.TOPIC, stage.topic)
     stage.grant(WRITE, ResourceType.TRANSACTIONAL_ID, stage.id)
     _, identity = stage.session.init()
@@ -322,7 +322,7 @@ def test_transactional_records_without_an_id_are_nobodys(stage: Stage) -> None:
     assert stage.session.produce(stage.topic, batch, version=12)[0] == 0
 
 
-def test_control_batches_are_written_by_no_client(stage: Stage) -> None:
+def test_clients_cannot_write_control_batches(stage: Stage) -> None:
     plain = bytearray(record_batch([b"v"], NOBODY, -1, transactional=False))
     assert stage.root_session.produce(stage.topic, with_control_bit(plain), version=9)[0] == 87
     identity = stage.root_session.init_until_done()
@@ -338,7 +338,7 @@ def with_control_bit(batch: bytearray) -> bytes:
     return bytes(batch)
 
 
-def test_without_an_authorizer_there_are_no_acls(client: RawClient) -> None:
+def test_acl_requests_without_an_authorizer_are_refused(client: RawClient) -> None:
     assert client.send(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
     assert create_acls(
         client,

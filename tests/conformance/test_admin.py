@@ -45,7 +45,7 @@ def code_of(refused: pytest.ExceptionInfo[KafkaException]) -> int:
     return error.code()
 
 
-def test_a_topic_is_created_listed_and_deleted(kafka: Kafka):
+def test_topic_is_created_listed_and_deleted(kafka: Kafka):
     client = admin(kafka)
     topic = make_topic(kafka, partitions=3)
     described = client.list_topics(timeout=DEADLINE_S).topics[topic]
@@ -54,7 +54,7 @@ def test_a_topic_is_created_listed_and_deleted(kafka: Kafka):
     wait_until(lambda: topic not in client.list_topics(timeout=DEADLINE_S).topics, f"{topic} is gone")
 
 
-def test_a_topic_made_again_under_its_old_name_is_empty(kafka: Kafka):
+def test_recreated_topic_is_empty(kafka: Kafka):
     client = admin(kafka)
     topic = make_topic(kafka)
     send(make_producer(kafka), topic, [b"of the first"])
@@ -75,14 +75,14 @@ def test_a_topic_made_again_under_its_old_name_is_empty(kafka: Kafka):
         ("good", 1, 3, KafkaError.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_a_wrong_topic_is_refused(kafka: Kafka, name: str, partitions: int, replicas: int, code: int):
+def test_invalid_topic_is_refused(kafka: Kafka, name: str, partitions: int, replicas: int, code: int):
     client = admin(kafka)
     with pytest.raises(KafkaException) as refused:
         client.create_topics([NewTopic(name, partitions, replicas)])[name].result(DEADLINE_S)
     assert code_of(refused) == code
 
 
-def test_a_topic_is_refused_that_is_there_or_has_wrong_settings(kafka: Kafka):
+def test_existing_topic_or_invalid_settings_are_refused(kafka: Kafka):
     client = admin(kafka)
     topic = make_topic(kafka)
     with pytest.raises(KafkaException) as refused:
@@ -95,14 +95,14 @@ def test_a_topic_is_refused_that_is_there_or_has_wrong_settings(kafka: Kafka):
         assert code_of(refused) == KafkaError.INVALID_CONFIG
 
 
-def test_a_topic_is_only_checked_when_asked(kafka: Kafka):
+def test_validate_only_creates_no_topic(kafka: Kafka):
     client = admin(kafka)
     name = unique("topic")
     client.create_topics([NewTopic(name, 1, 1)], validate_only=True)[name].result(DEADLINE_S)
     assert name not in client.list_topics(timeout=DEADLINE_S).topics
 
 
-def test_a_missing_topic_is_not_deleted(kafka: Kafka):
+def test_missing_topic_cannot_be_deleted(kafka: Kafka):
     client = admin(kafka)
     name = unique("topic")
     with pytest.raises(KafkaException) as refused:
@@ -110,7 +110,7 @@ def test_a_missing_topic_is_not_deleted(kafka: Kafka):
     assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_partitions_are_added_never_taken(kafka: Kafka):
+def test_partitions_can_be_added_but_not_removed(kafka: Kafka):
     client = admin(kafka)
     topic = make_topic(kafka)
     send(make_producer(kafka), topic, [b"old"])
@@ -144,7 +144,7 @@ def test_settings_are_described_altered_and_reset(kafka: Kafka):
     assert entries["cleanup.policy"].value == "delete,compact"
 
 
-def test_wrong_settings_are_not_taken(kafka: Kafka):
+def test_invalid_settings_are_refused(kafka: Kafka):
     topic = make_topic(kafka)
     for name, value in (("no.such.setting", "1"), ("max.message.bytes", "many")):
         with pytest.raises(KafkaException) as refused:
@@ -152,13 +152,13 @@ def test_wrong_settings_are_not_taken(kafka: Kafka):
         assert code_of(refused) == KafkaError.INVALID_CONFIG
 
 
-def test_the_settings_of_a_missing_topic_are_not_described(kafka: Kafka):
+def test_settings_of_a_missing_topic_are_not_described(kafka: Kafka):
     with pytest.raises(KafkaException) as refused:
         topic_config(kafka, unique("topic"))
     assert code_of(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_the_brokers_settings_are_described(kafka: Kafka):
+def test_broker_settings_are_described(kafka: Kafka):
     client = admin(kafka)
     (broker_id,) = client.list_topics(timeout=DEADLINE_S).brokers
     resource = ConfigResource(ResourceType.BROKER, str(broker_id))

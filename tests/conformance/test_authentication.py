@@ -126,7 +126,7 @@ def log_in(client: RawClient, name: str = "alice") -> Any:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_client_comes_in_step_by_step(client: RawClient, version: int):
+def test_client_authenticates_step_by_step(client: RawClient, version: int):
     assert client.send(api_versions(), 4).error_code == 0
     answer = handshake(client)
     assert (answer.error_code, sorted(answer.mechanisms)) == (0, sorted(MECHANISMS))
@@ -136,7 +136,7 @@ def test_a_client_comes_in_step_by_step(client: RawClient, version: int):
 
 
 @pytest.mark.parametrize("mechanism", SCRAM_TYPES)
-def test_scram_takes_two_tokens(client: RawClient, mechanism: str):
+def test_scram_takes_two_round_trips(client: RawClient, mechanism: str):
     assert handshake(client, mechanism).error_code == 0
     scram = ScramClient([mechanism], "bob", USERS["bob"])
     scram.set_server_first(token(client, scram.get_client_first().encode()).auth_bytes.decode())
@@ -146,7 +146,7 @@ def test_scram_takes_two_tokens(client: RawClient, mechanism: str):
     assert client.send(metadata(), 9).brokers
 
 
-def test_after_a_handshake_of_version_0_tokens_come_bare(client: RawClient):
+def test_tokens_are_raw_after_a_version_0_handshake(client: RawClient):
     assert handshake(client, "SCRAM-SHA-256", 0).error_code == 0
     scram = ScramClient(["SCRAM-SHA-256"], "alice", USERS["alice"])
     steps = (scram.get_client_first, scram.set_server_first), (scram.get_client_final, scram.set_server_final)
@@ -159,7 +159,7 @@ def test_after_a_handshake_of_version_0_tokens_come_bare(client: RawClient):
 
 @pytest.mark.parametrize("listener", [name for name, protocol in PROTOCOLS.items() if protocol.startswith("SASL")])
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka_comes_in(locked: Secured, listener: str, mechanism: str):
+def test_librdkafka_authenticates(locked: Secured, listener: str, mechanism: str):
     admin = AdminClient(
         {
             "bootstrap.servers": locked.addresses[listener],
@@ -187,7 +187,7 @@ def run_java(tool: str, *arguments: str) -> str:
 
 @pytest.mark.usefixtures("apache_asked_for")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_the_java_client_comes_in(locked: Secured, tmp_path: Path, mechanism: str):
+def test_java_client_authenticates(locked: Secured, tmp_path: Path, mechanism: str):
     modules = {"PLAIN": "plain.PlainLoginModule", "OAUTHBEARER": "oauthbearer.OAuthBearerLoginModule"}
     options = (
         'unsecuredLoginStringClaim_sub="alice"'
@@ -212,7 +212,7 @@ def test_the_java_client_comes_in(locked: Secured, tmp_path: Path, mechanism: st
 
 
 @pytest.mark.usefixtures("apache_asked_for")
-def test_the_java_client_stays_when_it_has_to_come_in_again(locked: Secured, tmp_path: Path):
+def test_java_client_reauthenticates(locked: Secured, tmp_path: Path):
     path = tmp_path / "client.properties"
     path.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nretries=0\nsasl.jaas.config="
@@ -254,7 +254,7 @@ def test_the_java_client_stays_when_it_has_to_come_in_again(locked: Secured, tmp
         b"a\0b\0c\0d",
     ],
 )
-def test_plain_tells_what_it_must(client: RawClient, auth_bytes: bytes):
+def test_plain_failure_has_the_expected_message(client: RawClient, auth_bytes: bytes):
     handshake(client)
     answer = token(client, auth_bytes)
     assert answer.error_code == SASL_AUTHENTICATION_FAILED
@@ -271,7 +271,7 @@ def test_plain_tells_what_it_must(client: RawClient, auth_bytes: bytes):
 
 @pytest.mark.parametrize("mechanism", SCRAM_TYPES)
 @pytest.mark.parametrize("name", ["alice", "nobody"])
-def test_scram_tells_nobody_what_was_wrong(client: RawClient, mechanism: str, name: str):
+def test_scram_failure_does_not_reveal_the_wrong_part(client: RawClient, mechanism: str, name: str):
     handshake(client, mechanism)
     scram = ScramClient([mechanism], name, "wrong")
     answer = token(client, scram.get_client_first().encode())
@@ -302,7 +302,7 @@ def unsigned_token(**claims: Any) -> str:
         {"sub": "alice", "exp": 9_000_000_000, "iat": 8_000_000_000},
     ],
 )
-def test_a_token_that_is_not_valid_is_answered_first_and_refused_then(client: RawClient, claims: dict[str, Any]):
+def test_invalid_token_is_answered_before_the_failure(client: RawClient, claims: dict[str, Any]):
     handshake(client, "OAUTHBEARER")
     answer = token(client, f"n,,\x01auth=Bearer {unsigned_token(**claims)}\x01\x01".encode())
     assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
@@ -311,7 +311,7 @@ def test_a_token_that_is_not_valid_is_answered_first_and_refused_then(client: Ra
     assert client.is_closed_by_peer()
 
 
-def test_a_token_tells_how_long_its_session_lasts(client: RawClient):
+def test_token_determines_the_session_lifetime(client: RawClient):
     handshake(client, "OAUTHBEARER")
     valid = unsigned_token(sub="carol", exp=time.time() + 100)
     answer = token(client, f"n,,\x01auth=Bearer {valid}\x01\x01".encode())
@@ -319,7 +319,7 @@ def test_a_token_tells_how_long_its_session_lasts(client: RawClient):
     assert 50_000 < answer.session_lifetime_ms <= 100_000
 
 
-def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(client: RawClient):
+def test_disabled_mechanism_is_answered_with_the_enabled_ones(client: RawClient):
     answer = handshake(client, "GSSAPI")
     assert (answer.error_code, sorted(answer.mechanisms)) == (UNSUPPORTED_SASL_MECHANISM, sorted(MECHANISMS))
     assert client.is_closed_by_peer()
@@ -338,21 +338,21 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_those_that_are(client:
     ],
 )
 @pytest.mark.parametrize("after_versions", [False, True])
-def test_a_request_before_the_handshake_ends_the_connection(client: RawClient, request_of: Any, after_versions: bool):
+def test_request_before_the_handshake_closes_the_connection(client: RawClient, request_of: Any, after_versions: bool):
     if after_versions:
         client.send(api_versions(), 4)
     client.post(*request_of())
     assert client.is_closed_by_peer()
 
 
-def test_a_second_api_versions_ends_the_connection(client: RawClient):
+def test_second_api_versions_closes_the_connection(client: RawClient):
     assert client.send(api_versions(), 4).error_code == 0
     client.post(api_versions(), 4)
     assert client.is_closed_by_peer()
 
 
 @pytest.mark.parametrize("key", [17, 18])
-def test_beginning_again_in_the_midst_of_an_exchange_is_told_to_be_out_of_turn(client: RawClient, key: int):
+def test_second_handshake_during_an_exchange_is_an_illegal_state(client: RawClient, key: int):
     handshake(client)
     if key == 17:
         client.post(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -362,7 +362,7 @@ def test_beginning_again_in_the_midst_of_an_exchange_is_told_to_be_out_of_turn(c
     assert client.is_closed_by_peer()
 
 
-def test_who_is_in_is_told_to_be_out_of_turn_and_stays(client: RawClient):
+def test_handshake_after_authentication_is_an_illegal_state_and_keeps_the_connection(client: RawClient):
     log_in(client)
     assert handshake(client).error_code == ILLEGAL_SASL_STATE
     answer = token(client, plain())
@@ -373,7 +373,7 @@ def test_who_is_in_is_told_to_be_out_of_turn_and_stays(client: RawClient):
     assert client.send(metadata(), 9).brokers
 
 
-def test_a_listener_in_plaintext_wants_no_sasl(locked: Secured):
+def test_plaintext_listener_refuses_sasl(locked: Secured):
     with RawClient(locked.bootstrap_servers) as client:
         assert handshake(client).error_code == ILLEGAL_SASL_STATE
         assert token(client, plain()).error_code == ILLEGAL_SASL_STATE
@@ -391,7 +391,7 @@ def test_a_listener_in_plaintext_wants_no_sasl(locked: Secured):
         struct.pack(">ihhih", 10, 999, 0, 1, -1),
     ],
 )
-def test_nonsense_before_authentication_ends_the_connection(client: RawClient, data: bytes):
+def test_malformed_bytes_before_authentication_close_the_connection(client: RawClient, data: bytes):
     client.send_bytes(data)
     assert client.is_closed_by_peer()
 
@@ -411,7 +411,7 @@ def wait_for_expiry(since: float) -> None:
     wait_until(lambda: time.monotonic() > since + REAUTH_MS / 1000 + 0.1, "the session has expired")
 
 
-def test_an_expired_session_ends_the_connection_at_its_next_request(short_lived: RawClient):
+def test_expired_session_closes_the_connection_at_its_next_request(short_lived: RawClient):
     since = time.monotonic()
     assert short_lived.send(metadata(), 9).brokers
     wait_for_expiry(since)
@@ -419,7 +419,7 @@ def test_an_expired_session_ends_the_connection_at_its_next_request(short_lived:
     assert short_lived.is_closed_by_peer()
 
 
-def test_who_authenticates_again_goes_on(short_lived: RawClient):
+def test_reauthenticated_session_continues(short_lived: RawClient):
     since = time.monotonic()
     assert log_in(short_lived).session_lifetime_ms == REAUTH_MS
     assert short_lived.send(metadata(), 9).brokers
@@ -428,7 +428,7 @@ def test_who_authenticates_again_goes_on(short_lived: RawClient):
     assert short_lived.send(metadata(), 9).brokers
 
 
-def test_another_user_is_refused(short_lived: RawClient):
+def test_reauthentication_as_another_user_is_refused(short_lived: RawClient):
     handshake(short_lived)
     answer = token(short_lived, plain("bob"))
     assert answer.error_code == SASL_AUTHENTICATION_FAILED
@@ -436,13 +436,13 @@ def test_another_user_is_refused(short_lived: RawClient):
     assert short_lived.is_closed_by_peer()
 
 
-def test_another_mechanism_ends_the_connection_at_the_next_step(short_lived: RawClient):
+def test_reauthentication_with_another_mechanism_closes_the_connection(short_lived: RawClient):
     assert handshake(short_lived, "SCRAM-SHA-256").error_code == 0
     short_lived.post(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"), 2)
     assert short_lived.is_closed_by_peer()
 
 
-def test_more_than_once_a_second_is_told_to_be_out_of_turn(short_lived: RawClient):
+def test_reauthentication_more_than_once_per_second_is_an_illegal_state(short_lived: RawClient):
     log_in(short_lived)
     assert handshake(short_lived).error_code == ILLEGAL_SASL_STATE
 
@@ -450,7 +450,7 @@ def test_more_than_once_a_second_is_told_to_be_out_of_turn(short_lived: RawClien
 # Users
 
 
-def test_users_are_changed_one_by_one(locked: Secured):
+def test_users_are_changed_independently(locked: Secured):
     name, few, many = unique("user"), unique("few"), unique("many")
     wanted = upsertion(name, "SCRAM-SHA-256", "x")
     twice = upsertion(few, "SCRAM-SHA-256", "x")
@@ -488,7 +488,7 @@ def test_users_are_changed_one_by_one(locked: Secured):
 # Certificates and listeners
 
 
-def test_a_client_is_named_by_its_certificate(locked: Secured):
+def test_client_principal_comes_from_its_certificate(locked: Secured):
     topic = make_topic(locked)
     acl = CreateAclsRequest.AclCreation(
         resource_type=2,
@@ -516,7 +516,7 @@ def test_a_client_is_named_by_its_certificate(locked: Secured):
     assert code(named) == 0
 
 
-def test_clients_are_told_the_address_of_the_listener_they_asked(locked: Secured):
+def test_metadata_returns_addresses_of_the_requested_listener(locked: Secured):
     for listener in ("PLAINTEXT", "SASL"):
         with RawClient(locked.addresses[listener]) as client:
             if listener == "SASL":

@@ -69,7 +69,7 @@ def request_bytes(api_key: int, version: int, correlation_id: int, body: bytes =
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_each_version_of_api_versions_lists_what_clients_need(client: RawClient, version: int):
+def test_each_version_of_api_versions_lists_required_apis(client: RawClient, version: int):
     answer = client.send(api_versions(), version)
     assert answer.error_code == 0
     served = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
@@ -80,21 +80,21 @@ def test_each_version_of_api_versions_lists_what_clients_need(client: RawClient,
     assert served[INIT_PRODUCER_ID][1] == 5
 
 
-def test_transactions_v2_are_announced_as_a_feature(client: RawClient):
+def test_transactions_v2_is_listed_as_a_feature(client: RawClient):
     answer = client.send(api_versions(), 3)
     assert answer.finalized_features_epoch >= 0
     levels = {entry.name: (entry.max_version_level, entry.min_version_level) for entry in answer.finalized_features}
     assert levels["transaction.version"] == (2, 2)
 
 
-def test_features_that_begin_at_level_0_are_told_from_version_4_on(client: RawClient):
+def test_features_with_minimum_level_0_are_listed_from_version_4(client: RawClient):
     answers = [client.send(api_versions(), version).supported_features for version in (3, 4)]
     old, new = ({entry.name: (entry.min_version, entry.max_version) for entry in answer} for answer in answers)
     assert "transaction.version" not in old
     assert new["transaction.version"] == (0, 2)
 
 
-def test_an_api_versions_of_the_future_is_answered_in_version_0(client: RawClient):
+def test_unknown_api_versions_version_is_answered_in_version_0(client: RawClient):
     client.send_bytes(request_bytes(API_VERSIONS, 99, 7, b"\x00\x02x\x02y\x00"))
     answer = client.read_frame()
     correlation_id, error, count = struct.unpack(">ihi", answer[:10])
@@ -108,7 +108,7 @@ def test_an_api_versions_of_the_future_is_answered_in_version_0(client: RawClien
 
 # Rule J.3/3.
 @pytest.mark.parametrize("name", ["", "bad name", "-bad"])
-def test_a_client_must_name_its_software_well(client: RawClient, name: str):
+def test_client_software_name_must_be_valid(client: RawClient, name: str):
     client.post(api_versions(client_software_name=name), 3)
     correlation_id, error = struct.unpack(">ih", client.read_frame()[:6])
     assert (correlation_id, error) == (1, INVALID_REQUEST)
@@ -134,7 +134,7 @@ def test_requests_are_answered_in_order(client: RawClient):
         ("another protocol", b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
     ],
 )
-def test_nonsense_closes_its_connection_and_no_other(kafka: Kafka, client: RawClient, what: str, data: bytes):
+def test_malformed_request_closes_only_its_connection(kafka: Kafka, client: RawClient, what: str, data: bytes):
     with RawClient(kafka.bootstrap_servers) as vandal:
         vandal.send_bytes(data)
         assert vandal.is_closed_by_peer(), what

@@ -23,7 +23,7 @@ NO_OFFSET = -1001
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_move_only_with_the_transaction(kafka: Kafka, commit: bool):
+def test_offsets_advance_only_with_the_transaction(kafka: Kafka, commit: bool):
     source, target, group = make_topic(kafka), make_topic(kafka), unique("group")
     send(make_producer(kafka), source, [b"a", b"b", b"c"])
     consumer = make_consumer(kafka, group=group, enable_partition_eof=False)
@@ -76,7 +76,7 @@ def test_each_record_is_processed_once_though_every_second_attempt_aborts(kafka:
     values_soon(kafka, target, expected)
 
 
-def test_a_transaction_of_offsets_alone_commits(kafka: Kafka):
+def test_transaction_with_only_offsets_commits(kafka: Kafka):
     source, group = make_topic(kafka), unique("group")
     consumer = make_consumer(kafka, group=group)
     producer = make_transactional_producer(kafka, unique("id"))
@@ -90,7 +90,7 @@ def test_a_transaction_of_offsets_alone_commits(kafka: Kafka):
     assert (answer.offset, answer.metadata) == (42, "a note")
 
 
-def test_a_fenced_producer_commits_no_offsets(kafka: Kafka):
+def test_fenced_producer_commits_no_offsets(kafka: Kafka):
     source, group, transactional_id = make_topic(kafka), unique("group"), unique("id")
     consumer = make_consumer(kafka, group=group)
     first = make_transactional_producer(kafka, transactional_id)

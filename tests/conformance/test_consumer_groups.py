@@ -54,7 +54,7 @@ def test_two_members_share_the_partitions(kafka: Kafka, strategy: str):
         members[0].close()
 
 
-def test_a_member_that_falls_silent_loses_its_partitions(kafka: Kafka):
+def test_member_without_heartbeats_loses_its_partitions(kafka: Kafka):
     topic, group = make_topic(kafka, partitions=2), unique("group")
     silent, other = make_member(kafka, group, max_poll_interval_ms=6000), make_member(kafka, group)
     try:
@@ -68,7 +68,7 @@ def test_a_member_that_falls_silent_loses_its_partitions(kafka: Kafka):
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_resumes_where_it_committed(kafka: Kafka, protocol: str):
+def test_group_resumes_at_its_committed_offsets(kafka: Kafka, protocol: str):
     topic, group = make_topic(kafka), unique("group")
     send(make_producer(kafka), topic, [b"%d" % number for number in range(10)])
     first = make_member(kafka, group, protocol=protocol)
@@ -83,7 +83,7 @@ def test_a_group_resumes_where_it_committed(kafka: Kafka, protocol: str):
     second.close()
 
 
-def test_a_static_member_comes_back_to_its_partitions(kafka: Kafka):
+def test_static_member_returns_to_its_partitions(kafka: Kafka):
     topic, group = make_topic(kafka, partitions=2), unique("group")
     first = make_member(kafka, group, group_instance_id="one")
     first.subscribe([topic])
@@ -95,7 +95,7 @@ def test_a_static_member_comes_back_to_its_partitions(kafka: Kafka):
     again.close()
 
 
-def test_metadata_is_kept_with_the_offset(kafka: Kafka):
+def test_metadata_is_stored_with_the_offset(kafka: Kafka):
     topic, group = make_topic(kafka), unique("group")
     consumer = make_consumer(kafka, group=group)
     consumer.commit(offsets=[TopicPartition(topic, 0, 7, "a note")], asynchronous=False)
@@ -104,7 +104,7 @@ def test_metadata_is_kept_with_the_offset(kafka: Kafka):
     assert (answer.offset, answer.metadata) == (7, "a note")
 
 
-def test_a_group_that_never_committed_has_no_offset(kafka: Kafka):
+def test_group_without_commits_has_no_offset(kafka: Kafka):
     assert committed_offset(kafka, unique("group"), make_topic(kafka)) == NO_OFFSET
 
 
@@ -129,7 +129,7 @@ def test_groups_are_listed_and_described(kafka: Kafka):
     wait_until(is_empty, "the group is empty")
 
 
-def test_a_group_is_deleted_when_it_is_empty(kafka: Kafka):
+def test_empty_group_is_deleted(kafka: Kafka):
     topic, group = make_topic(kafka), unique("group")
     client = admin(kafka)
     member = make_member(kafka, group)
@@ -147,7 +147,7 @@ def test_a_group_is_deleted_when_it_is_empty(kafka: Kafka):
     assert missing.value.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND
 
 
-def test_offsets_are_listed_and_altered_from_outside(kafka: Kafka):
+def test_offsets_are_listed_and_altered_by_an_administrator(kafka: Kafka):
     topic, group = make_topic(kafka, partitions=2), unique("group")
     client = admin(kafka)
     wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 3), TopicPartition(topic, 1, 5)])

@@ -71,7 +71,7 @@ def group(client: RawClient, topic: str) -> GroupSession:
         ({"rebalance_timeout_ms": 0}, NONE),
     ],
 )
-def test_a_first_heartbeat_is_checked(group: GroupSession, topic: str, fields: dict, code: int):
+def test_first_heartbeat_is_validated(group: GroupSession, topic: str, fields: dict, code: int):
     if fields.get("owned"):
         fields = {"owned": {topic: {0}}}
     fields = {"member_id": "a", **fields}
@@ -91,17 +91,17 @@ def test_a_first_heartbeat_is_checked(group: GroupSession, topic: str, fields: d
         ("a", LEAVE_FOR_A_WHILE, {"instance_id": "i"}, GROUP_ID_NOT_FOUND),
     ],
 )
-def test_a_later_heartbeat_is_checked(group: GroupSession, member_id: str, epoch: int, fields: dict, code: int):
+def test_later_heartbeat_is_validated(group: GroupSession, member_id: str, epoch: int, fields: dict, code: int):
     assert group.heartbeat(member_id, epoch, **fields).error == code
 
 
-def test_a_group_must_have_a_name(client: RawClient, topic: str):
+def test_group_id_is_required(client: RawClient, topic: str):
     group = GroupSession(client, "", topic)
     assert group.join("a").error == INVALID_REQUEST
     assert group.describe().error_code == INVALID_GROUP_ID
 
 
-def test_the_only_member_gets_everything_and_is_told_when_to_come_again(group: GroupSession, topic: str):
+def test_single_member_gets_all_partitions_and_a_heartbeat_interval(group: GroupSession, topic: str):
     joined = group.join("a")
     assert (joined.error, joined.member_id, joined.assigned) == (NONE, "a", {topic: ALL})
     assert joined.heartbeat_interval_ms == 200
@@ -112,13 +112,13 @@ def test_the_only_member_gets_everything_and_is_told_when_to_come_again(group: G
     assert full.assigned == {topic: ALL}
 
 
-def test_version_0_is_given_a_member_id(group: GroupSession, topic: str):
+def test_version_0_client_receives_a_member_id(group: GroupSession, topic: str):
     joined = group.join("", version=0)
     assert joined.member_id
     assert group.heartbeat(joined.member_id, joined.member_epoch, version=0).error == NONE
 
 
-def test_partitions_move_only_after_they_are_given_back(group: GroupSession, topic: str):
+def test_partitions_move_only_after_revocation(group: GroupSession, topic: str):
     first = group.join("a").member_epoch
     joined = group.join("b")
     assert (joined.member_epoch, joined.assigned) == (first + 1, {})
@@ -136,7 +136,7 @@ def test_partitions_move_only_after_they_are_given_back(group: GroupSession, top
     assert group.describe().group_state == "Stable"
 
 
-def test_a_lost_answer_is_repeated_and_an_older_epoch_fenced(group: GroupSession, topic: str):
+def test_lost_response_is_repeated_and_an_older_epoch_fenced(group: GroupSession, topic: str):
     old = group.join("a").member_epoch
     group.join("b")
     new = group.settle(a=old, b=old + 1) and old + 1
@@ -151,7 +151,7 @@ def test_a_lost_answer_is_repeated_and_an_older_epoch_fenced(group: GroupSession
     assert (again.member_epoch, again.assigned) == (new, {topic: {0, 1}})
 
 
-def test_a_member_that_leaves_leaves_its_partitions_to_the_others(group: GroupSession, topic: str):
+def test_partitions_of_a_leaving_member_move_to_the_others(group: GroupSession, topic: str):
     epoch = group.join("a").member_epoch
     group.join("b")
     group.settle(a=epoch, b=epoch + 1)
@@ -166,7 +166,7 @@ def test_a_member_that_leaves_leaves_its_partitions_to_the_others(group: GroupSe
     assert group.heartbeat("a", epoch + 2).error == UNKNOWN_MEMBER_ID
 
 
-def test_a_silent_member_is_taken_out(group: GroupSession, topic: str):
+def test_member_without_heartbeats_is_removed(group: GroupSession, topic: str):
     epoch = group.join("a").member_epoch
     group.join("silent")
 
@@ -178,7 +178,7 @@ def test_a_silent_member_is_taken_out(group: GroupSession, topic: str):
     assert [member.member_id for member in group.describe().members] == ["a"]
 
 
-def test_a_member_that_gives_nothing_back_is_taken_out(group: GroupSession, topic: str):
+def test_member_that_does_not_revoke_is_removed(group: GroupSession, topic: str):
     epoch = group.join("greedy", rebalance_timeout_ms=200).member_epoch
     waiting = group.join("b").member_epoch
     assert group.heartbeat("greedy", epoch, owned={topic: ALL}).assigned == {topic: {0, 1}}
@@ -190,7 +190,7 @@ def test_a_member_that_gives_nothing_back_is_taken_out(group: GroupSession, topi
     wait_until(is_out, "the greedy member is taken out")
 
 
-def test_a_narrower_subscription_takes_effect_at_once(client: RawClient, topic: str, smaller_topic: str):
+def test_narrower_subscription_takes_effect_immediately(client: RawClient, topic: str, smaller_topic: str):
     group = GroupSession(client, unique("group"), topic, smaller_topic)
     joined = group.join("a", subscribed_topic_names=[topic])
     changed = group.heartbeat("a", joined.member_epoch, subscribed_topic_names=[smaller_topic])
@@ -198,7 +198,7 @@ def test_a_narrower_subscription_takes_effect_at_once(client: RawClient, topic: 
     assert group.settle(a=joined.member_epoch)["a"] == {smaller_topic: {0, 1, 2}}
 
 
-def test_range_gives_ranges_of_each_topic(client: RawClient, topic: str, smaller_topic: str):
+def test_range_assigns_ranges_of_each_topic(client: RawClient, topic: str, smaller_topic: str):
     group = GroupSession(client, unique("group"), topic, smaller_topic)
     epoch = group.join("a", server_assignor="range").member_epoch
     group.join("b", server_assignor="range")
@@ -209,7 +209,7 @@ def test_range_gives_ranges_of_each_topic(client: RawClient, topic: str, smaller
     assert group.describe().assignor_name == "range"
 
 
-def test_partitions_added_and_topics_made_are_assigned(client: RawClient, kafka: Kafka):
+def test_added_partitions_and_created_topics_are_assigned(client: RawClient, kafka: Kafka):
     grown = assignable_topic(kafka, 1)
     group = GroupSession(client, unique("group"), grown)
     epoch = group.join("a").member_epoch
@@ -229,7 +229,7 @@ def test_partitions_added_and_topics_made_are_assigned(client: RawClient, kafka:
     wait_until(is_seen, "the new partitions are assigned")
 
 
-def test_an_expression_subscribes_to_what_it_matches_by_its_whole_name(client: RawClient, kafka: Kafka):
+def test_regular_expression_subscribes_to_matching_topic_names(client: RawClient, kafka: Kafka):
     existing = assignable_topic(kafka, 2)
     group = GroupSession(client, unique("group"), existing)
     joined = group.join("a", subscribed_topic_regex=f"{existing[:-1]}.")
@@ -249,7 +249,7 @@ def test_an_expression_subscribes_to_what_it_matches_by_its_whole_name(client: R
     assert gone.assigned == {}
 
 
-def test_a_static_member_comes_back_to_its_partitions(group: GroupSession, topic: str):
+def test_static_member_returns_to_its_partitions(group: GroupSession, topic: str):
     joined = group.join("a", instance_id="one")
     epoch = joined.member_epoch
     assert group.join("b", instance_id="one").error == UNRELEASED_INSTANCE_ID
@@ -314,7 +314,7 @@ def test_offsets_of_a_transaction_are_fenced_by_member_epoch(group: GroupSession
     wait_until(lambda: group.fetch("a", old + 1, require_stable=True) == (NONE, 7), "the offset is committed")
 
 
-def test_administrators_see_the_group_under_its_own_protocol(client: RawClient, group: GroupSession, topic: str):
+def test_group_is_described_under_its_own_protocol(client: RawClient, group: GroupSession, topic: str):
     group.join("a", instance_id="one", rack_id="r")
 
     def listed(**filters: list[str]) -> list[tuple[str, str, str]]:
@@ -352,7 +352,7 @@ def test_administrators_see_the_group_under_its_own_protocol(client: RawClient, 
     assert unknown.describe().error_code == GROUP_ID_NOT_FOUND
 
 
-def test_a_group_is_deleted_when_it_is_empty_and_offsets_when_nobody_reads(
+def test_group_is_deleted_when_empty_and_offsets_when_unsubscribed(
     client: RawClient,
     group: GroupSession,
     topic: str,
@@ -383,7 +383,7 @@ def test_a_group_is_deleted_when_it_is_empty_and_offsets_when_nobody_reads(
 
 
 # Rules E.7 protocol/1 and E.7 protocol/2.
-def test_a_group_changes_protocol_only_while_it_is_empty(group: GroupSession):
+def test_group_changes_protocol_only_while_empty(group: GroupSession):
     epoch = group.join("a").member_epoch
     group.commit("a", epoch)
     assert group.join_classic().error_code == group.join_classic("a").error_code == INCONSISTENT
@@ -407,12 +407,12 @@ def test_a_group_changes_protocol_only_while_it_is_empty(group: GroupSession):
     assert group.fetch("a", back.member_epoch) == (NONE, 5)
 
 
-def test_a_group_id_says_nothing_of_another(client: RawClient, topic: str):
+def test_group_ids_are_independent(client: RawClient, topic: str):
     one, other = (GroupSession(client, f"{uuid.uuid4()}", topic) for _ in range(2))
     assert one.join("a").assigned == other.join("a").assigned == {topic: ALL}
 
 
-def test_the_groups_records_are_kafkas_to_the_byte(kafka: Kafka, group: GroupSession, topic: str):
+def test_group_records_match_kafka_byte_for_byte(kafka: Kafka, group: GroupSession, topic: str):
     """Encode again what was read: on Apache Kafka this holds our codec to the bytes that it writes itself."""
     epoch = group.join(
         "a",

@@ -35,7 +35,7 @@ def partitions_of(*members: Consumer) -> list[set[int]]:
 
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
-def test_members_share_the_partitions_as_they_come_and_go(kafka: Kafka, assignor: str):
+def test_members_share_the_partitions_while_joining_and_leaving(kafka: Kafka, assignor: str):
     topic, group = make_topic(kafka, partitions=4), unique("group")
     members = [make_member(kafka, group, group_remote_assignor=assignor) for _ in range(2)]
     try:
@@ -57,7 +57,7 @@ def test_members_share_the_partitions_as_they_come_and_go(kafka: Kafka, assignor
         members[0].close()
 
 
-def test_an_expression_finds_topics_that_are_made_later(kafka: Kafka):
+def test_regular_expression_finds_topics_created_later(kafka: Kafka):
     prefix = unique("family")
     client = admin(kafka)
     member = make_member(kafka, unique("group"))
@@ -78,7 +78,7 @@ def test_an_expression_finds_topics_that_are_made_later(kafka: Kafka):
         member.close()
 
 
-def test_a_static_member_comes_back_while_the_other_keeps_reading(kafka: Kafka):
+def test_static_member_returns_while_the_other_keeps_reading(kafka: Kafka):
     topic, group = make_topic(kafka, partitions=2), unique("group")
     steady, restarted = (make_member(kafka, group, group_instance_id=name) for name in ("steady", "restarted"))
     try:
@@ -95,7 +95,7 @@ def test_a_static_member_comes_back_while_the_other_keeps_reading(kafka: Kafka):
         restarted.close()
 
 
-def test_consume_transform_produce_once_across_a_rebalance(kafka: Kafka):
+def test_consume_transform_produce_is_exactly_once_across_a_rebalance(kafka: Kafka):
     source, target, group = make_topic(kafka, partitions=2), make_topic(kafka), unique("group")
     expected = [[b"%d-%d" % (partition, number) for number in range(5)] for partition in range(2)]
     for partition, values in enumerate(expected):
@@ -159,7 +159,7 @@ def test_the_java_consumer_reads_resumes_and_is_described(kafka: Kafka, tmp_path
 
 
 @pytest.mark.usefixtures("apache_asked_for")
-def test_apaches_tool_describes_the_members(kafka: Kafka):
+def test_kafka_tool_describes_the_members(kafka: Kafka):
     topic, group = make_topic(kafka, partitions=2), unique("described")
     member = make_member(kafka, group, client_id="the-client")
     member.subscribe([topic])

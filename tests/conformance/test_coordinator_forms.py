@@ -32,7 +32,7 @@ Answered = dict[str, dict[str, dict[int, int]]]
 
 # Rule J.4/1.
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_produce_that_is_listed_but_not_served_closes_the_connection(kafka: Kafka, version: int):
+def test_listed_but_unserved_produce_version_closes_the_connection(kafka: Kafka, version: int):
     with RawClient(kafka.bootstrap_servers) as client:
         body = struct.pack(">hhihhii", 0, version, 7, -1, 1, 1000, 0)
         client.send_bytes(struct.pack(">i", len(body)) + body)
@@ -74,7 +74,7 @@ def batched(session: RawSession, version: int, *asked: Asked) -> Answered:
 
 # Rules A.6 verify/1, A.6 verify/3, A.6 verify/4, A.6 verify/6, A.6 verify/7 and A.6 request/5.
 @pytest.mark.parametrize("version", [4, 5])
-def test_verifying_answers_each_partition_and_adds_none(kafka: Kafka, session: RawSession, version: int):
+def test_verification_answers_each_partition_and_adds_none(kafka: Kafka, session: RawSession, version: int):
     topic, name, identity = make_topic(kafka, partitions=3), session.transactional_id, session.init()[1]
 
     def verify(who: Identity, *partitions: int, transactional_id: str = name) -> dict[int, int]:
@@ -94,9 +94,7 @@ def test_verifying_answers_each_partition_and_adds_none(kafka: Kafka, session: R
 
 # Rule A.6 request/6.
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_batch_adds_for_many_transactions_and_each_has_its_own_answer(
-    kafka: Kafka, session: RawSession, version: int
-):
+def test_add_partitions_batch_answers_each_transaction(kafka: Kafka, session: RawSession, version: int):
     topic, other = make_topic(kafka, partitions=2), RawSession(session.client, unique("id"))
     first, second, stranger = session.init()[1], other.init()[1], unique("nobody")
     state = "__transaction_state"
@@ -122,7 +120,7 @@ def test_a_batch_adds_for_many_transactions_and_each_has_its_own_answer(
 
 # Rules A.6 request/3 and A.6 request/5.
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_a_client_may_not_add_an_internal_topic(kafka: Kafka, session: RawSession, version: int):
+def test_client_cannot_add_an_internal_topic(kafka: Kafka, session: RawSession, version: int):
     topic, identity = make_topic(kafka), session.init()[1]
     request = AddPartitionsToTxnRequest
     answer = session.client.send(
@@ -154,7 +152,7 @@ def test_a_client_may_not_add_an_internal_topic(kafka: Kafka, session: RawSessio
         ("end", range(5), 2),
     ],
 )
-def test_a_fence_has_the_name_that_the_version_knows(
+def test_fencing_error_name_depends_on_the_version(
     kafka: Kafka, session: RawSession, what: str, versions: range, first_that_knows: int
 ):
     topic, old = make_topic(kafka), session.init()[1]
@@ -210,7 +208,7 @@ def write_markers(client: RawClient, *sent: tuple[int, int, list[tuple[str, list
 
 
 # Rules A.13 receiver/2, A.13 receiver/3 and A.13 receiver/7.
-def test_markers_are_answered_by_producer_and_partition(kafka: Kafka, idempotent: RawSession):
+def test_marker_results_are_per_producer_and_partition(kafka: Kafka, idempotent: RawSession):
     client, topic, missing = idempotent.client, make_topic(kafka, partitions=2), unique("missing")
     # A leader that has not heard yet that it is one does not know the partition.
     for partition in (0, 1):
@@ -230,7 +228,7 @@ def test_markers_are_answered_by_producer_and_partition(kafka: Kafka, idempotent
 
 
 # Rules F.1/1 and F.1/3.
-def test_producers_are_described_or_it_is_said_why_not(kafka: Kafka, session: RawSession):
+def test_producers_are_described_or_an_error_returned(kafka: Kafka, session: RawSession):
     topic, identity = make_topic(kafka), session.init()[1]
     write(session, identity, topic, V2)
     request = DescribeProducersRequest
@@ -258,7 +256,7 @@ def test_producers_are_described_or_it_is_said_why_not(kafka: Kafka, session: Ra
     assert ended[0].coordinator_epoch >= 0
 
 
-def test_each_id_is_described_for_itself(session: RawSession):
+def test_each_id_is_described_independently(session: RawSession):
     session.init()
     answer = session.client.send(
         DescribeTransactionsRequest(transactional_ids=[session.transactional_id, "", unique("nobody")]), 0
@@ -272,7 +270,7 @@ def test_each_id_is_described_for_itself(session: RawSession):
 
 # Rule A.4/6.
 @pytest.mark.parametrize("version", range(1, 6))
-def test_a_kind_of_coordinator_that_the_version_does_not_know_is_refused(client: RawClient, version: int):
+def test_unknown_coordinator_type_is_refused(client: RawClient, version: int):
     answer = client.send(FindCoordinatorRequest(key="some", key_type=2, coordinator_keys=["some"]), version)
     assert (answer if version < 4 else answer.coordinators[0]).error_code == E.INVALID_REQUEST
 
@@ -290,7 +288,7 @@ def listed(client: RawClient, pattern: str | None) -> tuple[int, list[str]]:
     return answer.error_code, [state.transactional_id for state in answer.transaction_states]
 
 
-def test_a_pattern_is_taken_or_refused_by_its_syntax(session: RawSession):
+def test_pattern_is_accepted_or_refused_by_its_syntax(session: RawSession):
     session.init()
     assert [pattern for pattern in TAKEN if listed(session.client, pattern)[0] != E.NONE] == []
     assert [
@@ -302,7 +300,7 @@ def test_a_pattern_is_taken_or_refused_by_its_syntax(session: RawSession):
         assert session.transactional_id in names
 
 
-def test_a_pattern_keeps_the_ids_that_match_as_a_whole(client: RawClient):
+def test_pattern_selects_ids_that_match_completely(client: RawClient):
     # Left out: what asks where the text begins would find the prefix, and what quotes to the end the parenthesis.
     rows = [row for row in MATCHES if not row[0].startswith(("^", "(?m)^", r"\A")) and row[0] != r"\Q."]
     prefix = unique("re") + "-"
@@ -367,7 +365,7 @@ def levels(client: RawClient) -> Iterator[Callable[[int], None]]:
         [(FEATURE, 1, SAFE_DOWNGRADE), ("no.such", 1, UPGRADE)],
     ],
 )
-def test_a_level_that_cannot_be_is_refused_for_all(
+def test_impossible_feature_level_fails_the_whole_update(
     client: RawClient, version: int, updates: list[tuple[str, int, int]]
 ):
     refused = update(client, *updates, version=version)
@@ -375,7 +373,7 @@ def test_a_level_that_cannot_be_is_refused_for_all(
     assert finalized(client) == 2
 
 
-def test_a_level_that_can_be_is_checked_without_a_change(client: RawClient):
+def test_possible_feature_level_is_validated_without_a_change(client: RawClient):
     for updates in (
         [],
         [(FEATURE, 2, UPGRADE)],
@@ -391,7 +389,7 @@ def test_a_level_that_can_be_is_checked_without_a_change(client: RawClient):
 
 @both_protocols
 @both_ends
-def test_a_transaction_outlives_a_change_of_the_level(
+def test_transaction_survives_a_level_change(
     kafka: Kafka, session: RawSession, levels: Callable[[int], None], protocol: int, commit: bool
 ):
     topic, identity = make_topic(kafka), session.init()[1]

@@ -18,7 +18,7 @@ PRODUCER_FENCED = 90
 TRANSACTIONAL_ID_NOT_FOUND = 105
 
 
-def test_a_producer_without_a_transactional_id_gets_an_id_of_its_own_each_time(kafka: Kafka):
+def test_init_without_a_transactional_id_returns_a_new_producer_id_each_time(kafka: Kafka):
     with RawClient(kafka.bootstrap_servers) as client:
         session = RawSession(client, None)
         (error, first), (_, second) = session.init(), session.init()
@@ -37,13 +37,13 @@ def test_a_producer_without_a_transactional_id_gets_an_id_of_its_own_each_time(k
         ("id", NOBODY, 900_001, INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-def test_a_wrong_init_is_refused(kafka: Kafka, transactional_id: str, expected: Identity, timeout_ms: int, error: int):
+def test_invalid_init_is_refused(kafka: Kafka, transactional_id: str, expected: Identity, timeout_ms: int, error: int):
     with RawClient(kafka.bootstrap_servers) as client:
         session = RawSession(client, transactional_id and unique(transactional_id))
         assert session.init(expected=expected, timeout_ms=timeout_ms)[0] == error
 
 
-def test_init_with_an_expectation_bumps_repeats_or_fences(session: RawSession):
+def test_init_with_an_expected_producer_bumps_repeats_or_fences(session: RawSession):
     first = session.init()[1]
     error, second = session.init(expected=first)
     assert (error, second) == (NONE, bumped(first))
@@ -55,7 +55,7 @@ def test_init_with_an_expectation_bumps_repeats_or_fences(session: RawSession):
     assert session.init(expected=Identity(first.producer_id + 1000, 0))[0] == PRODUCER_FENCED
 
 
-def test_another_connection_may_end_the_transaction(kafka: Kafka, session: RawSession):
+def test_transaction_may_be_ended_on_another_connection(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     write(session, identity, topic, V2)
@@ -65,13 +65,13 @@ def test_another_connection_may_end_the_transaction(kafka: Kafka, session: RawSe
     values_soon(kafka, topic, [b"x"])
 
 
-def test_a_classic_end_of_a_transaction_that_never_began_is_refused(session: RawSession):
+def test_v1_end_of_a_transaction_that_never_began_is_refused(session: RawSession):
     identity = session.init()[1]
     for commit in (True, False):
         assert session.end(identity, commit=commit, version=4) == (INVALID_TXN_STATE, NOBODY)
 
 
-def test_ends_of_strangers_are_refused(session: RawSession):
+def test_end_txn_of_unknown_producers_is_refused(session: RawSession):
     identity = session.init()[1]
     for version in (4, 5):
         stranger = Identity(identity.producer_id + 1000, 0)
@@ -83,7 +83,7 @@ def test_ends_of_strangers_are_refused(session: RawSession):
 
 
 @both_protocols
-def test_after_fencing_the_old_epoch_is_refused_everywhere(kafka: Kafka, session: RawSession, protocol: int):
+def test_old_epoch_is_refused_everywhere_after_fencing(kafka: Kafka, session: RawSession, protocol: int):
     topic, group = make_topic(kafka), unique("group")
     old = session.init()[1]
     write(session, old, topic, protocol)
@@ -99,7 +99,7 @@ def test_after_fencing_the_old_epoch_is_refused_everywhere(kafka: Kafka, session
     values_soon(kafka, topic, [b"x"])
 
 
-def test_an_empty_commit_of_an_added_partition_is_a_transaction(kafka: Kafka, session: RawSession):
+def test_empty_commit_of_an_added_partition_completes(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     assert session.add(identity, topic) == {NONE}
@@ -108,7 +108,7 @@ def test_an_empty_commit_of_an_added_partition_is_a_transaction(kafka: Kafka, se
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 1
 
 
-def test_a_partition_that_is_missing_spoils_the_whole_request(kafka: Kafka, session: RawSession):
+def test_missing_partition_fails_the_whole_request(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     unknown_topic_or_partition, operation_not_attempted = 3, 55
@@ -118,7 +118,7 @@ def test_a_partition_that_is_missing_spoils_the_whole_request(kafka: Kafka, sess
 
 @both_protocols
 @both_ends
-def test_a_transaction_is_described_in_each_state(kafka: Kafka, session: RawSession, protocol: int, commit: bool):
+def test_transaction_is_described_in_each_state(kafka: Kafka, session: RawSession, protocol: int, commit: bool):
     topic = make_topic(kafka, partitions=2)
     assert session.describe().error_code == TRANSACTIONAL_ID_NOT_FOUND
     identity = session.init(timeout_ms=12_345)[1]
@@ -154,7 +154,7 @@ def test_transactions_are_listed_by_state_and_producer(kafka: Kafka, session: Ra
 
 
 @both_protocols
-def test_a_bump_in_an_open_transaction_ends_it(kafka: Kafka, session: RawSession, protocol: int):
+def test_epoch_bump_ends_an_open_transaction(kafka: Kafka, session: RawSession, protocol: int):
     topic = make_topic(kafka)
     first = session.init()[1]
     write(session, first, topic, protocol)
@@ -163,7 +163,7 @@ def test_a_bump_in_an_open_transaction_ends_it(kafka: Kafka, session: RawSession
     assert session.init(expected=first) == (NONE, bumped(first))
 
 
-def test_transactions_are_listed_by_their_age(kafka: Kafka, session: RawSession):
+def test_transactions_are_listed_by_age(kafka: Kafka, session: RawSession):
     topic, name = make_topic(kafka), session.transactional_id
     identity = session.init()[1]
     # Without a transaction there is no start, and the id counts as running since ever.

@@ -32,9 +32,7 @@ def topic(kafka: Kafka, session: RawSession) -> str:
 
 
 @pytest.mark.parametrize(("epoch", "error"), [(-5, NONE), (-1, NONE), (0, NONE), (1, OFFSET_OUT_OF_RANGE)])
-def test_a_reader_from_an_unknown_leader_epoch_has_no_place_here(
-    session: RawSession, topic: str, epoch: int, error: int
-):
+def test_fetch_with_an_unknown_last_fetched_epoch_is_refused(session: RawSession, topic: str, epoch: int, error: int):
     answer = session.fetch(topic, 0, isolation=UNCOMMITTED, last_epoch=epoch)
     assert answer.error_code == error
     assert bool(answer.records) == (error == NONE)
@@ -42,9 +40,7 @@ def test_a_reader_from_an_unknown_leader_epoch_has_no_place_here(
 
 # Rules D.1/4 and D.1 more/1.
 @pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
-def test_what_a_reader_is_told_around_the_ends_of_the_log(
-    kafka: Kafka, session: RawSession, topic: str, isolation: int
-):
+def test_fetch_responses_around_the_log_ends(kafka: Kafka, session: RawSession, topic: str, isolation: int):
     """The batch that holds the new log start is still sent whole: its reader skips what it did not ask for."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result(DEADLINE_S)

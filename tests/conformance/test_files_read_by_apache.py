@@ -175,7 +175,7 @@ class Replay:
         return min((one[0].offset for one in self.open.values()), default=None)
 
 
-def test_the_tool_reads_every_file_and_finds_no_mismatch(written: Written):
+def test_dump_log_reads_every_file_without_mismatch(written: Written):
     assert [dump.complaints for dump in written.dumps] == [[], [], []]
     read = {file.name for dump in written.dumps for file in dump.files}
     there = {f"{path.parent.name}/{path.name}" for path in written.root.glob("*/*") if path.suffix in SUFFIXES}
@@ -190,7 +190,7 @@ def test_the_tool_reads_every_file_and_finds_no_mismatch(written: Written):
         ), f"no segment of {internal} was rolled"
 
 
-def test_the_tool_does_find_mismatches(written: Written, tmp_path: Path):
+def test_dump_log_detects_mismatches(written: Written, tmp_path: Path):
     folder = f"{written.history.topic}-0"
     shutil.copytree(written.root / folder, tmp_path / folder)
     index, log = (
@@ -205,7 +205,7 @@ def test_the_tool_does_find_mismatches(written: Written, tmp_path: Path):
     assert any("invalid bytes" in line for line in dump.complaints)
 
 
-def test_every_batch_is_valid_and_every_codec_is_there(written: Written):
+def test_every_batch_is_valid_and_every_codec_occurs(written: Written):
     batches = [batch for dump in written.dumps for file in dump.files for batch in file.batches]
     assert {batch.fields["isvalid"] for batch in batches} == {"true"}
     assert {batch.fields["magic"] for batch in batches} == {"2"}
@@ -215,7 +215,7 @@ def test_every_batch_is_valid_and_every_codec_is_there(written: Written):
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
-def test_its_records_are_those_that_clients_saw(written: Written, partition: int):
+def test_dumped_records_match_the_records_read_by_clients(written: Written, partition: int):
     batches = batches_of(written.data, f"{written.history.topic}-{partition}")
     seen = written.witness.partitions[partition]
 
@@ -244,7 +244,7 @@ def test_its_records_are_those_that_clients_saw(written: Written, partition: int
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
-def test_its_markers_tell_commit_from_abort(written: Written, partition: int):
+def test_dumped_markers_distinguish_commit_and_abort(written: Written, partition: int):
     batches = batches_of(written.data, f"{written.history.topic}-{partition}")
     control = [batch for batch in batches if batch.flag("isControl")]
     assert all(batch.flag("isTransactional") and batch.number("size") == 78 for batch in control)
@@ -255,7 +255,7 @@ def test_its_markers_tell_commit_from_abort(written: Written, partition: int):
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
-def test_its_aborted_transactions_are_those_of_the_batches(written: Written, partition: int):
+def test_dumped_aborted_transactions_match_the_batches(written: Written, partition: int):
     folder = f"{written.history.topic}-{partition}"
     replay = Replay(batches_of(written.data, folder))
     indexes = entries_of(written.data, folder, ".txnindex")
@@ -273,7 +273,7 @@ def test_its_aborted_transactions_are_those_of_the_batches(written: Written, par
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
-def test_its_indexes_point_into_every_segment(written: Written, partition: int):
+def test_dumped_indexes_cover_every_segment(written: Written, partition: int):
     folder = f"{written.history.topic}-{partition}"
     segments = entries_of(written.data, folder, ".log")
     assert set(entries_of(written.data, folder, ".index")) == set(segments)
@@ -285,7 +285,7 @@ def test_its_indexes_point_into_every_segment(written: Written, partition: int):
 
 
 @pytest.mark.parametrize("partition", range(PARTITIONS))
-def test_its_producers_are_those_that_were_described(written: Written, partition: int):
+def test_dumped_producers_match_describe_producers(written: Written, partition: int):
     folder = f"{written.history.topic}-{partition}"
     seen = written.witness.partitions[partition]
     snapshots = entries_of(written.data, folder, ".snapshot")
@@ -322,7 +322,7 @@ def journal(dump: Dump) -> list[tuple[DumpedBatch, DumpedRecord, Any, Any]]:
     ]
 
 
-def test_its_transaction_states_are_those_that_were_described(written: Written):
+def test_dumped_transaction_states_match_describe_transactions(written: Written):
     last: dict[str, dict[str, Any]] = {}
     for batch, _, key, value in journal(written.transactions):
         assert not batch.flag("isTransactional")
@@ -353,7 +353,7 @@ def test_its_transaction_states_are_those_that_were_described(written: Written):
     assert last[OPEN]["transactionStatus"] == ONGOING
 
 
-def test_its_group_offsets_are_those_that_were_fetched(written: Written):
+def test_dumped_group_offsets_match_offset_fetch(written: Written):
     offsets: dict[str, dict[tuple[str, int], Any]] = {group: {} for group in GROUPS}
     pending: dict[int, list[tuple[str, tuple[str, int], Any]]] = {}
     for batch, record, key, value in journal(written.offsets):
@@ -375,7 +375,7 @@ def test_its_group_offsets_are_those_that_were_fetched(written: Written):
     assert written.witness.groups[PENDING].pending == {where}
 
 
-def test_its_group_members_are_those_that_were_described(written: Written):
+def test_dumped_group_members_match_describe_groups(written: Written):
     last = {
         key["data"]["group"]: value["data"]
         for _, _, key, value in journal(written.offsets)
@@ -393,7 +393,7 @@ def test_its_group_members_are_those_that_were_described(written: Written):
     assert last[MEMBER]["protocol"] == seen[MEMBER].protocol
 
 
-def test_what_the_cleaner_left_is_read(apache_asked_for: None, tmp_path: Path):
+def test_compacted_files_are_read(apache_asked_for: None, tmp_path: Path):
     with EmbeddedBroker(data_dir=tmp_path) as kafka:
         topic = write_repetitions(kafka, COMPACTED_SETTINGS)
         newest = {message.key(): message for message in read_to_end(kafka, topic)}

@@ -218,7 +218,7 @@ def test_all_records_are_recovered(recovered: Recovered):
     assert _records(recovered.log) == recovered.seen.records[READ_UNCOMMITTED]
 
 
-def test_nothing_had_to_be_given_up(recovered: Recovered):
+def test_recovery_discards_nothing(recovered: Recovered):
     found = {finding.condition for finding in recovered.log.findings}
     assert not found & LOSSES
     if recovered.ending == "stopped":
@@ -228,7 +228,7 @@ def test_nothing_had_to_be_given_up(recovered: Recovered):
         assert found == {LogCondition.SNAPSHOT_BEHIND}
 
 
-def test_the_marks_are_where_clients_saw_them(recovered: Recovered):
+def test_recovered_offsets_match_those_seen_by_clients(recovered: Recovered):
     log, ends = recovered.log, recovered.seen.ends
     assert log.log_start_offset == 0
     assert log.log_end_offset == log.high_watermark == ends[READ_UNCOMMITTED]
@@ -236,7 +236,7 @@ def test_the_marks_are_where_clients_saw_them(recovered: Recovered):
     assert log.latest_leader_epoch == 0
 
 
-def test_the_aborted_transactions_are_those_in_apaches_index(recovered: Recovered):
+def test_aborted_transactions_match_the_kafka_index(recovered: Recovered):
     listed = [
         numbers
         for path in sorted(recovered.original.glob("*.txnindex"))
@@ -247,11 +247,11 @@ def test_the_aborted_transactions_are_those_in_apaches_index(recovered: Recovere
     assert {(entry.producer_id, entry.first_offset) for entry in aborted} == recovered.seen.aborted
 
 
-def test_a_committed_reader_gets_what_clients_got(recovered: Recovered):
+def test_read_committed_returns_the_records_clients_read(recovered: Recovered):
     assert _committed(recovered.log) == recovered.seen.records[READ_COMMITTED]
 
 
-def test_the_producers_are_those_that_apache_described(recovered: Recovered):
+def test_producers_match_those_kafka_described(recovered: Recovered):
     assert _producers(recovered.log) == recovered.seen.producers
     described = {(one.producer_id, one.current_txn_first_offset) for one in recovered.seen.producers}
     assert {(one.producer_id, one.first_offset) for one in recovered.log.open_transactions()} == {
@@ -260,14 +260,14 @@ def test_the_producers_are_those_that_apache_described(recovered: Recovered):
 
 
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_a_timestamp_leads_where_apache_said(recovered: Recovered, isolation: str):
+def test_timestamp_lookup_matches_kafka(recovered: Recovered, isolation: str):
     level = IsolationLevel(ISOLATIONS.index(isolation))
     for timestamp_ms, expected in recovered.seen.found_by_time[isolation].items():
         found = recovered.log.offset_for_timestamp(timestamp_ms, level)
         assert (NOT_FOUND if found is None else (found.offset, found.timestamp_ms)) == expected
 
 
-def test_writing_goes_on(recovered: Recovered):
+def test_writing_continues_after_recovery(recovered: Recovered):
     log, end = recovered.log, recovered.seen.ends[READ_UNCOMMITTED]
     for producer in recovered.seen.producers:
         if producer.current_txn_first_offset >= 0:
@@ -296,7 +296,7 @@ def test_writing_goes_on(recovered: Recovered):
     assert (_records(log), log.aborted_transactions(), _producers(log)) == before
 
 
-def test_apaches_tool_reads_what_recovery_made_of_the_files(recovered: Recovered):
+def test_dump_log_reads_the_recovered_files(recovered: Recovered):
     recovered.log.close(_now_ms())
     folder = str(recovered.log.topic_partition)
     dump = dump_log_segments(recovered.root, log_files(recovered.root, folder))
@@ -314,7 +314,7 @@ def compacted(left: Left, tmp_path: Path) -> Iterator[Callable[[], PartitionLog]
     storage.close()
 
 
-def test_a_compacted_log_is_recovered(left: Left, compacted: Callable[[], PartitionLog]):
+def test_compacted_log_is_recovered(left: Left, compacted: Callable[[], PartitionLog]):
     log, seen = compacted(), left.seen_compacted
     # The cleaner may have gone on between the question and the end, but never touches a key's last committed value.
     assert set(_records(log)) <= set(seen.records[READ_UNCOMMITTED])
@@ -329,7 +329,7 @@ def test_a_compacted_log_is_recovered(left: Left, compacted: Callable[[], Partit
 
 
 @pytest.mark.parametrize("unfinished", [("log", "index", "timeindex", "txnindex"), ("index", "timeindex", "txnindex")])
-def test_what_apaches_cleaner_was_swapping_in_is_kept(
+def test_interrupted_cleaner_swap_of_kafka_is_completed(
     left: Left, compacted: Callable[[], PartitionLog], tmp_path: Path, unfinished: tuple[str, ...]
 ):
     folder = tmp_path / f"{left.compacted}-0"
@@ -369,21 +369,21 @@ def successor(left: Left, tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield kafka
 
 
-def test_a_broker_on_these_files_answers_as_apache_did(left: Left, successor: EmbeddedBroker):
+def test_broker_on_kafka_files_gives_the_same_responses(left: Left, successor: EmbeddedBroker):
     witness = see(successor, left.history)
     assert witness.transactions == left.witness.transactions
     assert witness.groups == left.witness.groups
     assert witness.partitions == left.witness.partitions
 
 
-def test_the_offsets_of_a_modern_group_are_kept(left: Left, successor: EmbeddedBroker):
+def test_offsets_of_a_consumer_protocol_group_are_kept(left: Left, successor: EmbeddedBroker):
     with RawClient(successor.bootstrap_servers) as client:
         offsets = fetch_offsets(client, MODERN)
     assert {where: part.committed_offset for where, part in offsets.items()} == {(left.history.topic, 0): MODERN_OFFSET}
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_open_transaction_can_be_ended(left: Left, successor: EmbeddedBroker, commit: bool):
+def test_open_transaction_can_be_ended_after_recovery(left: Left, successor: EmbeddedBroker, commit: bool):
     seen = left.witness.transactions[OPEN]
     before = [record.value for record in left.witness.partitions[0].records[READ_COMMITTED]]
     with RawClient(successor.bootstrap_servers) as client:

@@ -31,7 +31,7 @@ def rows(table: str) -> list[dict[str, str]]:
     return [dict(zip(head, line, strict=True)) for line in lines]
 
 
-def test_the_java_producers_transactions_are_read_by_librdkafka_and_by_java(kafka: Kafka):
+def test_transactions_of_the_java_producer_are_read_by_librdkafka_and_java(kafka: Kafka):
     topic, transactional_id = make_topic(kafka), unique("java")
     printed = run(
         "ProducerPerformance",
@@ -61,7 +61,7 @@ def test_the_java_producers_transactions_are_read_by_librdkafka_and_by_java(kafk
     assert int(described["ProducerEpoch"]) == markers
 
 
-def test_apaches_tool_lists_describes_and_aborts_an_open_transaction(kafka: Kafka):
+def test_kafka_tool_lists_describes_and_aborts_an_open_transaction(kafka: Kafka):
     topic, transactional_id = make_topic(kafka), unique("open")
     producer = make_transactional_producer(kafka, transactional_id)
     producer.begin_transaction()

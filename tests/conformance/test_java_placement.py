@@ -17,7 +17,7 @@ PARTITIONS = 11
 ALPHABET = "abcxyz019_-.:/ äß€é漢"
 
 
-def test_keys_are_placed_as_the_java_client_places_them(kafka: Kafka):
+def test_keys_are_placed_as_by_the_java_client(kafka: Kafka):
     if kafka.name != "apache":
         pytest.skip("which broker it is does not matter: the client places the keys")
     chance = random.Random(11)

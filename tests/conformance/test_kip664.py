@@ -69,7 +69,7 @@ def run_printed(command: str) -> None:
 # A hanging transaction
 
 
-def test_a_late_write_hangs_and_is_found_explained_and_aborted(late_kafka: Kafka, session: RawSession):
+def test_late_write_hangs_and_is_found_explained_and_aborted(late_kafka: Kafka, session: RawSession):
     topic, address = make_topic(late_kafka), late_kafka.bootstrap_servers
     identity = hang(session, topic, age_ms=OLD_MS)
     send(make_producer(late_kafka), topic, [b"behind"])
@@ -93,7 +93,7 @@ def test_a_late_write_hangs_and_is_found_explained_and_aborted(late_kafka: Kafka
 
 
 @pytest.mark.parametrize("end_version", [4, 5])
-def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPatch, end_version: int):
+def test_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPatch, end_version: int):
     """The coordinator took the marker for written and its partition has none, as after a crash that lost a page.
 
     Under transactions V2 the epochs tell that it was this one that was committed, so that it must not be aborted.
@@ -139,7 +139,7 @@ def test_a_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPa
             assert ours(address, "find-hanging", "--broker-id", "1").code == ExitCode.DONE
 
 
-def test_late_offsets_hang_in_their_groups_partition(late_kafka: Kafka, session: RawSession):
+def test_late_offsets_hang_in_their_offsets_partition(late_kafka: Kafka, session: RawSession):
     """Offsets committed after the EndTxn hold their group back until its partition is looked at by name."""
     topic, group, address = make_topic(late_kafka), unique("group"), late_kafka.bootstrap_servers
     identity = open_up(session, topic)
@@ -183,7 +183,7 @@ class Reading:
 
 
 @pytest.mark.spark
-def test_a_stuck_query_proceeds_when_the_hanging_transaction_is_aborted(
+def test_stuck_query_proceeds_when_the_hanging_transaction_is_aborted(
     late_kafka: Kafka, session: RawSession, spark: SparkSession
 ):
     topic, address = make_topic(late_kafka), late_kafka.bootstrap_servers
@@ -221,7 +221,7 @@ def assert_same(address: str, *words: str, wanted_rows: int) -> None:
 
 
 # Rule F.4/1.
-def test_both_tools_list_the_same(beside: str, late_kafka: Kafka):
+def test_list_matches_the_kafka_tool(beside: str, late_kafka: Kafka):
     topic = make_topic(late_kafka)
     prefix = unique("same")
     with RawClient(beside) as client:
@@ -235,7 +235,7 @@ def test_both_tools_list_the_same(beside: str, late_kafka: Kafka):
 
 
 # Rule F.4/2.
-def test_both_tools_describe_the_same(beside: str, late_kafka: Kafka, session: RawSession):
+def test_describe_matches_the_kafka_tool(beside: str, late_kafka: Kafka, session: RawSession):
     topic = make_topic(late_kafka, partitions=3)
     named = ("describe", "--transactional-id", str(session.transactional_id))
     session.init()
@@ -248,7 +248,7 @@ def test_both_tools_describe_the_same(beside: str, late_kafka: Kafka, session: R
 
 
 # Rule F.4/3.
-def test_both_tools_describe_the_same_producers(beside: str, late_kafka: Kafka, session: RawSession):
+def test_describe_producers_matches_the_kafka_tool(beside: str, late_kafka: Kafka, session: RawSession):
     topic = make_topic(late_kafka)
     where = ("--topic", topic, "--partition", "0")
     assert_same(beside, "describe-producers", *where, wanted_rows=0)
@@ -260,7 +260,7 @@ def test_both_tools_describe_the_same_producers(beside: str, late_kafka: Kafka, 
 
 
 # Rule F.4/5.
-def test_both_tools_find_the_same(beside: str, late_kafka: Kafka, session: RawSession):
+def test_find_hanging_matches_the_kafka_tool(beside: str, late_kafka: Kafka, session: RawSession):
     topic = make_topic(late_kafka, partitions=3)
     hang(session, topic, partition=1, age_ms=OLD_MS)
     with RawClient(beside) as client:
@@ -284,7 +284,7 @@ def both(beside: str) -> Iterator[tuple[int, Callable[..., str]]]:
 
 # Rule F.4/4.
 @pytest.mark.parametrize("by", ["offset", "producer"])
-def test_both_tools_abort_the_same(beside: str, late_kafka: Kafka, session: RawSession, by: str):
+def test_abort_matches_the_kafka_tool(beside: str, late_kafka: Kafka, session: RawSession, by: str):
     topic = make_topic(late_kafka, partitions=2)
     after = []
     for partition, run in both(beside):
@@ -309,7 +309,7 @@ def test_both_tools_abort_the_same(beside: str, late_kafka: Kafka, session: RawS
 
 
 # Rule F.4/6.
-def test_both_tools_terminate_the_same(beside: str, late_kafka: Kafka):
+def test_force_terminate_matches_the_kafka_tool(beside: str, late_kafka: Kafka):
     topic = make_topic(late_kafka, partitions=2)
     after = []
     for partition, run in both(beside):

@@ -49,7 +49,7 @@ def test_ids_are_listed_by_state_and_producer_in_every_version(several: dict[str
     assert listed(several, version, states=["Dead"]) == {}
 
 
-def test_states_that_are_none_are_told(several: dict[str, RawSession]):
+def test_unknown_states_are_reported(several: dict[str, RawSession]):
     """They come back by name; where nothing else is filtered by, nothing is listed."""
     both = several["open"].list_answer(states=["ongoing", "Empty"])
     assert both.unknown_state_filters == ["ongoing"]
@@ -66,7 +66,7 @@ def test_ids_are_listed_by_duration(several: dict[str, RawSession]):
     assert set(listed(several, 2, duration_ms=-1)) == {"open", "done", "none"}
 
 
-def test_a_description_names_the_partitions_that_wait_for_their_marker(kafka: Kafka, session: RawSession):
+def test_description_lists_partitions_waiting_for_their_marker(kafka: Kafka, session: RawSession):
     """While a transaction is prepared, those whose marker is written are left out: so a tool knows what still comes."""
     blocked = leave_prepared(session, make_topic(kafka), make_topic(kafka), V2, commit=True)
     found = session.describe()
@@ -75,7 +75,7 @@ def test_a_description_names_the_partitions_that_wait_for_their_marker(kafka: Ka
     assert session.list(states=["PrepareCommit"])[str(session.transactional_id)][0] == found.producer_id
 
 
-def test_producers_are_described_before_in_and_after_a_transaction(kafka: Kafka, session: RawSession):
+def test_producers_are_described_before_during_and_after_a_transaction(kafka: Kafka, session: RawSession):
     """No coordinator epoch before the first marker; no start offset and no sequence after the last."""
     topic = make_topic(kafka)
     assert session.producers(topic).active_producers == []
@@ -92,7 +92,7 @@ def test_producers_are_described_before_in_and_after_a_transaction(kafka: Kafka,
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_administrators_marker_decides_a_groups_offsets(kafka: Kafka, session: RawSession, version: int):
+def test_administrator_marker_ends_pending_offsets_of_a_group(kafka: Kafka, session: RawSession, version: int):
     """In `__consumer_offsets` the group coordinator replays it: pending offsets are gone, none waits for them."""
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]

@@ -50,7 +50,7 @@ def consumer_heartbeat(group: str, *, member_id: str = "m", regex: str | None = 
     ],
     ids=["instance id", "expression", "member id", "one of several"],
 )
-def test_a_string_that_is_too_long_costs_the_connection(kafka: Kafka, version: int, make: Any):
+def test_string_that_is_too_long_closes_the_connection(kafka: Kafka, version: int, make: Any):
     group = unique("group")
     with RawClient(kafka.bootstrap_servers) as client:
         client.post(make(group), version)
@@ -62,7 +62,7 @@ def test_a_string_that_is_too_long_costs_the_connection(kafka: Kafka, version: i
         assert group not in {listed.group_id for listed in answer.groups}
 
 
-def test_the_longest_expression_is_looked_at(kafka: Kafka, client: RawClient):
+def test_longest_regular_expression_is_evaluated(kafka: Kafka, client: RawClient):
     make_topic(kafka)
     answer = client.send(consumer_heartbeat(unique("group"), member_id="m" * 36, regex="x" * LONGEST), 1)
     assert answer.error_code in (ErrorCode.NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR)

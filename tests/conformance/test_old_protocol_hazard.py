@@ -176,27 +176,27 @@ def late_write(kafka: Kafka, protocol: int) -> Outcome:
         return stage.judge(answer)
 
 
-def test_a_late_end_ends_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
+def test_late_end_txn_ends_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
     """Half of it is committed while it is still being written; its client is told that all of it was aborted."""
     assert late_end(kafka_of_version_1, CLASSIC) == (NONE, [10, 21], [Kind.ABORTED_READ])
 
 
-def test_a_late_end_ends_the_next_transaction_of_an_old_client_under_version_2_too(kafka: Kafka):
+def test_late_end_txn_of_an_old_client_ends_the_next_transaction_under_version_2(kafka: Kafka):
     assert late_end(kafka, CLASSIC) == (NONE, [10, 21], [Kind.ABORTED_READ])
 
 
-def test_a_late_end_is_refused_under_the_new_protocol(kafka: Kafka):
+def test_late_end_txn_is_refused_under_the_new_protocol(kafka: Kafka):
     assert late_end(kafka, V2) == (ErrorCode.PRODUCER_FENCED, [10], [])
 
 
-def test_a_late_write_enters_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
+def test_late_write_enters_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
     """What the client gave up with its first transaction is committed with its second."""
     assert late_write(kafka_of_version_1, CLASSIC) == (NONE, [12, 21], [Kind.ABORTED_READ])
 
 
-def test_a_late_write_enters_the_next_transaction_of_an_old_client_under_version_2_too(kafka: Kafka):
+def test_late_write_of_an_old_client_enters_the_next_transaction_under_version_2(kafka: Kafka):
     assert late_write(kafka, CLASSIC) == (NONE, [12, 21], [Kind.ABORTED_READ])
 
 
-def test_a_late_write_is_refused_under_the_new_protocol(kafka: Kafka):
+def test_late_write_is_refused_under_the_new_protocol(kafka: Kafka):
     assert late_write(kafka, V2) == (ErrorCode.INVALID_PRODUCER_EPOCH, [21], [])

@@ -28,7 +28,7 @@ def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
     return record_batch(values, identity, sequence, transactional=False)
 
 
-def test_a_gap_in_the_sequence_is_refused(kafka: Kafka, idempotent: RawSession):
+def test_sequence_gap_is_refused(kafka: Kafka, idempotent: RawSession):
     topic = make_topic(kafka)
     identity = idempotent.init()[1]
     assert idempotent.produce(topic, plain(identity, 0), version=9) == (NONE, 0)
@@ -36,14 +36,14 @@ def test_a_gap_in_the_sequence_is_refused(kafka: Kafka, idempotent: RawSession):
     assert idempotent.produce(topic, plain(identity, 1), version=9) == (NONE, 1)
 
 
-def test_a_batch_that_straddles_the_wrap_is_followed_by_what_is_left(kafka: Kafka, idempotent: RawSession):
+def test_batch_across_the_sequence_wrap_is_followed_by_the_next_sequence(kafka: Kafka, idempotent: RawSession):
     topic = make_topic(kafka)
     identity = idempotent.init()[1]
     assert idempotent.produce(topic, plain(identity, LAST_SEQUENCE, 3), version=9) == (NONE, 0)
     assert idempotent.produce(topic, plain(identity, 2), version=9) == (NONE, 3)
 
 
-def test_a_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession):
+def test_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     first = session.init()[1]
     assert session.produce(topic, record_batch([b"a"], first, 0), version=12) == (NONE, 0)
@@ -53,7 +53,7 @@ def test_a_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession
     assert session.produce(topic, record_batch([b"b"], second, 0), version=12)[0] == NONE
 
 
-def test_a_batch_without_transaction_is_refused_inside_one(kafka: Kafka, session: RawSession):
+def test_nontransactional_batch_inside_a_transaction_is_refused(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     assert session.produce(topic, record_batch([b"x"], identity, 0), version=12)[0] == NONE
@@ -61,7 +61,7 @@ def test_a_batch_without_transaction_is_refused_inside_one(kafka: Kafka, session
     assert RawSession(session.client, None).produce(topic, plain_batch, version=9)[0] == INVALID_TXN_STATE
 
 
-def test_a_damaged_batch_is_refused(kafka: Kafka, idempotent: RawSession):
+def test_damaged_batch_is_refused(kafka: Kafka, idempotent: RawSession):
     topic = make_topic(kafka)
     batch = bytearray(record_batch([b"value"], NOBODY, -1, transactional=False))
     batch[-1] ^= 1
@@ -69,7 +69,7 @@ def test_a_damaged_batch_is_refused(kafka: Kafka, idempotent: RawSession):
     assert end_offset(kafka, topic, isolation=READ_UNCOMMITTED) == 0
 
 
-def test_a_client_may_not_write_control_batches(kafka: Kafka, idempotent: RawSession):
+def test_client_cannot_write_control_batches(kafka: Kafka, idempotent: RawSession):
     topic = make_topic(kafka)
     batch = bytearray(record_batch([b"value"], NOBODY, -1, transactional=False))
     attributes, checksum = slice(21, 23), slice(17, 21)
@@ -79,14 +79,14 @@ def test_a_client_may_not_write_control_batches(kafka: Kafka, idempotent: RawSes
 
 
 # Rule C.1/4.
-def test_a_missing_partition_is_unknown(kafka: Kafka, idempotent: RawSession):
+def test_missing_partition_is_unknown(kafka: Kafka, idempotent: RawSession):
     topic = make_topic(kafka)
     batch = record_batch([b"value"], NOBODY, -1, transactional=False)
     assert idempotent.produce(topic, batch, version=9, partition=5)[0] == UNKNOWN_TOPIC_OR_PARTITION
     assert idempotent.fetch(topic, 0, isolation=UNCOMMITTED, partition=5).error_code == UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_fetch_names_the_aborted_transactions(kafka: Kafka, session: RawSession):
+def test_fetch_lists_the_aborted_transactions(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     one, other = session, RawSession(session.client, unique("id"))
     first, second = one.init()[1], other.init()[1]
@@ -109,7 +109,7 @@ def test_fetch_names_the_aborted_transactions(kafka: Kafka, session: RawSession)
     assert values_to_end(kafka, topic) == [b"b"]
 
 
-def test_a_fetch_outside_the_log_is_out_of_range(kafka: Kafka, session: RawSession):
+def test_fetch_outside_the_log_is_out_of_range(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     assert session.produce(topic, record_batch([b"x"], identity, 0), version=12) == (NONE, 0)
@@ -160,12 +160,12 @@ def test_special_timestamps_need_their_versions(kafka: Kafka, client: RawClient)
 
 
 # Rule D.3 errors/6.
-def test_a_leader_epoch_of_the_future_is_unknown(kafka: Kafka, client: RawClient):
+def test_future_leader_epoch_is_unknown(kafka: Kafka, client: RawClient):
     topic = make_topic(kafka)
     assert list_offset(client, topic, -1, version=6, leader_epoch=1000) == (UNKNOWN_LEADER_EPOCH, -1)
 
 
-def test_a_leader_epoch_ends_where_the_log_ends(kafka: Kafka, client: RawClient, idempotent: RawSession):
+def test_leader_epoch_ends_at_the_log_end_offset(kafka: Kafka, client: RawClient, idempotent: RawSession):
     topic = make_topic(kafka)
     batch = record_batch([b"x"] * 3, NOBODY, -1, transactional=False)
     assert idempotent.produce(topic, batch, version=9) == (NONE, 0)

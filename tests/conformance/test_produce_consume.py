@@ -35,7 +35,7 @@ RECORDS = [
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_records_come_back_as_they_were_sent(kafka: Kafka, codec: str, isolation: str):
+def test_consumed_records_match_produced_records(kafka: Kafka, codec: str, isolation: str):
     topic = make_topic(kafka)
     producer = make_producer(kafka, compression_type=codec)
     for key, value, headers in RECORDS:
@@ -62,13 +62,13 @@ def test_many_records_in_several_partitions_keep_their_order(kafka: Kafka, codec
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_each_kind_of_acknowledgement_delivers(kafka: Kafka, acks: str):
+def test_every_acks_setting_delivers(kafka: Kafka, acks: str):
     topic = make_topic(kafka)
     send(make_producer(kafka, acks=acks), topic, [b"one", b"two"])
     wait_until(lambda: values_to_end(kafka, topic) == [b"one", b"two"], "both values arrive")
 
 
-def test_a_delivery_report_names_partition_and_offset(kafka: Kafka):
+def test_delivery_report_contains_partition_and_offset(kafka: Kafka):
     topic = make_topic(kafka, partitions=2)
     producer = make_producer(kafka)
     reports = []
@@ -95,7 +95,7 @@ def test_offsets_are_found_by_timestamp(kafka: Kafka):
     assert find_offset(kafka, topic, OffsetSpec.max_timestamp()) == (4, base_ms + 4000)
 
 
-def test_timestamps_are_the_clients_or_the_brokers(kafka: Kafka):
+def test_timestamp_type_selects_client_or_broker_time(kafka: Kafka):
     client_ms = 1_700_000_000_000
     for kind, expected in (("CreateTime", True), ("LogAppendTime", False)):
         topic = make_topic(kafka, config={"message.timestamp.type": kind})
@@ -106,7 +106,7 @@ def test_timestamps_are_the_clients_or_the_brokers(kafka: Kafka):
         assert (message.timestamp()[1] == client_ms) is expected
 
 
-def test_a_record_too_large_for_the_topic_is_refused(kafka: Kafka):
+def test_record_too_large_for_the_topic_is_refused(kafka: Kafka):
     topic = make_topic(kafka, config={"max.message.bytes": "2000"})
     producer = make_producer(kafka)
     errors = []
@@ -116,7 +116,7 @@ def test_a_record_too_large_for_the_topic_is_refused(kafka: Kafka):
     assert errors == [KafkaError.MSG_SIZE_TOO_LARGE]
 
 
-def test_a_compacted_topic_refuses_records_without_keys(kafka: Kafka):
+def test_compacted_topic_refuses_records_without_keys(kafka: Kafka):
     topic = make_topic(kafka, config={"cleanup.policy": "compact"})
     producer = make_producer(kafka)
     errors = []
@@ -148,7 +148,7 @@ def test_reading_past_the_end_is_out_of_range(kafka: Kafka):
         consumer.close()
 
 
-def test_a_topic_is_created_by_being_produced_to(kafka: Kafka):
+def test_topic_is_created_by_producing_to_it(kafka: Kafka):
     topic = make_topic(kafka) + "-by-producing"
     producer = make_producer(kafka)
     producer.produce(topic, b"first", partition=0)

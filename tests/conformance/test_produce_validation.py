@@ -369,7 +369,7 @@ def test_taken(asked: Asked, case: Taken):
 
 
 # Rule C.1 more/6.
-def test_one_batch_that_makes_no_sense_spoils_the_request(asked: Asked, kafka: Kafka):
+def test_invalid_batch_fails_the_whole_request(asked: Asked, kafka: Kafka):
     """Kafka looks for transactional batches in the whole request before it looks at any partition."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData
@@ -404,7 +404,7 @@ def several(asked: Asked, transactional_id: str | None, acks: int, *batches: tup
 
 
 # Rule C.1/7.
-def test_transactional_batches_of_two_producers_spoil_the_request(asked: Asked):
+def test_transactional_batches_of_two_producers_fail_the_request(asked: Asked):
     """Rule C.1/7; a batch outside of any transaction suffers with them."""
     one, other, plain = (asked.topics[taken.name] for taken in TAKEN[:3])
     mixed = [
@@ -416,7 +416,7 @@ def test_transactional_batches_of_two_producers_spoil_the_request(asked: Asked):
 
 
 # Rule C.1 more/4.
-def test_a_transactional_batch_of_nobody_is_a_plain_one(asked: Asked):
+def test_transactional_batch_without_a_producer_id_is_nontransactional(asked: Asked):
     """It has the bit and a transactional id beside it, but no producer id to open a transaction for."""
     topic = asked.topics[TAKEN[0].name]
     assert several(asked, "nobody", -1, (topic, batch(1, is_transactional=True))) == {topic: NONE}
@@ -424,7 +424,7 @@ def test_a_transactional_batch_of_nobody_is_a_plain_one(asked: Asked):
     assert answer.last_stable_offset == answer.high_watermark > 0
 
 
-def test_more_replicas_in_sync_than_there_are_cannot_be_asked_for(asked: Asked, kafka: Kafka):
+def test_min_insync_replicas_is_capped_at_the_replica_count(asked: Asked, kafka: Kafka):
     """Rule C.1/12: min.insync.replicas counts up to the number of replicas there are."""
     topic = unique("strict")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
@@ -437,7 +437,7 @@ def test_more_replicas_in_sync_than_there_are_cannot_be_asked_for(asked: Asked, 
 
 
 # Rule C.1 more/1.
-def test_without_acks_an_error_costs_the_connection(asked: Asked, kafka: Kafka):
+def test_error_without_acks_closes_the_connection(asked: Asked, kafka: Kafka):
     topic = asked.topics[TAKEN[0].name]
     with RawClient(kafka.bootstrap_servers) as client:
         topics = ProduceRequest.TopicProduceData
@@ -461,7 +461,7 @@ def test_without_acks_an_error_costs_the_connection(asked: Asked, kafka: Kafka):
 
 
 # Rule C.1/2.
-def test_a_topic_id_nobody_has(asked: Asked):
+def test_unknown_topic_id_is_refused(asked: Asked):
     """Rule C.1/2."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=GOOD)

@@ -34,7 +34,7 @@ def topics_and_groups(kafka: Kafka) -> tuple[set[str], set[str]]:
     return topics, {group.group_id for group in asked.list_consumer_groups().result(30).valid}
 
 
-def test_fixtures_marker_and_clients_work_and_leave_nothing_behind(run, kafka: Kafka):
+def test_fixtures_marker_and_clients_work_and_clean_up(run, kafka: Kafka):
     before = topics_and_groups(kafka)
     result = run("""
 @pytest.mark.kafka(brokers=1, topics={"NAME-in": 3, "NAME-out": 1})
@@ -67,7 +67,7 @@ def test_the_cluster_is_shared(kafka_cluster, kafka_producer, kafka_consumer, tu
     assert [message.value() for message in consumer.consume(turn, timeout=30)] == [b"1", b"2"][:turn]
 
 @pytest.mark.kafka(topics={"NAME-gone": 1})
-def test_a_test_may_delete_its_topic_itself(kafka):
+def test_test_may_delete_its_own_topic(kafka):
     from confluent_kafka.admin import AdminClient
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_topics(["NAME-gone"])["NAME-gone"].result(30)
@@ -82,7 +82,7 @@ def test_waiting_needs_no_broker_of_ours(kafka):
     assert "left on" not in result.stdout.str()
 
 
-def test_what_needs_the_embedded_broker_is_skipped_and_says_so(run):
+def test_tests_that_need_the_embedded_broker_are_skipped_with_a_reason(run):
     result = run("""
 def test_with_a_fault(kafka):
     kafka.fault(api="Fetch", action=None)
@@ -123,7 +123,7 @@ def test_a_wrong_name_is_an_error(kafka):
     )
 
 
-def test_tests_do_not_see_each_other(run, kafka: Kafka):
+def test_tests_do_not_see_topics_of_each_other(run, kafka: Kafka):
     before = topics_and_groups(kafka)
     result = run('''
 @pytest.mark.kafka(topics={"NAME-in": 1})
@@ -149,7 +149,7 @@ def test_each_reads_what_it_wrote_itself(kafka, kafka_producer, kafka_consumer, 
     assert topics_and_groups(kafka) == before
 
 
-def test_a_transaction_that_a_test_leaves_open_holds_up_no_other(run):
+def test_transaction_left_open_by_a_test_does_not_block_others(run):
     run("""
 def test_that_leaves_one(kafka_cluster, kafka_producer):
     kafka_cluster.create_topic("NAME")
@@ -168,7 +168,7 @@ def test_that_reads_on(kafka_cluster, kafka_producer, kafka_consumer):
 """).assert_outcomes(passed=2)
 
 
-def test_what_is_somebody_elses_is_left_alone(run, kafka: Kafka):
+def test_existing_topics_and_groups_are_left_alone(run, kafka: Kafka):
     name = unique("plugin")
     result = run(
         """
@@ -224,7 +224,7 @@ def test_with_a_client_of_its_own(kafka):
 
 
 @pytest.mark.parametrize("fixture", ["kafka", "kafka_cluster"])
-def test_a_failure_carries_what_the_cluster_tells(run, kafka: Kafka, fixture: str):
+def test_failure_report_contains_cluster_state(run, kafka: Kafka, fixture: str):
     name = unique("plugin")
     result = run(
         """

@@ -161,7 +161,7 @@ def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int, int]
     return found.error_code, found.leader_epoch, found.end_offset
 
 
-def test_a_leader_that_has_written_nothing_is_a_part_of_the_history(restarted: Restarted):
+def test_leader_epoch_without_records_is_part_of_the_history(restarted: Restarted):
     first, now = restarted.leader_epochs
     with RawClient(restarted.kafka.bootstrap_servers) as client:
         assert epoch_end(client, restarted.topic, first) == (E.NONE, first, 3)
@@ -179,7 +179,7 @@ def test_a_leader_that_has_written_nothing_is_a_part_of_the_history(restarted: R
         assert fetched(now + 1) == (E.OFFSET_OUT_OF_RANGE, None)
 
 
-def test_the_ends_of_the_log_have_the_epochs_they_were_written_in(restarted: Restarted):
+def test_log_ends_have_the_leader_epochs_they_were_written_in(restarted: Restarted):
     first, now = restarted.leader_epochs
     form = m.ListOffsetsRequest.ListOffsetsTopic
     with RawClient(restarted.kafka.bootstrap_servers) as client:
@@ -220,7 +220,7 @@ def test_groups_of_a_partition_that_cannot_be_loaded_have_no_coordinator(restart
 
 
 @pytest.mark.parametrize("partition", [SPOILT, SOUND])
-def test_transactional_ids_behind_garbage_are_forgotten_and_can_begin_anew(restarted: Restarted, partition: int):
+def test_transactional_ids_after_a_damaged_record_are_unknown_and_can_begin(restarted: Restarted, partition: int):
     with RawClient(restarted.kafka.bootstrap_servers) as client:
         session = RawSession(client, name_in(partition))
         assert session.init()[0] == E.NONE

@@ -88,7 +88,7 @@ def test_scenario_03_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSes
 
 # Rule L.1/4
 @both_ends
-def test_scenario_04_an_end_of_v2_repeated_with_the_old_epoch(kafka: Kafka, session: RawSession, commit: bool):
+def test_scenario_04_v2_end_repeated_with_the_old_epoch(kafka: Kafka, session: RawSession, commit: bool):
     """EndTxn 5 answers (P, E+1); the same request again, with E, gets 51 or 0 with (P, E+1), however often."""
     topic = make_topic(kafka)
     identity = session.init()[1]
@@ -103,7 +103,7 @@ def test_scenario_04_an_end_of_v2_repeated_with_the_old_epoch(kafka: Kafka, sess
 
 
 # Rule L.1/5
-def test_scenario_05_v2_ends_of_a_transaction_that_never_began(session: RawSession):
+def test_scenario_05_v2_end_of_a_transaction_that_never_began(session: RawSession):
     """EndTxn 5 on Empty: commit answers 48; abort answers 0 with a bump, writes no marker and stamps a start time.
 
     The client cannot know whether anything of what it sent arrived, so an abort of nothing has to be granted.
@@ -121,7 +121,9 @@ def test_scenario_05_v2_ends_of_a_transaction_that_never_began(session: RawSessi
 # Rule L.1/7
 @both_protocols
 @both_ends
-def test_scenario_07_nothing_is_added_while_prepared(kafka: Kafka, session: RawSession, protocol: int, commit: bool):
+def test_scenario_07_add_partitions_while_prepared_is_refused(
+    kafka: Kafka, session: RawSession, protocol: int, commit: bool
+):
     """AddPartitionsToTxn in PrepareCommit and PrepareAbort answers 51; so do AddOffsetsToTxn and InitProducerId."""
     stuck = leave_prepared(session, make_topic(kafka), make_topic(kafka), protocol, commit=commit)
     for identity in (stuck.identity, bumped(stuck.identity)):
@@ -133,7 +135,7 @@ def test_scenario_07_nothing_is_added_while_prepared(kafka: Kafka, session: RawS
 
 # Rule L.1/19
 @both_protocols
-def test_scenario_19_a_timeout_aborts_no_sooner_than_it_says(kafka: Kafka, session: RawSession, protocol: int):
+def test_scenario_19_timeout_aborts_no_sooner_than_configured(kafka: Kafka, session: RawSession, protocol: int):
     """A transaction is aborted after its timeout, at the next scan, and its producer fenced.
 
     With the defaults, a timeout of 60 s and a scan every 10 s, that is between 60 and 70 s plus the time of the
@@ -187,7 +189,7 @@ def test_scenario_22_an_unknown_id_is_described_as_not_found(session: RawSession
 
 
 # Rule L.1/23
-def test_scenario_23_a_topic_deleted_in_the_midst_of_a_transaction(kafka: Kafka):
+def test_scenario_23_topic_deleted_during_a_transaction(kafka: Kafka):
     """The marker of a partition that is gone is skipped: CompleteCommit is reached and the next transaction runs."""
     kept, lost, transactional_id = make_topic(kafka), make_topic(kafka), unique("id")
     producer = make_transactional_producer(kafka, transactional_id)
@@ -208,7 +210,7 @@ def test_scenario_23_a_topic_deleted_in_the_midst_of_a_transaction(kafka: Kafka)
 
 # Rule L.1/24
 @both_protocols
-def test_scenario_24_a_marker_answered_47_leaves_the_transaction_prepared(
+def test_scenario_24_marker_with_unsupported_version_leaves_the_transaction_prepared(
     kafka: Kafka, session: RawSession, protocol: int
 ):
     """A marker refused with 47 stops the sending: the transaction stays PrepareCommit, and every request gets 51.

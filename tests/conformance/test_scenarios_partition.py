@@ -168,7 +168,7 @@ def aborted_entries(folder: Path, topic: str) -> dict[str, list[tuple[int, ...]]
 
 
 # Rule L.1/14
-def test_scenario_14_an_aborted_transaction_that_spans_segments(durable_kafka: Restartable):
+def test_scenario_14_aborted_transaction_that_spans_segments(durable_kafka: Restartable):
     """The abort is listed in the index of the segment with the marker, its first offset lying in an earlier one."""
     topic = make_topic(durable_kafka, config=ROLLING)
     with RawClient(durable_kafka.bootstrap_servers) as client:
@@ -188,7 +188,7 @@ def test_scenario_14_an_aborted_transaction_that_spans_segments(durable_kafka: R
 
 # Rule L.1/15
 @pytest.mark.parametrize(("retention_ms", "is_kept"), [(0, False), (DAY_MS, True)])
-def test_scenario_15_a_marker_without_its_data_is_compacted_away(
+def test_scenario_15_marker_without_its_data_is_compacted_away(
     durable_kafka: Restartable, retention_ms: int, is_kept: bool
 ):
     """Compaction drops the aborted data, marks the marker with a delete horizon, and drops it in a later pass.

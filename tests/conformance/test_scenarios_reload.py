@@ -20,11 +20,11 @@ from tests.support.protocols import (
     Blocked,
     both_ends,
     bumped,
+    exhausted_state_value,
     leave_prepared,
     markers,
     state_record,
     wait_for_state,
-    worn_out,
     write,
 )
 from tests.support.raw_client import RawClient
@@ -56,11 +56,11 @@ class Reloaded:
     hanging: tuple[str, str, Identity] | None = None
 
 
-def wear_out(client: RawClient, repairer: RawClient) -> tuple[str, Identity]:
+def exhaust_epochs(client: RawClient, repairer: RawClient) -> tuple[str, Identity]:
     """Make an id whose epochs are used up, by the record that 32,766 transactions would have left in its journal."""
     session = RawSession(client, unique("worn-out"))
     producer_id = session.init()[1].producer_id
-    write_state(repairer, session.transactional_id, worn_out(producer_id, int(time.time() * 1000)))
+    write_state(repairer, session.transactional_id, exhausted_state_value(producer_id, int(time.time() * 1000)))
     return session.transactional_id, Identity(producer_id, LAST_CLIENT_EPOCH)
 
 
@@ -109,7 +109,7 @@ def reloaded(durable_kafka: Restartable) -> Reloaded:
         RawClient(durable_kafka.bootstrap_servers) as client,
         RawClient(durable_kafka.bootstrap_servers, client_id=REPAIRER) as repairer,
     ):
-        state.used_up = {commit: wear_out(client, repairer) for commit in (True, False)}
+        state.used_up = {commit: exhaust_epochs(client, repairer) for commit in (True, False)}
         state.hanging = leave_hanging(durable_kafka, client, repairer)
         for protocol in PROTOCOLS:
             for commit in (True, False):
@@ -201,7 +201,7 @@ def test_scenario_18_a_coordinator_restarted_in_prepare_sends_the_markers_again(
     ],
 )
 # Rule L.1/20
-def test_scenario_20_a_partition_forgets_a_silent_producer(reloaded: Reloaded, protocol: int, error: int):
+def test_scenario_20_partition_expires_an_inactive_producer(reloaded: Reloaded, protocol: int, error: int):
     """When a producer id has expired on a partition, its next batch may have any sequence.
 
     Not so in transactions V2, where each transaction begins at 0 and anything else shows that records are missing.
@@ -222,7 +222,7 @@ def test_scenario_20_a_partition_forgets_a_silent_producer(reloaded: Reloaded, p
             assert session.produce(silent.topic, batch, version=version) == (NONE, end)
 
 
-def test_a_hanging_transaction_is_found_and_aborted(reloaded: Reloaded):
+def test_hanging_transaction_is_found_and_aborted(reloaded: Reloaded):
     """A partition holds a transaction open that no coordinator knows: KIP-664's tools see it, and a marker ends it."""
     assert reloaded.hanging is not None
     transactional_id, topic, identity = reloaded.hanging

@@ -26,7 +26,7 @@ def outcomes(timeline: Timeline) -> list[tuple[TransactionOutcome, int | None, i
     return [(each.outcome, each.first_offset, each.record_count, each.marker_offset) for each in timeline.transactions]
 
 
-def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
+def test_timeline_shows_ended_open_and_waiting_transactions(kafka: Kafka) -> None:
     topic = make_topic(kafka)
     names = [unique(name) for name in ("first", "second")]
     first, second = (make_transactional_producer(kafka, name) for name in names)
@@ -72,9 +72,7 @@ def test_what_ended_what_is_open_and_what_waits(kafka: Kafka) -> None:
     assert summary_of(timeline).startswith("No transaction blocks the last stable offset")
 
 
-def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
-    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transaction_that_ends_during_the_lookup_is_not_hanging(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("quick"))
     producer.begin_transaction()
@@ -93,7 +91,7 @@ def test_a_transaction_that_ends_while_the_coordinators_are_asked_does_not_hang(
     assert summary.endswith("open since offset 0. It has ended since. Run the command again for a current picture.")
 
 
-def test_an_empty_partition_and_one_that_is_not_there(kafka: Kafka) -> None:
+def test_timeline_of_an_empty_and_of_a_missing_partition(kafka: Kafka) -> None:
     topic = make_topic(kafka)
     timeline = take(kafka, topic)
     assert (timeline.transactions, timeline.plain, timeline.high_watermark) == ([], [], 0)

@@ -26,7 +26,7 @@ from tests.support.waiting import wait_until
 NONE = ErrorCode.NONE
 
 
-def test_a_marker_finds_a_topic_made_again_by_its_name(kafka: Kafka, session: RawSession):
+def test_marker_is_written_to_a_recreated_topic_of_the_same_name(kafka: Kafka, session: RawSession):
     client, name = admin(kafka), make_topic(kafka)
     identity = session.init()[1]
     write(session, identity, name, V2)
@@ -42,7 +42,7 @@ def test_a_marker_finds_a_topic_made_again_by_its_name(kafka: Kafka, session: Ra
 
 
 # Rule C.7/2.
-def test_the_stable_offset_is_never_below_the_start_of_the_log(kafka: Kafka, session: RawSession):
+def test_last_stable_offset_is_never_below_the_log_start_offset(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     # Whole batches go: of a batch cut in the middle Apache Kafka tells the beginning as the last stable offset.
@@ -65,7 +65,7 @@ def test_the_stable_offset_is_never_below_the_start_of_the_log(kafka: Kafka, ses
     assert [entry.first_offset for entry in aborted] == [0]
 
 
-def test_a_sequence_used_again_after_a_classic_abort_is_a_repetition(kafka: Kafka, session: RawSession):
+def test_sequence_reused_after_a_v1_abort_is_a_duplicate(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
     write(session, identity, topic, CLASSIC)
@@ -80,7 +80,7 @@ def test_a_sequence_used_again_after_a_classic_abort_is_a_repetition(kafka: Kafk
 
 
 # Rule E.2/4.
-def test_a_group_deleted_with_offsets_pending_gets_none_of_them(kafka: Kafka, session: RawSession):
+def test_group_deleted_with_pending_offsets_gets_none_of_them(kafka: Kafka, session: RawSession):
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]
     assert session.commit_plainly(group, topic, 1) == NONE
@@ -95,7 +95,7 @@ def test_a_group_deleted_with_offsets_pending_gets_none_of_them(kafka: Kafka, se
 
 @both_protocols
 @both_ends
-def test_what_an_administrator_aborted_its_client_may_still_end(
+def test_client_may_end_a_transaction_aborted_by_an_administrator(
     kafka: Kafka, session: RawSession, protocol: int, commit: bool
 ):
     topic = make_topic(kafka)
@@ -110,7 +110,7 @@ def test_what_an_administrator_aborted_its_client_may_still_end(
 
 
 @both_ends
-def test_an_abort_of_nothing_after_a_transaction(kafka: Kafka, session: RawSession, commit: bool):
+def test_empty_abort_after_a_transaction(kafka: Kafka, session: RawSession, commit: bool):
     topic = make_topic(kafka)
     identity = session.init()[1]
     write(session, identity, topic, V2)
@@ -122,7 +122,7 @@ def test_an_abort_of_nothing_after_a_transaction(kafka: Kafka, session: RawSessi
 
 
 @pytest.mark.parametrize("version", [2, 5])
-def test_offsets_of_a_group_that_nobody_knows_open_a_transaction(kafka: Kafka, session: RawSession, version: int):
+def test_offsets_of_an_unknown_group_open_a_transaction(kafka: Kafka, session: RawSession, version: int):
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]
     if version < 5:

@@ -37,7 +37,7 @@ def run_transaction(producer: Producer, topic: str, values: list[bytes], *, comm
         producer.abort_transaction(DEADLINE_S)
 
 
-def test_a_committed_transaction_is_read_at_both_levels(kafka: Kafka):
+def test_committed_transaction_is_read_at_both_isolation_levels(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))
     run_transaction(producer, topic, [b"a", b"b"], commit=True)
@@ -45,7 +45,7 @@ def test_a_committed_transaction_is_read_at_both_levels(kafka: Kafka):
     assert values_to_end(kafka, topic, isolation=READ_UNCOMMITTED) == [b"a", b"b"]
 
 
-def test_an_aborted_transaction_is_read_uncommitted_only(kafka: Kafka):
+def test_aborted_transaction_is_read_uncommitted_only(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))
     run_transaction(producer, topic, [b"a", b"b"], commit=False)
@@ -89,7 +89,7 @@ def test_a_transaction_spans_partitions_and_topics(kafka: Kafka):
 
 
 # Rule D.1 more/3.
-def test_a_waiting_consumer_is_given_records_when_they_are_committed(kafka: Kafka):
+def test_waiting_consumer_receives_records_when_they_are_committed(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))
     # The fetch may wait for a minute: only the marker can make it answer in time.
@@ -124,7 +124,7 @@ def test_interleaved_transactions_end_in_any_order(kafka: Kafka):
     assert end_offset(kafka, topic, isolation=READ_COMMITTED) == 5
 
 
-def test_a_timestamp_is_looked_up_below_the_last_stable_offset(kafka: Kafka):
+def test_timestamp_lookup_stops_at_the_last_stable_offset(kafka: Kafka):
     topic = make_topic(kafka)
     base_ms = 1_700_000_000_000
     plain = make_producer(kafka)
@@ -144,7 +144,7 @@ def test_a_timestamp_is_looked_up_below_the_last_stable_offset(kafka: Kafka):
 
 
 @pytest.mark.parametrize("fenced_at", ["commit", "send", "begin"])
-def test_a_second_producer_with_the_same_id_fences_the_first(kafka: Kafka, fenced_at: str):
+def test_second_producer_with_the_same_id_fences_the_first(kafka: Kafka, fenced_at: str):
     topic, transactional_id = make_topic(kafka), unique("id")
     first = make_transactional_producer(kafka, transactional_id)
     first.begin_transaction()
@@ -167,7 +167,7 @@ def test_a_second_producer_with_the_same_id_fences_the_first(kafka: Kafka, fence
     values_soon(kafka, topic, [b"from the second"])
 
 
-def test_a_new_producer_aborts_what_its_predecessor_left_open(kafka: Kafka):
+def test_new_producer_aborts_the_open_transaction_of_its_predecessor(kafka: Kafka):
     topic, transactional_id = make_topic(kafka), unique("id")
     first = make_transactional_producer(kafka, transactional_id)
     first.begin_transaction()
@@ -178,7 +178,7 @@ def test_a_new_producer_aborts_what_its_predecessor_left_open(kafka: Kafka):
     assert values_to_end(kafka, topic) == []
 
 
-def test_a_transaction_past_its_timeout_is_aborted(kafka: Kafka):
+def test_transaction_past_its_timeout_is_aborted(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"), transaction_timeout_ms=1000, message_timeout_ms=1000)
     producer.begin_transaction()
@@ -190,14 +190,14 @@ def test_a_transaction_past_its_timeout_is_aborted(kafka: Kafka):
         producer.commit_transaction(DEADLINE_S)
 
 
-def test_a_timeout_above_the_brokers_maximum_is_refused(kafka: Kafka):
+def test_timeout_above_the_broker_maximum_is_refused(kafka: Kafka):
     producer = make_producer(kafka, transactional_id=unique("id"), transaction_timeout_ms=900_001)
     with pytest.raises(KafkaException) as refused:
         producer.init_transactions(DEADLINE_S)
     assert refused.value.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_transactions_without_records_end_well(kafka: Kafka):
+def test_transactions_without_records_end_successfully(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))
     for commit in (True, False, True):

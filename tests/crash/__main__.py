@@ -93,7 +93,7 @@ class Rounds:
         self._chance = chance
         self._runs: Counter[tuple[str, str]] = Counter()
         self._spare: Driver | None = None
-        self.mended = 0
+        self.ended_hanging = 0
 
     def total(self) -> int:
         """Count the runs."""
@@ -110,10 +110,12 @@ class Rounds:
             for cells in waves(transaction_version, self._chance):
                 failures += self._run_wave(here, cells)
                 say(f"  {len(cells)} x {cells[0].fault}")
-            for each in here.mended:
+            for each in here.ended_hanging:
                 what = "left alone" if each.commit is None else f"{'commit' if each.commit else 'abort'} marker written"
                 print(f"  KAFKA-20734: {each}: {what}", flush=True)
-            self.mended += len({(each.transactional_id, each.place.producer_epoch) for each in here.mended})
+            self.ended_hanging += len(
+                {(each.transactional_id, each.place.producer_epoch) for each in here.ended_hanging}
+            )
         return failures
 
     def _run_wave(self, here: World, cells: list[Pair]) -> list[str]:

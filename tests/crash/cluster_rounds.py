@@ -40,7 +40,7 @@ class Outcome:
     seconds: float = 0
     stops: list[Stop] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    mended: int = 0
+    ended_hanging: int = 0
 
     @property
     def failures(self) -> list[str]:
@@ -80,9 +80,9 @@ class ClusterRounds:
         return len(self.outcomes)
 
     @property
-    def mended(self) -> int:
+    def ended_hanging(self) -> int:
         """Count the transactions that Apache Kafka left hanging."""
-        return sum(each.mended for each in self.outcomes)
+        return sum(each.ended_hanging for each in self.outcomes)
 
     def table(self) -> str:
         """Sum up all rounds, scenario by scenario."""
@@ -124,7 +124,7 @@ class ClusterRounds:
         streams = Streams(self._pool, self._driver or self._pool.take(), cases, self._say)
         try:
             self._break(scenario, cluster, streams)
-            streams.finish(here.mend_now_and_then)
+            streams.finish(here.end_left_hanging_periodically)
             outcome.wrong = here.judge(cases)
         except (AssertionError, *NO_ANSWER) as failure:
             # The other scenarios go on.
@@ -138,7 +138,7 @@ class ClusterRounds:
         outcome.rows = sum(case.expected.total() for case in cases)
         outcome.seconds = time.monotonic() - began
         outcome.stops = streams.stops
-        outcome.mended = len({(each.transactional_id, each.place.producer_epoch) for each in here.mended})
+        outcome.ended_hanging = len({(each.transactional_id, each.place.producer_epoch) for each in here.ended_hanging})
         return outcome
 
     def _break(self, scenario: Scenario, cluster: ApacheCluster, streams: Streams) -> None:

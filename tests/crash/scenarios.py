@@ -184,7 +184,7 @@ def restart_cut_off(scene: Scene) -> None:
         scene.say(f"{case.prefix} is held after its decision")
         cluster.show(former)
         if is_lured:
-            lure(scene, case, [number for number in NODES if number != former])
+            start_driver_with_stale_brokers(scene, case, [number for number in NODES if number != former])
         else:
             streams.start_driver()
         scene.say("the fresh driver runs" + (", lured" if is_lured else ""))
@@ -194,7 +194,7 @@ def restart_cut_off(scene: Scene) -> None:
         cluster.wait_in_sync()
 
 
-def lure(scene: Scene, case: Case, others: list[int]) -> None:
+def start_driver_with_stale_brokers(scene: Scene, case: Case, others: list[int]) -> None:
     """Start a driver, and hide all nodes but the former coordinator where tasks ask for the newest decision.
 
     The same again where the driver asks, if the query comes to that: the answers are from the past.

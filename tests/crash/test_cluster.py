@@ -22,7 +22,7 @@ def apache_is_wanted(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_rows_are_seen_once_and_queries_go_on_while_a_cluster_of_three_is_broken(tmp_path: Path) -> None:
+def test_rows_are_visible_once_while_a_cluster_of_three_fails(tmp_path: Path) -> None:
     said: list[str] = []
     try:
         with drivers(tmp_path) as pool:
@@ -32,7 +32,7 @@ def test_rows_are_seen_once_and_queries_go_on_while_a_cluster_of_three_is_broken
         pytest.skip(str(problem))
 
 
-def test_a_node_that_is_cut_off_answers_clients_from_the_past(tmp_path: Path) -> None:
+def test_isolated_node_sends_clients_stale_responses(tmp_path: Path) -> None:
     try:
         with apache_cluster(tmp_path / KIND) as cluster:
             former = cluster.wait_for_coordinator(GROUP, "group")

@@ -75,7 +75,7 @@ def _all(case: Case) -> list[str]:
         (lambda case: _all(case)[::-1], "earlier micro-batch after a later one"),
     ],
 )
-def test_the_judge_sees_what_is_wrong(here: World, lines: Callable[[Case], list[str]], verdict: str | None) -> None:
+def test_verifier_detects_wrong_output(here: World, lines: Callable[[Case], list[str]], verdict: str | None) -> None:
     case = here.new_case()
     _write(here.broker.address, case, lines(case))
     _decide(here, case)
@@ -83,7 +83,7 @@ def test_the_judge_sees_what_is_wrong(here: World, lines: Callable[[Case], list[
     assert found == [] if verdict is None else (len(found) == 1 and verdict in found[0])
 
 
-def test_the_judge_sees_what_nobody_had_decided(here: World) -> None:
+def test_verifier_detects_undecided_rows(here: World) -> None:
     case = here.new_case()
     _write(here.broker.address, case, _all(case))
     [wrong] = here.judge([case])
@@ -92,7 +92,7 @@ def test_the_judge_sees_what_nobody_had_decided(here: World) -> None:
     assert here.judge([case]) == []
 
 
-def test_the_judge_sees_what_was_decided_and_dropped(here: World) -> None:
+def test_verifier_detects_decided_rows_that_are_missing(here: World) -> None:
     case = here.new_case()
     _write(here.broker.address, case, _all(case))
     producer = _write(here.broker.address, case, _all(case), ends=False)
@@ -120,7 +120,7 @@ WRITTEN = {ONE: [("t-0", 0, "a"), ("t-0", 1, "b"), ("t-1", 4, "c")], TWO: [("t-0
         ({ONE: INFO, TWO: OK}, {0: [(0, "a"), (1, "b"), (3, "a")]}, ["torn-transaction"]),
     ],
 )
-def test_the_story_of_a_wave_is_judged(ends: Verdicts, read: Records, kinds: list[str]) -> None:
+def test_wave_history_is_checked(ends: Verdicts, read: Records, kinds: list[str]) -> None:
     assert [str(anomaly.kind) for anomaly in check(history("t", WRITTEN, ends, read))] == kinds
 
 
@@ -160,14 +160,14 @@ ROWS = ["p.0.0 x <- 0@1", "p.0.1 x <- 1@0", "p.1.0 x <- 0@4"]
         ([*ROWS[:2], "p.1.0 x <- 0@1"], ["inconsistent-offsets", "duplicate", "nonmonotonic-poll"]),
     ],
 )
-def test_what_the_source_delivered_is_judged(rows: list[str], kinds: list[str]) -> None:
+def test_source_output_is_verified(rows: list[str], kinds: list[str]) -> None:
     assert list(FEED.rows()) == ROWS
     written = {ONE: [("t-0", offset, row) for offset, row in enumerate(rows)]}
     read = {0: [(offset, row) for offset, row in enumerate(rows)]}
     assert [str(anomaly.kind) for anomaly in check(history("t", written, {ONE: OK}, read, FEED))] == kinds
 
 
-def test_a_feed_tells_where_its_rows_lie(here: World) -> None:
+def test_feed_reports_the_offsets_of_its_rows(here: World) -> None:
     feed = Feed()
     [case] = here.new_cases(1, feeds=[feed])
     found = read_committed(here.broker.address, [feed.topic], PARTITIONS)[feed.topic]
@@ -180,7 +180,7 @@ def test_a_feed_tells_where_its_rows_lie(here: World) -> None:
     assert len(places) == len(every) - 2 * 2 * PARTITIONS and places < every
 
 
-def test_the_judge_sees_what_is_open(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verifier_detects_open_transactions(here: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.crash.judge.SETTLE_DEADLINE_S", 1)
     case, other = here.new_cases(2)
     _write(here.broker.address, other, _all(other))
@@ -193,7 +193,7 @@ def test_the_judge_sees_what_is_open(here: World, monkeypatch: pytest.MonkeyPatc
     assert here.judge([case, other]) == []
 
 
-def test_the_wire_loses_the_answer_to_what_was_applied(here: World) -> None:
+def test_proxy_drops_the_response_to_an_applied_request(here: World) -> None:
     # A coordinator exists once it was asked for.
     Producer({"bootstrap.servers": here.broker.address, "transactional.id": "first"}).init_transactions(60)
     wire = Wire(here.broker.address)
@@ -218,7 +218,7 @@ def test_the_wire_loses_the_answer_to_what_was_applied(here: World) -> None:
         wire.close()
 
 
-def test_a_killed_broker_comes_back_with_what_was_written(here: World) -> None:
+def test_killed_broker_recovers_its_acknowledged_writes(here: World) -> None:
     case = here.new_case()
     address = here.broker.address
     _write(address, case, _all(case))
@@ -229,7 +229,7 @@ def test_a_killed_broker_comes_back_with_what_was_written(here: World) -> None:
     assert here.judge([case]) == []
 
 
-def test_a_tree_of_processes_is_found_and_ended() -> None:
+def test_process_tree_is_found_and_ended() -> None:
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE) as parent:
         family = wait_until(lambda: tree(parent.pid) if len(tree(parent.pid)) == 2 else None, "both run")
@@ -238,7 +238,7 @@ def test_a_tree_of_processes_is_found_and_ended() -> None:
         wait_until(lambda: tree(family[1].pid) == [], "the child is gone")
 
 
-def test_what_hangs_is_found_and_ended_and_what_is_open_is_left_alone() -> None:
+def test_hanging_transactions_are_found_and_ended_and_open_ones_kept() -> None:
     with EmbeddedBroker(topics={"t": 2}, config=HANGING_SETTINGS) as broker:
         address = broker.bootstrap_servers
         with RawClient(address) as first, RawClient(address) as second:
@@ -264,6 +264,8 @@ def test_what_hangs_is_found_and_ended_and_what_is_open_is_left_alone() -> None:
         ("CompleteAbort", 3, None),
     ],
 )
-def test_the_fate_of_what_hangs_is_its_own(state: str, epochs_later: int, commit: bool | None) -> None:
+def test_outcome_of_a_hanging_transaction_follows_its_own_epoch(
+    state: str, epochs_later: int, commit: bool | None
+) -> None:
     place = Open(TopicPartition("t", 0), producer_id=7, producer_epoch=4, first_offset=0)
     assert fate(place, TransactionDescription("id", 0, state, 7, 4 + epochs_later, 60_000, -1, ())) is commit

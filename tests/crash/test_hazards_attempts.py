@@ -60,7 +60,7 @@ def attempt_twice(hazard: Hazard, old: Hold, other: Hold) -> None:
     other.release()
 
 
-def test_a_stage_attempted_again_beside_its_old_attempt(hazard: Hazard) -> None:
+def test_stage_retried_beside_its_running_attempt(hazard: Hazard) -> None:
     case = hazard.case(micro_batches=1)
     old, other = hazard.hold("task.flushed"), hazard.hold("task.flushed")
     hazard.arm(old.rule, other.rule)
@@ -73,7 +73,7 @@ def test_a_stage_attempted_again_beside_its_old_attempt(hazard: Hazard) -> None:
 
 
 @pytest.mark.parametrize("point", ["task.before_write", "task.before_flush"])
-def test_a_worker_that_wakes_after_its_micro_batch_was_decided(hazard: Hazard, point: str) -> None:
+def test_worker_resuming_after_its_micro_batch_was_decided(hazard: Hazard, point: str) -> None:
     """Whether it has written yet or not: what it still sends is refused, or aborted by the next sweep."""
     case = hazard.case(kafka_max_request_size="5000")
     old, other, driver = hazard.hold(point), hazard.hold(point), hazard.hold("driver.before_verify", 1)
@@ -110,7 +110,7 @@ def test_tasks_that_write_nothing(hazard: Hazard) -> None:
     assert len(hazard.task_ids(case)) <= 2
 
 
-def test_a_job_of_no_partitions_and_a_micro_batch_of_none(hazard: Hazard) -> None:
+def test_job_without_partitions_and_an_empty_micro_batch(hazard: Hazard) -> None:
     case = hazard.case(micro_batches=2)
     nothing = hazard.spark.createDataFrame(hazard.spark.sparkContext.emptyRDD(), "value string")
     assert nothing.rdd.getNumPartitions() == 0
@@ -122,7 +122,7 @@ def test_a_job_of_no_partitions_and_a_micro_batch_of_none(hazard: Hazard) -> Non
 
 
 @pytest.mark.parametrize("tasks", [1, 5])
-def test_the_number_of_tasks_changed_by_a_restart(hazard: Hazard, tasks: int) -> None:
+def test_number_of_tasks_changed_by_a_restart(hazard: Hazard, tasks: int) -> None:
     case = hazard.case(micro_batches=3)
     hazard.arm(case.rule("driver.mid_complete", "raise", 1))
     hazard.run_to_failure(case, "driver.mid_complete", tasks=3)
@@ -162,7 +162,7 @@ def test_partitions_added_to_the_source_by_a_restart(hazard: Hazard) -> None:
     assert hazard.open(case) == []
 
 
-def test_the_sources_process_on_the_driver_is_killed(hazard: Hazard) -> None:
+def test_source_process_on_the_driver_is_killed(hazard: Hazard) -> None:
     """Spark ends the query, with an error that says nothing; started again, it goes on where it was."""
     source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
     hazard.run(source)
@@ -226,7 +226,7 @@ def test_lost_transactions_are_not_rewritten_by_another_number_of_tasks(hazard: 
 
 
 @pytest.mark.parametrize("order", ["dotted", "dashed", "query"])
-def test_queries_whose_prefixes_begin_one_another(hazard: Hazard, order: str) -> None:
+def test_queries_with_prefixes_of_each_other(hazard: Hazard, order: str) -> None:
     """One sweeps, in two runs, while the other has transactions prepared; they write to one topic."""
     short, long = hazard.case(), hazard.case()
     held = hazard.hold("driver.before_decide", 0)

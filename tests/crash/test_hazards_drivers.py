@@ -70,7 +70,7 @@ def test_speculation_with_two_live_attempts(hazard: Hazard, cluster: Driver, poi
     assert "CompleteAbort" in hazard.task_states(case).values()
 
 
-def test_killed_executors_hold_no_reader_up(hazard: Hazard, cluster: Driver) -> None:
+def test_killed_executors_do_not_block_readers(hazard: Hazard, cluster: Driver) -> None:
     """In the first micro-batch, in mid-write: what their tasks had open ends before any of them is tried again."""
     # Small requests: some of them are sent before the task is done.
     case = hazard.case(micro_batches=2, kafka_max_request_size="5000")

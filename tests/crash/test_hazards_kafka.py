@@ -83,7 +83,9 @@ def move(trio: EmbeddedBroker, topics: Callable[[str], bool]) -> int:
 
 
 @pytest.mark.parametrize("internal", [True, False], ids=["coordinators", "leaders"])
-def test_a_move_at_every_step(hazard_at: MakeHazard, trio: EmbeddedBroker, internal: bool) -> None:
+def test_leaders_and_coordinators_moved_at_every_step(
+    hazard_at: MakeHazard, trio: EmbeddedBroker, internal: bool
+) -> None:
     """Coordinators or leaders move during the write, between prepare and decision, and between two EndTxns."""
     hazard = hazard_at(trio.bootstrap_servers.split(",")[0])
     case = hazard.case(micro_batches=3, kafka_max_request_size="5000")
@@ -103,9 +105,7 @@ def test_a_move_at_every_step(hazard_at: MakeHazard, trio: EmbeddedBroker, inter
 
 @both_versions
 @pytest.mark.parametrize("whose", ["tasks", "driver"])
-def test_the_answer_to_end_txn_is_lost(
-    hazard_at: MakeHazard, own: Broker, transaction_version: int, whose: str
-) -> None:
+def test_lost_end_txn_response(hazard_at: MakeHazard, own: Broker, transaction_version: int, whose: str) -> None:
     """The state changed, nobody heard of it: asking again, whatever the code, counts nothing twice."""
     with closing(Wire(own.address)) as wire:
         hazard = hazard_at(own.address, wire.address)
@@ -120,7 +120,7 @@ def test_the_answer_to_end_txn_is_lost(
         hazard.judge(case)
 
 
-def test_a_connection_lost_in_the_middle_of_a_write(hazard_at: MakeHazard, own: Broker) -> None:
+def test_connection_lost_during_a_write(hazard_at: MakeHazard, own: Broker) -> None:
     """The leader has the records, the task does not know: the same sequence is sent again and stored once."""
     with closing(Wire(own.address)) as wire:
         hazard = hazard_at(own.address, wire.address)
@@ -133,7 +133,7 @@ def test_a_connection_lost_in_the_middle_of_a_write(hazard_at: MakeHazard, own: 
 
 @both_versions
 @pytest.mark.parametrize("restart", [False, True], ids=["alive", "restarted"])
-def test_the_feature_level_changes_between_prepare_and_commit(
+def test_feature_level_changed_between_prepare_and_commit(
     hazard_at: MakeHazard, own: Broker, transaction_version: int, restart: bool
 ) -> None:
     hazard = hazard_at(own.address)
@@ -156,7 +156,7 @@ def test_the_feature_level_changes_between_prepare_and_commit(
     hazard.judge(case)
 
 
-def wear_out(address: str, transactional_id: str, epoch: int) -> None:
+def exhaust_epochs(address: str, transactional_id: str, epoch: int) -> None:
     """Leave an id at an epoch, by the record that so many transactions would have left in its coordinator's journal."""
     with KafkaClient(ClientOptions((address,))) as client:
         identity = init_producer_id(client, transactional_id, transaction_timeout_ms=60_000)
@@ -172,7 +172,7 @@ def wear_out(address: str, transactional_id: str, epoch: int) -> None:
 
 
 @pytest.mark.parametrize("epoch", [LAST_USED_EPOCH - 1, LAST_USED_EPOCH])
-def test_the_epochs_of_an_identity_are_used_up(hazard_at: MakeHazard, own: Broker, epoch: int) -> None:
+def test_epoch_exhaustion_of_a_producer(hazard_at: MakeHazard, own: Broker, epoch: int) -> None:
     """A task's and a driver's: both go on under a new producer id, and a crash at the last epoch is mended."""
     hazard = hazard_at(own.address)
     worker, driver = hazard.case(micro_batches=3), hazard.case(micro_batches=3)
@@ -186,8 +186,8 @@ def test_the_epochs_of_an_identity_are_used_up(hazard_at: MakeHazard, own: Broke
     query = hazard.start(worker, tasks=1)
     hold.wait()
     [task] = hazard.task_ids(worker)
-    wear_out(own.address, task, epoch)
-    wear_out(own.address, driver_id(driver.prefix, name), epoch - 1)
+    exhaust_epochs(own.address, task, epoch)
+    exhaust_epochs(own.address, driver_id(driver.prefix, name), epoch - 1)
     own.kill()
     own.start()
     hold.release()

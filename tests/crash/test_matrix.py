@@ -26,7 +26,7 @@ def drivers_in_turn(pool: DriverPool) -> Iterator[list[Driver]]:
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("cells", WAVES, ids=[f"{cells[0].fault}" for cells in WAVES])
-def test_every_step_broken_in_every_way_loses_and_repeats_nothing(
+def test_every_fault_at_every_step_loses_and_duplicates_nothing(
     here: World, pool: DriverPool, drivers_in_turn: list[Driver], cells: list[Pair]
 ) -> None:
     wave = Wave(here, pool, drivers_in_turn[-1])
@@ -36,7 +36,7 @@ def test_every_step_broken_in_every_way_loses_and_repeats_nothing(
         drivers_in_turn.append(wave.driver)
 
 
-def test_every_failpoint_is_a_step() -> None:
+def test_every_failpoint_is_a_step_of_the_matrix() -> None:
     assert {step.point.partition("#")[0] for step in STEPS} == set(POINTS)
 
 
@@ -48,12 +48,12 @@ def test_every_pair_is_run_or_excluded_with_a_reason() -> None:
         assert {step.point for step in STEPS if step not in run} == {point for point, f in EXCLUDED if f is fault}
 
 
-def test_transactions_v1_have_answers_of_their_own_to_lose() -> None:
+def test_transactions_v1_responses_are_dropped_as_well() -> None:
     older, newer = (Counter(pair.answer for pair in pairs(Fault.LOSE_ANSWER, version)) for version in (1, 2))
     assert older - newer == Counter([ADD_TASK, ADD_DRIVER, ADD_OFFSETS]) and not newer - older
 
 
-def test_a_round_has_every_cell_once() -> None:
+def test_round_covers_every_cell_once() -> None:
     cells = [cell for cells in WAVES for cell in cells]
     assert Counter(cells) == Counter(cell for fault in Fault for cell in pairs(fault))
     assert {cell.step for cell in cells} == set(STEPS)

@@ -62,14 +62,14 @@ def ask(connection: socket.socket) -> bytes:
     return connection.recv(1)
 
 
-def test_each_arrives_at_whom_it_called(network: PeerNetwork) -> None:
+def test_relayed_connections_reach_the_intended_node(network: PeerNetwork) -> None:
     for source in (CLIENTS, *NODES):
         for target in NODES:
             with closing(connect(source, target)) as connection:
                 assert ask(connection) == bytes([target])
 
 
-def test_a_node_is_cut_off_both_ways_and_what_was_sent_arrives_when_it_is_healed(network: PeerNetwork) -> None:
+def test_isolated_node_is_cut_off_both_ways_and_data_arrives_after_healing(network: PeerNetwork) -> None:
     with closing(connect(1, 2)) as before, closing(connect(2, 1)) as other_way, closing(connect(2, 3)) as others:
         assert ask(before) == b"\2" and ask(other_way) == b"\1"
         network.cut(1)
@@ -86,7 +86,7 @@ def test_a_node_is_cut_off_both_ways_and_what_was_sent_arrives_when_it_is_healed
             assert [connection.recv(1) for connection in (before, other_way, late)] == [b"\2", b"\1", b"\3"]
 
 
-def test_a_hidden_node_takes_no_clients(network: PeerNetwork) -> None:
+def test_hidden_node_accepts_no_clients(network: PeerNetwork) -> None:
     with closing(connect(CLIENTS, 1)) as before:
         assert ask(before) == b"\1"
         network.hide(1)
@@ -101,6 +101,6 @@ def test_a_hidden_node_takes_no_clients(network: PeerNetwork) -> None:
         assert ask(after) == b"\1"
 
 
-def test_a_node_finds_itself_directly_and_its_peers_through_relays() -> None:
+def test_node_resolves_itself_directly_and_peers_through_relays() -> None:
     lines = hosts(2, NODES).splitlines()
     assert lines[1:] == ["127.0.2.1 peer-1", "127.0.2.2 peer-2", "127.0.2.3 peer-3"]

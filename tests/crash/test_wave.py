@@ -67,12 +67,12 @@ def play(tmp_path: Path) -> Play:
     return lead
 
 
-def test_a_query_that_failed_on_its_way_is_started_again(play: Play) -> None:
+def test_query_that_failed_midway_is_restarted(play: Play) -> None:
     assert len(play(KILLED, LONG_TIMEOUT, "failed", "failed")) == 1
 
 
 @pytest.mark.parametrize("endings", [(None,), ("timed out",) * 4])
-def test_a_query_that_timed_out_before_its_point_makes_room_for_one_with_more_time(
+def test_query_that_timed_out_before_its_failpoint_is_replaced_by_one_with_more_time(
     play: Play, endings: tuple[str | None, ...]
 ) -> None:
     late, fresh = play(PAUSED, "15s", *endings)
@@ -81,13 +81,13 @@ def test_a_query_that_timed_out_before_its_point_makes_room_for_one_with_more_ti
     assert late.more_options["transactionTimeout"] == LONG_TIMEOUT
 
 
-def test_there_is_an_end_to_more_time(play: Play) -> None:
+def test_retries_with_more_time_are_limited(play: Play) -> None:
     assert len(play(PAUSED, "15s", None, None, None)) == 4
     with pytest.raises(AssertionError, match="was not reached"):
         play(PAUSED, "15s", None, None, None, None)
 
 
 @pytest.mark.parametrize("endings", [(None,), ("failed",) * 4])
-def test_a_point_that_is_not_reached_in_any_length_of_time_fails(play: Play, endings: tuple[str | None, ...]) -> None:
+def test_failpoint_not_reached_in_any_time_fails_the_wave(play: Play, endings: tuple[str | None, ...]) -> None:
     with pytest.raises(AssertionError, match="was not reached"):
         play(KILLED, LONG_TIMEOUT, *endings)

@@ -42,7 +42,7 @@ class World:
     ) -> None:
         self.broker = broker
         self.wire = wire
-        self.mended: list[Hanging] = []
+        self.ended_hanging: list[Hanging] = []
         self.was_killed = False
         self._folder = folder
         self._replicas = replicas
@@ -99,7 +99,7 @@ class World:
             while waiting and len(current) < AT_A_TIME:
                 current.append(waiting.pop(0))
                 driver.start(current[-1])
-            self.mend_now_and_then()
+            self.end_left_hanging_periodically()
             return not current
 
         wait_until(all_ended, f"{len(cases)} queries end", deadline_s=END_DEADLINE_S)
@@ -112,22 +112,22 @@ class World:
         self.broker.start()
         self.was_killed = True
 
-    def mend(self) -> None:
+    def end_left_hanging(self) -> None:
         """End what Apache Kafka has left hanging since it was killed; what hangs for another reason fails a run."""
         if self._forgets_markers and self.was_killed:
-            self.mended += [each for each in end_hanging(self.broker.address) if each not in self.mended]
+            self.ended_hanging += [each for each in end_hanging(self.broker.address) if each not in self.ended_hanging]
         self._mended_at = time.monotonic()
 
-    def mend_now_and_then(self) -> None:
+    def end_left_hanging_periodically(self) -> None:
         """End what hangs while queries run, which may wait for it."""
         # A broker that comes back may not know everything yet.
         if time.monotonic() > self._mended_at + MEND_INTERVAL_S:
             with suppress(*NO_ANSWER):
-                self.mend()
+                self.end_left_hanging()
 
     def judge(self, cases: Sequence[Case]) -> list[str]:
         """Say what is wrong in the cases' topics."""
-        self.mend()
+        self.end_left_hanging()
         self.was_killed = False
         queries = {case.topic: Query(case.expected, case.more_options["decisionTopic"], case.feed) for case in cases}
         return judge(self.broker.address, queries, PARTITIONS)

@@ -9,7 +9,7 @@ PAGE = "docs/contributing/architecture.md"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_diagram_of_a_package_is_current(package: str) -> None:
+def test_package_diagram_is_current(package: str) -> None:
     page = Page(PAGE, (ROOT / PAGE).read_text(encoding="utf-8"))
     drawn = [block.code.strip() for block in page.blocks if block.language == "mermaid"]
     assert diagram(read_modules(ROOT, package), package) in drawn

@@ -24,13 +24,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_blocks_are_of_a_known_kind(page: Page) -> None:
+def test_blocks_have_a_known_kind(page: Page) -> None:
     assert page.needs in NEEDS
     assert [f"{page.name}:{block.line}: {found}" for block in page.blocks for found in problems(block)] == []
 
 
 @pytest.mark.parametrize("page", [page for page in RUNNING if page.needs != "spark"], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run(page: Page, folder: Path) -> None:
+def test_blocks_of_a_page_run(page: Page, folder: Path) -> None:
     if page.needs == "":
         run_page(page, folder)
     else:
@@ -64,6 +64,6 @@ def spark(spark_session: Any, folder: Path) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("page", [page for page in RUNNING if page.needs == "spark"], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_with_spark_run(page: Page, folder: Path, spark: Any) -> None:
+def test_blocks_of_a_page_with_spark_run(page: Page, folder: Path, spark: Any) -> None:
     with EmbeddedBroker(topics=page.topics) as kafka, watched_queries():
         run_page(page, folder, kafka.bootstrap_servers, {"spark": spark})

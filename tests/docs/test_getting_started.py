@@ -22,7 +22,7 @@ def page(name: str) -> Page:
     return Page(f"docs/getting-started/{name}", (DOCS / "getting-started" / name).read_text(encoding="utf-8"))
 
 
-def test_the_fault_finds_what_the_page_corrects(tmp_path: Path) -> None:
+def test_fault_exposes_the_error_that_the_page_corrects(tmp_path: Path) -> None:
     """The page's test fails before the correction that the page makes, and passes after it."""
     blocks = page("testing.md").blocks
     before, after = (block.code for block in blocks if block.title == "orders.py")
@@ -60,7 +60,7 @@ def kafka() -> Iterator[EmbeddedBroker]:
         yield kafka
 
 
-def test_the_commands_print_what_the_page_shows(
+def test_commands_print_the_documented_output(
     kafka: EmbeddedBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reach = ["--bootstrap-server", kafka.bootstrap_servers]
@@ -79,7 +79,7 @@ def _comparable(text: str) -> str:
     return re.sub(r"for \d+ s", "for N s", " ".join(text.split()))
 
 
-def test_the_readme_is_short_and_its_links_lead_to_files() -> None:
+def test_readme_is_short_and_its_links_resolve() -> None:
     """The README's links are absolute, since it is shown on PyPI too."""
     readme = Page("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     metadata = ConfigParser()

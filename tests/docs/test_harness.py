@@ -19,7 +19,7 @@ def block_of(language: str, code: str, above: str = "") -> str:
     return f"{above}\n{FENCE}{language}\n{code}\n{FENCE}" if above else f"{FENCE}{language}\n{code}\n{FENCE}"
 
 
-def test_a_page_is_taken_apart() -> None:
+def test_page_is_parsed_into_blocks() -> None:
     page = Page(
         "docs/example.md",
         "# A page\n\n<!-- blocks: broker; topics: in, out -->\n\n"
@@ -49,7 +49,7 @@ def test_a_page_is_taken_apart() -> None:
         (block_of("text", "x", "<!-- not run: it is only text -->"), "is never run"),
     ],
 )
-def test_a_block_with_a_problem_is_found(block: str, found: str) -> None:
+def test_invalid_block_is_reported(block: str, found: str) -> None:
     [one] = page_of(block).blocks
     assert [problem for problem in problems(one) if found in problem]
 
@@ -63,7 +63,7 @@ def test_a_block_with_a_problem_is_found(block: str, found: str) -> None:
         block_of("bash", "make test\nls"),
     ],
 )
-def test_a_sound_block_is_left_alone(block: str) -> None:
+def test_valid_block_is_accepted(block: str) -> None:
     [one] = page_of(block).blocks
     assert list(problems(one)) == []
 
@@ -90,7 +90,7 @@ def test_blocks_share_names_files_and_the_broker(tmp_path: Path, monkeypatch: py
         block_of("bash", "false\ntrue"),
     ],
 )
-def test_a_block_that_fails_fails_its_page(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_block_fails_its_page(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError):
         run_page(page_of(block), tmp_path)

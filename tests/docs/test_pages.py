@@ -14,7 +14,7 @@ LONG_CELLS = "docs/protocol/"
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_a_page_has_one_title(page: Page) -> None:
+def test_page_has_one_title(page: Page) -> None:
     assert len([text for level, text in page.headings if level == 1]) == 1
 
 
@@ -41,5 +41,5 @@ def _broken_links(page: Page) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=lambda page: page.name)
-def test_links_lead_to_files_and_headings(page: Page) -> None:
+def test_links_resolve_to_files_and_headings(page: Page) -> None:
     assert list(_broken_links(page)) == []

@@ -24,7 +24,7 @@ def feed_decode(data: bytes) -> None:
 
 def feed_decision(data: bytes) -> None:
     """Read a decision's record, and its pointer."""
-    _told(lambda text: read_pointer(("topic", 0), 0, text, "fuzz"), data.decode(errors="replace"))
+    _ignore_refusal(lambda text: read_pointer(("topic", 0), 0, text, "fuzz"), data.decode(errors="replace"))
     read_part(data, "fuzz")
 
 
@@ -33,9 +33,9 @@ def feed_options(data: bytes) -> None:
     text = data.decode(errors="replace")
     parse_properties(text)
     for parse in (parse_assign, parse_subscribe, parse_pattern):
-        _told(parse, text)
-    _told(lambda each: parse_offsets("startingOffsets", each), text)
-    _told(lambda each: parse_timestamps("startingOffsetsByTimestamp", each), text)
+        _ignore_refusal(parse, text)
+    _ignore_refusal(lambda each: parse_offsets("startingOffsets", each), text)
+    _ignore_refusal(lambda each: parse_timestamps("startingOffsetsByTimestamp", each), text)
     try:
         form = json.loads(text)
     except (ValueError, RecursionError):
@@ -43,7 +43,7 @@ def feed_options(data: bytes) -> None:
     from_json_offsets(form)
 
 
-def _told(parse: Callable[[str], object], text: str) -> None:
+def _ignore_refusal(parse: Callable[[str], object], text: str) -> None:
     """Let each reader refuse the text, so that the next one gets it too."""
     with contextlib.suppress(EosKafkaError):
         parse(text)

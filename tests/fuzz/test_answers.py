@@ -118,7 +118,7 @@ def reader_for(api: str, version: int) -> ResponseReader:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_answer_that_lies_of_lengths_is_refused_at_once(name: str) -> None:
+def test_response_with_a_false_length_is_refused_immediately(name: str) -> None:
     api, version, content = ATTACKS[name]
     reader = reader_for(api, version)
     began = time.monotonic()
@@ -131,14 +131,14 @@ def test_an_answer_that_lies_of_lengths_is_refused_at_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *CROWDS])
-def test_an_answer_costs_memory_in_proportion_to_its_length(name: str) -> None:
+def test_response_memory_is_proportional_to_its_length(name: str) -> None:
     api, version, content = (ATTACKS | CROWDS)[name]
     number = next(number for number, (each, at) in enumerate(answered()) if (each.name, at) == (api, version))
     assert peak_bytes("answers", bytes([number]) + framed(1, content)) < _LITTLE_BYTES + 60 * len(content)
 
 
 @pytest.mark.parametrize("number", range(len(answer_seeds())))
-def test_an_answer_cut_at_any_byte_is_refused(number: int) -> None:
+def test_response_truncated_at_any_byte_is_refused(number: int) -> None:
     seed = answer_seeds()[number]
     api, version = answered()[seed[0]]
     content = seed[9:]
@@ -152,7 +152,7 @@ def test_an_answer_cut_at_any_byte_is_refused(number: int) -> None:
     assert whole[1] == with_more[1]
 
 
-def test_an_answer_may_come_byte_by_byte_and_two_at_once() -> None:
+def test_responses_may_arrive_byte_by_byte_or_two_at_once() -> None:
     seed = answer_seeds()[0]
     api, version = answered()[seed[0]]
     reader = reader_for(api.name, version)
@@ -176,13 +176,13 @@ def test_an_answer_may_come_byte_by_byte_and_two_at_once() -> None:
         framed(1, b"\0" * 18) + framed(1, b"\0" * 18),
     ],
 )
-def test_a_frame_that_answers_nothing_asked_is_refused(data: bytes) -> None:
+def test_response_without_a_matching_request_is_refused(data: bytes) -> None:
     assert len(reader_for("EndTxn", 5).receive_bytes(framed(1, b"\0" * 18))) == 1
     with pytest.raises(KafkaProtocolError):
         reader_for("EndTxn", 5).receive_bytes(data)
 
 
-def test_a_broker_that_never_stops_sending_does_not_keep_the_loop() -> None:
+def test_broker_that_never_stops_sending_does_not_block_the_loop() -> None:
     class Flood:
         given = 0
 
@@ -199,7 +199,7 @@ def test_a_broker_that_never_stops_sending_does_not_keep_the_loop() -> None:
     assert 0 < len(data) <= 2 << 20
 
 
-def test_what_came_before_the_end_is_still_read() -> None:
+def test_data_received_before_the_end_of_stream_is_read() -> None:
     class Sock:
         pieces = [b"last words", b"", b""]
 
@@ -258,7 +258,7 @@ VERSIONS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", TOKENS)
-def test_a_broker_that_cannot_authenticate_is_told_in_our_words(name: str) -> None:
+def test_broker_failing_authentication_is_reported_with_a_package_error(name: str) -> None:
     good = handshake_seeds()[1]
     versions, handshake = parts(good[1:])[:2]
     with pytest.raises(EosKafkaError) as caught:
@@ -268,7 +268,7 @@ def test_a_broker_that_cannot_authenticate_is_told_in_our_words(name: str) -> No
 
 @pytest.mark.parametrize("name", VERSIONS)
 @pytest.mark.parametrize("mechanism", range(len(MECHANISMS)))
-def test_versions_that_make_no_sense_are_told_in_our_words(name: str, mechanism: int) -> None:
+def test_invalid_api_versions_are_reported_with_a_package_error(name: str, mechanism: int) -> None:
     with pytest.raises(EosKafkaError):
         feed_handshake(bytes([mechanism]) + parted([VERSIONS[name]]))
 
@@ -290,7 +290,7 @@ MUST_BE_ANSWERED = frozenset(
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_an_answer_that_leaves_out_everything_is_no_success(question: str) -> None:
+def test_empty_response_is_not_success(question: str) -> None:
     heard = {each[:2]: each.content for each in conversations()[question]}
 
     def answer(request: bytes) -> bytes | None:
@@ -319,7 +319,7 @@ def test_an_answer_that_leaves_out_everything_is_no_success(question: str) -> No
         ("coordinators", "FindCoordinator"),
     ],
 )
-def test_an_answer_that_leaves_out_what_was_asked_for_is_no_success(question: str, api: str) -> None:
+def test_response_without_the_requested_items_is_not_success(question: str, api: str) -> None:
     left_out = next(key for key, each in SERVED.items() if each.name == api)
     heard = {each[:2]: each.content for each in conversations()[question]}
     assert left_out in {key for key, _ in heard}
@@ -346,7 +346,7 @@ def emptied(api_key: int, version: int) -> bytes:
     return (b"\0" if flexible else b"") + bytes(response(version=version, **fields).encode(version=version))
 
 
-def test_a_client_that_goes_round_without_waiting_would_be_found_out() -> None:
+def test_spin_detector_detects_a_client_that_never_waits() -> None:
     with client_of(lambda request: None) as client, pytest.raises(Spinning):
         while True:
             client.deadline()

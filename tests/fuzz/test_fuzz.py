@@ -19,14 +19,14 @@ _MOST_BYTES = 48 << 20
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_good_inputs_are_taken(target: Target) -> None:
+def test_valid_inputs_are_accepted(target: Target) -> None:
     # Of the tokens some are refused in the end, of the texts each is good for one reader only.
     taken = [target.try_one(data) for data in target.seeds()]
     assert any(taken)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_nothing_but_the_declared_refusals(target: Target) -> None:
+def test_only_declared_errors_are_raised(target: Target) -> None:
     @examples(150)
     @given(hostile(target.seeds()))
     def try_all(data: bytes) -> None:
@@ -57,11 +57,11 @@ NAMED_ATTACKS = {name: ("frames", data) for name, data in LYING_FRAMES.items()} 
 
 
 @pytest.mark.parametrize("name", NAMED_ATTACKS)
-def test_an_attack_costs_little_memory(name: str) -> None:
+def test_attack_costs_little_memory(name: str) -> None:
     target, data = NAMED_ATTACKS[name]
     assert peak_bytes(target, data) < _MOST_BYTES + 40 * len(data)
 
 
-def test_every_kind_of_request_is_a_seed() -> None:
+def test_every_request_type_is_a_seed() -> None:
     keys = {struct.unpack_from(">h", data, 4)[0] for data in seeds.frames()}
     assert len(keys) >= len(SERVED) - 4

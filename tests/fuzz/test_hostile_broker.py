@@ -121,9 +121,7 @@ def ends_with(ask: Callable[[], object]) -> EosKafkaError:
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_broker_that_answers_nothing_well_costs_one_client_its_question(
-    name: str, good_broker: EmbeddedBroker
-) -> None:
+def test_malformed_responses_fail_only_the_affected_request(name: str, good_broker: EmbeddedBroker) -> None:
     with KafkaClient(ClientOptions((good_broker.bootstrap_servers,))) as other, HostileBroker(ATTACKS[name]) as hostile:
         other.require_topics(["t"])
         with KafkaClient(options(hostile.address)) as client:
@@ -141,7 +139,7 @@ BAD_BODIES = ("an answer without a body", "ones", "a length that does not end", 
 
 @pytest.mark.parametrize("attack", BAD_BODIES)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_that_is_answered_badly_ends_in_time(question: str, attack: str) -> None:
+def test_request_with_malformed_responses_ends_in_time(question: str, attack: str) -> None:
     attacked, ask = QUESTIONS[question]
     at_once = attacked in (API_VERSIONS, METADATA)
     with HostileBroker(ATTACKS[attack], attacked=attacked) as hostile:
@@ -157,7 +155,7 @@ def test_a_question_that_is_answered_badly_ends_in_time(question: str, attack: s
 
 
 @pytest.mark.parametrize("how", ["answers after an answer", "bytes that are no answer"])
-def test_a_connection_on_which_something_else_came_is_closed(how: str) -> None:
+def test_connection_with_an_unexpected_response_is_closed(how: str) -> None:
     content = {"answers after an answer": b"\0" * 64, "bytes that are no answer": b"\xff" * 64}[how]
     attack = _body(content)
     with HostileBroker(attack, attacked=_LIST_TRANSACTIONS) as hostile, connected(hostile, _CALM_MS) as client:
@@ -175,7 +173,7 @@ def list_request() -> m.ListTransactionsRequest:
 
 
 @pytest.mark.parametrize("name", ["a frame of 2 GiB", "a frame that is longer than what comes", "bytes without end"])
-def test_a_hostile_broker_costs_little_memory(name: str) -> None:
+def test_hostile_broker_costs_little_memory(name: str) -> None:
     def nearly_the_longest(key: int, version: int, correlation_id: int) -> bytes:
         return struct.pack(">ii", 255 << 20, correlation_id)
 
@@ -189,7 +187,7 @@ def test_a_hostile_broker_costs_little_memory(name: str) -> None:
             tracemalloc.stop()
 
 
-def test_a_broker_that_asks_for_silence_for_weeks_is_not_waited_for() -> None:
+def test_excessive_throttle_time_is_not_waited_for() -> None:
     def throttle(key: int, version: int, correlation_id: int) -> bytes:
         content = bytearray(metadata_content(hostile.port, version))
         content[1:5] = struct.pack(">i", 2**31 - 1)
@@ -213,7 +211,7 @@ def test_a_broker_that_asks_for_silence_for_weeks_is_not_waited_for() -> None:
         ("\u2603" * 70, 9092),
     ],
 )
-def test_an_address_that_is_none_is_told_in_our_words(host: str, port: int) -> None:
+def test_invalid_address_is_reported_with_a_package_error(host: str, port: int) -> None:
     def misled(key: int, version: int, correlation_id: int) -> bytes:
         return framed(correlation_id, metadata_content(port, version, host=host))
 
@@ -222,7 +220,7 @@ def test_an_address_that_is_none_is_told_in_our_words(host: str, port: int) -> N
 
 
 @pytest.mark.parametrize("attack", BAD_BODIES)
-def test_an_administrator_is_told_in_our_words_too(attack: str) -> None:
+def test_admin_command_reports_hostile_brokers_with_a_package_error(attack: str) -> None:
     with HostileBroker(ATTACKS[attack], attacked=_DESCRIBE_PRODUCERS) as hostile:
         with connected(hostile, _CALM_MS) as client, TransactionAdmin(client) as admin:
             error = ends_with(lambda: admin.describe_producers([TopicPartition("t", 0)], 1))
@@ -232,7 +230,7 @@ def test_an_administrator_is_told_in_our_words_too(attack: str) -> None:
 
 
 @pytest.mark.parametrize("attack", ["the answer to another request", "ones", "an answer without a body"])
-def test_a_marker_that_was_answered_badly_is_not_written_twice(attack: str) -> None:
+def test_marker_with_a_malformed_response_is_not_written_twice(attack: str) -> None:
     with HostileBroker(ATTACKS[attack], attacked=_WRITE_MARKERS) as hostile:
         with connected(hostile, _CALM_MS) as client, TransactionAdmin(client) as admin:
             place = TopicPartition("t", 0)

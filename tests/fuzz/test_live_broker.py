@@ -105,7 +105,7 @@ def client(broker: Attacked) -> Iterator[KafkaClient]:
 
 
 @pytest.fixture
-def unharmed(broker: Attacked, client: KafkaClient) -> Iterator[Worker]:
+def unaffected(broker: Attacked, client: KafkaClient) -> Iterator[Worker]:
     """Let a worker write during the test; what it committed must be there, once and in order, at little memory."""
     topic = make_topic(client)
     with Worker(broker.address, topic) as worker:
@@ -128,11 +128,11 @@ def read_to_the_end(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("name", LYING_FRAMES)
-def test_a_frame_that_lies_costs_its_sender_the_connection(name: str, broker: Attacked, unharmed: Worker) -> None:
+def test_malformed_frame_closes_its_connection(name: str, broker: Attacked, unaffected: Worker) -> None:
     with connected(broker) as attacker:
         attacker.sendall(LYING_FRAMES[name])
         read_to_the_end(attacker)
-        unharmed.goes_on()
+        unaffected.goes_on()
 
 
 BOMBS = {
@@ -144,8 +144,8 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("codec", BOMBS)
-def test_a_bomb_is_refused_and_not_unfolded(
-    codec: str, broker: Attacked, client: KafkaClient, unharmed: Worker
+def test_decompression_bomb_is_refused_without_decompression(
+    codec: str, broker: Attacked, client: KafkaClient, unaffected: Worker
 ) -> None:
     number, fold, mib = BOMBS[codec]
     topic = make_topic(client)
@@ -164,22 +164,22 @@ def test_a_bomb_is_refused_and_not_unfolded(
     assert read_values(broker.address, topic, isolation="read_uncommitted") == [[]]
 
 
-def test_frames_that_are_promised_and_never_sent_hold_nothing(broker: Attacked, unharmed: Worker) -> None:
+def test_announced_but_unsent_frames_allocate_no_memory(broker: Attacked, unaffected: Worker) -> None:
     with ExitStack() as held:
         for _ in range(_HALF_FRAMES):
             held.enter_context(connected(broker)).sendall((100 * MIB).to_bytes(4, "big") + b"\0\0\0")
-        unharmed.goes_on()
+        unaffected.goes_on()
 
 
-def test_a_million_arrays_of_nothing_hold_nobody_up_for_long(broker: Attacked, unharmed: Worker) -> None:
+def test_million_empty_arrays_do_not_delay_other_clients(broker: Attacked, unaffected: Worker) -> None:
     with connected(broker) as attacker:
         attacker.sendall(A_MILLION_ARRAYS)
         attacker.shutdown(socket.SHUT_WR)
-        unharmed.goes_on()
+        unaffected.goes_on()
         read_to_the_end(attacker)
 
 
-def test_spoiled_requests_are_answered_or_hung_up_on(broker: Attacked, unharmed: Worker) -> None:
+def test_mutated_requests_are_answered_or_the_connection_closed(broker: Attacked, unaffected: Worker) -> None:
     @examples(_SPOILED_FRAMES)
     @given(hostile(seeds.frames()))
     def attack(data: bytes) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.history.workload import FAULTS, LONGEST_PAUSE_S, Story, run
+from tests.history.workload import FAULTS, LONGEST_PAUSE_S, WorkloadResult, run
 from tests.support.history.anomalies import Anomaly
 from tests.support.history.checker import check
 from tests.support.history.format import INVOKE, Op, write_history
@@ -40,7 +40,7 @@ class Tally:
     anomalies: Counter[str] = field(default_factory=Counter)
     runs_with_anomalies: int = 0
 
-    def add(self, story: Story, anomalies: Iterable[str], seconds: float) -> None:
+    def add(self, story: WorkloadResult, anomalies: Iterable[str], seconds: float) -> None:
         """Add one run and the kinds of its anomalies."""
         before = self.anomalies.total()
         self.runs += 1
@@ -100,12 +100,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if tally.runs_with_anomalies else 0
 
 
-def kinds_of(story: Story, anomalies: Iterable[Anomaly]) -> list[str]:
+def kinds_of(story: WorkloadResult, anomalies: Iterable[Anomaly]) -> list[str]:
     """Name all that was wrong with a run by its kind."""
     return [*(str(each.kind) for each in anomalies), *[STUCK] * len(story.stuck), *[FILES] * len(story.problems)]
 
 
-def report(story: Story, anomalies: Sequence[Anomaly]) -> bool:
+def report(story: WorkloadResult, anomalies: Sequence[Anomaly]) -> bool:
     """Print what was wrong with a run, the beginning of it if it is much; say whether anything was."""
     lines = [
         *(f"{each.kind}: {each.story}" for each in anomalies[:_SHOWN]),

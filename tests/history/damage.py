@@ -144,7 +144,7 @@ def write_a_batch_twice(data: Path) -> None:
     path.write_bytes(log)
 
 
-def tear_the_tail(data: Path) -> None:
+def append_half_a_batch(data: Path) -> None:
     """Append half a batch."""
     segment = _segments(data, "in")[-1]
     path = data / f"{segment.name}.log"
@@ -152,7 +152,7 @@ def tear_the_tail(data: Path) -> None:
     path.write_bytes(log + log[segment.batches[-1].position :][:40])
 
 
-def rot_a_bit(data: Path) -> None:
+def flip_a_bit(data: Path) -> None:
     """Turn one bit of a record of a batch that recovery has no cause to read."""
     segment = _segments(data, "in")[0]
     path = data / f"{segment.name}.log"
@@ -161,7 +161,7 @@ def rot_a_bit(data: Path) -> None:
     path.write_bytes(log)
 
 
-def misremember_a_producer(data: Path) -> None:
+def corrupt_producer_snapshot(data: Path) -> None:
     """Let the newest snapshot of a partition's producers have a wrong last sequence, with a right checksum."""
     folder = data / _segments(data, "in")[-1].name.partition("/")[0]
     path = max(folder.glob("*.snapshot"))
@@ -183,9 +183,9 @@ DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
     "a lost record": (lose_a_record, "and its records are"),
     "a lost batch": (lose_a_batch, "in-0: offset "),
     "a batch written twice": (write_a_batch_twice, "in-0: sequence "),
-    "half a batch": (tear_the_tail, "half a batch"),
-    "a rotten bit": (rot_a_bit, "a wrong checksum"),
+    "half a batch": (append_half_a_batch, "half a batch"),
+    "a rotten bit": (flip_a_bit, "a wrong checksum"),
     "a transaction that does not end": (lose_an_end, "the journal leaves transaction"),
     "lost offsets of a group": (lose_an_offset, "offsets of workers were told as"),
-    "a wrong snapshot": (misremember_a_producer, "from the batches alone: log in-"),
+    "a wrong snapshot": (corrupt_producer_snapshot, "from the batches alone: log in-"),
 }

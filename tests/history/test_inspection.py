@@ -108,7 +108,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
     return LeftBehind(broker.data, SETTINGS | _ONE_PARTITION, TOPICS, (GROUP,), answers, recorder.ops, 0, cleanly=True)
 
 
-def test_a_whole_folder_passes(left: LeftBehind, tmp_path: Path):
+def test_undamaged_directory_passes(left: LeftBehind, tmp_path: Path):
     assert inspect_folder(left, tmp_path) == []
     # And there is something in it to be damaged.
     assert len(list((left.data / f"{TOPIC}-0").glob("*.log"))) == 2
@@ -116,7 +116,7 @@ def test_a_whole_folder_passes(left: LeftBehind, tmp_path: Path):
 
 
 @pytest.mark.parametrize(("damage", "word"), DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_found(left: LeftBehind, damage: Damage, word: str, tmp_path: Path):
+def test_damage_is_detected(left: LeftBehind, damage: Damage, word: str, tmp_path: Path):
     data = tmp_path / "data"
     shutil.copytree(left.data, data)
     damage(data)
@@ -125,14 +125,14 @@ def test_damage_is_found(left: LeftBehind, damage: Damage, word: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", [OK, FAIL])
-def test_an_outcome_that_the_files_belie_is_found(left: LeftBehind, kind: str, tmp_path: Path):
+def test_outcome_contradicting_the_files_is_detected(left: LeftBehind, kind: str, tmp_path: Path):
     told_so = next(op for op in left.ops if op.kind == kind)
     lie = replace(told_so, kind=FAIL if kind == OK else OK)
     (problem,) = inspect_folder(replace(left, ops=[lie if op is told_so else op for op in left.ops]), tmp_path)
     assert problem.startswith(f"{lie.transaction} is ")
 
 
-def test_a_record_of_nobody_is_found(left: LeftBehind, tmp_path: Path):
+def test_record_without_a_sender_is_detected(left: LeftBehind, tmp_path: Path):
     (forgotten,) = {op.transaction for op in left.ops if op.index == 0}
     problems = inspect_folder(replace(left, ops=[op for op in left.ops if op.transaction != forgotten]), tmp_path)
     assert len(problems) == 3
@@ -150,7 +150,7 @@ def test_a_record_of_nobody_is_found(left: LeftBehind, tmp_path: Path):
         ([COMMIT, COMMIT, ABORT], [DATA, COMMIT, COMMIT, COMMIT, COMMIT, ABORT], 2),
     ],
 )
-def test_markers_that_follow_the_journal_pass(
+def test_markers_that_match_the_journal_pass(
     expected: Sequence[Verdict], found: Sequence[Verdict | None], restarts: int
 ):
     assert compare_markers(expected, found, restarts) is None
@@ -171,7 +171,7 @@ def test_markers_that_follow_the_journal_pass(
         ([COMMIT, ABORT], [DATA, COMMIT, DATA, ABORT, COMMIT], 1),
     ],
 )
-def test_markers_that_do_not_follow_the_journal_are_found(
+def test_markers_that_contradict_the_journal_are_detected(
     expected: Sequence[Verdict], found: Sequence[Verdict | None], restarts: int
 ):
     assert compare_markers(expected, found, restarts) is not None

@@ -8,7 +8,15 @@ from pathlib import Path
 from broker_core import EmbeddedBroker
 from tests.history.__main__ import Tally, kinds_of
 from tests.history.clients import IN, OUT, PARTITIONS, SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S, Reader
-from tests.history.workload import LONG_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE_S, Story, draw_pause_s, name_of_pause, run
+from tests.history.workload import (
+    LONG_PAUSE,
+    LONGEST_PAUSE,
+    LONGEST_PAUSE_S,
+    WorkloadResult,
+    draw_pause_s,
+    name_of_pause,
+    run,
+)
 from tests.support.clients import DEADLINE_S, READ_COMMITTED, make_transactional_producer, send
 from tests.support.history.anomalies import Anomaly, Kind
 from tests.support.history.checker import check
@@ -26,7 +34,7 @@ def has_enough(ops: Sequence[Op]) -> bool:
     )
 
 
-def test_a_broker_that_is_killed_and_paused_tells_no_lies_and_leaves_good_files(tmp_path: Path):
+def test_killed_and_paused_broker_produces_no_anomaly_and_leaves_valid_files(tmp_path: Path):
     story = run(
         "broker_core",
         tmp_path / "broker",
@@ -47,7 +55,7 @@ def test_a_broker_that_is_killed_and_paused_tells_no_lies_and_leaves_good_files(
     assert read_history(tmp_path / "history.jsonl") == story.ops
 
 
-def test_pauses_are_drawn_from_short_ones_to_some_past_every_timeout():
+def test_pause_lengths_range_from_short_to_beyond_every_timeout():
     chance = random.Random(1)
     pauses_s = [draw_pause_s(chance, LONGEST_PAUSE_S) for _ in range(1_000)]
     assert max(pauses_s) <= LONGEST_PAUSE_S
@@ -59,7 +67,7 @@ def test_pauses_are_drawn_from_short_ones_to_some_past_every_timeout():
     assert max(draw_pause_s(chance, 2) for _ in range(100)) <= 2
 
 
-def test_a_reader_that_cannot_come_to_the_end_says_where():
+def test_reader_that_cannot_reach_the_end_reports_its_position():
     recorder = Recorder()
     with EmbeddedBroker(topics={IN: PARTITIONS, OUT: PARTITIONS}) as kafka:
         producer = make_transactional_producer(kafka, "open")
@@ -74,17 +82,17 @@ def test_a_reader_that_cannot_come_to_the_end_says_where():
         reader.close()
 
 
-def test_the_tally_counts_by_kind_what_was_done_and_what_was_wrong():
+def test_summary_counts_operations_and_anomalies_by_kind():
     ops = [
         Op(0, 0, "w", INVOKE, "txn", transaction="t1"),
         Op(1, 1, "w", OK, "txn", transaction="t1"),
         Op(2, 2, "r", INVOKE, "poll"),
         Op(3, 3, "r", OK, "poll"),
     ]
-    story = Story(ops, Counter(kill=2), stuck=["a transaction"], problems=["an index", "a marker"])
+    story = WorkloadResult(ops, Counter(kill=2), stuck=["a transaction"], problems=["an index", "a marker"])
     tally = Tally()
     tally.add(story, kinds_of(story, [Anomaly(Kind.TORN, "half")]), 3)
-    tally.add(Story(ops, Counter(kill=1, pause=1)), [], 4)
+    tally.add(WorkloadResult(ops, Counter(kill=1, pause=1)), [], 4)
     assert tally.lines() == [
         "2 runs in 7 s: 4 operations, 2 transactions (2 ok)",
         "faults: 3 kill, 1 pause",

@@ -51,7 +51,7 @@ _INTERNAL_PARTITIONS: Final = 5
 
 
 @dataclass(slots=True)
-class Story:
+class WorkloadResult:
     """Hold a history, what was done to its broker, and what was wrong beside what clients saw.
 
     `stuck` says which transactions do not end, and which ends of logs readers did not reach; `problems` what is wrong
@@ -75,14 +75,14 @@ def run(
     ways: Sequence[str] = FAULTS,
     longest_pause_s: float = LONGEST_PAUSE_S,
     has_enough: Callable[[Sequence[Op]], bool] = lambda ops: True,
-) -> Story:
+) -> WorkloadResult:
     """Let clients work for some seconds, heal everything, read all there is to its end, and look into the files.
 
     On a slow machine they work on in peace, for a while, until the history has enough in it.
     """
     broker = make_broker(kind, folder)
     recorder = Recorder()
-    story = Story(recorder.ops)
+    story = WorkloadResult(recorder.ops)
     chance = random.Random(seed)
     try:
         broker.start()
@@ -202,7 +202,7 @@ def _drain(address: str, clients: list[Client]) -> list[str]:
     return stuck
 
 
-def _inspect(kind: str, broker: StoppableBroker, scratch: Path, story: Story) -> None:
+def _inspect(kind: str, broker: StoppableBroker, scratch: Path, story: WorkloadResult) -> None:
     """Kill the broker and look into its folder; then let it come back, stop it cleanly, and look again."""
     restarts = story.faults["kill"]
     if kind != "broker_core":

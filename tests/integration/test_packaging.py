@@ -56,14 +56,14 @@ def wheel(distributions: list[Path]) -> Path:
     return found
 
 
-def test_the_distributions_can_be_uploaded(distributions: list[Path], tmp_path: Path) -> None:
+def test_distributions_pass_twine_check(distributions: list[Path], tmp_path: Path) -> None:
     version = broker_core.__version__
     names = [f"eos_kafka-{version}-py3-none-any.whl", f"eos_kafka-{version}.tar.gz"]
     assert [path.name for path in distributions] == names
     run(sys.executable, "-m", "twine", "check", "--strict", *distributions, cwd=tmp_path)
 
 
-def test_the_wheel_has_all_modules_and_data_files(wheel: Path) -> None:
+def test_wheel_contains_all_modules_and_data_files(wheel: Path) -> None:
     wanted = {
         path.relative_to(ROOT).as_posix()
         for package in ("broker_core", "spark_eos")
@@ -75,7 +75,7 @@ def test_the_wheel_has_all_modules_and_data_files(wheel: Path) -> None:
     assert packed == wanted | {"pyspark_eos_kafka.py"}
 
 
-def test_the_wheel_works_away_from_its_sources(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:
     """The dependencies are this environment's; the packages are the wheel's."""
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     elsewhere.mkdir()

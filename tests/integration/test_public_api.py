@@ -44,7 +44,7 @@ def test_importing_the_packages_imports_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda each: each.__name__)
-def test_every_public_name_is_there(package: ModuleType) -> None:
+def test_every_public_name_exists(package: ModuleType) -> None:
     for name in package.__all__:
         assert getattr(package, name) is not None
     assert set(package.__all__) <= set(dir(package))
@@ -52,7 +52,7 @@ def test_every_public_name_is_there(package: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda each: each.__name__)
-def test_a_name_that_is_not_public_is_an_attribute_error(package: ModuleType) -> None:
+def test_private_name_raises_attribute_error(package: ModuleType) -> None:
     with pytest.raises(AttributeError, match=f"module '{package.__name__}' has no attribute 'Cluster'"):
         _ = package.Cluster
 
@@ -101,17 +101,17 @@ def _foreign_imports(code: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
-def test_the_code_in_documents_imports_public_names_only(page: Page) -> None:
+def test_code_in_documents_imports_public_names_only(page: Page) -> None:
     blocks = [block.code for block in page.blocks if block.language == "python"]
     assert [found for block in blocks for found in _foreign_imports(block)] == []
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda each: str(each.relative_to(ROOT)))
-def test_an_example_imports_public_names_only(path: Path) -> None:
+def test_example_imports_public_names_only(path: Path) -> None:
     assert list(_foreign_imports(path.read_text(encoding="utf-8"))) == []
 
 
-def test_the_readme_names_no_internal_module() -> None:
+def test_readme_names_no_internal_module() -> None:
     named = set(_DOTTED.findall((ROOT / "README.md").read_text(encoding="utf-8")))
     assert sorted(each for each in named if not _is_public(*each.split(".")[:2])) == []
 
@@ -125,5 +125,5 @@ def test_the_readme_names_no_internal_module() -> None:
         ("from broker_core import EmbeddedBroker, Hold\nimport spark_eos\nimport os.path", []),
     ],
 )
-def test_an_internal_import_is_found(code: str, found: list[str]) -> None:
+def test_internal_import_is_detected(code: str, found: list[str]) -> None:
     assert list(_foreign_imports(code)) == found

@@ -15,22 +15,22 @@ from tests.support.waiting import wait_until
         ("no such thing", None),
     ],
 )
-def test_javas_version_is_read_from_its_banner(banner: str, version: int | None):
+def test_java_version_is_parsed_from_its_banner(banner: str, version: int | None):
     assert parse_version(banner) == version
 
 
-def test_a_missing_java_is_told(tmp_path):
+def test_missing_java_is_reported(tmp_path):
     for environ in ({"JAVA_HOME": str(tmp_path)}, {"PATH": str(tmp_path)}):
         assert "Java is missing" in str(java_problem(environ))
 
 
-def test_an_old_java_is_told(tmp_path):
+def test_old_java_is_reported(tmp_path):
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'java version \"1.8.0_352\"' >&2\n")
     java.chmod(0o755)
     assert "is version 8; install Java 17 or newer" in str(java_problem({"PATH": str(tmp_path)}))
 
 
-def test_waiting_in_vain_names_what_was_waited_for():
+def test_wait_timeout_names_the_condition():
     with pytest.raises(AssertionError, match="condition not met within 0 s: the moon"):
         wait_until(lambda: 0, "the moon", deadline_s=0)

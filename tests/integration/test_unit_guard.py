@@ -51,7 +51,7 @@ UNIT = """
 """
 
 
-def test_only_the_setup_and_calls_of_unit_tests_are_refused_connections(pytester: pytest.Pytester) -> None:
+def test_only_setup_and_calls_of_unit_tests_are_refused_connections(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         **{"connecting": CONNECT, "other/conftest": OTHERS, "other/test_other": OTHER, "unit/test_unit": UNIT}
     )

@@ -109,7 +109,10 @@ def _is_spared(parameters: Mapping[str, object], is_thorough: bool) -> bool:
     if is_thorough and parameters["bouncing_kafka"] != "apache":
         return False
     name = str(parameters["client_name"])
-    knows_all = limit_of(name, "test_the_broker_is_bounced", ["group metadata"]) is None
+    knows_all = (
+        limit_of(name, "test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order", ["group metadata"])
+        is None
+    )
     return knows_all and (parameters["told"] == "group metadata") is not parameters["hard"]
 
 

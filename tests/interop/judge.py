@@ -77,6 +77,7 @@ __all__ = [
     "delete_topic",
     "end",
     "end_offset",
+    "exhaust_epochs",
     "forgets",
     "identity",
     "is_refused",
@@ -86,7 +87,6 @@ __all__ = [
     "send_and_commit",
     "state_of",
     "wait_for_end_offset",
-    "wear_out",
     "write",
 ]
 
@@ -214,7 +214,7 @@ def _limit_records(kafka: Broker, size_bytes: int) -> None:
     wait_until(lambda: client.describe_configs([place])[place].result(60)[key].value == str(size_bytes), "in force")
 
 
-def wear_out(kafka: Broker, transactional_id: str) -> Identity:
+def exhaust_epochs(kafka: Broker, transactional_id: str) -> Identity:
     """Write the record that 32,764 transactions would have left, which counts when its coordinator loads it.
 
     One epoch is left then, for the next who comes.

@@ -37,40 +37,40 @@ LIMITS = (
     *(
         _fails("kafka_python", scenario, _FENCED, "send", is_certain=False)
         for scenario in (
-            "test_a_second_producer_fences_the_first",
+            "test_second_producer_fences_the_first",
             "test_one_client_fences_another",
-            "test_under_transaction_version_1_a_second_producer_fences_the_first",
+            "test_second_producer_under_transaction_version_1_fences_the_first",
         )
     ),
     *(
         _fails(client, scenario, f"{client.replace('_', '-')} leaves a gap in its sequences after a refused record")
         for client in ("kafka_python", "aiokafka")
         for scenario in (
-            "test_after_a_refused_record",
-            "test_under_transaction_version_1_later_transactions_commit_after_a_refused",
+            "test_later_transactions_commit_after_a_refused_record_and_an_abort",
+            "test_later_transactions_commit_after_a_refused_record_under_transaction_version_1",
         )
     ),
     *_cannot(
         "kafka_python",
         "commit, abort and the sending of offsets have no timeout",
-        "test_calls_time_out_while_the_broker_is_down",
-        "test_sending_offsets_times_out",
+        "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
     ),
     *_cannot(
         "aiokafka",
         "commit, abort and the sending of offsets have no timeout, and start() cannot be repeated",
-        "test_calls_time_out_while_the_broker_is_down",
-        "test_init_times_out_while_the_broker_is_down",
-        "test_sending_offsets_times_out",
-        "test_an_id_is_initialised_once",
+        "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_init_times_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_id_is_initialized_once",
     ),
     *_cannot(
         "kafkajs",
         "a call that failed cannot be made again, and there is none for InitProducerId alone",
-        "test_calls_time_out_while_the_broker_is_down",
-        "test_init_times_out_while_the_broker_is_down",
-        "test_sending_offsets_times_out",
-        "test_an_id_is_initialised_once",
+        "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_init_times_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
+        "test_id_is_initialized_once",
     ),
     *(
         each
@@ -79,14 +79,14 @@ LIMITS = (
             *_cannot(
                 client,
                 "offsets are sent with the group's name alone: no leader epoch, no member",
-                "test_the_leader_epoch_comes_back",
-                "test_offsets_of_a_former_self",
+                "test_committed_leader_epoch_is_returned",
+                "test_offsets_of_a_replaced_member_are_refused_and_of_the_current_one_committed",
             ),
             *_cannot(
                 client,
                 "offsets are sent with the group's name alone: no leader epoch, no member",
-                "test_the_broker_is_bounced",
-                "test_the_client_is_bounced",
+                "test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order",
+                "test_client_restarts_during_a_copy_and_every_input_is_copied_once_in_order",
                 parameter="group metadata",
             ),
         )
@@ -94,24 +94,30 @@ LIMITS = (
     *_cannot(
         "aiokafka",
         "there is no setting for requests in flight: one for each partition always",
-        "test_with_one_request_in_flight",
+        "test_abort_is_followed_by_a_commit_with_one_request_in_flight",
     ),
     *_cannot(
         "kafkajs",
         "offsets are looked up by its consumer alone, which does not tell",
-        "test_the_end_of_a_committed_reader",
-        "test_a_time_is_looked_up",
+        "test_end_offset_of_read_committed_is_the_last_stable_offset",
+        "test_timestamp_lookup_stops_at_the_last_stable_offset",
     ),
     *_cannot(
-        "kafkajs", "a transaction is an object, which cannot be ended before it is made", "test_calls_in_the_wrong"
+        "kafkajs",
+        "a transaction is an object, which cannot be ended before it is made",
+        "test_calls_in_the_wrong_order_are_refused_without_effect",
     ),
-    *_cannot("kafkajs", "there are no static members", "test_a_static_member"),
-    *_cannot("kafkajs", "there is no call that adds a partition alone", "test_a_partition_that_was_only_added"),
-    *_cannot("confluent", "there is no call that adds a partition alone", "test_a_partition_that_was_only_added"),
+    *_cannot("kafkajs", "there are no static members", "test_killed_static_member_is_replaced_during_its_transaction"),
+    *_cannot(
+        "kafkajs", "there is no call that adds a partition alone", "test_partition_added_without_records_is_committed"
+    ),
+    *_cannot(
+        "confluent", "there is no call that adds a partition alone", "test_partition_added_without_records_is_committed"
+    ),
     *_cannot(
         "java",
         "under transaction version 2 nothing is added without being written",
-        "test_a_partition_that_was_only_added",
+        "test_partition_added_without_records_is_committed",
     ),
 )
 

@@ -18,7 +18,7 @@ NOT_YET = frozenset({"NOT_COORDINATOR"})
 
 @with_or_without_metadata
 @hard_or_clean
-def test_the_broker_is_bounced_during_a_copy_and_every_input_is_in_the_output_once_and_in_order(
+def test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order(
     bouncing_kafka: Bouncing, client: Client, hard: bool, told: str
 ):
     bouncing_kafka.start()
@@ -34,7 +34,7 @@ def test_the_broker_is_bounced_during_a_copy_and_every_input_is_in_the_output_on
     job.assert_copied_once()
 
 
-def test_calls_time_out_while_the_broker_is_down_and_are_taken_up_again(bouncing_kafka: Bouncing, client: Client):
+def test_calls_time_out_while_the_broker_is_down_and_can_be_resumed(bouncing_kafka: Bouncing, client: Client):
     bouncing_kafka.start()
     topic = make_topic(bouncing_kafka)
     # A client that has only just been started takes its time over the first producer.
@@ -47,9 +47,7 @@ def test_calls_time_out_while_the_broker_is_down_and_are_taken_up_again(bouncing
     assert client.values(topic) == ["committed"]
 
 
-def test_sending_offsets_times_out_while_the_broker_is_down_and_is_taken_up_again(
-    bouncing_kafka: Bouncing, client: Client
-):
+def test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed(bouncing_kafka: Bouncing, client: Client):
     bouncing_kafka.start()
     topic, group = make_topic(bouncing_kafka), unique("group")
     producer = client.producer(unique("id"), block_ms=BLOCK_MS)
@@ -61,7 +59,7 @@ def test_sending_offsets_times_out_while_the_broker_is_down_and_is_taken_up_agai
     assert client.committed(group, topic) == (7, "")
 
 
-def test_init_times_out_while_the_broker_is_down_and_is_taken_up_again(bouncing_kafka: Bouncing, client: Client):
+def test_init_times_out_while_the_broker_is_down_and_can_be_resumed(bouncing_kafka: Bouncing, client: Client):
     bouncing_kafka.start()
     topic, transactional_id = make_topic(bouncing_kafka), unique("id")
     client.producer(transactional_id).begin().send(topic, "of the predecessor")

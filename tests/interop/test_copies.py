@@ -6,7 +6,7 @@ from tests.support.clients import READ_UNCOMMITTED
 from tests.support.interop_brokers import Running
 
 
-def test_every_third_copy_is_aborted_and_every_input_is_in_the_output_once(kafka: Running, client: Client):
+def test_every_third_copy_is_aborted_and_every_input_is_copied_once(kafka: Running, client: Client):
     job = make_job(kafka)
     job.feed_last()
     client.start_copying(job.task, abort_every=3)
@@ -17,7 +17,7 @@ def test_every_third_copy_is_aborted_and_every_input_is_in_the_output_once(kafka
 
 @with_or_without_metadata
 @hard_or_clean
-def test_the_client_is_bounced_during_a_copy_and_every_input_is_in_the_output_once_and_in_order(
+def test_client_restarts_during_a_copy_and_every_input_is_copied_once_in_order(
     kafka: Running, client: Client, hard: bool, told: str
 ):
     job = make_job(kafka, metadata=told == "group metadata", session_ms=SHORT_SESSION_MS)
@@ -40,7 +40,7 @@ def test_the_client_is_bounced_during_a_copy_and_every_input_is_in_the_output_on
     assert (written > sum(map(len, job.wanted.values()))) is hard
 
 
-def test_a_static_member_that_was_killed_is_replaced_in_the_middle_of_its_transaction(kafka: Running, client: Client):
+def test_killed_static_member_is_replaced_during_its_transaction(kafka: Running, client: Client):
     # Its session outlasts the test: only the same static member may take its partitions before.
     job = make_job(kafka, instance="static", session_ms=120_000)
     job.feed_last()

@@ -9,13 +9,13 @@ from tests.interop.judge import (
     FENCED,
     Identity,
     end,
+    exhaust_epochs,
     identity,
     is_refused,
     make_topic,
     send_and_commit,
     state_of,
     wait_for_end_offset,
-    wear_out,
 )
 from tests.support.clients import READ_UNCOMMITTED, unique
 from tests.support.interop_brokers import Bouncing
@@ -33,13 +33,13 @@ def worn(bouncing_kafka: Bouncing) -> Worn:
     for name in FLEET:
         for end_of in END_OF:
             transactional_id = unique("worn")
-            ids[name, end_of] = transactional_id, wear_out(bouncing_kafka, transactional_id)
+            ids[name, end_of] = transactional_id, exhaust_epochs(bouncing_kafka, transactional_id)
     bouncing_kafka.stop()
     bouncing_kafka.start()
     return ids
 
 
-def test_after_the_last_epoch_comes_a_new_producer_id(bouncing_kafka: Bouncing, client: Client, worn: Worn):
+def test_last_epoch_is_followed_by_a_new_producer_id(bouncing_kafka: Bouncing, client: Client, worn: Worn):
     topic = make_topic(bouncing_kafka)
     transactional_id, last = worn[client.name, "committed"]
     producer = client.producer(transactional_id)
@@ -55,9 +55,7 @@ def test_after_the_last_epoch_comes_a_new_producer_id(bouncing_kafka: Bouncing, 
     assert client.values(topic) == ["first", "second", "third"]
 
 
-def test_a_transaction_that_times_out_at_the_last_epoch_leaves_nothing_stuck(
-    bouncing_kafka: Bouncing, client: Client, worn: Worn
-):
+def test_timeout_at_the_last_epoch_leaves_no_open_transaction(bouncing_kafka: Bouncing, client: Client, worn: Worn):
     topic = make_topic(bouncing_kafka)
     transactional_id, last = worn[client.name, "timed out"]
     producer = client.producer(transactional_id, timeout_ms=2_000)

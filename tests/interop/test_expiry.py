@@ -17,7 +17,7 @@ def forgotten_by_partition(kafka: Running, topic: str) -> None:
 
 
 @both_versions
-def test_an_expired_transactional_id_is_of_no_use_until_it_is_taken_again(
+def test_expired_transactional_id_is_unusable_until_initialized_again(
     fleeting_kafka: Running, client: Client, version: int
 ):
     topic, transactional_id = make_topic(fleeting_kafka), unique("id")
@@ -38,9 +38,7 @@ def test_an_expired_transactional_id_is_of_no_use_until_it_is_taken_again(
 
 
 @both_versions
-def test_a_partition_forgets_a_producer_that_its_coordinator_knows(
-    forgetful_kafka: Running, client: Client, version: int
-):
+def test_partition_forgets_a_producer_its_coordinator_knows(forgetful_kafka: Running, client: Client, version: int):
     topic, transactional_id = make_topic(forgetful_kafka), unique("id")
     with at_version(forgetful_kafka, version):
         producer = client.producer(transactional_id)
@@ -58,7 +56,7 @@ def test_a_partition_forgets_a_producer_that_its_coordinator_knows(
     assert client.values(topic) == ["first", "second", "third"]
 
 
-def test_a_partition_forgets_an_idempotent_producer_which_goes_on(forgetful_kafka: Running, client: Client):
+def test_partition_forgets_an_idempotent_producer_which_continues(forgetful_kafka: Running, client: Client):
     topic = make_topic(forgetful_kafka)
     producer = client.new_producer(None)
     assert producer.send(topic, "first", "second") == [0, 1]

@@ -25,7 +25,7 @@ SHORT_MS = 2_000
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_second_producer_fences_the_first(kafka: Running, client: Client, phase: str):
+def test_second_producer_fences_the_first(kafka: Running, client: Client, phase: str):
     fences(kafka, client, client, PHASES[phase])
 
 
@@ -34,7 +34,7 @@ def test_one_client_fences_another(kafka: Running, client: Client, peer: Client,
     fences(kafka, client, peer, PHASES[phase])
 
 
-def test_a_transaction_that_times_out_fences_its_producer(kafka: Running, client: Client):
+def test_timed_out_transaction_fences_its_producer(kafka: Running, client: Client):
     topic, transactional_id = make_topic(kafka), unique("id")
     producer = client.producer(transactional_id, timeout_ms=2_000).begin()
     producer.send(topic, "too slow")
@@ -49,9 +49,7 @@ def test_a_transaction_that_times_out_fences_its_producer(kafka: Running, client
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_fencing_that_cannot_be_recorded_moves_the_epoch_once_all_the_same(
-    kafka: Running, client: Client, version: int
-):
+def test_fencing_that_cannot_be_recorded_bumps_the_epoch_once(kafka: Running, client: Client, version: int):
     topic = make_topic(kafka)
 
     def epochs_moved(*, refused: bool) -> int:

@@ -24,7 +24,7 @@ NOT_THE_MEMBER = frozenset(
 
 
 @pytest.mark.parametrize("instance", [None, "static"], ids=["rejoined", "replaced"])
-def test_offsets_of_a_former_self_are_refused_and_those_of_the_present_one_committed(
+def test_offsets_of_a_replaced_member_are_refused_and_of_the_current_one_committed(
     kafka: Running, client: Client, instance: str | None
 ):
     source, target, group = make_topic(kafka), make_topic(kafka), unique("group")
@@ -45,7 +45,7 @@ def test_offsets_of_a_former_self_are_refused_and_those_of_the_present_one_commi
     assert client.values(target) == ["of the present"]
 
 
-def test_the_leader_epoch_comes_back_as_it_was_committed(kafka: Running, client: Client):
+def test_committed_leader_epoch_is_returned(kafka: Running, client: Client):
     topic, group = make_topic(kafka), unique("group")
     producer = client.producer(unique("id"))
     for epoch, ends in ((4, producer.abort), (3, producer.commit)):

@@ -42,7 +42,7 @@ MOVES: dict[str, Move] = {
 }
 
 
-def test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_in_the_output_once(
+def test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_copied_once(
     three_brokers: EmbeddedBroker, client: Client
 ):
     job = make_job(three_brokers)
@@ -58,7 +58,7 @@ def test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_in_the_o
 
 @pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
 @pytest.mark.parametrize("what", ["leader", "coordinator of the transaction", "coordinator of the group"])
-def test_an_open_transaction_outlives_a_move(three_brokers: EmbeddedBroker, client: Client, what: str, commits: bool):
+def test_open_transaction_survives_a_move(three_brokers: EmbeddedBroker, client: Client, what: str, commits: bool):
     topic, group, transactional_id = make_topic(three_brokers), unique("group"), unique("id")
     producer = client.producer(transactional_id).begin()
     producer.send(topic, "before")

@@ -88,11 +88,11 @@ def recovers_from_a_refused_record(kafka: Running, client: Client) -> None:
     assert client.values(topic, isolation=READ_UNCOMMITTED) == ["first", "aborted", "second", "third"]
 
 
-def test_after_a_refused_record_and_an_abort_later_transactions_commit(kafka: Running, client: Client):
+def test_later_transactions_commit_after_a_refused_record_and_an_abort(kafka: Running, client: Client):
     recovers_from_a_refused_record(kafka, client)
 
 
-def test_an_empty_transaction_is_aborted_right_after_a_commit(kafka: Running, client: Client):
+def test_empty_transaction_is_aborted_right_after_a_commit(kafka: Running, client: Client):
     topic = make_topic(kafka)
     producer = client.producer(unique("id"))
     producer.begin().send(topic, "first")
@@ -104,7 +104,7 @@ def test_an_empty_transaction_is_aborted_right_after_a_commit(kafka: Running, cl
     assert client.values(topic) == ["first", "second"]
 
 
-def test_an_empty_transaction_is_committed(kafka: Running, client: Client):
+def test_empty_transaction_is_committed(kafka: Running, client: Client):
     topic = make_topic(kafka)
     producer = client.producer(unique("id"))
     producer.begin().commit()
@@ -117,7 +117,7 @@ def test_an_empty_transaction_is_committed(kafka: Running, client: Client):
     assert client.values(topic) == ["first", "second"]
 
 
-def test_offset_and_metadata_come_back_as_they_were_committed(kafka: Running, client: Client):
+def test_committed_offset_and_metadata_are_returned(kafka: Running, client: Client):
     topic, group = make_topic(kafka), unique("group")
     producer = client.producer(unique("id"))
     producer.begin().offsets(group, topic, 3, "aborted")
@@ -129,7 +129,7 @@ def test_offset_and_metadata_come_back_as_they_were_committed(kafka: Running, cl
     assert committed_offset(kafka, group, topic) == 5
 
 
-def test_an_id_is_initialised_once(kafka: Running, client: Client):
+def test_id_is_initialized_once(kafka: Running, client: Client):
     topic, transactional_id = make_topic(kafka), unique("id")
     producer = client.producer(transactional_id)
     before = identity(kafka, transactional_id)
@@ -145,7 +145,7 @@ def test_an_id_is_initialised_once(kafka: Running, client: Client):
     assert client.values(topic) == ["first"]
 
 
-def test_with_one_request_in_flight_an_abort_is_followed_by_a_commit(kafka: Running, client: Client):
+def test_abort_is_followed_by_a_commit_with_one_request_in_flight(kafka: Running, client: Client):
     topic = make_topic(kafka)
     producer = client.producer(unique("id"), in_flight=1)
     producer.begin().send(topic, "1", "2")
@@ -157,7 +157,7 @@ def test_with_one_request_in_flight_an_abort_is_followed_by_a_commit(kafka: Runn
     assert client.values(topic, isolation=READ_UNCOMMITTED) == ["1", "2", "3", "4"]
 
 
-def test_calls_in_the_wrong_order_are_refused_and_harm_nothing(kafka: Running, client: Client):
+def test_calls_in_the_wrong_order_are_refused_without_effect(kafka: Running, client: Client):
     topic, transactional_id = make_topic(kafka), unique("id")
     producer = client.producer(transactional_id)
     before = identity(kafka, transactional_id)
@@ -173,7 +173,7 @@ def test_calls_in_the_wrong_order_are_refused_and_harm_nothing(kafka: Running, c
 
 
 @pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
-def test_a_transaction_of_offsets_alone_ends(kafka: Running, client: Client, commits: bool):
+def test_transaction_with_only_offsets_ends(kafka: Running, client: Client, commits: bool):
     topic, group, transactional_id = make_topic(kafka), unique("group"), unique("id")
     producer = client.producer(transactional_id).begin()
     producer.offsets(group, topic, 5)
@@ -188,7 +188,7 @@ def test_a_transaction_of_offsets_alone_ends(kafka: Running, client: Client, com
     assert client.committed(group, topic) == ((5, "") if commits else None)
 
 
-def test_a_partition_that_was_only_added_is_committed(kafka: Running, client: Client):
+def test_partition_added_without_records_is_committed(kafka: Running, client: Client):
     topic, transactional_id = make_topic(kafka, partitions=2), unique("id")
     producer = client.producer(transactional_id).begin()
     producer.add(topic, 1)
@@ -203,7 +203,7 @@ def test_a_partition_that_was_only_added_is_committed(kafka: Running, client: Cl
     assert client.values(topic, partitions=2) == ["written"]
 
 
-def test_transactions_that_follow_at_once_lose_nothing(kafka: Running, client: Client):
+def test_immediately_following_transactions_lose_nothing(kafka: Running, client: Client):
     topic = make_topic(kafka, partitions=3)
     producer = client.producer(unique("id"))
     for number in range(HURRIED):
@@ -212,7 +212,7 @@ def test_transactions_that_follow_at_once_lose_nothing(kafka: Running, client: C
     assert Counter(client.values(topic, partitions=3)) == {str(number): 3 for number in range(HURRIED)}
 
 
-def test_a_transaction_that_is_still_being_completed_holds_up_the_next_which_loses_nothing(
+def test_next_transaction_waits_for_completion_of_the_previous_one_and_loses_nothing(
     three_brokers: EmbeddedBroker, client: Client
 ):
     topic, transactional_id, may_go_on = make_topic(three_brokers, partitions=2), unique("id"), Event()
@@ -236,7 +236,7 @@ def test_a_transaction_that_is_still_being_completed_holds_up_the_next_which_los
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_an_administrator_aborted_its_client_may_still_commit(kafka: Running, client: Client, version: int):
+def test_client_may_commit_a_transaction_aborted_by_an_administrator(kafka: Running, client: Client, version: int):
     topic, transactional_id = make_topic(kafka), unique("id")
     with at_version(kafka, version):
         producer = client.producer(transactional_id).begin()
@@ -264,7 +264,7 @@ def test_deleting_one_topic_of_a_transaction_does_not_block_the_commit_of_the_ot
     assert client.values(topic) == ["kept", "next"]
 
 
-def test_under_transaction_version_1_records_are_committed_and_aborted(kafka_v1: Running, client: Client):
+def test_records_are_committed_and_aborted_under_transaction_version_1(kafka_v1: Running, client: Client):
     topic = make_topic(kafka_v1)
     producer = client.producer(unique("id"))
     for number in range(4):
@@ -279,11 +279,11 @@ def test_under_transaction_version_1_records_are_committed_and_aborted(kafka_v1:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_under_transaction_version_1_a_second_producer_fences_the_first(kafka_v1: Running, client: Client, phase: str):
+def test_second_producer_under_transaction_version_1_fences_the_first(kafka_v1: Running, client: Client, phase: str):
     fences(kafka_v1, client, client, PHASES[phase])
 
 
-def test_under_transaction_version_1_later_transactions_commit_after_a_refused_record(
+def test_later_transactions_commit_after_a_refused_record_under_transaction_version_1(
     kafka_v1: Running, client: Client
 ):
     recovers_from_a_refused_record(kafka_v1, client)

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 LONG_WAIT_MS = 8_000
 
 
-def test_committed_readers_see_committed_records_and_uncommitted_ones_all_but_markers(kafka: Running, client: Client):
+def test_read_committed_sees_committed_records_and_read_uncommitted_all_but_markers(kafka: Running, client: Client):
     topic = make_topic(kafka)
     producer = client.producer(unique("id"))
     producer.begin()
@@ -35,7 +35,7 @@ def test_committed_readers_see_committed_records_and_uncommitted_ones_all_but_ma
     ]
 
 
-def test_of_two_interleaved_producers_readers_stop_at_the_first_open_one(kafka: Running, client: Client):
+def test_read_committed_stops_at_the_first_of_two_open_transactions(kafka: Running, client: Client):
     topic = make_topic(kafka)
     one, two = client.producer(unique("one")).begin(), client.producer(unique("two")).begin()
     write(kafka, topic, "before")
@@ -53,7 +53,7 @@ def test_of_two_interleaved_producers_readers_stop_at_the_first_open_one(kafka: 
     assert client.values(topic) == everything
 
 
-def test_the_end_of_a_committed_reader_is_the_last_stable_offset(kafka: Running, client: Client):
+def test_end_offset_of_read_committed_is_the_last_stable_offset(kafka: Running, client: Client):
     topic = make_topic(kafka)
     write(kafka, topic, "before")
     producer = client.producer(unique("id")).begin()
@@ -65,7 +65,7 @@ def test_the_end_of_a_committed_reader_is_the_last_stable_offset(kafka: Running,
     assert (client.end_of(topic), client.end_of(topic, READ_UNCOMMITTED)) == (5, 5)
 
 
-def test_a_time_is_looked_up_below_the_last_stable_offset(kafka: Running, client: Client):
+def test_timestamp_lookup_stops_at_the_last_stable_offset(kafka: Running, client: Client):
     topic = make_topic(kafka)
     write(kafka, topic, "before")
     producer = client.producer(unique("id")).begin()
@@ -79,7 +79,7 @@ def test_a_time_is_looked_up_below_the_last_stable_offset(kafka: Running, client
     assert client.offset_at(topic, began_ms) == 1
 
 
-def test_a_reader_gets_past_more_aborted_records_than_one_fetch_brings(kafka: Running, client: Client):
+def test_reader_advances_past_more_aborted_records_than_one_fetch_returns(kafka: Running, client: Client):
     topic, fetch_bytes = make_topic(kafka), 10_000
     producer = client.producer(unique("id")).begin()
     for _ in range(5):
@@ -104,9 +104,7 @@ def test_compressed_records_are_committed_and_aborted(kafka: Running, client: Cl
 
 
 @pytest.mark.parametrize("commits", [False, True], ids=["aborted", "committed"])
-def test_a_fetch_that_was_parked_while_a_transaction_was_open_learns_how_it_ended(
-    kafka: Running, client: Client, commits: bool
-):
+def test_delayed_fetch_returns_the_outcome_of_an_open_transaction(kafka: Running, client: Client, commits: bool):
     topic = make_topic(kafka)
     producer = client.producer(unique("id")).begin()
     write(kafka, topic, "before")
@@ -126,7 +124,7 @@ def test_a_fetch_that_was_parked_while_a_transaction_was_open_learns_how_it_ende
     assert [each.value for each in client.finish_reading()] == ["before", *(["open-1", "open-2"] if commits else [])]
 
 
-def test_of_11000_records_in_20_partitions_10000_are_aborted(kafka: Running, client: Client):
+def test_ten_thousand_of_eleven_thousand_records_in_20_partitions_are_aborted(kafka: Running, client: Client):
     partitions = 20
     topic = make_topic(kafka, partitions=partitions)
     producer = client.producer(unique("id"))
@@ -145,7 +143,7 @@ def test_of_11000_records_in_20_partitions_10000_are_aborted(kafka: Running, cli
     assert Counter(client.values(topic, partitions=partitions, isolation=READ_UNCOMMITTED)) == committed + aborted
 
 
-def test_what_one_client_writes_another_reads(kafka: Running, client: Client, peer: Client):
+def test_records_written_by_one_client_are_read_by_another(kafka: Running, client: Client, peer: Client):
     topic = make_topic(kafka)
     producer = client.producer(unique("id"))
     for number in range(6):

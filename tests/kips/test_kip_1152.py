@@ -30,12 +30,12 @@ def named(world: World) -> Session:
         ("orders-[12]|bills-2", {"orders-1", "orders-2"}),
     ],
 )
-def test_the_whole_id_has_to_match(named: Session, pattern: str | None, listed: set[str]):
+def test_pattern_must_match_the_whole_id(named: Session, pattern: str | None, listed: set[str]):
     """ListTransactions, pattern filter: a full match; no pattern and an empty one keep everything."""
     assert set(named.list(pattern=pattern)) == listed
 
 
-def test_the_pattern_narrows_the_other_filters(named: Session):
+def test_pattern_narrows_the_other_filters(named: Session):
     """ListTransactions: all filters have to agree."""
     assert named.list(pattern="orders-.*", states=["Ongoing"]) == {}
     assert set(named.list(pattern="orders-.*", states=["Empty"])) == {"orders-1", "orders-2"}
@@ -43,12 +43,12 @@ def test_the_pattern_narrows_the_other_filters(named: Session):
 
 # Rule F.3/4.
 @pytest.mark.parametrize("pattern", ["(", "[a", "*a", "a(?=b)", r"(a)\1"])
-def test_a_pattern_that_is_none_is_refused(named: Session, pattern: str):
+def test_invalid_pattern_is_refused(named: Session, pattern: str):
     """ListTransactions, errors: INVALID_REGULAR_EXPRESSION, by the rules of RE2, which has no look-around."""
     answer = named.list_answer(pattern=pattern)
     assert (answer.error_code, answer.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
 
 
-def test_version_1_knows_no_pattern(named: Session):
+def test_version_1_has_no_pattern(named: Session):
     """Public interfaces: the field is there from version 2 on."""
     assert set(named.list(version=1)) == set(NAMES)

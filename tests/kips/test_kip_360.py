@@ -4,20 +4,20 @@ import pytest
 
 from broker_core.errors import ErrorCode
 from broker_core.types import LAST_CLIENT_EPOCH
-from tests.support.broker_core.kip_world import NONE, TOPIC, Session, World, batch, wear_out
+from tests.support.broker_core.kip_world import NONE, TOPIC, Session, World, batch, exhaust_epochs
 from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
 
 
 # Rule A.5/18.
-def test_a_producer_bumps_its_own_epoch(session: Session):
+def test_producer_bumps_its_own_epoch(session: Session):
     """Proposed changes, InitProducerId with the current identity: the same producer id, the next epoch."""
     first = session.init()[1]
     assert session.init(expected=first) == (NONE, bumped(first))
 
 
 # Rule A.5/19.
-def test_a_lost_answer_is_given_again(session: Session):
+def test_lost_response_is_repeated(session: Session):
     """Proposed changes: the same request after a lost answer gets the same epoch, not another bump."""
     first = session.init()[1]
     for _ in range(3):
@@ -25,7 +25,7 @@ def test_a_lost_answer_is_given_again(session: Session):
     assert session.init(expected=bumped(first)) == (NONE, bumped(first, 2))
 
 
-def test_a_lost_answer_is_not_known_after_a_failover(world: World, session: Session):
+def test_lost_response_is_not_remembered_across_failover(world: World, session: Session):
     """Proposed changes: the epoch before is remembered by the coordinator's memory alone, so a failover fences."""
     first = session.init()[1]
     session.init(expected=first)
@@ -34,7 +34,7 @@ def test_a_lost_answer_is_not_known_after_a_failover(world: World, session: Sess
 
 
 # Rules A.5/20 and C.5 codes/3.
-def test_a_fenced_producer_cannot_come_back(session: Session):
+def test_fenced_producer_cannot_return(session: Session):
     """Proposed changes: who was fenced by another instance gets an error instead of fencing it in turn."""
     first = session.init()[1]
     session.init()
@@ -44,27 +44,27 @@ def test_a_fenced_producer_cannot_come_back(session: Session):
 
 
 # Rule A.5/14.
-def test_a_foreign_producer_id_is_fenced(session: Session):
+def test_foreign_producer_id_is_fenced(session: Session):
     """Proposed changes: the id is mapped to another producer id, which the caller does not know of."""
     first = session.init()[1]
     for epoch in (0, 5, LAST_CLIENT_EPOCH):
         assert session.init(expected=Identity(first.producer_id + 7, epoch))[0] == ErrorCode.PRODUCER_FENCED
 
 
-def test_half_an_identity_is_no_request(session: Session):
+def test_incomplete_identity_is_refused(session: Session):
     """Public interfaces, InitProducerId 3: producer id and epoch come together or not at all."""
     assert session.init(expected=Identity(5, -1))[0] == ErrorCode.INVALID_REQUEST
     assert session.init(expected=Identity(-1, 5))[0] == ErrorCode.INVALID_REQUEST
 
 
 # Rule A.5 more/3.
-def test_an_expired_id_starts_anew(session: Session):
+def test_expired_id_starts_again(session: Session):
     """Proposed changes: nothing is known of the id any more, so whatever is expected of it is replaced."""
     assert session.init(expected=Identity(77, 5))[1].producer_epoch == 0
 
 
 @pytest.mark.parametrize("level", ["1", "2"])
-def test_the_own_open_transaction_is_aborted_first(level: str):
+def test_own_open_transaction_is_aborted_first(level: str):
     """Proposed changes: a bump in the midst of a transaction ends it under a fencing epoch; the client asks again.
 
     At transaction.version 1 the fence is for the caller too. At 2 it is granted the fence's epoch (KAFKA-19367).
@@ -78,26 +78,26 @@ def test_the_own_open_transaction_is_aborted_first(level: str):
     assert session.init(expected=first) == (fenced if level == "1" else (NONE, bumped(first)))
 
 
-def test_epochs_that_are_used_up_give_a_new_producer_id(world: World, session: Session):
+def test_exhausted_epochs_yield_a_new_producer_id(world: World, session: Session):
     """Proposed changes, epoch overflow: a new producer id at epoch 0; the retry with the old one is understood."""
-    worn_out = wear_out(world, session)
-    error, fresh = session.init(expected=worn_out)
+    exhausted = exhaust_epochs(world, session)
+    error, fresh = session.init(expected=exhausted)
     assert (error, fresh.producer_epoch) == (NONE, 0)
-    assert fresh.producer_id != worn_out.producer_id
-    assert session.init(expected=worn_out) == (NONE, fresh)
+    assert fresh.producer_id != exhausted.producer_id
+    assert session.init(expected=exhausted) == (NONE, fresh)
     # Another instance that asks without an expectation fences both.
     assert session.init() == (NONE, bumped(fresh))
 
 
-def test_epochs_that_are_used_up_give_a_new_producer_id_to_whoever_asks(world: World, session: Session):
+def test_exhausted_epochs_yield_a_new_producer_id_to_any_client(world: World, session: Session):
     """Proposed changes, epoch overflow, without an expectation."""
-    worn_out = wear_out(world, session)
+    exhausted = exhaust_epochs(world, session)
     error, fresh = session.init()
     assert (error, fresh.producer_epoch) == (NONE, 0)
-    assert fresh.producer_id != worn_out.producer_id
+    assert fresh.producer_id != exhausted.producer_id
 
 
-def test_a_forgotten_producer_goes_on(world: World):
+def test_forgotten_producer_continues(world: World):
     """Proposed changes, producer state on the broker: a first batch with any sequence is accepted when none is known.
 
     The errors UNKNOWN_PRODUCER_ID and the epoch bump that answers it are what the change does away with.
@@ -111,7 +111,7 @@ def test_a_forgotten_producer_goes_on(world: World):
     assert session.produce(TOPIC, batch(identity, 42, transactional=False), version=9) == (NONE, 1)
 
 
-def test_an_epoch_bumped_by_the_producer_itself_is_taken(world: World):
+def test_epoch_bumped_by_the_producer_is_accepted(world: World):
     """Proposed changes, idempotent producer: it raises its epoch by itself, and begins at sequence 0."""
     session = world.session(None)
     identity = session.init()[1]

@@ -106,7 +106,7 @@ def begun(session: Session) -> Identity:
     return identity
 
 
-def test_a_member_commits(session: Session, begun: Identity):
+def test_member_commits_transactional_offsets(session: Session, begun: Identity):
     """Fence zombie: member id and generation of the group are checked with the commit, and right ones pass."""
     member = Member(session).join()
     assert commit_as(session, begun, member.member_id, member.generation) == NONE
@@ -115,7 +115,7 @@ def test_a_member_commits(session: Session, begun: Identity):
 
 
 # Rules E.1/15 and E.5/3.
-def test_a_former_generation_is_fenced(session: Session, begun: Identity):
+def test_former_generation_is_fenced(session: Session, begun: Identity):
     """Fence zombie: a commit of an older generation is refused with ILLEGAL_GENERATION; nothing is pending."""
     member = Member(session).join()
     zombie = member.generation - 1
@@ -124,7 +124,7 @@ def test_a_former_generation_is_fenced(session: Session, begun: Identity):
 
 
 # Rule E.1/14.
-def test_a_member_that_left_is_fenced(session: Session, begun: Identity):
+def test_departed_member_is_fenced(session: Session, begun: Identity):
     """Fence zombie: a member the group does not know is refused with UNKNOWN_MEMBER_ID."""
     gone = Member(session).join()
     gone.leave()
@@ -133,7 +133,7 @@ def test_a_member_that_left_is_fenced(session: Session, begun: Identity):
 
 
 # Rule E.1/13.
-def test_a_replaced_static_member_is_fenced(session: Session, begun: Identity):
+def test_replaced_static_member_is_fenced(session: Session, begun: Identity):
     """Fence zombie: another member holds the instance id now, so the former gets FENCED_INSTANCE_ID."""
     former = Member(session, "static").join()
     Member(session, "static").join()
@@ -142,27 +142,27 @@ def test_a_replaced_static_member_is_fenced(session: Session, begun: Identity):
 
 
 # Rule E.1/10.
-def test_a_group_nobody_knows_has_no_generation(session: Session, begun: Identity):
+def test_generation_of_an_unknown_group_is_refused(session: Session, begun: Identity):
     """Fence zombie: a generation of a group that does not exist is an illegal one."""
     assert commit_as(session, begun, "member", 1) == ErrorCode.ILLEGAL_GENERATION
 
 
 # Rules E.1/12 and E.5/3.
-def test_without_metadata_nothing_is_checked(session: Session, begun: Identity):
+def test_commit_without_group_metadata_is_not_checked(session: Session, begun: Identity):
     """Compatibility: a producer that does not send the group's metadata commits as before, fenced by its epoch only."""
     Member(session).join()
     assert commit_as(session, begun, "", -1) == NONE
 
 
 @pytest.mark.parametrize("version", [0, 2])
-def test_older_producers_have_no_metadata_to_send(session: Session, begun: Identity, version: int):
+def test_older_versions_have_no_group_metadata(session: Session, begun: Identity, version: int):
     """Compatibility: TxnOffsetCommit below version 3 has no room for it."""
     Member(session).join()
     assert commit_as(session, begun, "", -1, version=version) == NONE
 
 
 # Rule E.1/20.
-def test_a_rebalance_does_not_stop_the_commit(world: World, session: Session, begun: Identity):
+def test_rebalance_does_not_stop_the_commit(world: World, session: Session, begun: Identity):
     """Fence zombie: as long as the generation is the current one, a rebalance under way is no reason to refuse."""
     member = Member(session).join()
     late = world.session()
@@ -174,7 +174,7 @@ def test_a_rebalance_does_not_stop_the_commit(world: World, session: Session, be
 
 # Rules E.3/1 and E.3/2.
 @both_ends
-def test_unstable_offsets_are_not_told(session: Session, begun: Identity, commit: bool):
+def test_unstable_offsets_are_not_returned(session: Session, begun: Identity, commit: bool):
     """Offset fetch request: with RequireStable a partition with an open transaction answers UNSTABLE_OFFSET_COMMIT."""
     assert session.commit_plainly(GROUP, TOPIC, 1) == NONE
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
@@ -184,7 +184,7 @@ def test_unstable_offsets_are_not_told(session: Session, begun: Identity, commit
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5 if commit else 1)
 
 
-def test_only_the_partition_in_question_is_unstable(session: Session, begun: Identity):
+def test_only_the_pending_partition_is_unstable(session: Session, begun: Identity):
     """Offset fetch request: the error is the partition's, other partitions and groups are answered."""
     assert session.commit_plainly(GROUP, OTHER, 3) == NONE
     assert session.commit_plainly("another", TOPIC, 4) == NONE
@@ -194,7 +194,7 @@ def test_only_the_partition_in_question_is_unstable(session: Session, begun: Ide
 
 
 # Rule E.3/1.
-def test_before_version_7_nobody_asks_for_stability(session: Session, begun: Identity):
+def test_require_stable_is_unavailable_before_version_7(session: Session, begun: Identity):
     """Public interfaces, OffsetFetch 7: an older request is answered with the last committed offset."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     form = m.OffsetFetchRequest.OffsetFetchRequestTopic
@@ -206,7 +206,7 @@ def test_before_version_7_nobody_asks_for_stability(session: Session, begun: Ide
 
 
 # Rule E.2/8.
-def test_unstable_offsets_stay_unstable_over_a_failover(world: World, session: Session, begun: Identity):
+def test_unstable_offsets_stay_unstable_across_failover(world: World, session: Session, begun: Identity):
     """Offset fetch request: what is pending is in the log, so a new group coordinator knows it too."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     world.reload(OFFSETS_PARTITION)
@@ -217,7 +217,7 @@ def test_unstable_offsets_stay_unstable_over_a_failover(world: World, session: S
     assert session.committed(GROUP, TOPIC, require_stable=True) == (NONE, 5)
 
 
-def test_a_plain_commit_does_not_make_it_stable(session: Session, begun: Identity):
+def test_plain_commit_does_not_make_an_offset_stable(session: Session, begun: Identity):
     """Offset fetch request: the newest of both counts after the end, and until then it is unstable."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     assert session.commit_plainly(GROUP, TOPIC, 9) == NONE

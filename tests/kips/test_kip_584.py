@@ -43,13 +43,13 @@ def at_level(level: int) -> World:
 
 # Rule J.3/5.
 @pytest.mark.parametrize(("level", "told"), [(0, None), (1, 1), (2, 2)])
-def test_clients_are_told_the_finalized_level(level: int, told: int | None):
+def test_finalized_level_is_returned_to_clients(level: int, told: int | None):
     """Feature advertisement: ApiVersions carries the finalized levels, that of level 0 left out."""
     assert finalized(at_level(level).session()) == told
 
 
 # Rule J.3/4.
-def test_clients_are_told_what_is_supported(session: Session):
+def test_supported_levels_are_returned_to_clients(session: Session):
     """Feature advertisement: the range a broker supports, which clients before version 4 cannot read from 0 on."""
     supported = {one.name: (one.min_version, one.max_version) for one in api_versions(session).supported_features}
     assert supported[FEATURE] == (0, 2)
@@ -58,7 +58,7 @@ def test_clients_are_told_what_is_supported(session: Session):
 
 
 # Rule J.3/6.
-def test_the_epoch_only_grows():
+def test_features_epoch_only_grows():
     """Feature advertisement: the epoch of the finalized features tells newer from older, over restarts too."""
     storage = MemoryStorage()
     world = World(storage=storage)
@@ -74,7 +74,7 @@ def test_the_epoch_only_grows():
 
 # Rule A.15/1.
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_the_level_decides_how_state_is_written(level: int):
+def test_feature_level_determines_the_state_format(level: int):
     """Level 0 writes the old value of the state log, level 1 the flexible one; both are read at every level."""
     world = at_level(level)
     session = world.session()
@@ -100,7 +100,7 @@ def test_the_level_decides_how_state_is_written(level: int):
         (2, 5, NONE),
     ],
 )
-def test_a_broker_abort_takes_one_epoch_at_every_level(level: int, version: int, error: ErrorCode):
+def test_broker_abort_bumps_the_epoch_once_at_every_level(level: int, version: int, error: ErrorCode):
     """A classic producer is fenced by it for good; one of transactions V2, at level 2, takes it for its own abort."""
     world = at_level(level)
     session = world.session()
@@ -113,7 +113,7 @@ def test_a_broker_abort_takes_one_epoch_at_every_level(level: int, version: int,
     assert session.end(identity, commit=False, version=version)[0] == error
 
 
-def test_an_upgrade_waits_for_nobody():
+def test_upgrade_does_not_wait_for_open_transactions():
     """Upgrade at run time: a transaction begun the old way ends the old way, the next one is of the new kind."""
     session = at_level(1).session()
     identity = session.init()[1]
@@ -130,7 +130,7 @@ def test_an_upgrade_waits_for_nobody():
 
 # Rule A.15/6.
 @pytest.mark.parametrize("level", [0, 1])
-def test_a_downgrade_does_not_garble_what_is_under_way(world: World, session: Session, level: int):
+def test_downgrade_keeps_transactions_in_progress_consistent(world: World, session: Session, level: int):
     """Downgrade at run time: what transactions V2 have prepared is completed by their rules, a rotation too."""
     identity = session.init()[1]
     session.write(identity)
@@ -148,7 +148,7 @@ def test_a_downgrade_does_not_garble_what_is_under_way(world: World, session: Se
     assert session.end(bumped(identity), commit=True, version=4)[0] == NONE
 
 
-def test_both_kinds_of_client_are_served_at_every_level():
+def test_v1_and_v2_clients_are_served_at_every_level():
     """Compatibility: the level tells clients what to speak; requests of either generation are answered at each."""
     for level in (0, 1, 2):
         session = at_level(level).session()

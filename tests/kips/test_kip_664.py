@@ -38,7 +38,7 @@ def test_idempotent_producers_are_described(world: World):
     assert (known.coordinator_epoch, known.current_txn_start_offset) == (-1, -1)
 
 
-def test_a_transactional_producer_is_described_in_and_after_its_transaction(session: Session):
+def test_transactional_producer_is_described_during_and_after_its_transaction(session: Session):
     """DescribeProducers: the first offset of the open transaction; after it none, and the coordinator's epoch."""
     identity = session.init()[1]
     session.write(identity, values=(b"a", b"b"))
@@ -93,7 +93,7 @@ def test_a_transaction_is_described(session: Session):
 
 
 # Rules F.2/2 and F.2/4.
-def test_descriptions_go_one_by_one(session: Session):
+def test_ids_are_described_independently(session: Session):
     """DescribeTransactions: each id has its own error; the unknown do not spoil the known."""
     session.init()
     known = session.transactional_id
@@ -153,7 +153,7 @@ def test_transactions_are_listed_by_state_and_producer(world: World):
 
 
 # Rule F.3/2.
-def test_unknown_states_are_told(session: Session):
+def test_unknown_states_are_reported(session: Session):
     """ListTransactions: names that are no states come back; with no other filter left nothing is listed."""
     mine = session.init()[1].producer_id
     answer = session.list_answer(states=["Sleeping", "Empty"], producer_ids=[mine])
@@ -163,7 +163,7 @@ def test_unknown_states_are_told(session: Session):
     assert {state.label for state in TransactionState} >= {"Empty", "Ongoing", "Dead", "PrepareEpochFence"}
 
 
-def test_each_broker_lists_its_own():
+def test_each_broker_lists_its_own_transactions():
     """ListTransactions: the tool asks every broker, each lists what it coordinates."""
     world = World(brokers=2)
     coordinator = world.cluster.metadata.leadership(STATE_PARTITION).leader
@@ -176,7 +176,7 @@ def test_each_broker_lists_its_own():
 
 
 # Rules A.13 receiver/6 and F.5/1.
-def test_a_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session):
+def test_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session):
     """Recovery: the administrator's marker ends the transaction of one partition and frees the last stable offset.
 
     The text has a WriteTxnMarkers with the start offset; shipped is the ordinary marker, its identity and coordinator
@@ -196,7 +196,7 @@ def test_a_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session
 
 # Rule F.5/3.
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_client_may_still_end_what_was_aborted_for_it(session: Session, commit: bool):
+def test_client_may_end_a_transaction_already_aborted_on_a_partition(session: Session, commit: bool):
     """Recovery: the coordinator's own marker comes later, finds nothing open and is written all the same."""
     identity = session.init()[1]
     session.write(identity)
@@ -207,7 +207,7 @@ def test_the_client_may_still_end_what_was_aborted_for_it(session: Session, comm
 
 
 # Rule F.5/2.
-def test_a_late_abort_hits_nothing_newer(session: Session):
+def test_late_abort_does_not_affect_a_newer_transaction(session: Session):
     """Recovery: an abort of a transaction that has ended meanwhile is refused, for its epoch is no longer the one."""
     identity = session.init()[1]
     session.write(identity)
@@ -217,7 +217,7 @@ def test_a_late_abort_hits_nothing_newer(session: Session):
     assert session.describe().transaction_state == "Ongoing"
 
 
-def test_a_marker_for_a_stranger_is_written_all_the_same(session: Session):
+def test_marker_for_an_unknown_producer_is_written(session: Session):
     """Recovery: a partition takes a marker of a producer it does not know; it fences what comes later."""
     stranger = Identity(session.init()[1].producer_id, 5)
     assert session.write_marker(TOPIC, stranger, commit=False, coordinator_epoch=3) == NONE
@@ -226,7 +226,7 @@ def test_a_marker_for_a_stranger_is_written_all_the_same(session: Session):
 
 
 # Rules A.13 receiver/5, E.2/3 and F.5/4.
-def test_a_marker_in_a_groups_partition_decides_its_offsets(session: Session):
+def test_marker_in_an_offsets_partition_ends_its_pending_offsets(session: Session):
     """Recovery: in `__consumer_offsets` a marker is replayed by the group coordinator, so pending offsets are freed."""
     identity = session.init()[1]
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=5) == NONE

@@ -29,7 +29,7 @@ def join(group: GroupSession, member_id: str, *topics: str, **fields: object) ->
     return answer.member_epoch
 
 
-def test_a_join_a_new_subscription_and_a_departure_raise_the_group_epoch(group: GroupSession):
+def test_join_subscription_change_and_leave_raise_the_group_epoch(group: GroupSession):
     """Group Epoch - Trigger a rebalance: the epoch rises when members or their subscriptions change."""
     epoch = join(group, "a")
     assert group.describe().group_epoch == epoch
@@ -57,7 +57,7 @@ def test_new_partitions_raise_the_group_epoch(world: World, group: GroupSession)
         ("range", {"a": {READ: {0, 1}}, "b": {READ: {2, 3}, OTHER_READ: {0, 1}}}),
     ],
 )
-def test_the_coordinator_assigns(group: GroupSession, assignor: str, shares: dict):
+def test_coordinator_computes_the_assignment(group: GroupSession, assignor: str, shares: dict):
     """Assignment Epoch - Compute the group assignment: by the assignor most members ask for, on the server's side."""
     epoch = join(group, "a", server_assignor=assignor)
     join(group, "b", READ, OTHER_READ, server_assignor=assignor)
@@ -66,7 +66,7 @@ def test_the_coordinator_assigns(group: GroupSession, assignor: str, shares: dic
     assert (described.assignor_name, described.assignment_epoch) == (assignor, described.group_epoch)
 
 
-def test_a_member_revokes_before_it_goes_to_the_next_epoch_and_others_wait(group: GroupSession):
+def test_member_revokes_before_advancing_its_epoch_and_others_wait(group: GroupSession):
     """Member Epoch - Reconciliation of the group: revoke, acknowledge, then be assigned what others have released."""
     epoch = join(group, "a")
     join(group, "b")
@@ -76,7 +76,7 @@ def test_a_member_revokes_before_it_goes_to_the_next_epoch_and_others_wait(group
     assert group.heartbeat("b", epoch + 1)[1:3] == (epoch + 1, {READ: {2, 3}})
 
 
-def test_a_group_goes_through_its_states(group: GroupSession):
+def test_group_passes_through_its_states(group: GroupSession):
     """Data Model, states of a consumer group: Empty, Assigning, Reconciling, Stable."""
     epoch = join(group, "a")
     assert group.describe().group_state == "Stable"
@@ -89,7 +89,7 @@ def test_a_group_goes_through_its_states(group: GroupSession):
     assert group.describe().group_state == "Empty"
 
 
-def test_the_coordinator_sets_the_rhythm_and_fences_who_is_silent(world: World, group: GroupSession):
+def test_coordinator_sets_the_heartbeat_interval_and_fences_silent_members(world: World, group: GroupSession):
     """Broker Configurations: heartbeat interval and session timeout are the broker's; a silent member is removed."""
     joined = group.join("a")
     assert joined.heartbeat_interval_ms == HEARTBEAT_MS
@@ -99,7 +99,7 @@ def test_the_coordinator_sets_the_rhythm_and_fences_who_is_silent(world: World, 
     assert group.heartbeat("a", joined.member_epoch).error == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_does_not_revoke_within_its_rebalance_timeout_is_fenced(world: World, group: GroupSession):
+def test_member_that_does_not_revoke_in_time_is_fenced(world: World, group: GroupSession):
     """Member Epoch - Reconciliation of the group: the rebalance timeout bounds each member's revocation."""
     epoch = join(group, "a", rebalance_timeout_ms=1000)
     join(group, "b")
@@ -109,7 +109,7 @@ def test_a_member_that_does_not_revoke_within_its_rebalance_timeout_is_fenced(wo
     assert group.heartbeat("b", epoch + 1).assigned == {READ: ALL}
 
 
-def test_wrong_epochs_and_strangers_are_fenced(group: GroupSession):
+def test_wrong_epochs_and_unknown_members_are_fenced(group: GroupSession):
     """ConsumerGroupHeartbeat API, request validation: the member must be known and its epoch the current one."""
     epoch = join(group, "a")
     assert group.heartbeat("a", epoch + 1).error == ErrorCode.FENCED_MEMBER_EPOCH
@@ -118,7 +118,7 @@ def test_wrong_epochs_and_strangers_are_fenced(group: GroupSession):
     assert group.heartbeat("a", epoch, server_assignor="x").error == ErrorCode.UNSUPPORTED_ASSIGNOR
 
 
-def test_a_lost_answer_does_not_fence(group: GroupSession):
+def test_lost_response_does_not_fence(group: GroupSession):
     """ConsumerGroupHeartbeat API, request validation: the previous epoch will do while the member owns no more."""
     epoch = join(group, "a")
     join(group, "b")
@@ -127,7 +127,7 @@ def test_a_lost_answer_does_not_fence(group: GroupSession):
     assert group.heartbeat("a", epoch, owned={READ: {1, 2}}).error == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_a_static_member_keeps_its_place_while_it_is_away(world: World, group: GroupSession):
+def test_static_member_keeps_its_place_while_absent(world: World, group: GroupSession):
     """Static Membership (KIP-345): epoch -2 keeps the assignment for a session, the id goes to the next incarnation."""
     epoch = join(group, "a", instance_id="one")
     assert group.join("b", instance_id="one").error == ErrorCode.UNRELEASED_INSTANCE_ID
@@ -139,7 +139,7 @@ def test_a_static_member_keeps_its_place_while_it_is_away(world: World, group: G
     assert group.describe().group_state == "Empty"
 
 
-def test_an_expression_is_resolved_by_the_coordinator(world: World, group: GroupSession):
+def test_regular_expression_is_resolved_by_the_coordinator(world: World, group: GroupSession):
     """Topic subscriptions by regular expression: RE2, resolved on the server's side, followed as topics come."""
     answer = group.join("a", subscribed_topic_regex="read|re.d2")
     assert answer.assigned == {READ: ALL}
@@ -163,7 +163,7 @@ def test_commits_and_fetches_carry_the_member_epoch(group: GroupSession):
 
 # Rules E.1/16 and E.1/17.
 @pytest.mark.parametrize("commit", [True, False])
-def test_offsets_of_a_transaction_carry_the_member_epoch_too(group: GroupSession, session: Session, commit: bool):
+def test_transactional_offsets_carry_the_member_epoch(group: GroupSession, session: Session, commit: bool):
     """TxnOffsetCommit API: the generation is the member epoch; a wrong one is ILLEGAL_GENERATION."""
     epoch, producer = join(group, "a"), session.init()[1]
     stale = group.commit_in_transaction(session.transactional_id, producer, "a", epoch + 1)
@@ -176,7 +176,7 @@ def test_offsets_of_a_transaction_carry_the_member_epoch_too(group: GroupSession
     assert group.fetch("a", epoch, require_stable=True) == (NONE, 7 if commit else -1)
 
 
-def test_a_group_changes_its_protocol_while_it_is_empty(group: GroupSession):
+def test_group_changes_its_protocol_while_empty(group: GroupSession):
     """Supporting Online Consumer Group Upgrade: a group without members takes the protocol of the first to join."""
     epoch = join(group, "a")
     group.commit("a", epoch)
@@ -189,7 +189,7 @@ def test_a_group_changes_its_protocol_while_it_is_empty(group: GroupSession):
     assert group.fetch("a", join(group, "a")) == (NONE, 5)
 
 
-def test_the_group_survives_its_coordinator(group: GroupSession, world: World):
+def test_group_survives_coordinator_failover(group: GroupSession, world: World):
     """Records: all that the coordinator knows is in its log; a new leader goes on with the same epochs."""
     epoch = join(group, "a")
     join(group, "b")
@@ -200,7 +200,7 @@ def test_the_group_survives_its_coordinator(group: GroupSession, world: World):
     assert group.heartbeat("a", epoch, owned={READ: {0, 1}}).member_epoch == epoch + 1
 
 
-def test_the_group_survives_a_move_to_another_broker():
+def test_group_survives_a_move_to_another_broker():
     """Records: whoever leads the partition of `__consumer_offsets` has the group."""
     world = World(brokers=2)
     world.cluster.controller.create_topic(READ, 4)
@@ -212,7 +212,7 @@ def test_the_group_survives_a_move_to_another_broker():
     assert moved.describe().members[0].member_id == "a"
 
 
-def test_the_group_survives_a_restart():
+def test_group_survives_a_restart():
     """Records: the log is all there is."""
     storage = MemoryStorage()
     first = World(storage=storage)
@@ -224,7 +224,7 @@ def test_the_group_survives_a_restart():
     assert again.commit("a", epoch) == {NONE}
 
 
-def test_the_feature_turns_the_protocol_off():
+def test_feature_level_disables_the_protocol():
     """Compatibility: `group.version` 0 leaves only the classic protocol."""
     world = World(settings={"group.version": "0"})
     world.cluster.controller.create_topic(READ, 4)

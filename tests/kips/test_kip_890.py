@@ -12,7 +12,7 @@ from broker_core.log.producer_state import SENTINEL
 from broker_core.records.header import iter_headers
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, FENCING_EPOCH, TopicPartition
 from broker_core.wire import messages as m
-from tests.support.broker_core.kip_world import NONE, OTHER, PARTITIONS, TOPIC, Session, World, batch, wear_out
+from tests.support.broker_core.kip_world import NONE, OTHER, PARTITIONS, TOPIC, Session, World, batch, exhaust_epochs
 from tests.support.protocols import bumped
 from tests.support.raw_session import Identity
 
@@ -33,7 +33,7 @@ def markers_of(session: Session) -> list[Any]:
 
 # Rules A.9/2, A.15/2 and A.15/5.
 @both_ends
-def test_the_end_tells_the_next_epoch(session: Session, commit: bool):
+def test_end_txn_returns_the_next_epoch(session: Session, commit: bool):
     """Bump the epoch with each transaction: EndTxn answers the identity of the next one.
 
     The text has that in version 4; shipped is version 5.
@@ -47,7 +47,7 @@ def test_the_end_tells_the_next_epoch(session: Session, commit: bool):
 
 # Rules A.8 V1/6, A.15/2 and A.15/5.
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
-def test_an_older_end_keeps_the_epoch(session: Session, version: int):
+def test_older_end_txn_versions_keep_the_epoch(session: Session, version: int):
     """Bump the epoch, compatibility: a client below version 5 goes on with its epoch, on the same cluster."""
     identity = session.init()[1]
     for number in range(2):
@@ -59,7 +59,7 @@ def test_an_older_end_keeps_the_epoch(session: Session, version: int):
 
 # Rule C.1/25.
 @both_ends
-def test_a_late_batch_finds_its_transaction_ended(session: Session, commit: bool):
+def test_late_batch_is_refused_after_the_transaction_ended(session: Session, commit: bool):
     """Motivation, the delayed message: after the marker its epoch is stale, so it joins no later transaction."""
     identity = session.init()[1]
     session.write(identity)
@@ -71,7 +71,7 @@ def test_a_late_batch_finds_its_transaction_ended(session: Session, commit: bool
 
 
 # Rules A.8 V2/4 and J.4/4.
-def test_a_late_end_finds_its_transaction_ended(session: Session):
+def test_late_end_txn_is_refused_after_the_transaction_ended(session: Session):
     """Motivation, the delayed EndTxn: it names an epoch that is over and cannot end the next transaction."""
     identity = session.init()[1]
     session.write(identity)
@@ -84,7 +84,7 @@ def test_a_late_end_finds_its_transaction_ended(session: Session):
 
 # Rules A.8 V2/8, A.8 V2/9, A.8 V2/12 and A.13 completion/4.
 @both_ends
-def test_a_retried_end_is_told_the_same(world: World, session: Session, commit: bool):
+def test_retried_end_txn_gets_the_same_response(world: World, session: Session, commit: bool):
     """Bump the epoch, retries: the old epoch asking for the same end is the same request, and no zombie.
 
     By the text a stored previous producer id marks the retry; shipped compares epochs, so it works after a failover.
@@ -102,7 +102,7 @@ def test_a_retried_end_is_told_the_same(world: World, session: Session, commit: 
 
 # Rules A.8 V2/11 and A.8 V2/13.
 @both_ends
-def test_a_retry_in_the_other_direction_is_refused(session: Session, commit: bool):
+def test_retry_with_the_opposite_result_is_refused(session: Session, commit: bool):
     """Bump the epoch, retries: a commit after an abort, or the reverse, is an invalid state and changes nothing."""
     identity = session.init()[1]
     session.write(identity)
@@ -113,7 +113,7 @@ def test_a_retry_in_the_other_direction_is_refused(session: Session, commit: boo
 
 # Rules A.8 V2/6, A.8 V2/7, A.8 V2/11, A.8 V2/12 and A.8 V2/13.
 @pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
-def test_an_abort_of_nothing_bumps_and_a_commit_of_nothing_fails(session: Session, before: str):
+def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, before: str):
     """Bump the epoch: the client may abort without knowing whether a produce arrived; nothing is marked for that."""
     identity = session.init()[1]
     if before != "nothing":
@@ -127,7 +127,7 @@ def test_an_abort_of_nothing_bumps_and_a_commit_of_nothing_fails(session: Sessio
 
 
 # Rules A.8 V2/3 and A.8 V2/4.
-def test_other_identities_end_nothing(session: Session):
+def test_other_identities_cannot_end_the_transaction(session: Session):
     """Bump the epoch, fencing: epochs ahead or far behind and other producer ids are refused."""
     identity = session.init()[1]
     session.write(identity)
@@ -139,30 +139,30 @@ def test_other_identities_end_nothing(session: Session):
 
 # Rules A.9/2, A.9/3 and A.9/5.
 @both_ends
-def test_the_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, commit: bool):
+def test_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, commit: bool):
     """Epoch overflow: the marker takes the fencing epoch, the answer a new producer id, its retry the same one."""
-    worn_out = wear_out(world, session)
-    session.write(worn_out)
-    error, fresh = session.end(worn_out, commit=commit, version=5)
+    exhausted = exhaust_epochs(world, session)
+    session.write(exhausted)
+    error, fresh = session.end(exhausted, commit=commit, version=5)
     assert (error, fresh.producer_epoch) == (NONE, 0)
-    assert fresh.producer_id != worn_out.producer_id
+    assert fresh.producer_id != exhausted.producer_id
     assert [(one.producer_id, one.producer_epoch) for one in markers_of(session)] == [
-        (worn_out.producer_id, FENCING_EPOCH)
+        (exhausted.producer_id, FENCING_EPOCH)
     ]
-    assert session.end(worn_out, commit=commit, version=5) == (NONE, fresh)
+    assert session.end(exhausted, commit=commit, version=5) == (NONE, fresh)
     world.reload()
-    assert session.end(worn_out, commit=commit, version=5) == (NONE, fresh)
+    assert session.end(exhausted, commit=commit, version=5) == (NONE, fresh)
     session.write(fresh)
     assert session.end(fresh, commit=True, version=5) == (NONE, bumped(fresh))
 
 
 # Rule A.9/7.
-def test_a_failover_in_the_midst_of_an_overflow_keeps_the_new_producer_id(world: World, session: Session):
+def test_failover_during_an_overflow_keeps_the_new_producer_id(world: World, session: Session):
     """Epoch overflow and failover: the new producer id is in the log with the decision (since 4.3)."""
-    worn_out = wear_out(world, session)
-    session.write(worn_out)
+    exhausted = exhaust_epochs(world, session)
+    session.write(exhausted)
     world.hold_markers()
-    fresh = session.end(worn_out, commit=True, version=5)[1]
+    fresh = session.end(exhausted, commit=True, version=5)[1]
     described = session.describe()
     assert (described.transaction_state, described.producer_epoch) == ("PrepareCommit", FENCING_EPOCH)
     world.release_markers()
@@ -171,7 +171,7 @@ def test_a_failover_in_the_midst_of_an_overflow_keeps_the_new_producer_id(world:
 
 
 # Rule A.10/2.
-def test_the_broker_abort_bumps_once_and_the_producer_survives_it(world: World, session: Session):
+def test_broker_abort_bumps_once_and_the_producer_continues(world: World, session: Session):
     """Bump the epoch, transaction timeout: the abort takes one epoch, and the client's own abort finds it done.
 
     A commit instead is refused, for it did not happen (KAFKA-19367).
@@ -187,17 +187,17 @@ def test_the_broker_abort_bumps_once_and_the_producer_survives_it(world: World, 
 
 # Rule A.10/3.
 @pytest.mark.parametrize("init", [True, False])
-def test_a_fence_at_the_last_epoch_moves_on_to_a_new_producer_id(world: World, session: Session, init: bool):
+def test_fence_at_the_last_epoch_moves_to_a_new_producer_id(world: World, session: Session, init: bool):
     """Epoch overflow on a broker's abort: a new producer id at once (KAFKA-20090), where 4.3 hands out 32767."""
-    worn_out = wear_out(world, session)
-    session.write(worn_out)
+    exhausted = exhaust_epochs(world, session)
+    session.write(exhausted)
     if init:
         assert session.init()[0] == ErrorCode.CONCURRENT_TRANSACTIONS
     else:
         world.pass_ms(100_000)
     described = session.describe()
     assert (described.transaction_state, described.producer_epoch) == ("CompleteAbort", 0)
-    assert described.producer_id != worn_out.producer_id
+    assert described.producer_id != exhausted.producer_id
     assert session.init() == (NONE, Identity(described.producer_id, 1))
 
 
@@ -205,7 +205,7 @@ def test_a_fence_at_the_last_epoch_moves_on_to_a_new_producer_id(world: World, s
 
 
 # Rules C.1/28, C.3 mode/1 and A.15/3.
-def test_the_first_batch_begins_the_transaction(session: Session):
+def test_first_batch_begins_the_transaction(session: Session):
     """Implicit add: from Produce 12 on the leader adds the partition; the client sends no AddPartitionsToTxn."""
     identity = session.init()[1]
     session.write(identity)
@@ -214,7 +214,7 @@ def test_the_first_batch_begins_the_transaction(session: Session):
 
 
 # Rule C.3 start/2.
-def test_only_the_first_batch_asks_the_coordinator(world: World, session: Session):
+def test_only_the_first_batch_is_verified_with_the_coordinator(world: World, session: Session):
     """Implicit add, caching: with the transaction open on the partition no further question is asked."""
     identity = session.init()[1]
     session.write(identity)
@@ -224,7 +224,7 @@ def test_only_the_first_batch_asks_the_coordinator(world: World, session: Sessio
 
 
 # Rules C.3 mode/2, E.1/8, E.5/2 and A.15/3.
-def test_the_first_offset_commit_adds_the_groups_partition(session: Session):
+def test_first_offset_commit_adds_the_offsets_partition(session: Session):
     """Implicit add: from TxnOffsetCommit 5 on the group coordinator adds its partition, without AddOffsetsToTxn."""
     identity = session.init()[1]
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=5) == NONE
@@ -234,7 +234,7 @@ def test_the_first_offset_commit_adds_the_groups_partition(session: Session):
 
 
 # Rule C.3 answer/3.
-def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(world: World, session: Session):
+def test_early_batch_waits_for_the_previous_transaction(world: World, session: Session):
     """Implicit add, race conditions: the broker retries for a moment, then the client is told to, as it is.
 
     By the text all retriable errors become NOT_ENOUGH_REPLICAS; from Produce 12 on CONCURRENT_TRANSACTIONS stays.
@@ -265,7 +265,7 @@ def test_a_batch_that_comes_too_soon_waits_for_the_transaction_before(world: Wor
 
 
 # Rules C.5/1 and C.10/2.
-def test_a_transaction_begins_at_sequence_zero(session: Session):
+def test_transaction_begins_at_sequence_zero(session: Session):
     """Return an error for a non-zero first sequence: without any state it shows that batches were lost.
 
     The text makes that a retriable error; shipped is OUT_OF_ORDER_SEQUENCE_NUMBER, and a classic producer is let in.
@@ -279,7 +279,7 @@ def test_a_transaction_begins_at_sequence_zero(session: Session):
 
 
 # Rules C.3 ask/5, C.3 ask/7 and C.3 answer/4.
-def test_a_refused_add_writes_nothing(session: Session):
+def test_refused_add_writes_nothing(session: Session):
     """Implicit add, errors: the coordinator's word is the partition's answer, a fence in the word of Produce."""
     identity = session.init()[1]
     foreign = Identity(identity.producer_id + 1, 0)
@@ -300,7 +300,7 @@ def test_a_refused_add_writes_nothing(session: Session):
         (11, ErrorCode.TRANSACTION_ABORTABLE),
     ],
 )
-def test_a_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode):
+def test_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode):
     """Verify the transaction for older clients: a partition that was not added takes no transactional batch.
 
     The error is INVALID_TXN_STATE in the text; shipped is that up to Produce 10 and TRANSACTION_ABORTABLE, the text's
@@ -330,7 +330,7 @@ def test_offsets_outside_their_transaction_are_refused(session: Session, version
 
 
 # Rules C.3 answer/2 and I.4/1.
-def test_a_verification_that_has_to_wait_is_a_safe_retry(world: World, session: Session):
+def test_delayed_verification_is_safe_to_retry(world: World, session: Session):
     """Verify the transaction for older clients: a transaction being ended answers NOT_ENOUGH_REPLICAS.
 
     Every client retries that one, while CONCURRENT_TRANSACTIONS on Produce would end some.
@@ -344,7 +344,7 @@ def test_a_verification_that_has_to_wait_is_a_safe_retry(world: World, session: 
 
 
 # Rule A.6 verify/7.
-def test_a_late_batch_of_a_classic_producer_opens_no_transaction(session: Session):
+def test_late_batch_of_a_v1_producer_opens_no_transaction(session: Session):
     """Motivation, the hanging transaction: a batch that comes after the abort's marker is refused."""
     identity = session.init()[1]
     session.write(identity, version=CLASSIC_PRODUCE)
@@ -355,7 +355,7 @@ def test_a_late_batch_of_a_classic_producer_opens_no_transaction(session: Sessio
 
 
 # Rule C.3 mode/4.
-def test_verification_can_be_turned_off():
+def test_verification_can_be_disabled():
     """Public interfaces: `transaction.partition.verification.enable` trusts the clients as before."""
     session = World(settings={"transaction.partition.verification.enable": "false"}).session()
     identity = session.init()[1]
@@ -404,7 +404,7 @@ def test_partitions_are_added_and_verified_in_batches(session: Session, version:
 
 
 # Rule C.6/3.
-def test_markers_of_v2_must_be_newer(session: Session):
+def test_v2_markers_require_a_newer_epoch(session: Session):
     """Fencing markers: a marker of transactions V2 bears the epoch after its transaction's, or it is too late.
 
     The text leaves the check of markers as it was; shipped, since 4.2, is strict but for the repetition of a marker.
@@ -419,7 +419,7 @@ def test_markers_of_v2_must_be_newer(session: Session):
     assert session.producers(TOPIC).active_producers[0].producer_epoch == FENCING_EPOCH
 
 
-def test_clients_of_both_generations_share_a_cluster(world: World):
+def test_v1_and_v2_clients_share_a_cluster(world: World):
     """Compatibility: classic and new producers take turns on one partition, even under one transactional id."""
     old, new = world.session("old"), world.session("new")
     first, second = old.init()[1], new.init()[1]

@@ -43,7 +43,7 @@ def values(session: Session, isolation: int, offset: int = 0) -> list[bytes | No
 # Idempotent producer guarantees
 
 
-def test_each_init_without_an_id_is_a_new_producer(world: World):
+def test_each_init_without_an_id_returns_a_new_producer_id(world: World):
     """Data flow 2.2, "When a TransactionalId is not specified": a fresh producer id, epoch 0, and no state."""
     session = world.session(None)
     first, second = session.init()[1], session.init()[1]
@@ -52,7 +52,7 @@ def test_each_init_without_an_id_is_a_new_producer(world: World):
 
 
 # Rule C.1/22.
-def test_a_repeated_batch_is_written_once(world: World):
+def test_repeated_batch_is_written_once(world: World):
     """Idempotent producer guarantees: a retry is not a second record.
 
     The text wants DuplicateSequenceNumber; shipped is success with the first answer's offset.
@@ -77,7 +77,7 @@ def test_up_to_five_requests_may_be_in_flight(world: World):
 
 
 # Rule C.1/26.
-def test_a_lost_batch_is_noticed(world: World):
+def test_lost_batch_is_detected(world: World):
     """Idempotent producer guarantees: a sequence that does not follow is out of order, and nothing is written."""
     session = world.session(None)
     identity = session.init()[1]
@@ -88,7 +88,7 @@ def test_a_lost_batch_is_noticed(world: World):
     assert session.fetch(TOPIC, 0, isolation=UNCOMMITTED).high_watermark == 2
 
 
-def test_sequences_are_counted_by_partition(world: World):
+def test_sequences_are_counted_per_partition(world: World):
     """Idempotent producer guarantees: a sequence belongs to a producer id and a partition."""
     session = world.session(None)
     identity = session.init()[1]
@@ -101,7 +101,7 @@ def test_sequences_are_counted_by_partition(world: World):
 
 # Rules A.4/5 and A.4/6.
 @pytest.mark.parametrize("key_type", COORDINATOR_TYPES.values(), ids=COORDINATOR_TYPES)
-def test_a_coordinator_is_found_by_type(world: World, key_type: int):
+def test_coordinator_is_found_by_type(world: World, key_type: int):
     """Data flow 1, FindCoordinatorRequest: the one request finds coordinators of groups and of transactions."""
     answer = world.session().client.send(m.FindCoordinatorRequest(key="any", key_type=key_type), 2)
     assert (answer.error_code, answer.node_id) == (NONE, 1)
@@ -134,7 +134,7 @@ def test_only_the_coordinator_of_an_id_serves_it():
 
 
 # Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/1, F.2/3 and F.3/1.
-def test_a_coordinator_that_loads_asks_for_patience(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
+def test_loading_coordinator_returns_a_retriable_error(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
     """Data flow 1: until its log is read, a new coordinator answers COORDINATOR_LOAD_IN_PROGRESS."""
 
     def unreadable(*_: object) -> None:
@@ -151,7 +151,7 @@ def test_a_coordinator_that_loads_asks_for_patience(world: World, session: Sessi
     assert session.init() == (NONE, bumped(identity))
 
 
-def test_the_same_id_gets_the_same_producer_under_a_higher_epoch(session: Session):
+def test_same_id_gets_the_same_producer_id_with_a_higher_epoch(session: Session):
     """Data flow 2.1, "When a TransactionalId is specified": same producer id, epoch bumped, older ones fenced."""
     first = session.init()[1]
     assert session.init() == (NONE, bumped(first))
@@ -159,7 +159,7 @@ def test_the_same_id_gets_the_same_producer_under_a_higher_epoch(session: Sessio
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 900_001])
-def test_a_timeout_has_bounds(session: Session, timeout_ms: int):
+def test_transaction_timeout_is_bounded(session: Session, timeout_ms: int):
     """Data flow 2.1: a timeout above the broker's maximum is refused.
 
     The setting is `transaction.max.timeout.ms`; the text calls it `max.transaction.timeout.ms`.
@@ -169,7 +169,7 @@ def test_a_timeout_has_bounds(session: Session, timeout_ms: int):
 
 
 # Rule A.5/22.
-def test_init_recovers_what_the_predecessor_left(session: Session):
+def test_init_recovers_transactions_of_the_predecessor(session: Session):
     """Data flow 2.1: an open transaction of the id is aborted.
 
     By the text the answer waits for the end; shipped answers CONCURRENT_TRANSACTIONS and the client asks again.
@@ -183,7 +183,7 @@ def test_init_recovers_what_the_predecessor_left(session: Session):
 
 # Rule A.5/15.
 @both_ends
-def test_init_waits_for_a_decided_transaction(world: World, session: Session, commit: bool):
+def test_init_waits_for_a_prepared_transaction(world: World, session: Session, commit: bool):
     """Data flow 2.1: what is decided is rolled forward first, and never changed."""
     identity = session.init()[1]
     session.write(identity, version=11)
@@ -195,7 +195,7 @@ def test_init_waits_for_a_decided_transaction(world: World, session: Session, co
     assert values(session, COMMITTED) == ([b"x"] if commit else [])
 
 
-def test_beginning_needs_no_request(session: Session):
+def test_begin_sends_no_request(session: Session):
     """Data flow 3, "Starting a Transaction": local to the producer; it begins at the first partition added.
 
     The detailed design has a BEGIN with an error of its own for a wrong state; shipped is INVALID_TXN_STATE at the end.
@@ -207,7 +207,7 @@ def test_beginning_needs_no_request(session: Session):
     assert (session.state(), session.describe().transaction_start_time_ms) == ("Ongoing", START_MS)
 
 
-def test_partitions_are_added_one_request_after_the_other(session: Session):
+def test_partitions_are_added_in_successive_requests(session: Session):
     """Data flow 4.1, AddPartitionsToTxnRequest: partitions add up, and the clock starts with the first."""
     identity = session.init()[1]
     for topic, partition in ((TOPIC, 0), (TOPIC, 0), (OTHER, 1)):
@@ -217,7 +217,7 @@ def test_partitions_are_added_one_request_after_the_other(session: Session):
 
 
 # Rules C.5 codes/2 and C.5 codes/3.
-def test_strangers_add_nothing(session: Session):
+def test_unknown_producers_cannot_add_partitions(session: Session):
     """Data flow 4.1: an unknown producer id and a wrong epoch are told apart, newer clients by a word of their own."""
     identity = session.init()[1]
     foreign = Identity(identity.producer_id + 1, 0)
@@ -228,7 +228,7 @@ def test_strangers_add_nothing(session: Session):
 
 
 # Rules A.6 request/4 and A.6 request/5.
-def test_a_partition_that_is_missing_spoils_the_request(session: Session):
+def test_missing_partition_fails_the_whole_request(session: Session):
     """Data flow 4.1: all partitions of a request or none."""
     identity = session.init()[1]
     assert session.add(identity, TOPIC, 0, 9) == {
@@ -239,14 +239,14 @@ def test_a_partition_that_is_missing_spoils_the_request(session: Session):
 
 
 # Rules C.1/1 and G.1/17.
-def test_records_of_a_transaction_need_its_id(world: World, session: Session):
+def test_transactional_records_require_the_transactional_id(world: World, session: Session):
     """Data flow 4.2, ProduceRequest: it names the transactional id, or its transactional batches are not authorised."""
     identity = session.init()[1]
     refused = world.session(None).produce(TOPIC, batch(identity, 0), version=9)[0]
     assert refused == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_a_zombie_writes_nothing(session: Session):
+def test_zombie_writes_nothing(session: Session):
     """Data flow 4.2: a batch with an older epoch than the partition knows is refused."""
     first = session.init()[1]
     session.write(first, version=11)
@@ -257,7 +257,7 @@ def test_a_zombie_writes_nothing(session: Session):
 
 
 # Rule A.7/3.
-def test_offsets_become_a_part_of_the_transaction(session: Session):
+def test_offsets_become_part_of_the_transaction(session: Session):
     """Data flow 4.3, AddOffsetCommitsToTxnRequest: the group's partition of `__consumer_offsets` is added.
 
     By the text the answer names the group coordinator; shipped is an error code alone.
@@ -269,7 +269,7 @@ def test_offsets_become_a_part_of_the_transaction(session: Session):
 
 # Rules E.5/1, E.2/2 and E.2/3.
 @both_ends
-def test_offsets_count_when_the_transaction_does(session: Session, commit: bool):
+def test_offsets_are_applied_when_the_transaction_commits(session: Session, commit: bool):
     """Data flow 4.4, TxnOffsetCommitRequest: offsets are visible after a commit, and gone after an abort.
 
     By the text the request has a retention time; shipped has the transactional id in its place.
@@ -285,7 +285,7 @@ def test_offsets_count_when_the_transaction_does(session: Session, commit: bool)
 
 # Rule A.8 after/1.
 @both_ends
-def test_a_verdict_is_kept_before_it_is_carried_out(world: World, session: Session, commit: bool):
+def test_decision_is_stored_before_it_is_carried_out(world: World, session: Session, commit: bool):
     """Data flow 5.1, EndTxnRequest: the decision is logged, the answer goes out, and no failover changes it."""
     identity = session.init()[1]
     session.write(identity, version=11)
@@ -301,7 +301,7 @@ def test_a_verdict_is_kept_before_it_is_carried_out(world: World, session: Sessi
 
 # Rules B.5/1 and B.5/5.
 @both_ends
-def test_a_marker_says_how_it_ended(world: World, session: Session, commit: bool):
+def test_marker_records_the_outcome(world: World, session: Session, commit: bool):
     """Data flow 5.2, WriteTxnMarkerRequest: one control record in each partition, never given to applications.
 
     The detailed design numbers COMMIT 0 and ABORT 1 and flags the record; shipped is ABORT 0, COMMIT 1 and a flag of
@@ -329,7 +329,7 @@ def test_a_marker_says_how_it_ended(world: World, session: Session, commit: bool
 
 
 # Rules A.13 receiver/3, C.6/2 and C.6/4.
-def test_a_marker_only_ends_what_its_epoch_may(session: Session):
+def test_marker_ends_only_transactions_of_its_epoch(session: Session):
     """Data flow 5.2: a marker of an older producer epoch, or of an older coordinator, is refused."""
     identity = bumped(session.init()[1], 3)
     assert session.write_marker(TOPIC, identity, commit=True, coordinator_epoch=7) == NONE
@@ -342,7 +342,7 @@ def test_a_marker_only_ends_what_its_epoch_may(session: Session):
     )
 
 
-def test_a_complete_transaction_leaves_the_id_ready(session: Session):
+def test_completed_transaction_leaves_the_id_ready(session: Session):
     """Data flow 5.3, "Writing the final Commit or Abort Message": nothing of the old one is left for the next."""
     identity = session.init()[1]
     for number, commit in enumerate((True, False, True)):
@@ -356,7 +356,7 @@ def test_a_complete_transaction_leaves_the_id_ready(session: Session):
 
 
 # Rules D.1/2, D.1/3 and D.3/2.
-def test_each_isolation_level_reads_its_own(world: World, session: Session):
+def test_each_isolation_level_reads_its_own_records(world: World, session: Session):
     """Transactional guarantees: committed readers see decided records below the last stable offset, others all.
 
     The detailed design asks ListOffsets with -3 for that offset; shipped is the isolation level in the request.
@@ -388,7 +388,7 @@ def test_each_isolation_level_reads_its_own(world: World, session: Session):
 
 
 # Rules D.1/2 and D.1/3.
-def test_the_aborted_are_named_to_committed_readers_only(session: Session):
+def test_aborted_transactions_are_listed_for_read_committed_only(session: Session):
     """RPC protocol, FetchRequest: aborted transactions with their first offset; null for the uncommitted level."""
     identity = session.init()[1]
     session.write(identity)
@@ -404,7 +404,7 @@ def test_the_aborted_are_named_to_committed_readers_only(session: Session):
 # Time
 
 
-def test_a_transaction_past_its_timeout_is_aborted_within_the_scan(session: Session, world: World):
+def test_transaction_past_its_timeout_is_aborted_by_the_scan(session: Session, world: World):
     """Key concepts, transaction timeout: with the defaults, after 60 s and before 70 s, and its producer fenced."""
     identity = session.init()[1]
     session.write(identity, version=11)
@@ -416,7 +416,7 @@ def test_a_transaction_past_its_timeout_is_aborted_within_the_scan(session: Sess
     assert (session.stable(), values(session, COMMITTED)) == (2, [])
 
 
-def test_an_unused_id_is_forgotten(session: Session, world: World):
+def test_unused_id_expires(session: Session, world: World):
     """Key concepts, expiry of transactional ids: after seven days without use, but never with a transaction open.
 
     The setting is `transactional.id.expiration.ms`; the text calls it `transactional.id.timeout.ms`.
@@ -433,7 +433,7 @@ def test_an_unused_id_is_forgotten(session: Session, world: World):
 
 
 # Rule C.1/27.
-def test_a_transaction_is_closed_to_other_writes_of_its_producer(world: World, session: Session):
+def test_transaction_excludes_other_writes_of_its_producer(world: World, session: Session):
     """Transactional guarantees: no batch of the same producer slips in outside the transaction."""
     identity = session.init()[1]
     session.write(identity)

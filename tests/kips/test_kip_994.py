@@ -30,7 +30,7 @@ def aged(world: World) -> Session:
         (60_000, {"idle"}),
     ],
 )
-def test_only_transactions_that_run_longer_are_listed(aged: Session, duration_ms: int, listed: set[str]):
+def test_only_transactions_running_longer_are_listed(aged: Session, duration_ms: int, listed: set[str]):
     """ListTransactions, duration filter: strictly longer than that; a negative one keeps everything.
 
     Shipped, an id that never began a transaction counts as running since ever.
@@ -38,20 +38,20 @@ def test_only_transactions_that_run_longer_are_listed(aged: Session, duration_ms
     assert set(aged.list(duration_ms=duration_ms)) == listed
 
 
-def test_the_duration_narrows_the_other_filters(aged: Session):
+def test_duration_narrows_the_other_filters(aged: Session):
     """ListTransactions: all filters have to agree."""
     assert set(aged.list(states=["Ongoing"], duration_ms=10_000)) == {"old"}
     young = aged.list()["young"][0]
     assert aged.list(producer_ids=[young], duration_ms=10_000) == {}
 
 
-def test_version_0_knows_no_duration(aged: Session):
+def test_version_0_has_no_duration(aged: Session):
     """Public interfaces: the field is there from version 1 on; an older tool sees everything."""
     assert set(aged.list(version=0)) == {"old", "young", "idle"}
     assert set(aged.list(version=1, duration_ms=59_999)) == {"old", "idle"}
 
 
-def test_the_age_of_a_complete_transaction_goes_on_counting(world: World, aged: Session):
+def test_age_of_a_completed_transaction_keeps_growing(world: World, aged: Session):
     """ListTransactions: the start of the last transaction stays until the next begins or the id is taken anew."""
     old = world.session("old")
     described = old.describe()
@@ -62,7 +62,7 @@ def test_the_age_of_a_complete_transaction_goes_on_counting(world: World, aged: 
     assert set(aged.list(duration_ms=60_000)) == {"old", "idle"}
 
 
-def test_a_description_tells_when_the_transaction_began(aged: Session, world: World):
+def test_description_contains_the_transaction_start_time(aged: Session, world: World):
     """DescribeTransactions: the start time, from which the tool prints the duration; -1 where there is none."""
     now_ms = world.cluster.now_ms
     starts = {name: world.session(name).describe().transaction_start_time_ms for name in ("old", "young", "idle")}

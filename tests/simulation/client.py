@@ -173,7 +173,7 @@ class Client:
         until_us = self.world.scheduler.now_us + timeout_ms * US_PER_MS
         while not exchange.is_done and self.world.scheduler.now_us < until_us:
             fiber.sleep_until(until_us)
-        exchange.settled = _nobody_waits
+        exchange.settled = _ignore_response
         if not exchange.is_done:
             del self._wires[broker_id]
             wire.give_up(may_arrive=request.API_KEY not in self.recalled)
@@ -320,5 +320,5 @@ class Client:
         return known
 
 
-def _nobody_waits() -> None:
+def _ignore_response() -> None:
     """Do nothing: the answer came too late or its asker is served."""

@@ -30,7 +30,7 @@ def _coordinator(world: World, transactional_id: str) -> int:
 
 
 @pytest.mark.parametrize("is_answered", [True, False])
-def test_only_what_was_not_answered_is_the_same_request_again(is_answered: bool) -> None:
+def test_only_an_unanswered_request_is_repeated_unchanged(is_answered: bool) -> None:
     world = World(draw(1))
     world.boot()
     client = Client(world, "client")
@@ -49,7 +49,7 @@ def test_only_what_was_not_answered_is_the_same_request_again(is_answered: bool)
 
 
 @pytest.mark.parametrize("is_recalled", [True, False])
-def test_a_request_that_is_recalled_does_not_arrive_late(is_recalled: bool) -> None:
+def test_recalled_request_does_not_arrive_late(is_recalled: bool) -> None:
     world = World(draw(1))
     world.boot()
     client = Client(world, "client", recalled={m.InitProducerIdRequest.API_KEY} if is_recalled else ())
@@ -67,7 +67,7 @@ def test_a_request_that_is_recalled_does_not_arrive_late(is_recalled: bool) -> N
     assert world.faults.by_kind[FaultKind.LATE_REQUEST] == (not is_recalled)
 
 
-def test_the_old_protocol_takes_back_what_would_do_harm_by_design_and_nothing_else() -> None:
+def test_v1_client_recalls_only_requests_that_are_unprotected_when_late() -> None:
     assert recalled(V2, verifies=True) == recalled(V2, verifies=False) == frozenset()
     assert (
         recalled(CLASSIC, verifies=True) == UNPROTECTED == {m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY}
@@ -76,7 +76,7 @@ def test_the_old_protocol_takes_back_what_would_do_harm_by_design_and_nothing_el
     assert recalled(CLASSIC, verifies=False) == UNPROTECTED | {m.ProduceRequest.API_KEY}
 
 
-def test_about_a_tenth_of_the_worlds_are_undisturbed_and_all_new() -> None:
+def test_about_a_tenth_of_the_worlds_are_undisturbed_and_use_v2() -> None:
     plans = [draw(seed) for seed in range(1, 1_001)]
     undisturbed = [plan for plan in plans if plan.is_undisturbed]
     assert 70 <= len(undisturbed) <= 130

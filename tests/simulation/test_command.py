@@ -25,7 +25,7 @@ def _problems(told: str) -> list[str]:
     return re.findall(r"^seed \d+: (?!\d+ events).+$", told, re.MULTILINE)
 
 
-def test_the_first_failing_seed_is_told_with_the_command_that_replays_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_first_failing_seed_is_printed_with_its_replay_command(capsys: pytest.CaptureFixture[str]) -> None:
     broken = BROKEN[_NAME]
     with broken.breakage():
         assert command.main(["--seeds", "3", "--first", str(broken.seed)]) == 1
@@ -41,7 +41,7 @@ def test_the_first_failing_seed_is_told_with_the_command_that_replays_it(capsys:
     assert command.main(words) == 0, "what is not broken does not fail"
 
 
-def test_the_seed_that_shows_a_broken_broker_is_told_with_the_command_that_replays_it(
+def test_seed_that_exposes_a_broken_broker_is_printed_with_its_replay_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     broken = BROKEN[_NAME]
@@ -53,7 +53,7 @@ def test_the_seed_that_shows_a_broken_broker_is_told_with_the_command_that_repla
     assert any(str(broken.kind) in problem for problem in _problems(capsys.readouterr().out))
 
 
-def test_a_broken_broker_that_no_seed_shows_is_told(
+def test_broken_broker_exposed_by_no_seed_is_reported(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unmet = BROKEN[_NAME]._replace(kind=None, line="no world ever says this")
@@ -63,7 +63,7 @@ def test_a_broken_broker_that_no_seed_shows_is_told(
 
 
 @pytest.mark.parametrize(("played", "is_complete"), [(199, True), (200, False)])
-def test_a_fault_that_never_struck_is_named_and_in_enough_worlds_a_failure(
+def test_fault_that_never_occurred_is_named_and_fails_a_long_run(
     played: int, is_complete: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = Counter({fault: 1 for fault in FaultKind if fault is not FaultKind.REORDERED})
@@ -71,12 +71,12 @@ def test_a_fault_that_never_struck_is_named_and_in_enough_worlds_a_failure(
     assert f"Never struck: {FaultKind.REORDERED.value}\n" in capsys.readouterr().out
 
 
-def test_when_every_fault_struck_nothing_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_fault_is_reported_missing_when_all_occurred(capsys: pytest.CaptureFixture[str]) -> None:
     assert command._tell_faults(Counter(dict.fromkeys(FaultKind, 1)), 200)
     assert "Never struck" not in capsys.readouterr().out
 
 
-def test_worlds_in_which_a_fault_never_struck_make_the_command_fail(
+def test_command_fails_when_a_fault_never_occurred(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "ENOUGH_SEEDS", 2)

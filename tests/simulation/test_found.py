@@ -154,7 +154,7 @@ def at_every_operation(action: Callable[[Prepared], Any], survivors: Survivors) 
 
 @pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
 @pytest.mark.parametrize("action", [Prepared.produce, Prepared.commit_offset])
-def test_no_data_outlives_the_coordinators_record_of_its_transaction(
+def test_data_is_never_durable_without_its_transaction_record(
     action: Callable[[Prepared], Any], survivors: Survivors
 ) -> None:
     """Kafka adds a partition durably before the leader appends; else abort and commit pass by what is in the log."""
@@ -163,7 +163,7 @@ def test_no_data_outlives_the_coordinators_record_of_its_transaction(
 
 
 @pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
-def test_no_producer_id_is_given_out_twice(survivors: Survivors) -> None:
+def test_producer_id_is_never_reused(survivors: Survivors) -> None:
     for operations in range(8):
         world = Prepared()
         # The next id is the first of a block that is recorded when it is asked for.
@@ -179,7 +179,7 @@ def test_no_producer_id_is_given_out_twice(survivors: Survivors) -> None:
 
 
 @pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
-def test_no_term_of_a_leader_is_given_out_twice(survivors: Survivors) -> None:
+def test_leader_epoch_is_never_reused(survivors: Survivors) -> None:
     """Markers of a term that was forgotten would have those of the next coordinator refused as a zombie's."""
     state = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 
@@ -194,7 +194,7 @@ def test_no_term_of_a_leader_is_given_out_twice(survivors: Survivors) -> None:
         assert leadership.leader_epoch >= log.latest_leader_epoch
 
 
-def test_a_full_disk_refuses_and_loses_nothing() -> None:
+def test_full_disk_refuses_writes_and_loses_nothing() -> None:
     """What does not fit is refused with an error that is asked again after; what was acknowledged stays."""
     world = Prepared()
     assert world.produce().responses[0].partition_responses[0].error_code == 0
@@ -206,7 +206,7 @@ def test_a_full_disk_refuses_and_loses_nothing() -> None:
     assert (taken.error_code, taken.base_offset) == (0, 1)
 
 
-def test_a_coordinator_on_a_full_disk_has_the_client_ask_again() -> None:
+def test_coordinator_on_a_full_disk_returns_a_retriable_error() -> None:
     world = Prepared()
     world.disk.is_full = True
     refused = world.produce().responses[0].partition_responses[0]
@@ -216,7 +216,7 @@ def test_a_coordinator_on_a_full_disk_has_the_client_ask_again() -> None:
     assert unknown_transactions(world.cluster) == []
 
 
-def test_a_fetch_ends_with_its_segment_and_who_reads_on_comes_to_the_end() -> None:
+def test_fetch_ends_at_a_segment_boundary_and_the_reader_continues_to_the_end() -> None:
     """Seed 15: the end of what one fetch gives is not the end of the log."""
     world = Prepared()
     small = world.cluster.controller.create_topic("small", 1, {"segment.bytes": "400"}).topic_partitions()[0]
@@ -229,7 +229,7 @@ def test_a_fetch_ends_with_its_segment_and_who_reads_on_comes_to_the_end() -> No
     assert [batch.base_offset for batch in batches_in(log)] == list(range(12))
 
 
-def test_a_clock_goes_back_at_a_start_but_not_in_the_calm() -> None:
+def test_clock_goes_back_at_a_restart_but_not_in_the_quiet_phase() -> None:
     """Seed 521: a driver whose clock was ahead of the broker's could commit nothing, for as long as the calm lasts."""
     world = World(draw(1))
     world.is_calm = True
@@ -243,7 +243,7 @@ def test_a_clock_goes_back_at_a_start_but_not_in_the_calm() -> None:
     assert world.faults.by_kind[FaultKind.CLOCK_BACK] > 0
 
 
-def test_worlds_leave_room_for_decisions_and_groups_and_time_for_what_was_left_open() -> None:
+def test_worlds_include_decisions_groups_and_time_to_end_open_transactions() -> None:
     """Seeds 54, 7525 and 5132: what is rightly refused for ever, or ends later than one looks, is no finding."""
     for seed in range(1, 201):
         plan = draw(seed)

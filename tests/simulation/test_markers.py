@@ -20,7 +20,7 @@ PRODUCER_ID = 7
 _ADD = m.AddPartitionsToTxnRequest.API_KEY.to_bytes(2, "big")
 
 
-class Told:
+class MarkerScenario:
     """Tell one producer's log and history; the new protocol's records are of one epoch less than their marker."""
 
     def __init__(self, protocol: int = V2) -> None:
@@ -66,128 +66,128 @@ def abort(offset: int, epoch: int = 1) -> Marker:
     return Marker(offset, epoch, ABORT)
 
 
-def test_one_marker_in_each_partition_is_right() -> None:
-    told = Told()
-    told.txn("a", OK, (T0, "x"), (T1, "y"))
-    told.log(T0, 0, ["x"], commit(1))
-    told.log(T1, 0, ["y"], commit(1))
-    told.txn("b", FAIL, (T0, "z"))
-    told.log(T0, 1, ["z"], abort(3, epoch=2))
-    assert told.problems() == []
+def test_one_marker_per_partition_is_valid() -> None:
+    scenario = MarkerScenario()
+    scenario.txn("a", OK, (T0, "x"), (T1, "y"))
+    scenario.log(T0, 0, ["x"], commit(1))
+    scenario.log(T1, 0, ["y"], commit(1))
+    scenario.txn("b", FAIL, (T0, "z"))
+    scenario.log(T0, 1, ["z"], abort(3, epoch=2))
+    assert scenario.problems() == []
 
 
 @pytest.mark.parametrize("marker", [[], [abort(1)]])
-def test_a_committed_transaction_lacks_its_marker_in_one_partition(marker: list[Marker]) -> None:
-    told = Told()
-    told.txn("a", OK, (T0, "x"), (T1, "y"))
-    told.log(T0, 0, ["x"], commit(1))
-    told.log(T1, 0, ["y"], *marker)
-    first, second = told.problems()
+def test_missing_marker_of_a_committed_transaction_is_detected(marker: list[Marker]) -> None:
+    scenario = MarkerScenario()
+    scenario.txn("a", OK, (T0, "x"), (T1, "y"))
+    scenario.log(T0, 0, ["x"], commit(1))
+    scenario.log(T1, 0, ["y"], *marker)
+    first, second = scenario.problems()
     assert "a was committed, but" in first
     assert "has ended differently" in second
 
 
-def test_a_failed_transaction_has_a_commit_marker() -> None:
-    told = Told()
-    told.txn("a", FAIL, (T0, "x"))
-    told.log(T0, 0, ["x"], commit(1))
-    [problem] = told.problems()
+def test_commit_marker_of_a_failed_transaction_is_detected() -> None:
+    scenario = MarkerScenario()
+    scenario.txn("a", FAIL, (T0, "x"))
+    scenario.log(T0, 0, ["x"], commit(1))
+    [problem] = scenario.problems()
     assert "a failed, but a commit marker follows its record at 0" in problem
 
 
 @pytest.mark.parametrize("marker", [commit(1), abort(1)])
-def test_a_transaction_of_unknown_fate_may_have_ended_either_way_but_one_way(marker: Marker) -> None:
-    told = Told()
-    told.txn("a", INFO, (T0, "x"), (T1, "y"))
-    told.log(T0, 0, ["x"], marker)
-    told.log(T1, 0, ["y"], marker)
-    assert told.problems() == []
-    told.scanned[T1][0].markers[0] = commit(1) if marker.kind == ABORT else abort(1)
-    [problem] = told.problems()
+def test_transaction_with_unknown_outcome_has_one_outcome_in_all_partitions(marker: Marker) -> None:
+    scenario = MarkerScenario()
+    scenario.txn("a", INFO, (T0, "x"), (T1, "y"))
+    scenario.log(T0, 0, ["x"], marker)
+    scenario.log(T1, 0, ["y"], marker)
+    assert scenario.problems() == []
+    scenario.scanned[T1][0].markers[0] = commit(1) if marker.kind == ABORT else abort(1)
+    [problem] = scenario.problems()
     assert "a has ended differently" in problem
 
 
-def test_two_transactions_share_one_marker() -> None:
-    told = Told(CLASSIC)
-    told.txn("a", OK, (T0, "x"))
-    told.txn("b", OK, (T0, "y"))
-    told.log(T0, 1, ["x", "y"], commit(2))
-    [problem] = told.problems()
+def test_two_transactions_sharing_a_marker_are_detected() -> None:
+    scenario = MarkerScenario(CLASSIC)
+    scenario.txn("a", OK, (T0, "x"))
+    scenario.txn("b", OK, (T0, "y"))
+    scenario.log(T0, 1, ["x", "y"], commit(2))
+    [problem] = scenario.problems()
     assert "no marker between the records of a at 0 and of b at 1" in problem
 
 
-def test_records_of_two_epochs_share_one_marker() -> None:
-    told = Told()
-    told.log(T0, 0, ["x"])
-    told.log(T0, 1, ["y"], commit(2, epoch=2))
-    earlier, later = told.scanned[T0]
-    told.scanned[T0] = [Span(PRODUCER_ID, earlier.data + later.data, later.markers)]
-    [problem] = told.problems()
+def test_two_epochs_sharing_a_marker_are_detected() -> None:
+    scenario = MarkerScenario()
+    scenario.log(T0, 0, ["x"])
+    scenario.log(T0, 1, ["y"], commit(2, epoch=2))
+    earlier, later = scenario.scanned[T0]
+    scenario.scanned[T0] = [Span(PRODUCER_ID, earlier.data + later.data, later.markers)]
+    [problem] = scenario.problems()
     assert "no marker of producer 7 between its records of epoch 0" in problem
 
 
-def test_a_marker_parts_a_transaction() -> None:
-    told = Told(CLASSIC)
-    told.txn("a", OK, (T0, "x"), (T0, "y"))
-    told.log(T0, 1, ["x"], commit(1))
-    told.log(T0, 1, ["y"], commit(3))
-    assert told.problems() == ["t-0: markers part the records of a"]
+def test_marker_inside_a_transaction_is_detected() -> None:
+    scenario = MarkerScenario(CLASSIC)
+    scenario.txn("a", OK, (T0, "x"), (T0, "y"))
+    scenario.log(T0, 1, ["x"], commit(1))
+    scenario.log(T0, 1, ["y"], commit(3))
+    assert scenario.problems() == ["t-0: markers part the records of a"]
 
 
 @pytest.mark.parametrize("make", [commit, abort])
-def test_a_second_marker_is_one_too_many(make: Callable[[int], Marker]) -> None:
-    told = Told()
-    told.log(T0, 0, ["x"], make(1), make(2))
-    [problem] = told.problems()
+def test_second_marker_is_detected(make: Callable[[int], Marker]) -> None:
+    scenario = MarkerScenario()
+    scenario.log(T0, 0, ["x"], make(1), make(2))
+    [problem] = scenario.problems()
     assert f"a {make(0).kind} marker of producer 7 at 2, after the {make(0).kind} marker of the same epoch 1" in problem
 
 
-def test_a_second_marker_of_another_epoch_ends_another_transaction() -> None:
-    told = Told()
-    told.log(T0, 0, ["x"], commit(1), abort(2, epoch=2))
-    assert told.problems() == []
+def test_second_marker_of_another_epoch_ends_another_transaction() -> None:
+    scenario = MarkerScenario()
+    scenario.log(T0, 0, ["x"], commit(1), abort(2, epoch=2))
+    assert scenario.problems() == []
 
 
-def test_a_coordinator_that_loads_a_prepared_transaction_repeats_its_markers() -> None:
-    told = Told()
-    told.log(T0, 0, ["x"], commit(1), commit(2), commit(3))
-    told.watch._loads_before = {(T0, 1): 0, (T0, 2): 1, (T0, 3): 1}
-    told.watch.loads[PRODUCER_ID] = 1
-    [problem] = told.problems()
+def test_coordinator_that_loads_a_prepared_transaction_may_repeat_its_markers() -> None:
+    scenario = MarkerScenario()
+    scenario.log(T0, 0, ["x"], commit(1), commit(2), commit(3))
+    scenario.watch._loads_before = {(T0, 1): 0, (T0, 2): 1, (T0, 3): 1}
+    scenario.watch.loads[PRODUCER_ID] = 1
+    [problem] = scenario.problems()
     assert "at 3, after the commit marker of the same epoch 1 at 2" in problem, "one load excuses one repetition"
 
 
-def test_no_load_excuses_another_verdict() -> None:
-    told = Told()
-    told.log(T0, 0, ["x"], commit(1), abort(2))
-    told.watch._loads_before = {(T0, 1): 0, (T0, 2): 1}
-    assert len(told.problems()) == 1
+def test_reload_does_not_excuse_a_different_outcome() -> None:
+    scenario = MarkerScenario()
+    scenario.log(T0, 0, ["x"], commit(1), abort(2))
+    scenario.watch._loads_before = {(T0, 1): 0, (T0, 2): 1}
+    assert len(scenario.problems()) == 1
 
 
-def test_nothing_begins_anew_in_an_undisturbed_world() -> None:
-    told = Told()
-    told.plan.is_undisturbed = True
-    assert told.problems() == []
-    told.watch.loads[PRODUCER_ID] = 1
-    assert told.problems() == ["a coordinator has begun anew in a world in which nothing lets it"]
+def test_coordinator_reload_in_an_undisturbed_world_is_detected() -> None:
+    scenario = MarkerScenario()
+    scenario.plan.is_undisturbed = True
+    assert scenario.problems() == []
+    scenario.watch.loads[PRODUCER_ID] = 1
+    assert scenario.problems() == ["a coordinator has begun anew in a world in which nothing lets it"]
 
 
-def test_the_old_protocol_aborts_where_it_has_written_nothing() -> None:
+def test_v1_may_abort_a_partition_without_records() -> None:
     """Seed 21: a partition that was added and not written to gets a marker right behind that of the one before."""
-    told = Told(CLASSIC)
-    told.txn("a", OK, (T0, "x"))
-    told.log(T0, 1, ["x"], commit(1), abort(2))
-    assert told.problems() == []
+    scenario = MarkerScenario(CLASSIC)
+    scenario.txn("a", OK, (T0, "x"))
+    scenario.log(T0, 1, ["x"], commit(1), abort(2))
+    assert scenario.problems() == []
 
 
-def test_the_old_protocol_commits_where_it_has_written_nothing_only_if_a_late_request_has_added_it() -> None:
-    told = Told(CLASSIC)
-    told.log(T0, 1, ["x"], commit(1), commit(2))
-    assert len(told.problems()) == 1
-    told.network.late.add(("other", _ADD))
-    assert len(told.problems()) == 1
-    told.network.late.add(("p", _ADD))
-    assert told.problems() == []
+def test_v1_commits_a_partition_without_records_only_after_a_late_add() -> None:
+    scenario = MarkerScenario(CLASSIC)
+    scenario.log(T0, 1, ["x"], commit(1), commit(2))
+    assert len(scenario.problems()) == 1
+    scenario.network.late.add(("other", _ADD))
+    assert len(scenario.problems()) == 1
+    scenario.network.late.add(("p", _ADD))
+    assert scenario.problems() == []
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_the_old_protocol_commits_where_it_has_written_nothing_only_if_a_late_re
         (FAIL, [commit(1)], "failed, but a commit marker follows its offset 5"),
     ],
 )
-def test_offsets_of_a_group_end_as_their_transaction_does(kind: str, markers: list[Marker], words: str) -> None:
-    told = Told()
-    told.txn("a", kind, (T0, "x"), offset=5)
-    told.log(T0, 0, ["x"], commit(1) if kind == OK else abort(1))
-    told.offsets(0, 5, *markers)
-    assert len(told.problems()) == bool(words)
-    assert words in "".join(told.problems())
+def test_group_offsets_have_the_outcome_of_their_transaction(kind: str, markers: list[Marker], words: str) -> None:
+    scenario = MarkerScenario()
+    scenario.txn("a", kind, (T0, "x"), offset=5)
+    scenario.log(T0, 0, ["x"], commit(1) if kind == OK else abort(1))
+    scenario.offsets(0, 5, *markers)
+    assert len(scenario.problems()) == bool(words)
+    assert words in "".join(scenario.problems())
 
 
 _STORY = "Micro-batch 3 was decided, but 1 of 2: task 0: lost, sim.query.r.w.0 producer 4 epoch 2: t-0@1..1 (1 records)"
@@ -222,7 +222,7 @@ _STORY = "Micro-batch 3 was decided, but 1 of 2: task 0: lost, sim.query.r.w.0 p
         ("was decided, but all is well", {(4, 2)}, "names none"),
     ],
 )
-def test_a_query_may_stop_only_over_transactions_that_timed_out(
+def test_query_may_stop_only_for_timed_out_transactions(
     story: str | None, timed_out: set[tuple[int, int]], words: str
 ) -> None:
     world: Any = SimpleNamespace(

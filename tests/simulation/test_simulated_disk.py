@@ -22,7 +22,7 @@ def durable_file(storage: SimulatedDisk, data: bytes):  # type: ignore[no-untype
     return file
 
 
-def test_a_full_disk_takes_a_part_and_refuses_the_rest() -> None:
+def test_full_disk_writes_a_part_and_refuses_the_rest() -> None:
     storage = disk()
     file = durable_file(storage, b"before")
     storage.is_full = True
@@ -36,7 +36,7 @@ def test_a_full_disk_takes_a_part_and_refuses_the_rest() -> None:
     assert file.read(0, 200).endswith(b"after")
 
 
-def test_the_fuse_burns_down_by_operations_that_change_the_disk() -> None:
+def test_power_loss_countdown_counts_operations_that_change_the_disk() -> None:
     storage = disk()
     file = durable_file(storage, b"a")
     storage.fuse = 2
@@ -49,7 +49,7 @@ def test_the_fuse_burns_down_by_operations_that_change_the_disk() -> None:
     assert file.read(0, 10) == b"ab", "the operation that finds the fuse at zero does not happen"
 
 
-def test_power_loss_leaves_a_prefix_of_what_was_not_synced() -> None:
+def test_power_loss_leaves_a_prefix_of_unsynced_data() -> None:
     lengths = set()
     for seed in range(200):
         storage = disk(seed)
@@ -63,7 +63,7 @@ def test_power_loss_leaves_a_prefix_of_what_was_not_synced() -> None:
     assert len(lengths) > 4, "torn writes come in all lengths"
 
 
-def test_files_survive_independently_of_the_order_of_their_writes() -> None:
+def test_unsynced_files_survive_in_any_combination() -> None:
     seen = set()
     for seed in range(200):
         storage = disk(seed)
@@ -78,7 +78,7 @@ def test_files_survive_independently_of_the_order_of_their_writes() -> None:
     assert (False, True) in seen, "what was written later may survive alone"
 
 
-def test_a_killed_process_loses_nothing_but_makes_nothing_safe() -> None:
+def test_killed_process_loses_nothing_and_syncs_nothing() -> None:
     storage = disk()
     file = durable_file(storage, b"durable")
     file.append(b"more")

@@ -100,7 +100,7 @@ class Small:
         self.scheduler.run(self.scheduler.now_us + int(seconds * _SECOND_US))
 
 
-def test_answers_come_in_order_however_late_and_in_however_many_pieces() -> None:
+def test_responses_arrive_in_order_for_any_delay_and_split() -> None:
     small = Small(NetworkConditions(slow_chance=0.5, fragment_chance=0.5))
     for correlation_id in range(20):
         small.ask(correlation_id)
@@ -110,7 +110,7 @@ def test_answers_come_in_order_however_late_and_in_however_many_pieces() -> None
     assert small.faults.by_kind[FaultKind.FRAGMENTED] > 0
 
 
-def test_a_partition_holds_back_and_lets_go_in_order() -> None:
+def test_network_partition_delays_and_releases_in_order() -> None:
     small = Small()
     small.network.cut("client")
     small.ask(1)
@@ -123,7 +123,7 @@ def test_a_partition_holds_back_and_lets_go_in_order() -> None:
 
 
 @pytest.mark.parametrize("may_arrive", [True, False])
-def test_what_was_sent_may_arrive_after_its_sender_gave_up(may_arrive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_may_arrive_after_its_client_gave_up(may_arrive: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     handled: list[int] = []
     small = Small()
     received = small.server.received
@@ -139,7 +139,7 @@ def test_what_was_sent_may_arrive_after_its_sender_gave_up(may_arrive: bool, mon
     assert small.end.data == b"", "but its answer has nobody to go to"
 
 
-def test_a_request_that_is_sent_again_is_handled_twice() -> None:
+def test_request_sent_again_is_handled_twice() -> None:
     small = Small()
     small.initialise("id", _SECOND_US, asked=1).give_up(may_arrive=True)
     small.initialise("id", 1_000, asked=1)
@@ -153,7 +153,7 @@ def test_a_request_that_is_sent_again_is_handled_twice() -> None:
     assert small.faults.by_kind[FaultKind.REORDERED] == 0, "it was overtaken by itself"
 
 
-def test_requests_on_two_connections_change_places() -> None:
+def test_requests_on_two_connections_may_be_reordered() -> None:
     small = Small()
     small.initialise("first", _SECOND_US, asked=1)
     small.initialise("second", 1_000, asked=2)
@@ -166,7 +166,7 @@ def test_requests_on_two_connections_change_places() -> None:
     assert small.faults.by_kind[FaultKind.DUPLICATED] == 0
 
 
-def test_requests_in_their_order_and_requests_that_change_nothing_are_no_faults() -> None:
+def test_ordered_and_read_only_requests_are_not_counted_as_faults() -> None:
     small = Small()
     small.initialise("first", 1_000, asked=1)
     small.pass_s(1)
@@ -179,7 +179,7 @@ def test_requests_in_their_order_and_requests_that_change_nothing_are_no_faults(
     assert small.faults.by_kind[FaultKind.REORDERED] == small.faults.by_kind[FaultKind.DUPLICATED] == 0
 
 
-def test_a_request_that_a_paused_cluster_handles_after_its_sender_gave_up_is_late() -> None:
+def test_request_handled_by_a_paused_cluster_after_its_client_gave_up_is_late() -> None:
     small = Small()
     small.server.pause(3 * _SECOND_US)
     small.ask(1)
@@ -197,7 +197,7 @@ def test_a_request_that_a_paused_cluster_handles_after_its_sender_gave_up_is_lat
         (NetworkConditions(lose_answer_chance=1.0), FaultKind.ANSWER_LOST),
     ],
 )
-def test_a_lost_message_breaks_the_connection(conditions: NetworkConditions, fault: FaultKind) -> None:
+def test_lost_message_breaks_the_connection(conditions: NetworkConditions, fault: FaultKind) -> None:
     small = Small(conditions)
     small.ask(1)
     small.pass_s(1)
@@ -206,7 +206,7 @@ def test_a_lost_message_breaks_the_connection(conditions: NetworkConditions, fau
     assert small.faults.by_kind[fault] == 1
 
 
-def test_nobody_answers_for_a_broker_that_is_down() -> None:
+def test_stopped_broker_does_not_respond() -> None:
     small = Small()
     small.server.take_down(1)
     small.pass_s(1)
@@ -218,7 +218,7 @@ def test_nobody_answers_for_a_broker_that_is_down() -> None:
     assert small.faults.by_kind[FaultKind.REFUSED] == 1
 
 
-def test_a_paused_cluster_answers_afterwards() -> None:
+def test_paused_cluster_responds_afterwards() -> None:
     small = Small()
     small.server.pause(3 * _SECOND_US)
     small.ask(1)
@@ -228,14 +228,14 @@ def test_a_paused_cluster_answers_afterwards() -> None:
     assert small.answers() == [1]
 
 
-def test_a_bug_of_the_core_is_no_full_disk() -> None:
+def test_exception_in_the_broker_is_not_a_full_disk() -> None:
     small = Small()
     small.server.act(lambda _cluster: 1 / 0)  # type: ignore[arg-type,return-value]
     assert not small.server.is_running
     assert [type(error) for error in small.server.bugs] == [ZeroDivisionError]
 
 
-def test_a_clock_that_jumps_takes_its_deadlines_along() -> None:
+def test_clock_jump_moves_its_deadlines() -> None:
     scheduler = Scheduler(1)
     clock = SimulatedClock(scheduler)
     due_ms = clock.now_ms() + 10_000
@@ -244,7 +244,7 @@ def test_a_clock_that_jumps_takes_its_deadlines_along() -> None:
     assert clock.when_us(due_ms) == 6 * _SECOND_US
 
 
-def test_events_happen_in_the_order_of_their_times_and_then_of_their_coming() -> None:
+def test_events_run_in_order_of_time_then_of_creation() -> None:
     scheduler = Scheduler(1)
     seen: list[Any] = []
     scheduler.at(20, lambda: seen.append("late"))
@@ -256,7 +256,7 @@ def test_events_happen_in_the_order_of_their_times_and_then_of_their_coming() ->
     assert scheduler.now_us == 30
 
 
-def test_fibers_take_turns_sleep_pause_and_die() -> None:
+def test_fibers_alternate_sleep_pause_and_end() -> None:
     scheduler = Scheduler(1)
     fibers = Fibers(scheduler)
     seen: list[str] = []
@@ -281,7 +281,7 @@ def test_fibers_take_turns_sleep_pause_and_die() -> None:
     assert fibers.failures == []
 
 
-def test_a_failing_fiber_is_told_of() -> None:
+def test_failing_fiber_is_reported() -> None:
     fibers = Fibers(Scheduler(1))
     fibers.spawn("a", lambda: 1 / 0)
     fibers.scheduler.run(1)
@@ -289,7 +289,7 @@ def test_a_failing_fiber_is_told_of() -> None:
     assert (name, type(error)) == ("a", ZeroDivisionError)
 
 
-def test_every_answer_can_be_decoded_by_a_client() -> None:
+def test_every_response_can_be_decoded_by_a_client() -> None:
     small = Small()
     small.ask(7)
     small.pass_s(1)

@@ -42,18 +42,18 @@ def test_seeds(first: int, struck: Counter[FaultKind], played: set[int]) -> None
         played.add(seed)
 
 
-def test_every_kind_of_fault_has_struck_in_these_worlds(struck: Counter[FaultKind], played: set[int]) -> None:
+def test_every_kind_of_fault_occurs_in_these_worlds(struck: Counter[FaultKind], played: set[int]) -> None:
     if len(played) < ENOUGH_SEEDS:
         pytest.skip("not all of these worlds were played")
     assert never_occurred(struck, SWITCHED_OFF) == []
 
 
 @pytest.mark.parametrize(("seed", "story"), KEPT, ids=[str(seed) for seed, _ in KEPT])
-def test_seeds_that_once_failed(seed: int, story: str) -> None:
+def test_seeds_that_once_failed_pass(seed: int, story: str) -> None:
     assert play(seed).problems == [], story
 
 
-def test_worlds_with_a_broker_that_is_cut_off_come_to_their_end() -> None:
+def test_worlds_with_an_isolated_broker_finish() -> None:
     """They are switched off elsewhere; see `plan.STALE_BROKERS`."""
     seeds = [seed for seed in range(1, 60) if draw(seed, stale_brokers=True).has_stale_brokers]
     outcomes = [play(seed, stale_brokers=True) for seed in seeds]
@@ -61,7 +61,7 @@ def test_worlds_with_a_broker_that_is_cut_off_come_to_their_end() -> None:
     assert sum(outcome.faults.by_kind[FaultKind.STALE_BROKER] for outcome in outcomes) > len(seeds) // 2 > 0
 
 
-def test_a_world_with_outages_is_the_same_without_trouble_as_any_other() -> None:
+def test_world_with_outages_but_no_faults_equals_an_undisturbed_one() -> None:
     seed = next(seed for seed in range(1, 100) if draw(seed).outages_ms)
     away = play(seed).faults.by_kind
     assert away[FaultKind.COORDINATOR_AWAY] + away[FaultKind.LEADER_AWAY]
@@ -69,13 +69,13 @@ def test_a_world_with_outages_is_the_same_without_trouble_as_any_other() -> None
     assert not calm[FaultKind.COORDINATOR_AWAY] + calm[FaultKind.LEADER_AWAY]
 
 
-def test_without_trouble_no_query_stops() -> None:
+def test_no_query_stops_without_faults() -> None:
     """The commits of a run come to several processes in turn: none takes another for a newer driver."""
     for seed in range(1, 101):
         assert play(seed, without_trouble=True).problems == [], seed
 
 
-def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
+def test_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
     first, again, other = play(3, keep_trace=True), play(3, keep_trace=True), play(4, keep_trace=True)
     assert first.lines is not None
     assert len(first.lines) > 100
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
     assert other.digest != first.digest
 
 
-def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
+def test_same_seed_gives_the_same_trace_in_another_process() -> None:
     # One world of each kind: producers, workers, the sink; sets of text are ordered otherwise under each hash seed.
     seeds = [str(seed) for seed in (2, 3, 5, 8)]
     told = [
@@ -101,14 +101,14 @@ def test_the_same_seed_gives_the_same_trace_in_another_process() -> None:
     assert len(told[0].splitlines()) == len(seeds)
 
 
-def test_the_documentation_names_the_seeds_of_broken_brokers() -> None:
+def test_documentation_names_the_seeds_of_broken_brokers() -> None:
     page = (_ROOT / "docs" / "contributing" / "simulation.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \| (\d+) \| ", page, re.MULTILINE)
     assert dict(rows) == {name: str(broken.seed) for name, broken in BROKEN.items()}
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_broker_is_caught(name: str) -> None:
+def test_broken_broker_is_detected(name: str) -> None:
     """By the history of its clients alone, where clients can see it; by the one line that the logs must give, else."""
     broken = BROKEN[name]
     assert play(broken.seed).problems == [], "the broker as it is passes"

@@ -254,20 +254,20 @@ def check(scene: Scene, decision: Decision) -> None:
 
 @pytest.mark.parametrize("is_crowded", [True, False], ids=["one partition", "several"])
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
-def test_every_split_of_two(version: int, is_crowded: bool) -> None:
+def test_every_split_of_two_tasks(version: int, is_crowded: bool) -> None:
     """U was committed and V was lost, and nothing can tell either any more."""
     for split in splits("LOCUV", [2]):
         play(split, version, check, is_crowded=is_crowded)
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
-def test_every_split_of_three(version: int) -> None:
+def test_every_split_of_three_tasks(version: int) -> None:
     for split in splits("LOCU", [3]):
         play(split, version, check)
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
-def test_what_is_lost_in_part_is_written_again_in_part_where_the_user_allows_it(version: int) -> None:
+def test_partial_loss_is_rewritten_where_the_user_allows_it(version: int) -> None:
     def check_rewritten(scene: Scene, decision: Decision) -> None:
         scene.restart()
         assert scene.error is None, scene.error
@@ -282,7 +282,7 @@ def test_what_is_lost_in_part_is_written_again_in_part_where_the_user_allows_it(
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
-def test_processes_that_settle_at_once_with_a_driver_that_wakes_up(version: int) -> None:
+def test_processes_recovering_concurrently_with_a_resuming_driver(version: int) -> None:
     """They look and act around the moment of the loss: all is visible once, or a part is and the query stops."""
     lost_at: list[int] = []
     play("OLO", version, lambda scene, _: lost_at.append(scene.moment_of_loss()), is_over=False)
@@ -322,7 +322,7 @@ def test_processes_that_settle_at_once_with_a_driver_that_wakes_up(version: int)
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
-def test_the_judge_sees_a_restart_that_tears_a_micro_batch(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checker_detects_a_restart_that_splits_a_micro_batch(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sink that commits the open ones beside a lost one, as it did once, is caught; as it is, it is not."""
     right = settlement.action_for
 

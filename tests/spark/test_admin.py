@@ -34,7 +34,7 @@ def run(spark: SparkSession, folder: Path, options: dict[str, str]) -> None:
     assert query.awaitTermination(DEADLINE_S), "the query did not end"
 
 
-def test_a_restarted_query_does_what_the_operator_decided(
+def test_restarted_query_follows_the_operator_decision(
     spark: SparkSession, kafka_address: str, tmp_path: Path, failpoints_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic, prefix = make_topic(kafka_address), f"admin-{uuid.uuid4().hex[:8]}"

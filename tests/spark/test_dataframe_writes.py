@@ -30,12 +30,12 @@ def expected(first: int = 0) -> list[str]:
     return sorted(str(number) for number in range(first, first + COUNT))
 
 
-def test_the_examples_of_the_functions_run(spark: SparkSession) -> None:
+def test_function_examples_run(spark: SparkSession) -> None:
     result = doctest.testmod(spark_eos.sink.dataframe_writes, extraglobs={"spark": spark})
     assert result.attempted and not result.failed
 
 
-def test_a_named_job_is_written_once_and_refuses_other_rows(kafka_address: str, spark: SparkSession) -> None:
+def test_named_job_is_written_once_and_refuses_other_rows(kafka_address: str, spark: SparkSession) -> None:
     topic = make_topic(kafka_address)
     for _ in range(2):
         spark_eos.write(rows(spark), jobId=topic.name, **topic.options())
@@ -45,7 +45,7 @@ def test_a_named_job_is_written_once_and_refuses_other_rows(kafka_address: str, 
     assert topic.values() == expected()
 
 
-def test_a_write_that_fails_leaves_nothing_open(kafka_address: str, spark: SparkSession) -> None:
+def test_failed_write_leaves_no_open_transaction(kafka_address: str, spark: SparkSession) -> None:
     topic = make_topic(kafka_address)
     failing = rows(spark).selectExpr(f"if(value = '{COUNT - 1}', raise_error('no value'), value) as value")
     with pytest.raises(Exception, match="no value"):
@@ -55,9 +55,7 @@ def test_a_write_that_fails_leaves_nothing_open(kafka_address: str, spark: Spark
     assert topic.values() == expected()
 
 
-def test_a_micro_batch_that_is_run_again_is_not_written_again(
-    kafka_address: str, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_repeated_micro_batch_is_not_written_again(kafka_address: str, spark: SparkSession, tmp_path: Path) -> None:
     topic = make_topic(kafka_address)
     files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
     files.mkdir()

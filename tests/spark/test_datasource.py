@@ -45,6 +45,6 @@ def test_spark_finds_the_format_without_registration(where: str, tmp_path: Path)
 
 
 @pytest.mark.spark
-def test_the_examples_of_the_manual_run(spark: SparkSession) -> None:
+def test_manual_verification_examples_run(spark: SparkSession) -> None:
     result = doctest.testmod(spark_eos.datasource, extraglobs={"spark": spark})
     assert result.failed == 0 and result.attempted > 10

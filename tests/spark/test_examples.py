@@ -29,7 +29,7 @@ def run(*arguments, environment=None):
     return done.stdout.splitlines()
 
 
-def test_there_is_an_example_for_each_thing_promised():
+def test_every_promised_example_exists():
     assert set(EXAMPLES) == {
         "exactly_once_stream",
         "idempotent_batch",
@@ -42,19 +42,19 @@ def test_there_is_an_example_for_each_thing_promised():
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_short_and_says_how_it_is_run(name):
+def test_example_is_short_and_documents_how_to_run_it(name):
     text = EXAMPLES[name].read_text()
     assert len(text.splitlines()) <= MOST_LINES
     assert f"python -m examples.{name}`" in text
 
 
 @pytest.mark.parametrize("name", [name for name in EXAMPLES if name not in WITH_SPARK])
-def test_an_example_ends_with_its_proof(name):
+def test_example_ends_with_its_verification(name):
     assert run("-m", f"examples.{name}")[-1].startswith("PROVEN: ")
 
 
 @pytest.mark.spark
-def test_the_examples_with_spark_end_with_their_proofs(tmp_path):
+def test_spark_examples_verify_their_result(tmp_path):
     code = "".join(f"import examples.{name} as each; each.main(); print('done: {name}')\n" for name in WITH_SPARK)
     lines = run(
         "-c",

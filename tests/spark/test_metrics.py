@@ -20,7 +20,7 @@ SPARK_DEADLINE_S = 180
 
 
 @pytest.mark.spark
-def test_spark_tells_what_its_api_lets_through_and_the_endpoints_tell_the_rest(
+def test_spark_progress_and_endpoints_report_the_metrics(
     spark: SparkSession, kafka_address: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, out = create_topic(kafka_address), make_topic(kafka_address)

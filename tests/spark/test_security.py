@@ -52,7 +52,7 @@ def spark_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_spark_writes_and_reads_and_shows_no_secret(
+def test_secured_write_and_read_show_no_secret(
     spark: SparkSession,
     spark_log: Path,
     own: Credentials,

@@ -23,7 +23,7 @@ def _run(spark: SparkSession, folder: Path, checkpoint: Path, options: Mapping[s
     assert query.awaitTermination(PROCESS_DEADLINE_S), "the query did not end"
 
 
-def test_batch_writes_keep_every_column_and_nulls(spark: SparkSession, topic: Topic) -> None:
+def test_batch_write_keeps_every_column_and_nulls(spark: SparkSession, topic: Topic) -> None:
     frame = spark.sql("""
         SELECT 'k' AS key, CAST(NULL AS string) AS value, 2 AS partition, 'ignored' AS other,
                array(named_struct('key', 'h', 'value', X'00FF'),
@@ -39,14 +39,14 @@ def test_batch_writes_keep_every_column_and_nulls(spark: SparkSession, topic: To
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_batch_writes_in_every_codec(spark: SparkSession, topic: Topic, codec: str) -> None:
+def test_batch_write_supports_every_codec(spark: SparkSession, topic: Topic, codec: str) -> None:
     frame = spark.range(500).selectExpr("CAST(id AS string) AS value")
     options = topic.options(**{"kafka.compression.type": codec, "batch.size": "2000"})
     frame.write.format("eos-kafka").mode("append").options(**options).save()
     assert topic.values() == sorted(str(number) for number in range(500))
 
 
-def test_rows_go_where_librdkafka_puts_them(spark: SparkSession, topic: Topic) -> None:
+def test_rows_are_placed_as_librdkafka_places_them(spark: SparkSession, topic: Topic) -> None:
     from confluent_kafka import Producer
 
     keys = [f"key-{number}" for number in range(200)]
@@ -62,14 +62,14 @@ def test_rows_go_where_librdkafka_puts_them(spark: SparkSession, topic: Topic) -
     assert len(places) == 200 and all(len(found) == 1 for found in places.values())
 
 
-def test_the_topic_column_spreads_rows_over_topics(spark: SparkSession, kafka_address: str) -> None:
+def test_topic_column_distributes_rows_over_topics(spark: SparkSession, kafka_address: str) -> None:
     one, two = make_topic(kafka_address, 1), make_topic(kafka_address, 2)
     frame = spark.createDataFrame([(one.name, "1"), (two.name, "2"), (one.name, "3")], "topic string, value string")
     frame.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", kafka_address).save()
     assert (one.values(), two.values()) == (["1", "3"], ["2"])
 
 
-def test_a_null_topic_fails_the_job_and_nothing_is_seen(spark: SparkSession, topic: Topic) -> None:
+def test_null_topic_fails_the_job_and_no_row_is_visible(spark: SparkSession, topic: Topic) -> None:
     frame = spark.createDataFrame([(topic.name, "1"), (None, "2")], "topic string, value string")
     with pytest.raises(Exception, match="null topic present in the data"):
         frame.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", topic.address).save()
@@ -88,7 +88,7 @@ def test_a_null_topic_fails_the_job_and_nothing_is_seen(spark: SparkSession, top
         ({"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1500"}, "127.0.0.1:1"),
     ],
 )
-def test_wrong_options_are_refused_before_any_data_is_sent(
+def test_wrong_options_are_refused_before_sending(
     spark: SparkSession, topic: Topic, options: dict[str, str], text: str
 ) -> None:
     frame = spark.createDataFrame([("v",)], "value string")
@@ -97,13 +97,13 @@ def test_wrong_options_are_refused_before_any_data_is_sent(
     assert topic.values() == []
 
 
-def test_overwrite_is_refused_in_sparks_words(spark: SparkSession, topic: Topic) -> None:
+def test_overwrite_is_refused_with_spark_error_text(spark: SparkSession, topic: Topic) -> None:
     frame = spark.createDataFrame([("v",)], "value string")
     with pytest.raises(Exception, match="Save mode Overwrite not allowed for Kafka"):
         frame.write.format("eos-kafka").mode("overwrite").options(**topic.options()).save()
 
 
-def test_update_mode_is_refused_by_spark_for_every_sink_in_python(
+def test_update_mode_is_refused_by_spark_for_python_sinks(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
     """Spark's JVM asks a class of its own; if this fails, docs/spark/sink.md is out of date on output modes."""
@@ -115,18 +115,14 @@ def test_update_mode_is_refused_by_spark_for_every_sink_in_python(
 
 
 @pytest.mark.parametrize("kind", ["timestamp_ntz", "bigint"])
-def test_a_timestamp_that_is_none_is_refused_before_the_job_starts(
-    spark: SparkSession, topic: Topic, kind: str
-) -> None:
+def test_timestamp_ntz_is_refused_before_the_job_starts(spark: SparkSession, topic: Topic, kind: str) -> None:
     value = {"timestamp_ntz": "timestamp_ntz'2024-01-01 00:00:00'", "bigint": "1234567890123L"}[kind]
     frame = spark.range(1).selectExpr("'v' AS value", f"{value} AS timestamp", "raise_error('a task ran') AS other")
     with pytest.raises(Exception, match=f"timestamp attribute unsupported type {kind}"):
         frame.write.format("eos-kafka").mode("append").options(**topic.options()).save()
 
 
-def test_a_job_that_outlasts_its_transactions_fails_before_its_work_is_done(
-    spark: SparkSession, topic: Topic, prefix: str
-) -> None:
+def test_job_outlasting_its_transaction_timeout_fails_early(spark: SparkSession, topic: Topic, prefix: str) -> None:
     slow = "reflect('java.lang.Thread', 'sleep', 1000L)"
     frame = spark.range(0, 40, 1, 40).selectExpr(f"coalesce({slow}, CAST(id AS string)) AS value")
     options = topic.options(transactionTimeout="2s", transactionalIdPrefix=prefix)
@@ -135,7 +131,7 @@ def test_a_job_that_outlasts_its_transactions_fails_before_its_work_is_done(
     assert topic.values() == []
 
 
-def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSession, topic: Topic, prefix: str) -> None:
+def test_rerun_under_the_same_job_id_writes_nothing_twice(spark: SparkSession, topic: Topic, prefix: str) -> None:
     frame = spark.range(100).selectExpr("CAST(id AS string) AS value")
     for _ in range(2):
         options = topic.options(jobId="nightly/2024.06", transactionalIdPrefix=prefix)
@@ -146,7 +142,7 @@ def test_a_job_run_again_under_its_job_id_writes_nothing_twice(spark: SparkSessi
 
 # Every step is broken in every way in tests/crash; here it is an error, which makes Spark call `abort`.
 @pytest.mark.parametrize("point", ["driver.before_decide", "driver.after_decide"])
-def test_a_commit_that_fails_is_repaired_by_a_restart(
+def test_failed_commit_is_repaired_by_a_restart(
     spark: SparkSession,
     topic: Topic,
     input_folder: Path,
@@ -166,7 +162,7 @@ def test_a_commit_that_fails_is_repaired_by_a_restart(
 
 
 @pytest.mark.parametrize("point", ["driver.mid_complete", "task.prepared"])
-def test_transactions_v1_keep_the_promise_too(
+def test_transactions_v1_are_exactly_once(
     spark: SparkSession,
     tv1_address: str,
     input_folder: Path,
@@ -188,7 +184,7 @@ def test_transactions_v1_keep_the_promise_too(
 
 
 @pytest.mark.parametrize("policy", ["fail", "rewrite"])
-def test_a_decided_batch_that_timed_out_as_a_whole_is_written_again(
+def test_decided_batch_that_timed_out_completely_is_rewritten(
     spark: SparkSession,
     topic: Topic,
     input_folder: Path,
@@ -206,7 +202,7 @@ def test_a_decided_batch_that_timed_out_as_a_whole_is_written_again(
     assert topic.values() == EXPECTED
 
 
-def test_a_decided_batch_that_timed_out_in_part_stops_the_query_or_is_mended(
+def test_decided_batch_that_timed_out_partly_stops_the_query_or_is_repaired(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, prefix: str, arm: Callable[[str], None]
 ) -> None:
     options = topic.options(transactionalIdPrefix=prefix, transactionTimeout="8s")

@@ -50,7 +50,7 @@ def run_stream(
 # foreachBatch
 
 
-def test_foreach_batch_needs_no_name_and_writes_once_over_a_failure(
+def test_foreach_batch_needs_no_name_and_writes_once_across_a_failure(
     spark: SparkSession, topic: Topic, kafka_address: str, input_folder: Path, tmp_path: Path
 ) -> None:
     audit, fails = make_topic(kafka_address), [True]
@@ -67,7 +67,7 @@ def test_foreach_batch_needs_no_name_and_writes_once_over_a_failure(
     assert (topic.values(), audit.values()) == (EXPECTED, EXPECTED)
 
 
-def test_a_new_checkpoint_writes_everything_once_more(
+def test_new_checkpoint_writes_everything_again(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
     for checkpoint in ("first", "second"):
@@ -75,7 +75,7 @@ def test_a_new_checkpoint_writes_everything_once_more(
     assert topic.values() == sorted(EXPECTED * 2)
 
 
-def test_foreach_batch_uses_the_ids_and_the_decision_of_a_stream(
+def test_foreach_batch_uses_the_ids_and_decision_of_a_stream(
     spark: SparkSession, topic: Topic, prefix: str, input_folder: Path, tmp_path: Path
 ) -> None:
     for number in range(3, 8):
@@ -90,7 +90,7 @@ def test_foreach_batch_uses_the_ids_and_the_decision_of_a_stream(
     assert len(tasks) <= 4, f"eight micro-batches of two tasks: {tasks}"
 
 
-def test_two_writes_to_one_topic_have_names_or_are_refused(
+def test_two_writes_to_one_topic_need_names(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
     def twice(frame: DataFrame, _: int) -> None:
@@ -115,7 +115,7 @@ def test_two_writes_to_one_topic_have_names_or_are_refused(
         ({"jobId": "orders"}, "'jobId' is for batch jobs.*identified by Spark's query id"),
     ],
 )
-def test_a_job_id_in_foreach_batch_is_refused(
+def test_job_id_in_foreach_batch_is_refused(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, more: dict[str, str], text: str
 ) -> None:
     with pytest.raises(StreamingQueryException, match=text):
@@ -123,7 +123,7 @@ def test_a_job_id_in_foreach_batch_is_refused(
     assert topic.values() == []
 
 
-def test_a_job_group_set_in_foreach_batch_is_refused(
+def test_job_group_set_in_foreach_batch_is_refused(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
     def in_group(frame: DataFrame, _: int) -> None:
@@ -135,7 +135,7 @@ def test_a_job_group_set_in_foreach_batch_is_refused(
     assert topic.values() == []
 
 
-def test_a_write_name_outside_of_foreach_batch_is_refused(
+def test_write_name_outside_of_foreach_batch_is_refused(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(PySparkException, match="'writeName' is for writes in foreachBatch.*jobId"):
@@ -148,7 +148,7 @@ def test_a_write_name_outside_of_foreach_batch_is_refused(
 # Batch jobs
 
 
-def test_a_daily_job_needs_a_job_id_for_each_day(spark: SparkSession, topic: Topic, prefix: str) -> None:
+def test_daily_job_needs_a_job_id_per_day(spark: SparkSession, topic: Topic, prefix: str) -> None:
     days = {day: spark.range(10).selectExpr(f"concat('{day}-', id) AS value") for day in ("monday", "tuesday")}
     write(days["monday"], topic, jobId="report", transactionalIdPrefix=prefix)
     with pytest.raises(
@@ -163,9 +163,7 @@ def test_a_daily_job_needs_a_job_id_for_each_day(spark: SparkSession, topic: Top
     assert len(topic.values()) == 30, "the second job of a day wrote nothing, whatever its tasks"
 
 
-def test_a_job_that_depends_on_chance_may_discard_its_second_rows(
-    spark: SparkSession, topic: Topic, prefix: str
-) -> None:
+def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession, topic: Topic, prefix: str) -> None:
     for _ in range(2):
         rows = spark.range(10).selectExpr("uuid() AS value")
         write(rows, topic, jobId="draw", transactionalIdPrefix=prefix, discardDifferingRows="true")
@@ -188,7 +186,7 @@ def copy_of(checkpoint: Path) -> Path:
     return Path(shutil.copytree(checkpoint, checkpoint.with_name("copy")))
 
 
-def test_a_copied_checkpoint_with_another_topic_is_refused_until_it_is_a_query_of_its_own(
+def test_copied_checkpoint_with_another_topic_is_refused_without_a_query_name(
     spark: SparkSession, topic: Topic, kafka_address: str, input_folder: Path, died: Path
 ) -> None:
     staging, copy = make_topic(kafka_address), copy_of(died)
@@ -201,7 +199,7 @@ def test_a_copied_checkpoint_with_another_topic_is_refused_until_it_is_a_query_o
     assert (topic.values(), len(staging.values())) == (EXPECTED, len(EXPECTED) * 2 / 3)
 
 
-def test_a_copied_checkpoint_with_other_rows_is_refused_and_does_not_stop_the_first(
+def test_copied_checkpoint_with_different_rows_is_refused_and_the_first_continues(
     spark: SparkSession, topic: Topic, input_folder: Path, died: Path
 ) -> None:
     copy = copy_of(died)
@@ -213,21 +211,21 @@ def test_a_copied_checkpoint_with_other_rows_is_refused_and_does_not_stop_the_fi
     assert topic.values() == EXPECTED
 
 
-def test_a_copied_checkpoint_with_the_same_rows_goes_on_in_place_of_the_first(
+def test_copied_checkpoint_with_equal_rows_replaces_the_first_query(
     spark: SparkSession, topic: Topic, input_folder: Path, died: Path
 ) -> None:
     run_stream(spark, input_folder, copy_of(died), topic)
     assert topic.values() == EXPECTED
 
 
-def test_a_changed_prefix_finds_what_was_decided_under_the_old_one(
+def test_changed_prefix_finds_decisions_under_the_old_one(
     spark: SparkSession, topic: Topic, input_folder: Path, died: Path, prefix: str
 ) -> None:
     run_stream(spark, input_folder, died, topic, transactionalIdPrefix=prefix)
     assert topic.values() == EXPECTED
 
 
-def test_a_changed_decision_topic_is_refused_and_nothing_is_written_twice(
+def test_changed_decision_topic_is_refused_and_nothing_is_written_twice(
     spark: SparkSession, topic: Topic, input_folder: Path, died: Path
 ) -> None:
     with pytest.raises(StreamingQueryException, match="Set decisionTopic=eos-kafka-decisions"):

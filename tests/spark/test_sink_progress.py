@@ -13,7 +13,7 @@ REUSE = "spark.python.worker.reuse"
 
 
 @pytest.mark.spark
-def test_spark_collects_the_workers_logs(spark: SparkSession, kafka_address: str) -> None:
+def test_worker_logs_reach_spark(spark: SparkSession, kafka_address: str) -> None:
     topic = make_topic(kafka_address)
     spark.conf.set(COLLECTED, "true")
     try:
@@ -29,7 +29,7 @@ def test_spark_collects_the_workers_logs(spark: SparkSession, kafka_address: str
 
 @pytest.mark.spark
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_spark_is_seen_to_keep_its_workers_or_not(spark: SparkSession, kafka_address: str, is_kept: bool) -> None:
+def test_worker_reuse_is_detected(spark: SparkSession, kafka_address: str, is_kept: bool) -> None:
     topic = make_topic(kafka_address)
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set(REUSE, str(is_kept).lower())

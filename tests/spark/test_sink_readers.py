@@ -131,7 +131,7 @@ def job(spark: SparkSession, kafka_address: str, failpoints_file: Path, tmp_path
 
 
 @pytest.mark.parametrize(("point", "micro_batch"), [("task.before_flush", 0), ("task.flushed", 1)])
-def test_stop_leaves_nothing_open(job: Job, point: str, micro_batch: int) -> None:
+def test_stop_leaves_no_open_transaction(job: Job, point: str, micro_batch: int) -> None:
     held = [job.hold(point, micro_batch), job.hold(point, micro_batch)]
     job.arm(*held)
     query = job.start()
@@ -143,7 +143,7 @@ def test_stop_leaves_nothing_open(job: Job, point: str, micro_batch: int) -> Non
     job.check_a_restart_writes_each_row_once()
 
 
-def test_what_tasks_write_after_the_stop_is_ended_too(job: Job) -> None:
+def test_transactions_begun_after_the_stop_are_ended(job: Job) -> None:
     """Spark kills a task's worker seconds after its order; until then the task goes on and finishes."""
     held = [job.hold("task.before_identity"), job.hold("task.before_identity")]
     job.arm(*held)
@@ -170,7 +170,7 @@ def _has_records(topic: Topic) -> bool:
 
 
 @pytest.mark.parametrize("other", ["prepared", "writes"])
-def test_a_udf_that_raises_leaves_nothing_open(job: Job, other: str) -> None:
+def test_failing_udf_leaves_no_open_transaction(job: Job, other: str) -> None:
     """In the first micro-batch: one task meets a bad row, the other one has finished or is in mid-write."""
     held = job.hold("task.before_flush")
     if other == "writes":
@@ -187,7 +187,7 @@ def test_a_udf_that_raises_leaves_nothing_open(job: Job, other: str) -> None:
     job.check_a_restart_writes_each_row_once()
 
 
-def test_a_failed_batch_job_leaves_nothing_open(job: Job) -> None:
+def test_failed_batch_job_leaves_no_open_transaction(job: Job) -> None:
     held = job.hold("task.before_flush")
     job.arm(held)
     ready = job.register_bad_row()
@@ -211,7 +211,7 @@ def test_a_failed_batch_job_leaves_nothing_open(job: Job) -> None:
 
 
 @pytest.mark.parametrize("point", ["driver.before_decide", "driver.mid_decide"])
-def test_a_commit_that_is_killed_leaves_nothing_open(job: Job, point: str) -> None:
+def test_killed_commit_leaves_no_open_transaction(job: Job, point: str) -> None:
     held = job.hold(point)
     job.arm(held)
     query = job.start()
@@ -224,7 +224,7 @@ def test_a_commit_that_is_killed_leaves_nothing_open(job: Job, point: str) -> No
     job.check_a_restart_writes_each_row_once()
 
 
-def test_what_a_killed_worker_leaves_unprepared_is_ended_and_what_is_prepared_is_not(job: Job) -> None:
+def test_killed_worker_leaves_only_prepared_transactions_open(job: Job) -> None:
     victim, prepared, again = job.hold("task.before_flush"), job.hold("task.prepared"), job.hold("task.before_identity")
     job.arm(victim, prepared)
     query = job.start()

@@ -23,7 +23,7 @@ def expected(number: int) -> list[str]:
     )
 
 
-def test_queries_that_share_a_session_do_not_stop_one_another(
+def test_queries_in_a_shared_session_do_not_stop_each_other(
     spark: SparkSession, kafka_address: str, tmp_path: Path
 ) -> None:
     topics = [make_topic(kafka_address) for _ in range(QUERIES)]

@@ -77,14 +77,14 @@ def die(*calls: str) -> None:
     assert process.returncode < 0
 
 
-def test_the_last_call_is_made_when_a_process_is_killed(tmp_path: Path) -> None:
+def test_final_request_is_sent_when_a_process_is_killed(tmp_path: Path) -> None:
     first, last = tmp_path / "first", tmp_path / "last"
     die(str(first), "", str(last))
     wait_until(last.exists, "the call is made")
     assert not first.exists()
 
 
-def test_a_call_that_was_taken_back_is_not_made(tmp_path: Path) -> None:
+def test_cancelled_request_is_not_sent(tmp_path: Path) -> None:
     detached, path = DetachedProcess(), tmp_path / "path"
     assert detached.hand_over(partial(TOUCH, path))
     assert detached.hand_over(None)
@@ -93,7 +93,7 @@ def test_a_call_that_was_taken_back_is_not_made(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_call_that_was_cut_short_is_not_made(tmp_path: Path) -> None:
+def test_incomplete_request_is_not_sent(tmp_path: Path) -> None:
     detached, path = DetachedProcess(), tmp_path / "path"
     assert detached.hand_over(partial(TOUCH, path))
     os.write(detached._pipe.fileno(), pickle.dumps(partial(TOUCH, path))[:20])
@@ -102,7 +102,7 @@ def test_a_call_that_was_cut_short_is_not_made(tmp_path: Path) -> None:
     assert not path.exists()
 
 
-def test_a_stopped_watcher_stops_no_worker_and_no_prepared_transaction_is_left_to_it() -> None:
+def test_stopped_watcher_does_not_affect_workers_or_prepared_transactions() -> None:
     watchdog = Watchdog()
     detached = watchdog._process
     assert detached is not None
@@ -120,7 +120,7 @@ def test_a_stopped_watcher_stops_no_worker_and_no_prepared_transaction_is_left_t
     ended(detached)
 
 
-def test_a_watcher_that_reads_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_watcher_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_eos.sink.detached_process._DELIVERY_SECONDS", 30.0)
     detached = DetachedProcess()
     os.kill(detached.process_id, signal.SIGSTOP)
@@ -173,7 +173,7 @@ class Task:
         return describe_transactions(self.client, [self.name])[self.name].state
 
 
-def test_a_transaction_in_mid_write_ends_with_its_worker(client: KafkaClient) -> None:
+def test_unprepared_transaction_ends_with_its_worker(client: KafkaClient) -> None:
     task = Task(client)
     task.send()
     assert task.state == "Ongoing"
@@ -182,7 +182,7 @@ def test_a_transaction_in_mid_write_ends_with_its_worker(client: KafkaClient) ->
     wait_until(lambda: task.state == "CompleteAbort", "it is aborted", deadline_s=5)
 
 
-def test_a_prepared_transaction_outlives_its_worker(client: KafkaClient) -> None:
+def test_prepared_transaction_outlives_its_worker(client: KafkaClient) -> None:
     task = Task(client)
     task.prepare()
     task.end_worker()
@@ -191,7 +191,7 @@ def test_a_prepared_transaction_outlives_its_worker(client: KafkaClient) -> None
     assert read_values(client.options.bootstrap_servers[0], task.topic) == [["row"]]
 
 
-def test_a_transaction_that_its_task_has_aborted_is_not_looked_at_again(client: KafkaClient) -> None:
+def test_transaction_aborted_by_its_task_is_not_checked_again(client: KafkaClient) -> None:
     task = Task(client)
     task.send()
     task.transaction.abort()
@@ -209,7 +209,7 @@ def test_another_transaction_of_the_same_id_is_left_alone(client: KafkaClient) -
     task.transaction.abort()
 
 
-def test_a_request_that_arrives_after_the_abort_is_ended_too(client: KafkaClient) -> None:
+def test_request_arriving_after_the_abort_is_ended(client: KafkaClient) -> None:
     task, looks = Task(client), []
 
     class Clock(AheadClock):
@@ -234,7 +234,7 @@ def local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("local_folder")
-def test_a_launch_lasts_until_it_is_ended() -> None:
+def test_launch_lasts_until_it_is_ended() -> None:
     incarnation, other = current_incarnation("/checkpoint"), current_incarnation("/other")
     assert incarnation is not None and incarnation == current_incarnation("/checkpoint") != other
     assert end_incarnation("/checkpoint") == incarnation
@@ -243,16 +243,14 @@ def test_a_launch_lasts_until_it_is_ended() -> None:
     assert current_incarnation("/other") == other
 
 
-def test_another_driver_has_launches_of_its_own(local_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_driver_has_its_own_launches(local_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     incarnation, another = current_incarnation("/checkpoint"), local_folder.parent / "blockmgr-2"
     another.mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(another))
     assert current_incarnation("/checkpoint") != incarnation
 
 
-def test_without_checkpoint_or_folder_there_is_no_incarnation(
-    local_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_checkpoint_or_folder_gives_no_incarnation(local_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert checkpoint_of({"topic": "t"}) is None
     assert checkpoint_of({"checkpointLocation": "/checkpoint"}) == "/checkpoint"
     assert current_incarnation(None) is None and end_incarnation(None) is None
@@ -303,7 +301,7 @@ def query(client: KafkaClient, address: str) -> Query:
     return Query(client, address)
 
 
-def test_an_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> None:
+def test_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> None:
     old_incarnation, new_incarnation_ = new_incarnation(), new_incarnation()
     old, newer = query.prepare("run1", old_incarnation), query.prepare("run2", new_incarnation_)
     sweep_incarnation(process_state(), query.options, old_incarnation, 0)
@@ -317,7 +315,7 @@ def test_an_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> 
     assert query.visible() == ["row 0", "row 1"]
 
 
-def test_what_is_decided_is_not_swept(query: Query) -> None:
+def test_decided_transactions_are_not_swept(query: Query) -> None:
     incarnation = new_incarnation()
     decided = query.prepare("run1", incarnation)
     log = committer(process_state(), query.options, query.name, "run1", may_be_decided=True).log
@@ -339,7 +337,7 @@ def test_transactions_without_a_launch_are_left_alone(query: Query) -> None:
     query.commit(other)
 
 
-def test_what_is_prepared_after_the_abort_is_swept_by_another_process(
+def test_transaction_prepared_after_the_abort_is_swept_by_another_process(
     query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(abort_sweep, "SWEEPS_AFTER_SECONDS", (0.2,) * 20)
@@ -349,7 +347,7 @@ def test_what_is_prepared_after_the_abort_is_swept_by_another_process(
     wait_until(lambda: query.state_of(late) == "CompleteAbort", "it is aborted")
 
 
-def test_nothing_is_watched_where_brokers_do_not_verify() -> None:
+def test_watcher_is_disabled_on_unverified_clusters() -> None:
     options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "allowHangingTransactions": "true"})
     with KafkaClient(options.client) as client:
         plain = TaskTransaction(client, options)

@@ -35,7 +35,7 @@ def values(frame: DataFrame) -> list[Any]:
     return [row.text for row in sorted(rows, key=lambda row: (row.partition, row.offset))]
 
 
-def test_schema_is_sparks(spark: SparkSession, kafka_address: str) -> None:
+def test_schema_matches_spark(spark: SparkSession, kafka_address: str) -> None:
     plain = load(spark, kafka_address, subscribe="any")
     assert plain.schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
@@ -45,14 +45,14 @@ def test_schema_is_sparks(spark: SparkSession, kafka_address: str) -> None:
     assert all(field.nullable for field in plain.schema)
 
 
-def test_a_schema_of_the_users_is_refused(spark: SparkSession, kafka_address: str) -> None:
+def test_user_schema_is_refused(spark: SparkSession, kafka_address: str) -> None:
     own = StructType([StructField("line", StringType())])
     reader = spark.read.format("eos-kafka").schema(own).option("kafka.bootstrap.servers", kafka_address)
     with pytest.raises(PySparkException, match="Kafka source has a fixed schema and cannot be set with a custom one"):
         reader.option("subscribe", "any").load().collect()
 
 
-def test_all_columns(spark: SparkSession, kafka_address: str) -> None:
+def test_all_columns_are_read(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = Producer({"bootstrap.servers": kafka_address})
     headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", None)]
@@ -71,7 +71,7 @@ def test_all_columns(spark: SparkSession, kafka_address: str) -> None:
     assert_df_equality(rows, spark.createDataFrame(expected, rows.schema))
 
 
-def test_four_corner_cases_of_read_committed(spark: SparkSession, kafka_address: str) -> None:
+def test_four_edge_cases_of_read_committed(spark: SparkSession, kafka_address: str) -> None:
     """All invisible; the first offset invisible; the last invisible; a gap in the middle."""
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
@@ -96,7 +96,7 @@ def test_four_corner_cases_of_read_committed(spark: SparkSession, kafka_address:
     assert values(uncommitted) == ["x0", "x1", "x2", "a", "b", "y", "c"]
 
 
-def test_an_open_transaction_holds_back_what_follows(spark: SparkSession, kafka_address: str) -> None:
+def test_open_transaction_blocks_later_records(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
     commit(producer, topic, ["a"])
@@ -108,7 +108,7 @@ def test_an_open_transaction_holds_back_what_follows(spark: SparkSession, kafka_
     assert values(load(spark, kafka_address, subscribe=topic)) == ["a", "b", "c"]
 
 
-def test_the_three_ways_to_subscribe(spark: SparkSession, kafka_address: str) -> None:
+def test_three_kinds_of_subscription_are_read(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address, partitions=2)
     for partition in range(2):
         send_plain(kafka_address, topic, [f"p{partition}"], partition=partition)
@@ -118,7 +118,7 @@ def test_the_three_ways_to_subscribe(spark: SparkSession, kafka_address: str) ->
     assert values(load(spark, kafka_address, subscribePattern="matches-nothing")) == []
 
 
-def test_starting_and_ending_by_offset_and_time(spark: SparkSession, kafka_address: str) -> None:
+def test_start_and_end_by_offset_and_timestamp(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     for number in range(5):
         send_plain(kafka_address, topic, [number], timestamp=1_000 + number)
@@ -135,7 +135,7 @@ def test_starting_and_ending_by_offset_and_time(spark: SparkSession, kafka_addre
         late.collect()
 
 
-def test_ends_are_looked_up_at_the_first_run(spark: SparkSession, kafka_address: str) -> None:
+def test_ends_are_resolved_at_the_first_run(spark: SparkSession, kafka_address: str) -> None:
     """Spark's Python API asks a DataFrame's source for partitions once; its own Kafka source is asked at every run."""
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a"])
@@ -147,7 +147,7 @@ def test_ends_are_looked_up_at_the_first_run(spark: SparkSession, kafka_address:
     assert load(spark, kafka_address, subscribe=topic).count() == 3
 
 
-def test_more_tasks_than_partitions(spark: SparkSession, kafka_address: str) -> None:
+def test_min_partitions_creates_more_tasks_than_partitions(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address, partitions=3)
     for partition in range(3):
         send_plain(kafka_address, topic, range(20), partition=partition)
@@ -159,7 +159,7 @@ def test_more_tasks_than_partitions(spark: SparkSession, kafka_address: str) -> 
     assert small.distinct().count() == 60
 
 
-def test_lost_records_fail_the_query_unless_told_otherwise(spark: SparkSession, kafka_address: str) -> None:
+def test_data_loss_fails_the_query_unless_disabled(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(5))
     delete_records(kafka_address, topic, 3)
@@ -181,12 +181,14 @@ def test_lost_records_fail_the_query_unless_told_otherwise(spark: SparkSession, 
         ({"subscribe": "no-such-topic"}, "Unknown topic or partition: no-such-topic"),
     ],
 )
-def test_bad_input_is_named(spark: SparkSession, kafka_address: str, options: dict[str, str], words: str) -> None:
+def test_invalid_input_is_reported(
+    spark: SparkSession, kafka_address: str, options: dict[str, str], words: str
+) -> None:
     with pytest.raises(PySparkException, match=words):
         load(spark, kafka_address, **options).collect()
 
 
-def test_no_server_is_told_within_the_timeout(spark: SparkSession) -> None:
+def test_unreachable_server_is_reported_within_the_timeout(spark: SparkSession) -> None:
     options = {"subscribe": "t", "kafka.default.api.timeout.ms": "2000"}
     with pytest.raises(PySparkException, match=r"No Kafka broker could be reached.*127\.0\.0\.1:1"):
         load(spark, "127.0.0.1:1", **options).collect()

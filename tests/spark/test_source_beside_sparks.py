@@ -102,7 +102,7 @@ def load(spark: SparkSession, kind: str, address: str, options: Mapping[str, str
     {"subscribe": "{a},{b}", "minPartitions": "7"},
     {"subscribe": "{a},{b}", "maxRecordsPerPartition": "4"},
 ], ids=lambda options: " ".join(f"{name}={value}" for name, value in options.items()))  # fmt: skip
-def test_the_same_rows(spark: SparkSession, written: dict[str, str], options: dict[str, str]) -> None:
+def test_rows_match_spark_kafka_source(spark: SparkSession, written: dict[str, str], options: dict[str, str]) -> None:
     frames = [load(spark, kind, written["address"], filled(options, written)) for kind in (OURS, SPARKS)]
     assert_df_equality(*frames, ignore_row_order=True)
     if "minPartitions" in options:
@@ -137,7 +137,9 @@ def refusal(spark: SparkSession, kind: str, address: str, options: Mapping[str, 
     ({"subscribe": " "}, "No topics to subscribe"),
     ({"subscribePattern": ""}, "Pattern to subscribe is empty"),
 ])  # fmt: skip
-def test_the_same_refusals(spark: SparkSession, written: dict[str, str], options: dict[str, str], words: str) -> None:
+def test_refusals_match_spark_kafka_source(
+    spark: SparkSession, written: dict[str, str], options: dict[str, str], words: str
+) -> None:
     for kind in (OURS, SPARKS):
         said = refusal(spark, kind, written["address"], filled(options, written))
         assert words.format(**written).lower() in said.lower(), kind
@@ -168,7 +170,7 @@ def micro_batches(
     {}, {"maxOffsetsPerTrigger": "13"}, {"maxOffsetsPerTrigger": "2"},
     {"maxOffsetsPerTrigger": "40", "minPartitions": "5"},
 ], ids=str)  # fmt: skip
-def test_the_same_micro_batches(
+def test_micro_batches_match_spark_kafka_source(
     spark: SparkSession, written: dict[str, str], tmp_path: Path, limits: dict[str, str]
 ) -> None:
     if limits.get("maxOffsetsPerTrigger") == "2":
@@ -185,7 +187,7 @@ def test_the_same_micro_batches(
 
 
 @pytest.mark.parametrize(("first", "second"), [(SPARKS, OURS), (OURS, SPARKS)])
-def test_one_checkpoint_serves_both(
+def test_checkpoint_is_interchangeable_with_spark_kafka_source(
     spark: SparkSession, kafka_address: str, tmp_path: Path, first: str, second: str
 ) -> None:
     """A query that ran on one format goes on with the other where it stopped, new partitions included."""

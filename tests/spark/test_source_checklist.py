@@ -42,7 +42,7 @@ def run(frame: DataFrame, checkpoint: Path) -> tuple[list[list[str]], list[Any]]
 
 
 @pytest.mark.spark
-def test_a_watermark_on_the_timestamp(spark: SparkSession, kafka_address: str, checkpoint: Path) -> None:
+def test_watermark_on_the_timestamp_works(spark: SparkSession, kafka_address: str, checkpoint: Path) -> None:
     topic = create_topic(kafka_address)
     for second in (1, 2, 12, 60):
         send_plain(kafka_address, topic, ["x"], timestamp=1_600_000_000_000 + 1_000 * second)
@@ -59,7 +59,7 @@ def test_a_watermark_on_the_timestamp(spark: SparkSession, kafka_address: str, c
 
 
 @pytest.mark.spark
-def test_a_frame_used_twice_gives_its_rows_twice(spark: SparkSession, kafka_address: str, checkpoint: Path) -> None:
+def test_dataframe_used_twice_yields_its_rows_twice(spark: SparkSession, kafka_address: str, checkpoint: Path) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "abcd")
     frame = stream(spark, kafka_address, subscribe=topic)
@@ -71,7 +71,7 @@ def test_a_frame_used_twice_gives_its_rows_twice(spark: SparkSession, kafka_addr
 
 
 @pytest.mark.spark
-def test_two_sources_of_which_one_has_nothing_new(spark: SparkSession, kafka_address: str, checkpoint: Path) -> None:
+def test_two_sources_with_one_idle_make_progress(spark: SparkSession, kafka_address: str, checkpoint: Path) -> None:
     one, other = create_topic(kafka_address), create_topic(kafka_address)
     limit = {"maxOffsetsPerTrigger": "1"}
 
@@ -86,7 +86,9 @@ def test_two_sources_of_which_one_has_nothing_new(spark: SparkSession, kafka_add
 
 
 @pytest.mark.spark
-def test_a_topic_deleted_while_the_query_runs(spark: SparkSession, kafka_address: str, checkpoint: Path) -> None:
+def test_topic_deleted_while_the_query_runs_is_reported(
+    spark: SparkSession, kafka_address: str, checkpoint: Path
+) -> None:
     family = f"family-{uuid.uuid4().hex[:8]}"
     kept, deleted = (create_topic(kafka_address, name=f"{family}-{number}") for number in range(2))
     seen: list[str] = []
@@ -111,7 +113,7 @@ def test_a_topic_deleted_while_the_query_runs(spark: SparkSession, kafka_address
 
 
 @pytest.mark.spark
-def test_retention_between_load_and_run(spark: SparkSession, kafka_address: str) -> None:
+def test_retention_between_planning_and_reading_is_reported(spark: SparkSession, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "abcd")
     source = spark.read.format("eos-kafka").option("kafka.bootstrap.servers", kafka_address)

@@ -17,7 +17,7 @@ def mixed_start(topic: str) -> str:
 
 
 @pytest.mark.spark
-def test_available_now_reads_the_backlog_behind_a_pinned_start(
+def test_available_now_reads_the_backlog_after_a_pinned_start(
     spark: SparkSession, kafka_address: str, tmp_path: Path
 ) -> None:
     topic = create_topic(kafka_address, partitions=2)
@@ -32,7 +32,7 @@ def test_available_now_reads_the_backlog_behind_a_pinned_start(
 
 
 @pytest.mark.spark
-def test_a_query_that_dies_in_its_first_micro_batch_misses_nothing(
+def test_query_that_fails_in_its_first_micro_batch_misses_nothing(
     spark: SparkSession, kafka_address: str, tmp_path: Path
 ) -> None:
     topic = create_topic(kafka_address)

@@ -13,7 +13,7 @@ __all__ = ["failpoints_file", "spark"]
 
 
 @pytest.mark.spark
-def test_a_group_shows_how_far_a_query_is(spark: SparkSession, kafka_address: str, tmp_path: Path) -> None:
+def test_consumer_group_shows_query_progress(spark: SparkSession, kafka_address: str, tmp_path: Path) -> None:
     topic, group = create_topic(kafka_address, partitions=2), new_group()
     send_plain(kafka_address, topic, ["a", "b", "c"])
     send_plain(kafka_address, topic, ["d"], partition=1)

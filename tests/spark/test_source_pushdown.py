@@ -33,7 +33,7 @@ def load(spark: SparkSession, address: str, topics: str, option: bool = True) ->
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("setting", "option", "tasks"), [(False, True, 4), (True, False, 4), (True, True, 1)])
-def test_filters_reach_the_plan_where_both_allow_it(
+def test_filters_are_pushed_down_where_supported(
     spark: SparkSession, kafka_address: str, topics: tuple[str, str], setting: bool, option: bool, tasks: int
 ) -> None:
     query = (
@@ -46,7 +46,7 @@ def test_filters_reach_the_plan_where_both_allow_it(
 
 
 @pytest.mark.spark
-def test_the_same_rows_with_and_without(spark: SparkSession, kafka_address: str) -> None:
+def test_pushdown_does_not_change_the_rows(spark: SparkSession, kafka_address: str) -> None:
     """Times that go back and forth, as producers may write them; filters that are not offered or not understood."""
     topic = create_topic(kafka_address, 2)
     producer = Producer({"bootstrap.servers": kafka_address, "batch.num.messages": 3})
@@ -65,7 +65,7 @@ def test_the_same_rows_with_and_without(spark: SparkSession, kafka_address: str)
 
 
 @pytest.mark.spark
-def test_one_frame_used_twice_is_safe_unless_asked_otherwise(
+def test_pushdown_on_a_dataframe_used_twice_is_safe_by_default(
     spark: SparkSession, kafka_address: str, topics: tuple[str, str]
 ) -> None:
     """Spark 4.3 keeps one plan for each load(): with pushdown, the second filter's plan serves the first as well.

@@ -82,7 +82,7 @@ def offset_log(checkpoint: Path, batch_id: int) -> Any:
     return json.loads((checkpoint / "offsets" / str(batch_id)).read_text().splitlines()[2])
 
 
-def test_available_now_reads_what_was_there_and_goes_on_after_a_restart(reading: Reading, kafka_address: str) -> None:
+def test_available_now_reads_existing_records_and_continues_after_restart(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address, partitions=2)
     send_plain(kafka_address, topic, ["a", "b"])
     send_plain(kafka_address, topic, ["c"], partition=1)
@@ -93,21 +93,21 @@ def test_available_now_reads_what_was_there_and_goes_on_after_a_restart(reading:
     assert offset_log(reading.checkpoint, 1) == {topic: {"0": 2, "1": 2}}
 
 
-def test_available_now_with_limits_takes_several_micro_batches(reading: Reading, kafka_address: str) -> None:
+def test_available_now_with_limits_uses_several_micro_batches(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(15))
     found = reading.run(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="5")
     assert found == [[str(number) for number in range(start, start + 5)] for start in (0, 5, 10)]
 
 
-def test_once_ignores_limits(reading: Reading, kafka_address: str) -> None:
+def test_once_trigger_ignores_limits(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(15))
     found = reading.run(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="5", once=True)
     assert [len(rows) for rows in found] == [15]
 
 
-def test_available_now_does_not_wait_for_the_least(reading: Reading, kafka_address: str) -> None:
+def test_available_now_ignores_min_offsets(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(3))
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "100"}
@@ -116,7 +116,7 @@ def test_available_now_does_not_wait_for_the_least(reading: Reading, kafka_addre
     assert [len(rows) for rows in reading.run(**options)] == [3]
 
 
-def test_four_corner_cases_in_micro_batches_of_three_offsets(reading: Reading, kafka_address: str) -> None:
+def test_four_edge_cases_in_micro_batches_of_three_offsets(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
     abort(producer, topic, ["x", "x"])  # 0..1, marker 2: a whole micro-batch invisible
@@ -129,9 +129,7 @@ def test_four_corner_cases_in_micro_batches_of_three_offsets(reading: Reading, k
     assert offset_log(reading.checkpoint, 3) == {topic: {"0": 12}}
 
 
-def test_an_open_transaction_holds_the_stream_back_and_is_read_when_it_ends(
-    reading: Reading, kafka_address: str
-) -> None:
+def test_open_transaction_blocks_the_stream_until_it_ends(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
     producer.begin_transaction()
@@ -144,9 +142,7 @@ def test_an_open_transaction_holds_the_stream_back_and_is_read_when_it_ends(
     wait_until(lambda: reading.shown() == ["a", "b"], "both records are shown")
 
 
-def test_a_continuous_query_shows_new_records_and_reports_the_latest_offset(
-    reading: Reading, kafka_address: str
-) -> None:
+def test_continuous_query_reads_new_records_and_reports_the_latest_offset(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["before"])
     query = reading.start(available_now=False, subscribe=topic)
@@ -172,7 +168,7 @@ def test_added_partitions_are_read_from_their_start(reading: Reading, kafka_addr
     assert reading.run(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger="2") == [["b", "c"]]
 
 
-def test_a_pattern_finds_topics_created_later_and_lets_deleted_ones_go(reading: Reading, kafka_address: str) -> None:
+def test_pattern_finds_new_topics_and_drops_deleted_ones(reading: Reading, kafka_address: str) -> None:
     family = f"family-{uuid.uuid4().hex[:8]}"
     options = {"subscribePattern": f"{family}-.*", "startingOffsets": "earliest", "failOnDataLoss": "false"}
     assert reading.run(**options) == [[]]
@@ -188,7 +184,7 @@ def test_a_pattern_finds_topics_created_later_and_lets_deleted_ones_go(reading: 
         reading.run(**options | {"failOnDataLoss": "true"})
 
 
-def test_a_topic_created_anew_between_runs(reading: Reading, kafka_address: str) -> None:
+def test_topic_recreated_between_runs_is_reported(reading: Reading, kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a", "b"])
     options = {"subscribe": topic, "startingOffsets": "earliest"}
@@ -201,7 +197,7 @@ def test_a_topic_created_anew_between_runs(reading: Reading, kafka_address: str)
 
 
 @pytest.mark.parametrize("fail", [True, False])
-def test_records_lost_between_runs(reading: Reading, kafka_address: str, fail: bool) -> None:
+def test_data_loss_between_runs_is_reported(reading: Reading, kafka_address: str, fail: bool) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a"])
     options = {"subscribe": topic, "startingOffsets": "earliest", "failOnDataLoss": str(fail).lower()}
@@ -215,7 +211,7 @@ def test_records_lost_between_runs(reading: Reading, kafka_address: str, fail: b
         assert reading.run(**options) == [["d"]]
 
 
-def test_nulls_headers_and_topics_by_pattern(spark: SparkSession, kafka_address: str, tmp_path: Path) -> None:
+def test_nulls_headers_and_topics_by_pattern_are_read(spark: SparkSession, kafka_address: str, tmp_path: Path) -> None:
     topic = create_topic(kafka_address)
     producer = Producer({"bootstrap.servers": kafka_address})
     headers: list[tuple[str, str | bytes | None]] = [("h", b"1")]
@@ -243,6 +239,6 @@ def test_nulls_headers_and_topics_by_pattern(spark: SparkSession, kafka_address:
         ({"subscribe": "no-such-topic"}, "Unknown topic or partition: no-such-topic"),
     ],
 )
-def test_bad_input_is_named(reading: Reading, options: dict[str, str], words: str) -> None:
+def test_invalid_input_is_reported(reading: Reading, options: dict[str, str], words: str) -> None:
     with pytest.raises(PySparkException, match=words):
         reading.run(**options)

@@ -33,7 +33,7 @@ def state_record(transactional_id: str, value: bytes | None, now_ms: int) -> byt
     return build_batch([NewRecord(encode_key(transactional_id), value, (), now_ms)])
 
 
-def worn_out(producer_id: int, now_ms: int) -> bytes:
+def exhausted_state_value(producer_id: int, now_ms: int) -> bytes:
     """Build the value that 32,766 transactions would have left: nothing is going on, and the epochs are used up."""
     image = TransactionImage(producer_id, LAST_CLIENT_EPOCH, 60_000, TransactionState.EMPTY, frozenset(), now_ms)
     return encode_value(image, V2)

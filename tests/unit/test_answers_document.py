@@ -15,7 +15,7 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-def test_each_row_names_a_test_that_exists() -> None:
+def test_each_row_names_an_existing_test() -> None:
     found = rows("Every answer")
     assert len(found) > 20
     for row in found:
@@ -25,7 +25,7 @@ def test_each_row_names_a_test_that_exists() -> None:
         assert f"def {named[2]}(" in (ROOT / named[1]).read_text(), row
 
 
-def test_each_request_that_the_sink_sends_is_there() -> None:
+def test_each_request_sent_by_the_sink_has_a_row() -> None:
     asked = {row[0].split(":")[0].split(" ")[0] for row in rows("Every answer")}
     assert asked == {
         "FindCoordinator",
@@ -43,6 +43,6 @@ def test_each_request_that_the_sink_sends_is_there() -> None:
     }
 
 
-def test_the_states_of_the_table_are_those_of_the_rule() -> None:
+def test_states_of_the_table_match_the_rule() -> None:
     told = " ".join(" ".join(row) for row in rows("Descriptions of transactions"))
     assert all(state.label in told for state, _ in EARLIER)

@@ -24,7 +24,7 @@ def test_broker_properties_explain_every_key_in_one_line():
     assert unexplained == []
 
 
-def test_spark_defaults_are_settings_of_spark():
+def test_spark_defaults_are_spark_settings():
     lines = (CONF / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
     settings = [line for line in lines if line and not line.startswith("#")]
     assert settings

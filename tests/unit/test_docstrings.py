@@ -27,5 +27,5 @@ def _with_examples() -> list[str]:
 
 
 @pytest.mark.parametrize("name", _with_examples())
-def test_the_examples_of_docstrings_are_true(name: str) -> None:
+def test_docstring_examples_are_correct(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0

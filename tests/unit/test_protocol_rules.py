@@ -24,7 +24,7 @@ def book() -> RuleBook:
     return read_rules()
 
 
-def test_every_id_is_given_once_and_belongs_to_its_section(book: RuleBook):
+def test_every_id_is_unique_and_belongs_to_its_section(book: RuleBook):
     assert not book.repeated
     assert len(book.rules) > 300
     misplaced = [rule.id for rule in book.rules.values() if re.split("[ /]", rule.id)[0] != rule.section]
@@ -38,7 +38,7 @@ def test_rows_are_numbered_without_gaps(book: RuleBook):
         assert numbers[0] in (0, 1), table
 
 
-def test_every_rule_says_what_it_demands_and_where_it_comes_from(book: RuleBook):
+def test_every_rule_has_a_requirement_and_a_source(book: RuleBook):
     for page in sorted(PROTOCOL.glob("*.md")):
         for line in page.read_text(encoding="utf-8").splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
@@ -53,13 +53,13 @@ def test_every_cited_rule_exists(book: RuleBook):
     assert not [f"{one.path}:{one.line}: {one.id}" for one in found if not book.knows(one.id)]
 
 
-def test_the_pages_cite_rules_that_exist(book: RuleBook):
+def test_pages_cite_existing_rules(book: RuleBook):
     for page in sorted(PROTOCOL.glob("*.md")):
         text = page.read_text(encoding="utf-8")
         assert not [cited for _, cited in cited_ids(text, book) if not book.knows(cited)], page.name
 
 
-def test_no_error_code_is_a_bare_number_in_the_pages():
+def test_pages_contain_no_bare_error_numbers():
     """Codes stand by name; these are the ones that no rule would use as a plain number."""
     numbers = re.compile(r"(?:error|code|answers?|answered) (?:with )?`?-?\d+\b")
     for page in sorted(PROTOCOL.glob("*.md")):
@@ -67,7 +67,7 @@ def test_no_error_code_is_a_bare_number_in_the_pages():
             assert not numbers.findall(page.read_text(encoding="utf-8")), page.name
 
 
-def test_the_coverage_page_is_up_to_date(book: RuleBook):
+def test_coverage_page_is_current(book: RuleBook):
     """Write it again with `python -m tests.support.rule_coverage`."""
     assert COVERAGE.read_text(encoding="utf-8") == coverage_page(book, rows_with_tests())
 
@@ -95,5 +95,5 @@ def test_citations_are_found(book: RuleBook, text: str, expected: list[str]):
     assert [cited for _, cited in cited_ids(text, book)] == expected
 
 
-def test_a_range_shows_nothing():
+def test_range_citation_covers_no_rule():
     assert shown_rows("Rules C.5/1 to C.5/9, and rule C.5/3.") == {"C.5/3"}

@@ -53,13 +53,13 @@ def test_each_error_class_has_a_section(name: str) -> None:
 
 
 @pytest.mark.parametrize("package", [broker_core, spark_eos])
-def test_each_public_name_is_on_the_page_of_the_api(package: object) -> None:
+def test_each_public_name_is_on_the_api_page(package: object) -> None:
     name = package.__name__
     documented = set(re.findall(rf"^::: {name}\.(\w+)$", pages()["api.md"], re.MULTILINE))
     assert documented == set(package.__all__) - {"__version__"}
 
 
-def test_examples_of_docstrings_become_code_blocks() -> None:
+def test_docstring_examples_become_code_blocks() -> None:
     text = "Add numbers:\n\n>>> 1 + (  # doctest: +SKIP\n...     1)\n2\n\nMore."
     assert with_blocks(text) == "Add numbers:\n\n```pycon\n>>> 1 + (\n...     1)\n2\n```\n\nMore."
 
@@ -93,14 +93,14 @@ def cases(*described: str) -> list[pytest.ParameterSet]:
 
 
 @pytest.mark.parametrize(("option", "of_source"), cases("default"))
-def test_the_documented_default_is_the_one_in_force(option: OptionDefinition, of_source: bool) -> None:
+def test_documented_default_is_in_effect(option: OptionDefinition, of_source: bool) -> None:
     needed = NEEDED.get(option.name, {})
     given = parsed(option, {**needed, option.name: option.default}, of_source=of_source)
     assert given == parsed(option, needed, of_source=of_source)
 
 
 @pytest.mark.parametrize(("option", "of_source"), cases("choices", "minimum"))
-def test_the_documented_values_are_those_allowed(option: OptionDefinition, of_source: bool) -> None:
+def test_documented_values_match_allowed_ones(option: OptionDefinition, of_source: bool) -> None:
     needed = NEEDED.get(option.name, {})
     allowed = [*option.choices, *(str(bound) for bound in (option.minimum, option.maximum) if bound is not None)]
     refused = ["neither"] if option.choices else []
@@ -126,7 +126,7 @@ def test_each_metric_of_a_query_is_defined() -> None:
     assert used == {"sink": set(SINK_METRICS.definitions), "source": set(SOURCE_METRICS.definitions)}
 
 
-def test_metrics_of_the_broker_have_the_documented_labels_and_attributes() -> None:
+def test_broker_metrics_have_the_documented_labels_and_attributes() -> None:
     nothing = Durations()
     metrics = BrokerMetrics(
         producer_ids=frozenset(),

@@ -17,7 +17,7 @@ from tests.support.broker_core.produce_consume import consume, produce
 from tests.support.waiting import wait_until
 
 
-def test_it_serves_and_then_is_gone():
+def test_embedded_broker_serves_clients_and_closes():
     others = set(threading.enumerate())
     with EmbeddedBroker(topics={"t": 2}) as kafka:
         address = kafka.bootstrap_servers
@@ -39,7 +39,7 @@ def test_several_brokers_share_the_partitions():
         assert len(consume(kafka.bootstrap_servers, "t", 100)) == 100
 
 
-def test_a_data_folder_keeps_everything_until_next_time(tmp_path):
+def test_data_directory_keeps_everything_across_restarts(tmp_path):
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
         produce(kafka.bootstrap_servers, "t", [b"kept"])
         assert consume(kafka.bootstrap_servers, "t", 1) == [b"kept"]
@@ -48,7 +48,7 @@ def test_a_data_folder_keeps_everything_until_next_time(tmp_path):
         assert consume(kafka.bootstrap_servers, "t", 1) == [b"new"], "the group's offset must be kept too"
 
 
-def test_a_closed_broker_keeps_no_thread_and_no_file(tmp_path):
+def test_closed_broker_leaves_no_thread_or_file(tmp_path):
     def held():
         files = {os.readlink(link) for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)}
         return (
@@ -70,7 +70,7 @@ def test_a_closed_broker_keeps_no_thread_and_no_file(tmp_path):
     assert held() == (threads, set())
 
 
-def test_what_a_failing_action_has_written_is_made_durable_and_told(tmp_path):
+def test_writes_of_a_failing_fault_action_are_durable_and_reported(tmp_path):
     with EmbeddedBroker(data_dir=tmp_path, topics={"t": 1}) as kafka:
 
         def write_and_fail(cluster):
@@ -85,7 +85,7 @@ def test_what_a_failing_action_has_written_is_made_durable_and_told(tmp_path):
         assert not kafka._call(lambda cluster: any(log.unsynced for log in cluster.logs.opened()))
 
 
-def test_a_setting_that_does_not_exist_is_named():
+def test_unknown_setting_is_reported():
     with pytest.raises(ConfigError, match=r"unknown setting 'no.such.key'"):
         EmbeddedBroker(config={"no.such.key": "1"})
 
@@ -99,24 +99,24 @@ def test_a_setting_that_does_not_exist_is_named():
         ("log.cleanup.policy", "burn"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_named_with_its_key(key, value):
+def test_invalid_value_is_reported_with_its_key(key, value):
     with pytest.raises(ConfigError, match=f"{key}='?{value}"):
         EmbeddedBroker(config={key: value})
 
 
-def test_a_taken_port_is_an_error_that_names_it():
+def test_occupied_port_is_reported():
     with EmbeddedBroker() as kafka:
         port = int(kafka.bootstrap_servers.split(":")[1])
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
             EmbeddedBroker(port=port).start()
 
 
-def test_an_unstarted_broker_says_how_to_start_it():
+def test_unstarted_broker_reports_how_to_start_it():
     with pytest.raises(RuntimeError, match="with EmbeddedBroker"):
         _ = EmbeddedBroker().bootstrap_servers
 
 
-def test_a_malformed_frame_costs_its_sender_the_connection_and_nobody_else(caplog):
+def test_malformed_frame_closes_only_its_connection(caplog):
     with EmbeddedBroker(topics={"t": 1}) as kafka:
         host, port = kafka.bootstrap_servers.split(":")
         with socket.create_connection((host, int(port)), timeout=10) as bad:
@@ -126,19 +126,19 @@ def test_a_malformed_frame_costs_its_sender_the_connection_and_nobody_else(caplo
     assert len([r for r in caplog.records if "closing connection" in r.message]) == 1
 
 
-def test_a_data_folder_that_is_none_is_an_error_at_once(tmp_path):
+def test_invalid_data_directory_is_an_immediate_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         EmbeddedBroker(data_dir=tmp_path / "file").start()
 
 
 @pytest.mark.parametrize("options", [{"transaction_version": 3}, {"transaction_version": -1}, {"brokers": 0}])
-def test_a_cluster_that_cannot_be_is_refused(options):
+def test_invalid_cluster_configuration_is_refused(options):
     with pytest.raises(ConfigError, match="transaction.version|brokers"):
         EmbeddedBroker(**options)
 
 
-def test_a_broker_that_cannot_keep_its_promise_stops_and_says_so():
+def test_broker_that_cannot_persist_stops_with_an_error():
     with EmbeddedBroker(topics={"t": 1}) as kafka:
         address = kafka.bootstrap_servers
 

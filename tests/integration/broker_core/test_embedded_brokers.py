@@ -44,7 +44,7 @@ def refuses(address):
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
-def test_what_a_broker_led_goes_to_the_others_and_comes_back(how):
+def test_partitions_of_a_stopped_broker_move_away_and_return(how):
     with EmbeddedBroker(brokers=3, topics={"in": 6}, config=FEW) as kafka:
         producer = begun(kafka)
         coordinator = kafka.coordinator(transactional_id="t")
@@ -69,7 +69,7 @@ def test_what_a_broker_led_goes_to_the_others_and_comes_back(how):
         producer.commit_transaction(30)
 
 
-def test_somebody_elses_decision_about_a_leader_stays():
+def test_explicit_leader_choice_is_kept_when_the_broker_returns():
     with EmbeddedBroker(brokers=3, topics={"in": 1}) as kafka:
         kafka.broker(1).stop()
         other = ({2, 3} - {kafka.leader(("in", 0))}).pop()
@@ -78,7 +78,7 @@ def test_somebody_elses_decision_about_a_leader_stays():
         assert kafka.leader(("in", 0)) == other
 
 
-def test_nobody_can_be_made_a_leader_while_away():
+def test_stopped_broker_cannot_become_leader():
     with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
         kafka.broker(2).stop()
         with pytest.raises(KafkaError, match="BROKER_NOT_AVAILABLE"):
@@ -92,7 +92,7 @@ def append_unsynced(cluster):
     log.append_as_leader(build_batch([NewRecord(None, b"lost")]), now_ms=cluster.now_ms, leader_epoch=0)
 
 
-def test_a_crash_of_all_takes_what_was_not_synced_and_keeps_the_rest():
+def test_crash_of_all_brokers_loses_only_unsynced_data():
     with EmbeddedBroker(brokers=2, topics={"in": 1}, config=FEW) as kafka:
         producer = begun(kafka)
         kafka._call(append_unsynced)
@@ -109,7 +109,7 @@ def test_a_crash_of_all_takes_what_was_not_synced_and_keeps_the_rest():
         assert kafka.transaction("t").state == "CompleteCommit"
 
 
-def test_the_last_broker_that_crashes_takes_all_with_it():
+def test_crash_of_the_last_broker_crashes_the_cluster():
     with EmbeddedBroker(brokers=2, topics={"in": 1}) as kafka:
         kafka.broker(2).crash()
         kafka._call(append_unsynced)
@@ -121,14 +121,14 @@ def test_the_last_broker_that_crashes_takes_all_with_it():
         assert kafka.leader(("in", 0)) == 1
 
 
-def test_a_restart_in_good_order_keeps_everything(tmp_path):
+def test_clean_restart_keeps_everything(tmp_path):
     with EmbeddedBroker(brokers=2, topics={"in": 1}, data_dir=tmp_path) as kafka:
         kafka._call(append_unsynced)
         kafka.restart()
         assert kafka.partition("in", 0).log_end_offset == 1
 
 
-def test_closed_while_brokers_are_away_it_leaves_nothing_behind():
+def test_close_with_stopped_brokers_leaves_no_resources():
     for how in ("stop", "crash"):
         held = len(os.listdir("/proc/self/fd"))
         with EmbeddedBroker(brokers=2) as kafka:
@@ -140,7 +140,7 @@ def test_closed_while_brokers_are_away_it_leaves_nothing_behind():
 # Time
 
 
-def test_time_stands_and_moves_a_transaction_to_its_timeout():
+def test_virtual_time_advances_a_transaction_to_its_timeout():
     with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
         begun(kafka, timeout_ms=60_000)
         kafka.clock.advance(59)
@@ -151,7 +151,7 @@ def test_time_stands_and_moves_a_transaction_to_its_timeout():
         assert [kind for kind in kafka.partition("in", 0).dump().splitlines() if "ABORT" in kind]
 
 
-def test_each_thing_that_comes_due_finds_its_own_time():
+def test_each_due_event_sees_its_own_time():
     with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
         begun(kafka, timeout_ms=30_000)
         start = kafka.clock.now_ms()
@@ -161,7 +161,7 @@ def test_each_thing_that_comes_due_finds_its_own_time():
         assert kafka.clock.now_ms() - start == 3_600_000
 
 
-def test_members_time_out_and_segments_grow_old_by_virtual_time():
+def test_members_expire_and_segments_age_by_virtual_time():
     settings = FEW | {"log.retention.ms": "100000", "log.retention.check.interval.ms": "1000"}
     with EmbeddedBroker(topics={"in": 1}, config=settings, clock="virtual") as kafka:
         with RawClient(kafka.bootstrap_servers) as client:
@@ -189,7 +189,7 @@ def test_members_time_out_and_segments_grow_old_by_virtual_time():
         assert kafka.partition("in", 0).log_start_offset == 1
 
 
-def test_a_reader_that_waits_is_answered_though_time_stands():
+def test_delayed_fetch_is_answered_while_virtual_time_stands_still():
     with EmbeddedBroker(topics={"in": 1}, clock="virtual") as kafka, RawClient(kafka.bootstrap_servers) as client:
         fetch = m.FetchRequest(
             replica_id=-1,
@@ -220,7 +220,7 @@ def test_a_reader_that_waits_is_answered_though_time_stands():
         kafka.assert_quiescent()
 
 
-def test_an_ordinary_group_reads_while_time_stands():
+def test_consumer_group_reads_while_virtual_time_stands_still():
     with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
         begun(kafka).commit_transaction(30)
         consumer = Consumer(
@@ -233,7 +233,7 @@ def test_an_ordinary_group_reads_while_time_stands():
             consumer.close()
 
 
-def test_a_real_clock_cannot_be_moved_and_a_virtual_one_not_back():
+def test_real_clock_cannot_be_advanced_and_a_virtual_one_not_set_back():
     with EmbeddedBroker() as kafka, pytest.raises(RuntimeError, match='clock="virtual"'):
         _ = kafka.clock
     with EmbeddedBroker(clock="virtual") as kafka, pytest.raises(ValueError, match="cannot be moved back"):
@@ -250,12 +250,12 @@ def ids(seed):
         return kafka._call(lambda cluster: (cluster.metadata.cluster_id, str(cluster.metadata.topic("in").topic_id)))
 
 
-def test_a_seed_makes_ids_repeatable():
+def test_seed_makes_ids_repeatable():
     assert ids(7) == ids(7) != ids(8)
     assert ids(None) != ids(None)
 
 
-def test_it_can_be_awaited():
+def test_embedded_broker_is_usable_with_async_with():
     async def use():
         async with EmbeddedBroker(topics={"in": 1}) as kafka:
             return kafka.partition("in", 0).high_watermark
@@ -263,7 +263,7 @@ def test_it_can_be_awaited():
     assert asyncio.run(use()) == 0
 
 
-def test_an_unknown_id_and_an_unknown_partition_are_errors_that_name_them():
+def test_unknown_id_and_partition_are_reported():
     with EmbeddedBroker(topics={"in": 1}) as kafka:
         with pytest.raises(KeyError, match="'nobody'"):
             kafka.transaction("nobody")
@@ -273,7 +273,7 @@ def test_an_unknown_id_and_an_unknown_partition_are_errors_that_name_them():
             kafka.wait_for(lambda: 0, timeout=0.01)
 
 
-def test_a_partition_shows_its_marks_producers_and_transactions():
+def test_partition_shows_offsets_producers_and_transactions():
     with EmbeddedBroker(topics={"in": 1}, config=FEW) as kafka:
         producer = begun(kafka)
         producer.abort_transaction(30)
@@ -293,6 +293,6 @@ def test_a_partition_shows_its_marks_producers_and_transactions():
         assert kafka.written_partitions() == [TopicPartition("in", 0)]
 
 
-def test_the_examples_in_its_docstrings_run():
+def test_docstring_examples_run():
     result = doctest.testmod(broker_core.embedded)
     assert result.failed == 0 and result.attempted >= 7

@@ -48,7 +48,7 @@ ROWS: Final = (
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.when}-{row.action}")
-def test_every_action_at_every_moment(row: Row) -> None:
+def test_every_action_works_at_every_moment(row: Row) -> None:
     may_go, called = threading.Event(), threading.Event()
     busy = Error("NOT_LEADER_OR_FOLLOWER" if row.when == "mid" else BUSY.name)
     action = {

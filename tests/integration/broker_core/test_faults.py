@@ -31,7 +31,7 @@ def metadata(client):
     return client.send(m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name="in")]), 9)
 
 
-def test_an_error_before_leaves_the_state_alone(kafka, client):
+def test_error_before_apply_leaves_the_state_unchanged(kafka, client):
     end = begun(client)
     with kafka.fault(api="EndTxn", transactional_id=ID, action=Error("COORDINATOR_NOT_AVAILABLE"), times=1) as fault:
         assert client.send(end, 5).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -41,7 +41,7 @@ def test_an_error_before_leaves_the_state_alone(kafka, client):
     assert kafka.transaction(ID).state == "CompleteCommit"
 
 
-def test_an_error_after_hides_what_took_effect(kafka, client):
+def test_error_after_apply_hides_the_change(kafka, client):
     end = begun(client)
     kafka.fault(api="EndTxn", when="after_apply", action=Error("NOT_COORDINATOR"), times=1)
     assert client.send(end, 5).error_code == ErrorCode.NOT_COORDINATOR
@@ -49,7 +49,7 @@ def test_an_error_after_hides_what_took_effect(kafka, client):
     assert kafka.partition("in", 0).last_stable_offset == 2
 
 
-def test_a_refusal_has_not_taken_effect_and_is_not_struck_after(kafka, client):
+def test_refused_request_is_not_matched_after_apply(kafka, client):
     end = begun(client)
     fault = kafka.fault(api="EndTxn", when="after_apply", action=Error("NOT_COORDINATOR"), times=1)
     end.producer_epoch += 7
@@ -59,7 +59,7 @@ def test_a_refusal_has_not_taken_effect_and_is_not_struck_after(kafka, client):
     assert client.send(end, 5).error_code == ErrorCode.NOT_COORDINATOR
 
 
-def test_what_a_fault_meets_afterwards_is_durable_already(kafka, client):
+def test_change_is_durable_before_the_after_fault(kafka, client):
     end = begun(client)
     kafka.fault(api="EndTxn", when="after_apply", times=1, action=lambda _: kafka.crash())
     client.post(end, 5)
@@ -69,7 +69,7 @@ def test_what_a_fault_meets_afterwards_is_durable_already(kafka, client):
 
 
 @pytest.mark.parametrize(("when", "state"), [("before", "Ongoing"), ("after_apply", "CompleteCommit")])
-def test_a_disconnect_closes_the_connection_before_or_after(kafka, client, when, state):
+def test_disconnect_closes_the_connection_before_or_after_apply(kafka, client, when, state):
     end = begun(client)
     kafka.fault(api="EndTxn", when=when, action=Disconnect())
     client.post(end, 5)
@@ -77,7 +77,7 @@ def test_a_disconnect_closes_the_connection_before_or_after(kafka, client, when,
     assert kafka.transaction(ID).state == state
 
 
-def test_a_dropped_answer_is_never_sent_and_the_client_is_left_waiting(kafka, client):
+def test_dropped_response_is_never_sent(kafka, client):
     end = begun(client)
     kafka.fault(api="EndTxn", when="after_apply", action=Drop())
     client.post(end, 5)
@@ -87,7 +87,7 @@ def test_a_dropped_answer_is_never_sent_and_the_client_is_left_waiting(kafka, cl
         assert metadata(other).topics[0].error_code == 0
 
 
-def test_what_is_held_goes_on_when_it_may(kafka, client):
+def test_held_request_continues_when_released(kafka, client):
     may_go = threading.Event()
     end = begun(client)
     fault = kafka.fault(api="EndTxn", action=Hold(may_go))
@@ -98,7 +98,7 @@ def test_what_is_held_goes_on_when_it_may(kafka, client):
     assert client.collect(end).error_code == 0
 
 
-def test_a_delayed_request_takes_effect_though_its_sender_is_gone(kafka, client):
+def test_delayed_request_takes_effect_after_its_client_disconnects(kafka, client):
     end = begun(client)
     fault = kafka.fault(api="EndTxn", action=Delay(0.05))
     client.post(end, 5)
@@ -107,7 +107,7 @@ def test_a_delayed_request_takes_effect_though_its_sender_is_gone(kafka, client)
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
 
 
-def test_a_function_is_told_of_the_request_and_may_use_the_broker(kafka, client):
+def test_action_function_receives_the_request_and_may_use_the_broker(kafka, client):
     told = []
     kafka.fault(api="Metadata", topic="in", action=lambda seen: told.append((seen.api, kafka.leader(("in", 0)))))
     assert metadata(client).topics[0].error_code == 0
@@ -117,7 +117,7 @@ def test_a_function_is_told_of_the_request_and_may_use_the_broker(kafka, client)
 # Between prepare and the markers
 
 
-def test_in_the_middle_a_transaction_is_prepared_and_has_no_marker(kafka, client):
+def test_fault_between_prepare_and_markers_leaves_no_marker(kafka, client):
     may_go = threading.Event()
     end = begun(client, (0, 1))
     kafka.fault(api="EndTxn", when="mid", transactional_id=ID, action=Hold(may_go))
@@ -129,7 +129,7 @@ def test_in_the_middle_a_transaction_is_prepared_and_has_no_marker(kafka, client
     kafka.assert_quiescent(clients_may_wait=True)
 
 
-def test_between_two_partitions_one_has_its_marker_and_the_other_has_none(kafka, client):
+def test_fault_between_two_markers_leaves_one_written(kafka, client):
     may_go = threading.Event()
     end = begun(client, (0, 1))
     kafka.fault(api="EndTxn", when="mid", partition=1, action=Hold(may_go))
@@ -142,7 +142,7 @@ def test_between_two_partitions_one_has_its_marker_and_the_other_has_none(kafka,
     kafka.wait_for(lambda: kafka.partition("in", 1).last_stable_offset == 2)
 
 
-def test_a_crash_between_two_markers_keeps_the_first_and_recovery_writes_the_second(kafka, client):
+def test_crash_between_two_markers_is_completed_by_recovery(kafka, client):
     end = begun(client, (0, 1))
     kafka.fault(api="EndTxn", when="mid", partition=1, times=1, action=lambda _: kafka.crash())
     client.post(end, 5)
@@ -155,7 +155,7 @@ def test_a_crash_between_two_markers_keeps_the_first_and_recovery_writes_the_sec
     )
 
 
-def test_a_coordinator_that_crashes_in_the_middle_is_followed_by_another(kafka, client):
+def test_coordinator_that_crashes_midway_is_replaced(kafka, client):
     end = begun(client, (0, 1))
     kafka.fault(api="EndTxn", when="mid", times=1, action=lambda _: kafka.broker(1).crash())
     client.post(end, 5)
@@ -166,7 +166,7 @@ def test_a_coordinator_that_crashes_in_the_middle_is_followed_by_another(kafka, 
     )
 
 
-def test_a_lost_marker_is_written_again_after_the_coordinators_backoff(kafka, client):
+def test_lost_marker_is_retried_after_the_coordinator_backoff(kafka, client):
     end = begun(client)
     fault = kafka.fault(when="mid", action=Drop(), times=2)
     assert client.send(end, 5).error_code == 0
@@ -197,7 +197,7 @@ def test_a_lost_marker_is_written_again_after_the_coordinators_backoff(kafka, cl
         ({}, True),
     ],
 )
-def test_a_fault_strikes_who_it_is_meant_for(kafka, client, matcher, strikes):
+def test_fault_applies_to_matching_requests_only(kafka, client, matcher, strikes):
     with kafka.fault(**{"api": "Metadata"} | matcher, action=Error("LEADER_NOT_AVAILABLE")) as fault:
         code = metadata(client).topics[0].error_code
     assert (code == ErrorCode.LEADER_NOT_AVAILABLE, fault.hits) == (strikes, strikes)
@@ -213,12 +213,12 @@ def test_a_fault_strikes_who_it_is_meant_for(kafka, client, matcher, strikes):
         ({}, [5] * 4),
     ],
 )
-def test_a_fault_strikes_as_often_as_it_may(kafka, client, counts, expected):
+def test_fault_applies_the_given_number_of_times(kafka, client, counts, expected):
     kafka.fault(api="Metadata", action=Error(5), **counts)
     assert [metadata(client).topics[0].error_code for _ in range(4)] == expected
 
 
-def test_a_group_and_a_partition_are_found_in_requests(kafka, client):
+def test_fault_matches_group_and_partition(kafka, client):
     kafka.fault(api="FindCoordinator", group="g", action=Error("NOT_COORDINATOR"))
     kafka.fault(api="ListOffsets", topic="in", partition=1, action=Error("NOT_LEADER_OR_FOLLOWER"))
     assert client.send(m.FindCoordinatorRequest(key="g"), 3).error_code == ErrorCode.NOT_COORDINATOR
@@ -250,12 +250,12 @@ def test_a_group_and_a_partition_are_found_in_requests(kafka, client):
         ({"action": 3}, "expected Error, Delay"),
     ],
 )
-def test_what_can_never_strike_is_refused_at_once(kafka, wrong, told):
+def test_fault_that_can_never_match_is_refused(kafka, wrong, told):
     with pytest.raises(ValueError, match=told):
         kafka.fault(**{"action": Drop()} | wrong)
 
 
-def test_an_error_that_does_not_exist_is_named():
+def test_unknown_error_name_is_reported():
     with pytest.raises(ValueError, match="'COORDINATOR_AWAY'"):
         Error("COORDINATOR_AWAY")
 
@@ -263,7 +263,7 @@ def test_an_error_that_does_not_exist_is_named():
 # The log of requests
 
 
-def test_the_log_tells_who_asked_for_what_and_what_came_of_it(kafka, client):
+def test_request_log_shows_client_request_and_result(kafka, client):
     end = begun(client, (0, 1))
     end.producer_epoch = 77
     assert client.send(end, 5).error_code == ErrorCode.PRODUCER_FENCED
@@ -280,7 +280,7 @@ def test_the_log_tells_who_asked_for_what_and_what_came_of_it(kafka, client):
     assert "EndTxn v5" in str(ended) and "transactional_id=t" in str(ended) and "PRODUCER_FENCED" in str(ended)
 
 
-def test_the_log_keeps_the_newest_requests_only():
+def test_request_log_keeps_the_newest_requests():
     with EmbeddedBroker(requests_kept=3, topics={"in": 1}) as kafka, RawClient(kafka.bootstrap_servers) as client:
         for version in (5, 6, 7, 8, 9):
             client.send(m.MetadataRequest(topics=[]), version)

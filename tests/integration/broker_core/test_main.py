@@ -13,7 +13,7 @@ from tests.support.broker_core.produce_consume import consume, produce
 PROPERTIES = ROOT / "conf" / "broker.properties"
 
 
-def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path):
+def test_data_is_kept_across_runs(tmp_path):
     arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"), "--config", str(PROPERTIES))
     with running(*arguments) as (process, address):
         produce(address, "t", [b"kept"])
@@ -23,7 +23,7 @@ def test_it_keeps_its_data_from_one_run_to_the_next(tmp_path):
         assert consume(address, "t", 1) == [b"kept"]
 
 
-def test_it_keeps_what_it_acknowledged_when_it_is_killed(tmp_path):
+def test_acknowledged_data_survives_a_kill(tmp_path):
     arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"))
     with running(*arguments) as (process, address):
         produce(address, "t", [b"%d" % n for n in range(100)])
@@ -33,7 +33,7 @@ def test_it_keeps_what_it_acknowledged_when_it_is_killed(tmp_path):
         assert consume(address, "t", 100) == [b"%d" % n for n in range(100)]
 
 
-def test_several_brokers_listen_on_ports_of_their_own():
+def test_several_brokers_listen_on_distinct_ports():
     with running("--port", "0", "--brokers", "2") as (_, address):
         assert len(set(address.split(","))) == 2
 
@@ -46,7 +46,7 @@ def test_several_brokers_listen_on_ports_of_their_own():
         ("num.partitions", "line 1"),
     ],
 )
-def test_bad_settings_are_told_in_one_line(tmp_path, settings, complaint):
+def test_invalid_settings_are_reported_in_one_line(tmp_path, settings, complaint):
     (tmp_path / "broker.properties").write_text(settings)
     answer = subprocess.run(
         [sys.executable, "-m", "broker_core", "--port", "0", "--config", str(tmp_path / "broker.properties")],
@@ -61,7 +61,7 @@ def test_bad_settings_are_told_in_one_line(tmp_path, settings, complaint):
     assert len(answer.stderr.splitlines()) == 1
 
 
-def test_a_taken_port_is_told_in_one_line():
+def test_occupied_port_is_reported_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         answer = subprocess.run(

@@ -6,7 +6,7 @@ from broker_core import EmbeddedBroker
 from tests.support.broker_core.produce_consume import produce as produce_with_librdkafka
 
 
-def test_an_embedded_broker_tells_its_metrics():
+def test_embedded_broker_returns_its_metrics():
     with EmbeddedBroker(topics={"t": 1}) as kafka:
         produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"1", b"2"])
         told = kafka.metrics

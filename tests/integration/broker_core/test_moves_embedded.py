@@ -22,20 +22,20 @@ def kafka() -> Iterator[EmbeddedBroker]:
         yield kafka
 
 
-def test_a_leader_is_moved_where_it_is_told_to(kafka: EmbeddedBroker) -> None:
+def test_leader_is_moved_to_the_given_broker(kafka: EmbeddedBroker) -> None:
     for broker in BROKERS:
         kafka.move_leader(("t", 0), broker)
         assert kafka.leader(("t", 0)) == broker
 
 
 @pytest.mark.parametrize("key", [{"transactional_id": "some"}, {"group": "some"}])
-def test_a_coordinator_is_moved_where_it_is_told_to(kafka: EmbeddedBroker, key: dict[str, str]) -> None:
+def test_coordinator_is_moved_to_the_given_broker(kafka: EmbeddedBroker, key: dict[str, str]) -> None:
     for broker in BROKERS:
         kafka.move_coordinator(broker, **key)
         assert kafka.coordinator(**key) == broker
 
 
-def test_a_broker_or_partition_that_does_not_exist_is_an_error_and_moves_nothing(kafka: EmbeddedBroker) -> None:
+def test_unknown_broker_or_partition_is_an_error_and_moves_nothing(kafka: EmbeddedBroker) -> None:
     leader, coordinator = kafka.leader(("t", 0)), kafka.coordinator(group="some")
     with pytest.raises(KafkaError) as refused:
         kafka.move_leader(("t", 0), 9)
@@ -50,14 +50,14 @@ def test_a_broker_or_partition_that_does_not_exist_is_an_error_and_moves_nothing
 
 
 @pytest.mark.parametrize("key", [{}, {"transactional_id": "a", "group": "b"}])
-def test_a_coordinator_is_of_an_id_or_of_a_group(kafka: EmbeddedBroker, key: dict[str, str]) -> None:
+def test_coordinator_move_takes_either_an_id_or_a_group(kafka: EmbeddedBroker, key: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="either a transactional_id or a group"):
         kafka.move_coordinator(1, **key)
     with pytest.raises(ValueError, match="either a transactional_id or a group"):
         kafka.coordinator(**key)
 
 
-def test_a_move_out_of_an_action_happens_at_once_and_does_not_hang(kafka: EmbeddedBroker) -> None:
+def test_move_from_a_fault_action_is_immediate_without_deadlock(kafka: EmbeddedBroker) -> None:
     wanted = next(broker for broker in BROKERS if broker != kafka.leader(("t", 0)))
 
     def move(_: object) -> int:
@@ -67,7 +67,7 @@ def test_a_move_out_of_an_action_happens_at_once_and_does_not_hang(kafka: Embedd
     assert kafka._call(move) == wanted == kafka.leader(("t", 0))
 
 
-def test_a_broker_that_is_not_running_cannot_be_moved() -> None:
+def test_unstarted_broker_refuses_moves() -> None:
     with pytest.raises(RuntimeError, match="not running"):
         EmbeddedBroker(brokers=2).move_leader(("t", 0), 1)
 
@@ -144,7 +144,7 @@ def end(producer: Producer, *, commit: bool) -> None:
                 raise
 
 
-def test_a_group_goes_on_while_its_coordinator_moves(kafka: EmbeddedBroker) -> None:
+def test_group_continues_while_its_coordinator_moves(kafka: EmbeddedBroker) -> None:
     plain = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0})
     consumer = Consumer(
         {

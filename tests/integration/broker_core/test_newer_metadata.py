@@ -9,7 +9,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import CLUSTER_METADATA_TOPIC
 
 
-def test_a_data_folder_of_a_newer_version_is_not_started_on(tmp_path, capsys):
+def test_data_directory_of_a_newer_version_is_refused(tmp_path, capsys):
     with EmbeddedBroker(data_dir=tmp_path) as kafka:
         metadata = tmp_path / f"{CLUSTER_METADATA_TOPIC}-0"
         kafka.create_topic("t", 1)

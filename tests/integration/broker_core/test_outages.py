@@ -53,7 +53,7 @@ def give_back(world: MovesWorld, topic_partition: TopicPartition, owner: int) ->
 
 # Rules C.1/11 and D.3 errors/5.
 @protocols
-def test_without_a_leader_every_request_is_refused(protocol: int) -> None:
+def test_requests_without_a_leader_are_refused(protocol: int) -> None:
     world = open_world(protocol)
     world.write()
     epoch = world.cluster.metadata.leadership(P0).leader_epoch
@@ -68,7 +68,7 @@ def test_without_a_leader_every_request_is_refused(protocol: int) -> None:
 
 # Rules A.4/4, C.3 ask/1 and C.3 answer/1.
 @protocols
-def test_without_a_transaction_coordinator_none_is_found_and_none_answers(protocol: int) -> None:
+def test_unavailable_transaction_coordinator_is_not_found_and_does_not_answer(protocol: int) -> None:
     world = open_world(protocol)
     world.write(P0)
     take_away(world, world.state_partition)
@@ -84,7 +84,7 @@ def test_without_a_transaction_coordinator_none_is_found_and_none_answers(protoc
 
 
 # Rules A.4/4 and E.1/7.
-def test_without_a_group_coordinator_none_is_found_and_none_answers() -> None:
+def test_unavailable_group_coordinator_is_not_found_and_does_not_answer() -> None:
     world = open_world(V2)
     assert world.commit_offset(3) is E.NONE
     take_away(world, world.offsets_partition)
@@ -95,13 +95,13 @@ def test_without_a_group_coordinator_none_is_found_and_none_answers() -> None:
 
 
 # Rule E.1/8.
-def test_offsets_in_a_transaction_wait_for_its_coordinator() -> None:
+def test_transactional_offsets_are_refused_without_the_transaction_coordinator() -> None:
     world = open_world(V2)
     take_away(world, world.state_partition)
     assert world.commit_offset(4) is E.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_fetch_that_waits_is_answered_when_the_leader_goes() -> None:
+def test_delayed_fetch_is_answered_when_the_leader_goes_offline() -> None:
     world = open_world(V2)
     client = world.clients[world.leader(P0)]
     client.post(waiting_fetch(P0), 11)
@@ -134,7 +134,7 @@ def test_markers_wait_for_a_partition_without_a_leader(protocol: int, commit: bo
 
 @protocols
 @ends
-def test_offsets_wait_for_the_marker_until_their_group_has_a_coordinator(protocol: int, commit: bool) -> None:
+def test_marker_for_offsets_waits_for_the_group_coordinator(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     assert world.commit_offset(7) is E.NONE
     owner = take_away(world, world.offsets_partition)
@@ -150,7 +150,7 @@ def test_offsets_wait_for_the_marker_until_their_group_has_a_coordinator(protoco
 
 @protocols
 @ends
-def test_a_coordinator_that_comes_back_ends_what_was_prepared(protocol: int, commit: bool) -> None:
+def test_returning_coordinator_completes_prepared_transactions(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     world.write()
     data_owner = take_away(world, P0)
@@ -167,7 +167,7 @@ def test_a_coordinator_that_comes_back_ends_what_was_prepared(protocol: int, com
 
 
 @protocols
-def test_a_transaction_goes_on_after_an_outage_that_is_shorter_than_its_timeout(protocol: int) -> None:
+def test_transaction_continues_after_an_outage_shorter_than_its_timeout(protocol: int) -> None:
     world = open_world(protocol)
     world.write(P0)
     owner = take_away(world, world.state_partition)
@@ -180,7 +180,7 @@ def test_a_transaction_goes_on_after_an_outage_that_is_shorter_than_its_timeout(
 
 
 @protocols
-def test_a_transaction_times_out_when_its_coordinator_is_back(protocol: int) -> None:
+def test_transaction_times_out_when_its_coordinator_returns(protocol: int) -> None:
     world = open_world(protocol)
     world.write()
     owner = take_away(world, world.state_partition)
@@ -193,7 +193,7 @@ def test_a_transaction_times_out_when_its_coordinator_is_back(protocol: int) -> 
     finish_one_more(world, aborted_before=1)
 
 
-def test_a_move_ends_an_outage_and_its_end_then_changes_nothing() -> None:
+def test_move_ends_an_outage_whose_own_end_then_has_no_effect() -> None:
     world = open_world(V2)
     owner = take_away(world, P0)
     other = next(broker for broker in BROKERS if broker != owner)
@@ -225,7 +225,7 @@ def begun(kafka: EmbeddedBroker, timeout_ms: int = 60_000) -> Producer:
     return producer
 
 
-def test_a_client_commits_as_soon_as_its_coordinator_is_back() -> None:
+def test_client_commits_when_its_coordinator_returns() -> None:
     with EmbeddedBroker(brokers=3, topics={"in": 1}, config=FEW) as kafka:
         producer = begun(kafka)
         with kafka.without_coordinator(transactional_id="t") as outage:
@@ -242,7 +242,7 @@ def test_a_client_commits_as_soon_as_its_coordinator_is_back() -> None:
         assert kafka.transaction("t").state == "CompleteCommit"
 
 
-def test_a_client_writes_as_soon_as_the_leader_is_back() -> None:
+def test_client_writes_when_the_leader_returns() -> None:
     with EmbeddedBroker(brokers=3, topics={"in": 1}, config=FEW) as kafka:
         producer = begun(kafka)
         with kafka.without_leader(("in", 0)) as outage:
@@ -254,7 +254,7 @@ def test_a_client_writes_as_soon_as_the_leader_is_back() -> None:
         assert kafka.partition("in", 0).last_stable_offset == 3
 
 
-def test_timeouts_go_on_in_virtual_time() -> None:
+def test_timeouts_continue_in_virtual_time() -> None:
     with EmbeddedBroker(topics={"in": 1}, config=FEW, clock="virtual") as kafka:
         begun(kafka, timeout_ms=30_000)
         with kafka.without_coordinator(transactional_id="t"):
@@ -263,7 +263,7 @@ def test_timeouts_go_on_in_virtual_time() -> None:
         assert kafka.transaction("t").state == "CompleteAbort"
 
 
-def test_of_two_outages_of_one_partition_the_first_counts() -> None:
+def test_first_of_two_outages_of_a_partition_applies() -> None:
     with EmbeddedBroker(brokers=2, config=FEW) as kafka:
         with kafka.without_coordinator(transactional_id="a"):
             with kafka.without_coordinator(transactional_id="b"):
@@ -272,7 +272,7 @@ def test_of_two_outages_of_one_partition_the_first_counts() -> None:
         assert kafka.coordinator(transactional_id="b") > 0
 
 
-def test_a_leader_that_is_away_when_its_outage_ends_leads_again_when_it_returns() -> None:
+def test_leader_offline_at_the_end_of_its_outage_leads_after_it_returns() -> None:
     with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
         with kafka.without_leader(("in", 1)):
             kafka.broker(2).stop()
@@ -290,7 +290,7 @@ def test_a_leader_that_is_away_when_its_outage_ends_leads_again_when_it_returns(
         assert kafka.leader(("in", 1)) == 2
 
 
-def test_a_crash_of_all_brokers_ends_an_outage() -> None:
+def test_crash_of_all_brokers_ends_an_outage() -> None:
     with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
         with kafka.without_leader(("in", 1)) as outage:
             kafka.crash()
@@ -299,7 +299,7 @@ def test_a_crash_of_all_brokers_ends_an_outage() -> None:
             assert kafka.leader(("in", 1)) > 0
 
 
-def test_a_partition_that_does_not_exist_has_no_leader_to_lose() -> None:
+def test_outage_of_an_unknown_partition_is_refused() -> None:
     with EmbeddedBroker() as kafka:
         with pytest.raises(KafkaError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             kafka.without_leader(("missing", 0))
@@ -307,6 +307,6 @@ def test_a_partition_that_does_not_exist_has_no_leader_to_lose() -> None:
             kafka.without_coordinator()
 
 
-def test_the_examples_in_its_docstrings_run() -> None:
+def test_docstring_examples_run() -> None:
     result = doctest.testmod(broker_core.server.cluster_controls)
     assert result.failed == 0 and result.attempted >= 3

@@ -42,7 +42,7 @@ def test_clients_are_made_and_closed(run):
     run(ROUND_TRIP).assert_outcomes(passed=1)
 
 
-def test_a_fenced_producer_does_not_fail_its_test(run):
+def test_fenced_producer_does_not_fail_its_test(run):
     run("""
         import pytest
         from confluent_kafka import KafkaException
@@ -59,7 +59,7 @@ def test_a_fenced_producer_does_not_fail_its_test(run):
     """).assert_outcomes(passed=1)
 
 
-def test_a_run_that_turns_warnings_into_errors_passes(pytester: pytest.Pytester) -> None:
+def test_plugin_emits_no_warnings(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfilterwarnings = error")
     pytester.makepyfile("def test_a_broker(kafka): kafka.create_topic('t')")
     # In a process of its own, which has not imported kafka-python's messages yet.
@@ -67,7 +67,7 @@ def test_a_run_that_turns_warnings_into_errors_passes(pytester: pytest.Pytester)
     done.assert_outcomes(passed=1, warnings=0)
 
 
-def test_the_marker_says_what_the_broker_is_like_and_each_test_has_its_own(run):
+def test_marker_configures_a_separate_broker_per_test(run):
     run("""
         import pytest
 
@@ -99,7 +99,7 @@ def test_the_cluster_is_shared(run):
     """).assert_outcomes(passed=2)
 
 
-def test_the_shared_cluster_is_in_the_report_too(run):
+def test_shared_cluster_is_included_in_the_report(run):
     result = run("""
         def test_it_fails(kafka_cluster, kafka_producer):
             kafka_producer({"client.id": "me"}).list_topics(timeout=30)
@@ -120,7 +120,7 @@ FAILING = """
 """
 
 
-def test_a_failure_carries_requests_and_partitions(run):
+def test_failure_report_shows_requests_and_partitions(run):
     result = run(FAILING)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
@@ -134,11 +134,11 @@ def test_a_failure_carries_requests_and_partitions(run):
     )
 
 
-def test_a_test_that_passes_says_nothing(run):
+def test_passing_test_prints_no_report(run):
     assert "kafka requests" not in run(ROUND_TRIP, "-rA").stdout.str()
 
 
-def test_a_failure_with_all_brokers_away_is_still_reported(run):
+def test_failure_with_all_brokers_stopped_is_reported(run):
     result = run("""
         def test_it_fails(kafka):
             kafka.crash()
@@ -148,7 +148,7 @@ def test_a_failure_with_all_brokers_away_is_still_reported(run):
     result.stdout.fnmatch_lines(["*kafka requests*", "none came"])
 
 
-def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
+def test_real_cluster_runs_the_same_tests_and_skips_the_rest(run):
     with EmbeddedBroker() as real:
         result = run(
             ROUND_TRIP
@@ -176,7 +176,7 @@ def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
     def test_with_a_topic(kafka, kafka_consumer):
         assert "mine" in kafka_consumer().list_topics(timeout=30).topics
 
-    def test_a_wrong_name_is_an_error(kafka):
+    def test_unknown_marker_argument_is_an_error(kafka):
         with pytest.raises(AttributeError):
             kafka.no_such_thing
 """,
@@ -198,7 +198,7 @@ def test_on_a_real_cluster_the_same_tests_run_and_the_rest_is_skipped(run):
         assert left == set(), "topics of tests go with them"
 
 
-def test_a_cluster_that_does_not_answer_is_told_once_and_costs_its_wait_once(run, monkeypatch):
+def test_unreachable_cluster_is_reported_and_waited_for_once(run, monkeypatch):
     monkeypatch.setattr(real_cluster, "_PATIENCE_S", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
@@ -217,7 +217,7 @@ def test_a_cluster_that_does_not_answer_is_told_once_and_costs_its_wait_once(run
 SECURED = {"listeners": {"SECURED": "SASL_PLAINTEXT"}, "users": {"ann": "s3cret"}}
 
 
-def test_a_cluster_that_lets_in_who_knows_the_password(run, tmp_path):
+def test_cluster_with_password_authentication_is_used(run, tmp_path):
     config = tmp_path / "client.properties"
     config.write_text(
         "# how to get in\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
@@ -246,7 +246,7 @@ def test_a_cluster_that_lets_in_who_knows_the_password(run, tmp_path):
     assert "s3cret" not in result.stdout.str()
 
 
-def test_the_embedded_broker_tells_clients_as_much(run):
+def test_client_settings_of_the_embedded_broker_contain_its_address(run):
     run("""
     def test_it(kafka):
         assert kafka.client_settings == {"bootstrap.servers": kafka.bootstrap_servers}
@@ -260,7 +260,7 @@ def test_the_embedded_broker_tells_clients_as_much(run):
         ("security.protocol=SSL\nsasl.password s3cret\n", "*setting 2 is not of the form name=value"),
     ],
 )
-def test_a_file_of_settings_that_is_none_ends_the_run(run, tmp_path, content, told):
+def test_invalid_client_config_file_ends_the_run(run, tmp_path, content, told):
     config = tmp_path / "client.properties"
     if content is not None:
         config.write_text(content)
@@ -270,12 +270,12 @@ def test_a_file_of_settings_that_is_none_ends_the_run(run, tmp_path, content, to
     assert "s3cret" not in result.stderr.str()
 
 
-def test_a_file_of_settings_needs_a_cluster(run):
+def test_client_config_file_requires_a_cluster(run):
     result = run("def test(): pass", "--kafka-config", "client.properties")
     result.stderr.fnmatch_lines(["*--kafka-config needs --kafka-bootstrap*"])
 
 
-def test_a_setting_that_librdkafka_does_not_have_is_named(run, tmp_path):
+def test_setting_unknown_to_librdkafka_is_reported(run, tmp_path):
     config = tmp_path / "client.properties"
     config.write_text("security.protocl=SSL\n")
     result = run("def test_it(kafka): pass", "--kafka-bootstrap", "127.0.0.1:1", "--kafka-config", str(config))
@@ -283,14 +283,14 @@ def test_a_setting_that_librdkafka_does_not_have_is_named(run, tmp_path):
     result.stdout.fnmatch_lines(['--kafka-config: librdkafka refuses the settings: *"security.protocl"*'])
 
 
-def test_somebody_elses_topic_is_left_alone(run):
+def test_existing_topics_are_left_alone(run):
     with EmbeddedBroker(topics={"round-trip": 1}) as real:
         result = run(ROUND_TRIP, "--kafka-bootstrap", real.bootstrap_servers, "-rs")
         result.assert_outcomes(skipped=1)
         assert real.partition("round-trip", 0).high_watermark == 0
 
 
-def test_a_fixture_of_the_same_name_overrides_ours(run):
+def test_user_fixture_overrides_the_plugin_fixture(run):
     run("""
         import pytest
 

@@ -108,7 +108,7 @@ def with_offsets(records: list[NewRecord], offset: int) -> list[Record]:
 @pytest.mark.parametrize("codec", list(Compression))
 @EXAMPLES
 @given(records=RECORDS)
-def test_what_librdkafka_sends(exchange: Exchange, codec: Compression, records: list[NewRecord]) -> None:
+def test_batches_sent_by_librdkafka_are_read(exchange: Exchange, codec: Compression, records: list[NewRecord]) -> None:
     offset, producer = exchange.end(codec), exchange.producers[codec]
     for record in records:
         producer.produce(
@@ -123,7 +123,9 @@ def test_what_librdkafka_sends(exchange: Exchange, codec: Compression, records: 
 @pytest.mark.parametrize("codec", list(Compression))
 @EXAMPLES
 @given(records=RECORDS)
-def test_what_we_build(exchange: Exchange, codec: Compression, records: list[NewRecord]) -> None:
+def test_batches_built_by_broker_core_are_read_by_librdkafka(
+    exchange: Exchange, codec: Compression, records: list[NewRecord]
+) -> None:
     offset = exchange.end(codec)
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=build_batch(records, compression=codec))
@@ -146,7 +148,7 @@ def test_what_we_build(exchange: Exchange, codec: Compression, records: list[New
     assert exchange.consume(codec, offset, len(records)) == expected
 
 
-def test_librdkafka_really_used_the_codecs(exchange: Exchange) -> None:
+def test_librdkafka_used_the_configured_codecs(exchange: Exchange) -> None:
     """It sends small batches uncompressed, so a large one shows that the tests above had all codecs before them."""
     for codec in Compression:
         offset = exchange.end(codec)

@@ -17,7 +17,7 @@ def coordinator_of_group(client: RawClient) -> int:
     return int(answer.node_id)
 
 
-def test_connections_stay_and_new_ones_find_it_stale_too() -> None:
+def test_isolated_broker_keeps_connections_and_serves_stale_state_to_new_ones() -> None:
     with EmbeddedBroker(brokers=3, topics={"in": 3}) as kafka, ask(kafka, 2) as old:
         kafka.move_coordinator(2, group="g")
         assert coordinator_of_group(old) == 2
@@ -31,7 +31,7 @@ def test_connections_stay_and_new_ones_find_it_stale_too() -> None:
         kafka.assert_quiescent()
 
 
-def test_logs_in_a_folder_can_be_remembered_too(tmp_path: object) -> None:
+def test_isolated_state_works_with_a_data_directory(tmp_path: object) -> None:
     with EmbeddedBroker(brokers=2, topics={"in": 2}, data_dir=str(tmp_path)) as kafka, ask(kafka, 2) as client:
         kafka.move_coordinator(2, group="g")
         with kafka.stale_broker(2):
@@ -39,7 +39,7 @@ def test_logs_in_a_folder_can_be_remembered_too(tmp_path: object) -> None:
         assert kafka.coordinator(group="g") == 2
 
 
-def test_stopped_crashed_or_restarted_it_is_stale_no_more() -> None:
+def test_stopped_crashed_or_restarted_broker_is_no_longer_isolated() -> None:
     with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:
         for how in ("stop", "crash"):
             with kafka.stale_broker(2):
@@ -58,7 +58,7 @@ def test_stopped_crashed_or_restarted_it_is_stale_no_more() -> None:
                 kafka.move_coordinator(2, group="g")
 
 
-def test_a_broker_without_others_cannot_be_cut_off_from_them() -> None:
+def test_single_broker_cannot_be_isolated() -> None:
     with EmbeddedBroker(brokers=2) as kafka:
         with pytest.raises(ValueError, match="broker 3 cannot be cut off .* 1, 2"):
             kafka.stale_broker(3)

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_discovery_imports_nothing_heavy() -> None:
+def test_discovery_imports_no_heavy_modules() -> None:
     """Every Spark session runs the module, whether it reads Kafka or not."""
     code = "import sys, pyspark_eos_kafka; print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"
     plain = subprocess.run(

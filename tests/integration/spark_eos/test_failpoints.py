@@ -15,13 +15,13 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).parents[3]
 
 
-def test_without_rules_nothing_happens() -> None:
+def test_failpoints_without_rules_do_nothing() -> None:
     for point in POINTS:
         Failpoints("").reach(point, 1)
         assert not Failpoints("").is_armed(point)
 
 
-def test_a_rule_acts_at_its_micro_batch_once() -> None:
+def test_rule_fires_at_its_micro_batch_once() -> None:
     points = Failpoints("task.prepared=raise@3")
     points.reach("task.prepared", 2)
     points.reach("driver.after_decide", 3)
@@ -30,7 +30,7 @@ def test_a_rule_acts_at_its_micro_batch_once() -> None:
     points.reach("task.prepared", 3)
 
 
-def test_a_rule_acts_at_its_visit() -> None:
+def test_rule_fires_at_its_visit_count() -> None:
     points = Failpoints("task.mid_write=raise#2; task.begin=raise")
     points.reach("task.mid_write", 7)
     with pytest.raises(FailpointError):
@@ -38,7 +38,7 @@ def test_a_rule_acts_at_its_visit() -> None:
     assert points.is_armed("task.begin") and not points.is_armed("task.mid_write")
 
 
-def test_once_acts_in_one_process_only(tmp_path: Path) -> None:
+def test_once_rule_fires_in_one_process_only(tmp_path: Path) -> None:
     rule = f"task.begin=once:{tmp_path / 'mark'}|raise"
     with pytest.raises(FailpointError):
         Failpoints(rule).reach("task.begin")
@@ -56,7 +56,7 @@ def test_rules_in_a_file_are_read_at_every_visit(tmp_path: Path) -> None:
     points.reach("task.begin")
 
 
-def test_a_rule_for_a_query_acts_in_that_query_only() -> None:
+def test_rule_for_a_query_fires_in_that_query_only() -> None:
     points = Failpoints("task.mid_write/one-1=raise#2")
     for query in ("other", "one-1"):
         points.enter(query)
@@ -82,7 +82,7 @@ def test_a_rule_for_a_query_acts_in_that_query_only() -> None:
         "task.begin=raise@x",
     ],
 )
-def test_misspelt_rules_are_refused(rules: str) -> None:
+def test_misspelled_rules_are_refused(rules: str) -> None:
     with pytest.raises(FailpointError, match=r"expected point\[/query\]="):
         Failpoints(rules)
     with pytest.raises(FailpointError, match="not a failpoint"):
@@ -106,7 +106,7 @@ def test_kill_and_hold_stop_a_process(tmp_path: Path) -> None:
         assert holding.communicate(timeout=60)[0] == b"passed\n"
 
 
-def test_every_point_is_reached_somewhere() -> None:
+def test_every_failpoint_is_used_in_the_code() -> None:
     packages = (ROOT / "spark_eos" / "sink", ROOT / "spark_eos" / "source")
     source = "".join(path.read_text() for package in packages for path in package.rglob("*.py"))
     assert {point for point in POINTS if f'reach("{point}"' not in source} == set()

@@ -66,7 +66,7 @@ def packages(modules: list[str]) -> set[str]:
     return {".".join(name.split(".")[: depth + 1]) for name in modules for depth in range(name.count(".") + 1)}
 
 
-def test_a_process_imports_what_its_part_of_a_write_needs(tmp_path: Path):
+def test_process_imports_only_what_its_role_needs(tmp_path: Path):
     archive = tmp_path / "spark-core.jar"
     with zipfile.ZipFile(archive, "w") as jar:
         jar.writestr("META-INF/MANIFEST.MF", "")
@@ -88,7 +88,7 @@ def test_a_process_imports_what_its_part_of_a_write_needs(tmp_path: Path):
     assert found["path_is_as_it_was"]
 
 
-def test_a_task_imports_nothing_that_commits():
+def test_task_imports_no_commit_code():
     task = packages(stages_of(_TASK)["stages"]["task"])
     assert "spark_eos.sink.task.writer" in task
     assert not task & {

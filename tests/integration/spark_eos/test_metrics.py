@@ -27,7 +27,7 @@ DEADLINE_S = 60
 ANY_PORT = MetricsPlace("127.0.0.1", 0)
 
 
-def test_prometheus_reads_the_numbers_as_they_are_now() -> None:
+def test_prometheus_scrape_returns_current_values() -> None:
     metrics = ProcessMetrics("eos")
     metrics.add("rows", 2)
     metrics.set("age_ms", 7)
@@ -38,13 +38,13 @@ def test_prometheus_reads_the_numbers_as_they_are_now() -> None:
     assert scraped(port)["eos_rows_total"] == 3
 
 
-def test_it_is_served_once_in_a_process_and_nowhere_unless_asked_for() -> None:
+def test_metrics_are_served_once_per_process_and_only_when_configured() -> None:
     metrics = ProcessMetrics("eos")
     assert serve(metrics, None) is None
     assert serve(metrics, ANY_PORT) == serve(metrics, ANY_PORT)
 
 
-def test_a_taken_port_is_warned_of_once_and_had_as_soon_as_it_is_free(caplog: pytest.LogCaptureFixture) -> None:
+def test_occupied_metrics_port_logs_once_and_is_bound_when_free(caplog: pytest.LogCaptureFixture) -> None:
     metrics = ProcessMetrics("eos")
     metrics.add("rows")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -56,7 +56,7 @@ def test_a_taken_port_is_warned_of_once_and_had_as_soon_as_it_is_free(caplog: py
     assert scraped(place.port) == {"eos_rows_total": 1}
 
 
-def test_without_the_library_both_packages_can_be_used() -> None:
+def test_both_packages_work_without_the_metrics_library() -> None:
     program = (
         "import sys; sys.modules['prometheus_client'] = None; import spark_eos.datasource, "
         "spark_eos.sink.factory, spark_eos.sink.spark_writers, spark_eos.source.spark_readers"
@@ -64,7 +64,7 @@ def test_without_the_library_both_packages_can_be_used() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, timeout=DEADLINE_S)
 
 
-def test_a_batch_job_serves_the_sinks_numbers_from_its_commit_on(kafka_address: str) -> None:
+def test_batch_job_serves_sink_metrics_from_its_commit_on(kafka_address: str) -> None:
     port = free_port()
     schema = StructType([StructField(KEY, BinaryType()), StructField(VALUE, BinaryType())])
     writer = BatchWriter(make_topic(kafka_address).options(metricsPort=str(port)), schema, False)
@@ -72,9 +72,7 @@ def test_a_batch_job_serves_the_sinks_numbers_from_its_commit_on(kafka_address: 
     assert "eos_kafka_sink_abort_ms" in scraped(port)
 
 
-def test_a_streaming_query_serves_its_counters_while_it_runs(
-    kafka_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streaming_query_serves_its_counters_while_it_runs(kafka_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag, "_LONGEST_PAUSE_SECONDS", 0.0)
     topic, port = create_topic(kafka_address), free_port()
     send_plain(kafka_address, topic, "abcd")

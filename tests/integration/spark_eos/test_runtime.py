@@ -20,7 +20,7 @@ class Other(Kept):
     """Something else."""
 
 
-def test_each_process_keeps_each_of_its_parts_once() -> None:
+def test_process_creates_each_component_once() -> None:
     one, two = ProcessState(REAL), ProcessState(REAL)
     assert one.part(Kept) is one.part(Kept)
     assert one.part(Kept).runtime is REAL
@@ -37,7 +37,7 @@ class Inherited:
         self.is_abandoned = True
 
 
-def test_a_forked_child_has_a_state_of_its_own_and_abandons_what_it_inherits() -> None:
+def test_forked_child_has_its_own_state_and_abandons_the_inherited_one() -> None:
     inherited = Inherited()
     REAL.process.abandon_in_children(inherited)
     mine = process_state().part(Kept)
@@ -53,7 +53,7 @@ def test_a_forked_child_has_a_state_of_its_own_and_abandons_what_it_inherits() -
 @pytest.mark.parametrize(
     ("attempt", "expected_ms"), [(0, 100), (1, 200), (3, 800), (4, 1_000), (10_000, 1_000)], ids=str
 )
-def test_waits_double_up_to_the_longest(attempt: int, expected_ms: int) -> None:
+def test_retry_waits_double_up_to_the_maximum(attempt: int, expected_ms: int) -> None:
     assert backoff_ms(attempt, 100, 1_000) == expected_ms
 
 

@@ -25,7 +25,7 @@ print(first > 1_000, second <= first, gc.get_freeze_count() > second)
 @pytest.mark.parametrize(
     ("kept", "expected"), [({"SPARK_REUSE_WORKER": "1"}, "True True True"), ({}, "False True False")]
 )
-def test_modules_are_spared_once_in_a_process_that_spark_keeps(kept: dict[str, str], expected: str) -> None:
+def test_modules_are_frozen_once_in_a_reused_worker(kept: dict[str, str], expected: str) -> None:
     command = [sys.executable, "-c", _PROGRAM]
     found = subprocess.run(command, env=kept, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == expected
@@ -49,7 +49,7 @@ print(during, frozen > 100_000, gc.isenabled())
 """
 
 
-def test_no_garbage_is_collected_while_modules_are_imported() -> None:
+def test_garbage_collection_is_disabled_while_modules_are_imported() -> None:
     command = [sys.executable, "-c", _LOADING]
     environment = os.environ | {"SPARK_REUSE_WORKER": "1"}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

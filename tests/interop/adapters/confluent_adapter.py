@@ -71,7 +71,7 @@ class Confluent:
 
     def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]], member: str | None) -> None:
         producer, block_s = self._producers[name]
-        metadata = self._members[member][1] if member else _metadata_of_nobody(group)
+        metadata = self._members[member][1] if member else _metadata_without_member(group)
         producer.send_offsets_to_transaction(
             [
                 TopicPartition(topic, partition, offset, note, -1 if epoch is None else epoch)
@@ -190,7 +190,7 @@ def _copy_on(
             producer.produce(target, value, partition=partition)
         producer.send_offsets_to_transaction(
             [TopicPartition(source, *end) for end in ends.items()],
-            _metadata_of_nobody(group_alone) if group_alone else consumer.consumer_group_metadata(),
+            _metadata_without_member(group_alone) if group_alone else consumer.consumer_group_metadata(),
             10,
         )
         if copying.is_to_be_held():
@@ -258,7 +258,7 @@ def _consumer(
     )
 
 
-def _metadata_of_nobody(group: str) -> Any:
+def _metadata_without_member(group: str) -> Any:
     """Return what names a group and no member: the only way to get it is a consumer that has never joined."""
     consumer = Consumer(COMMON | {"bootstrap.servers": "127.0.0.1:1", "group.id": group})
     try:

@@ -90,7 +90,7 @@ def dirty(log: PartitionLog) -> None:
     roll(log)
 
 
-def surprises(log: PartitionLog) -> list[LogCondition]:
+def recovery_findings(log: PartitionLog) -> list[LogCondition]:
     """Return what recovery met, but for the empty segment that follows a roll."""
     return [finding.condition for finding in log.findings if finding.condition is not LogCondition.HALF_CREATED_SEGMENT]
 

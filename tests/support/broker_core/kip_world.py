@@ -7,7 +7,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, LAST_CLIENT_EPOCH, TRANSACTION_STATE_TOPIC, TopicPartition
 from tests.support.direct import DirectClient, direct_cluster
-from tests.support.protocols import REPAIRER, state_record, worn_out
+from tests.support.protocols import REPAIRER, exhausted_state_value, state_record
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession, record_batch
 
@@ -110,10 +110,10 @@ class World:
         self.reload()
 
 
-def wear_out(world: World, session: Session) -> Identity:
+def exhaust_epochs(world: World, session: Session) -> Identity:
     """Bring the id to its last epoch, by the record its transactions would have left."""
     producer_id = session.init()[1].producer_id
-    record = state_record(str(session.transactional_id), worn_out(producer_id, START_MS), START_MS)
+    record = state_record(str(session.transactional_id), exhausted_state_value(producer_id, START_MS), START_MS)
     repairer = Connection(world.cluster)
     repairer.direct.client_id = REPAIRER
     assert Session(cast(RawClient, repairer), None).produce(TRANSACTION_STATE_TOPIC, record, version=9)[0] == NONE

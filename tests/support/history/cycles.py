@@ -23,31 +23,31 @@ def cycles(index: Index) -> Iterator[Anomaly]:
     """Find one circle in each knot of transactions: of reads alone, of writes alone, and of both."""
     graphs = {READS: _reads(index), FOLLOWS: _follows(index)}
     for edge, kind in ((READS, Kind.CYCLE), (FOLLOWS, Kind.WRITE_CYCLE)):
-        for knot in _knots(graphs[edge]):
-            circle = networkx.find_cycle(graphs[edge].subgraph(knot))
+        for component in _components(graphs[edge]):
+            circle = networkx.find_cycle(graphs[edge].subgraph(component))
             names = [graphs[edge].nodes[each]["operation"].name for each, _ in circle]
             yield Anomaly(kind, f"each {edge} the one before: {' -> '.join([*names, names[0]])}")
     if not all(graph.number_of_edges() for graph in graphs.values()):
         return
     union = networkx.compose(graphs[READS], graphs[FOLLOWS])
-    for knot in _knots(union):
-        walk = _mixed_walk(graphs, knot)
+    for component in _components(union):
+        walk = _mixed_walk(graphs, component)
         if walk is not None:
             story = [union.nodes[walk[0][0]]["operation"].name]
             story += [f"which {union.nodes[each]['operation'].name} {edge}" for each, edge in walk[1:]]
             yield Anomaly(Kind.MIXED_CYCLE, ", ".join(story))
 
 
-def _knots(graph: "networkx.DiGraph") -> list[set[int]]:
-    return [knot for knot in networkx.strongly_connected_components(graph) if len(knot) > 1]
+def _components(graph: "networkx.DiGraph") -> list[set[int]]:
+    return [component for component in networkx.strongly_connected_components(graph) if len(component) > 1]
 
 
-def _mixed_walk(graphs: "dict[str, networkx.DiGraph]", knot: set[int]) -> list[tuple[int, str]] | None:
+def _mixed_walk(graphs: "dict[str, networkx.DiGraph]", component: set[int]) -> list[tuple[int, str]] | None:
     """Find the shortest way from some transaction back to itself that has edges of both kinds."""
-    if not all(graph.subgraph(knot).number_of_edges() for graph in graphs.values()):
+    if not all(graph.subgraph(component).number_of_edges() for graph in graphs.values()):
         return None
     shortest: list[tuple[int, str]] | None = None
-    for start in sorted(knot):
+    for start in sorted(component):
         waiting: deque[tuple[list[tuple[int, str]], frozenset[str]]] = deque([([(start, "")], frozenset())])
         been = {(start, frozenset[str]())}
         while waiting:
@@ -60,7 +60,7 @@ def _mixed_walk(graphs: "dict[str, networkx.DiGraph]", knot: set[int]) -> list[t
             for edge, graph in graphs.items():
                 for after in graph.successors(walk[-1][0]) if walk[-1][0] in graph else ():
                     place = (after, used | {edge})
-                    if after in knot and place not in been:
+                    if after in component and place not in been:
                         been.add(place)
                         waiting.append(([*walk, (after, edge)], used | {edge}))
     return shortest

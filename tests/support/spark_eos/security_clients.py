@@ -148,6 +148,6 @@ WAYS: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
 }
 
 
-def stranger() -> trustme.CA:
+def untrusted_ca() -> trustme.CA:
     """Make an authority that the broker does not know."""
     return trustme.CA()

@@ -25,5 +25,5 @@ DEFAULTS = [
 
 
 @pytest.mark.parametrize(("rule", "key", "value"), DEFAULTS, ids=[rule for rule, _, _ in DEFAULTS])
-def test_the_default_is_kafkas(rule: str, key: str, value: str) -> None:
+def test_setting_default_matches_kafka(rule: str, key: str, value: str) -> None:
     assert BrokerConfig().as_text()[key] == value

@@ -30,14 +30,14 @@ def test_appended_bytes_are_read_back(storage: Storage) -> None:
     assert file.read(50, 5) == b""
 
 
-def test_opening_again_shows_the_same_bytes(storage: Storage) -> None:
+def test_reopening_shows_the_same_bytes(storage: Storage) -> None:
     storage.open("f").append(b"abc")
     other = storage.open("f")
     other.append(b"d")
     assert storage.open("f").read(0, 10) == b"abcd"
 
 
-def test_truncate_cuts_and_appends_go_on_from_there(storage: Storage) -> None:
+def test_truncate_cuts_and_appends_continue_there(storage: Storage) -> None:
     file = storage.open("f")
     file.append(b"abcdef")
     file.truncate(2)
@@ -47,7 +47,7 @@ def test_truncate_cuts_and_appends_go_on_from_there(storage: Storage) -> None:
     assert file.size() == 3
 
 
-def test_many_files_stay_usable(storage: Storage) -> None:
+def test_many_files_are_usable(storage: Storage) -> None:
     files = [storage.open(f"many/{i}") for i in range(10)]
     for round_number in range(3):
         for file in files:
@@ -58,7 +58,7 @@ def test_many_files_stay_usable(storage: Storage) -> None:
         file.close()
 
 
-def test_names(storage: Storage) -> None:
+def test_names_are_listed(storage: Storage) -> None:
     assert storage.list_folder("nowhere") == []
     storage.make_folder("x/y")
     storage.open("x/b").append(b"1")
@@ -85,7 +85,7 @@ def test_rename_replaces_a_file(storage: Storage) -> None:
     assert storage.open("old").read(0, 9) == b"new"
 
 
-def test_rename_moves_a_folder(storage: Storage) -> None:
+def test_rename_moves_a_directory(storage: Storage) -> None:
     file = storage.open("t-0/x.log")
     file.append(b"z")
     file.close()
@@ -94,12 +94,12 @@ def test_rename_moves_a_folder(storage: Storage) -> None:
     assert not storage.exists("t-0")
 
 
-def test_renaming_nothing_fails(storage: Storage) -> None:
+def test_renaming_a_missing_file_fails(storage: Storage) -> None:
     with pytest.raises(FileNotFoundError):
         storage.rename("nothing", "something")
 
 
-def test_sync_folder(storage: Storage) -> None:
+def test_sync_directory_makes_names_durable(storage: Storage) -> None:
     storage.open("q/f").sync()
     storage.sync_folder("q")
     storage.sync_folder("")
@@ -107,19 +107,19 @@ def test_sync_folder(storage: Storage) -> None:
         storage.sync_folder("nowhere")
 
 
-def test_a_folder_is_not_a_file(storage: Storage) -> None:
+def test_directory_is_not_a_file(storage: Storage) -> None:
     storage.make_folder("d")
     with pytest.raises(IsADirectoryError):
         storage.open("d")
 
 
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/x", "a//b", "."])
-def test_a_path_cannot_leave_the_root(tmp_path: Path, path: str) -> None:
+def test_path_outside_the_root_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ValueError, match="not a path inside"):
         DiskStorage(tmp_path).open(path)
 
 
-def test_open_files_are_bounded(tmp_path: Path) -> None:
+def test_number_of_open_files_is_bounded(tmp_path: Path) -> None:
     storage = DiskStorage(tmp_path, max_open_files=3)
     for i in range(9):
         storage.open(str(i)).append(b"x")
@@ -128,7 +128,7 @@ def test_open_files_are_bounded(tmp_path: Path) -> None:
     assert not storage.pool
 
 
-def test_closing_ends_the_syncing_threads(tmp_path: Path) -> None:
+def test_close_ends_the_sync_threads(tmp_path: Path) -> None:
     storage = DiskStorage(tmp_path)
 
     def syncing() -> set[threading.Thread]:
@@ -171,7 +171,7 @@ def test_crash_can_tear_the_last_write() -> None:
     assert dict(storage.files()) == {"f": b"keptto", "g": b"kept"}
 
 
-def test_crash_can_let_any_bytes_through() -> None:
+def test_crash_can_keep_any_part_of_unsynced_bytes() -> None:
     storage = MemoryStorage()
     durable_file(storage, "f", b"")
     durable_file(storage, "g", b"")
@@ -192,7 +192,7 @@ def test_crash_undoes_an_unsynced_truncation() -> None:
     assert dict(storage.files()) == {"f": b"abcdef"}
 
 
-def test_a_synced_truncation_stays() -> None:
+def test_synced_truncation_survives_a_crash() -> None:
     storage = MemoryStorage()
     durable_file(storage, "f", b"abcdef")
     file = storage.open("f")
@@ -202,7 +202,7 @@ def test_a_synced_truncation_stays() -> None:
     assert dict(storage.files()) == {"f": b"abcd"}
 
 
-def test_crash_drops_names_nobody_synced() -> None:
+def test_crash_drops_unsynced_names() -> None:
     storage = MemoryStorage()
     durable_file(storage, "t/a", b"a")
     storage.open("t/b").sync()
@@ -215,7 +215,7 @@ def test_crash_drops_names_nobody_synced() -> None:
     assert not storage.exists("u")
 
 
-def test_crash_can_keep_names_nobody_synced() -> None:
+def test_crash_can_keep_unsynced_names() -> None:
     storage = MemoryStorage()
     durable_file(storage, "t/a", b"a")
     storage.rename("t/a", "t/b")
@@ -223,7 +223,7 @@ def test_crash_can_keep_names_nobody_synced() -> None:
     assert dict(storage.files()) == {"t/b": b"a"}
 
 
-def test_a_file_opened_before_a_crash_is_dead() -> None:
+def test_file_opened_before_a_crash_is_unusable() -> None:
     storage = MemoryStorage()
     durable_file(storage, "f", b"a")
     before = storage.open("f")

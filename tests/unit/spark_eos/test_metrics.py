@@ -30,23 +30,23 @@ SOURCE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
     "read", [lambda more: sink_options(SINK | more), lambda more: stream_options(SOURCE | more)], ids=["sink", "source"]
 )
 class TestOptions:
-    def test_nothing_is_served_unless_asked_for(self, read) -> None:
+    def test_metrics_are_not_served_by_default(self, read) -> None:
         assert read({}).metrics_place is None
 
-    def test_it_is_served_on_loopback_unless_told(self, read) -> None:
+    def test_metrics_are_served_on_loopback_by_default(self, read) -> None:
         assert read({"metricsport": " 9404 "}).metrics_place == ("127.0.0.1", 9404)
         assert read({"metricsport": "9404", "metricshost": "0.0.0.0"}).metrics_place == ("0.0.0.0", 9404)
 
     @pytest.mark.parametrize("port", ["0", "65536", "-1", "x", "", "٣"])
-    def test_a_port_that_is_none_is_refused(self, read, port: str) -> None:
+    def test_invalid_metrics_port_is_refused(self, read, port: str) -> None:
         with pytest.raises(OptionError, match="Option 'metricsPort' is .* from 1 to 65535"):
             read({"metricsport": port})
 
-    def test_a_host_alone_means_nothing(self, read) -> None:
+    def test_metrics_host_without_port_is_refused(self, read) -> None:
         with pytest.raises(OptionError, match="'metricsHost' has no effect without 'metricsPort'"):
             read({"metricshost": "h"})
 
-    def test_a_near_miss_is_refused(self, read) -> None:
+    def test_misspelled_metrics_option_is_refused_with_a_suggestion(self, read) -> None:
         with pytest.raises(OptionError, match="Did you mean 'metricsPort'"):
             read({"metricport": "1"})
 
@@ -54,7 +54,7 @@ class TestOptions:
 # Counting
 
 
-def test_what_has_labels_is_written_with_them_and_forgotten_when_it_is_gone() -> None:
+def test_labeled_metrics_are_written_and_removed_with_their_subject() -> None:
     metrics = ProcessMetrics("eos")
     metrics.add("rows", 2)
     metrics.set_each("lag", {(("topic", "t"), ("partition", "0")): 4, (("topic", "t"), ("partition", "1")): 5})
@@ -63,7 +63,7 @@ def test_what_has_labels_is_written_with_them_and_forgotten_when_it_is_gone() ->
     assert dict(metrics.snapshot()) == {"rows": 2, 'lag{topic="t",partition="1"}': 6}
 
 
-def test_a_snapshot_is_a_copy() -> None:
+def test_metrics_snapshot_is_a_copy() -> None:
     metrics = ProcessMetrics("eos")
     metrics.add("a")
     metrics.add("a", 2)
@@ -73,7 +73,7 @@ def test_a_snapshot_is_a_copy() -> None:
     assert dict(snapshot) == {"a": 3, "b": 5}
 
 
-def test_without_the_library_the_query_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_metrics_library_refuses_the_query_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     check_servable(None)
     with pytest.raises(OptionError, match=r"pip install 'eos-kafka\[metrics\]'` on the driver"):
@@ -99,7 +99,7 @@ def source_gauges(name: str) -> Mapping[str, int]:
     return {key.removeprefix(name): value for key, value in SOURCE_METRICS.snapshot().items() if key.startswith(name)}
 
 
-def test_the_lag_of_every_partition_is_told_and_how_long_its_end_stands_still() -> None:
+def test_source_reports_lag_and_stalled_seconds_of_every_partition() -> None:
     clock = Clock()
     watch = LagWatch(60_000, str, clock)
     at = ('{topic="t",partition="0"}', '{topic="t",partition="1"}')
@@ -113,7 +113,7 @@ def test_the_lag_of_every_partition_is_told_and_how_long_its_end_stands_still() 
     assert source_gauges("offsets_behind_high_watermark") == {at[1]: 0}, "a deleted partition is told of no more"
 
 
-def test_losses_are_counted_whether_the_query_goes_on_or_not() -> None:
+def test_data_loss_is_counted_whether_or_not_the_query_continues() -> None:
     before = SOURCE_METRICS.snapshot().get("data_losses", 0)
     DataLossPolicy(fail=False).report(DataLoss.PARTITIONS_DELETED, "t-0")
     with pytest.raises(Exception, match="PARTITIONS_DELETED"):

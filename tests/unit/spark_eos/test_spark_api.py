@@ -24,12 +24,12 @@ def loaded(module: ModuleType) -> Any:
     return again
 
 
-def test_each_name_is_that_of_the_installed_pyspark() -> None:
+def test_each_name_matches_the_installed_pyspark() -> None:
     for name in spark_api.__all__:
         assert getattr(spark_api, name).__module__ in (NEWEST, SPARK_4_2)
 
 
-def test_without_read_limits_the_reader_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reader_defines_read_limits_where_pyspark_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, NEWEST, None)
     api = loaded(spark_api)
     assert api.ReadMaxRows(5).max_rows == 5
@@ -38,7 +38,7 @@ def test_without_read_limits_the_reader_has_its_own(monkeypatch: pytest.MonkeyPa
     assert not issubclass(pyspark.sql.datasource.DataSourceStreamReader, api.SupportsTriggerAvailableNow)
 
 
-def test_a_streaming_writer_takes_arrow_batches_by_the_class_of_batch_writers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streaming_writer_accepts_arrow_batches_through_the_batch_writer_class(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker of PySpark 4.0 looks for `DataSourceArrowWriter` only."""
     monkeypatch.delattr(pyspark.sql.datasource, "DataSourceStreamArrowWriter")
     monkeypatch.delattr(pyspark.sql.datasource, "Filter")
@@ -48,13 +48,13 @@ def test_a_streaming_writer_takes_arrow_batches_by_the_class_of_batch_writers(mo
     assert not isinstance(pyspark.sql.datasource.EqualTo(("a",), 1), api.Filter)
 
 
-def test_without_python_data_sources_the_modules_can_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_are_importable_without_python_data_sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, SPARK_4_2, None)
     monkeypatch.setitem(sys.modules, NEWEST, None)
     assert set(spark_api.__all__) <= set(vars(loaded(spark_api)))
 
 
-def test_an_import_that_fails_is_reported_when_the_format_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_import_is_reported_when_the_format_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark imports the module when it looks for data sources: an error there would hide those of others."""
     monkeypatch.setitem(sys.modules, "spark_eos.datasource", None)
     source = loaded(pyspark_eos_kafka).DefaultSource

@@ -7,7 +7,7 @@ from spark_eos.worker_memory import is_worker_kept
 
 
 @pytest.mark.parametrize(("value", "kept"), [("1", True), (None, False)])
-def test_a_task_is_told_by_sparks_daemon_whether_its_worker_is_kept(
+def test_task_learns_from_the_python_daemon_whether_its_worker_is_reused(
     monkeypatch: pytest.MonkeyPatch, value: str | None, kept: bool
 ) -> None:
     if value is None:

@@ -26,7 +26,7 @@ def quotas(slot_released=lambda: None, **settings):
     return ConnectionQuotas(config, plan_listeners(config, brokers=1, host="h", port=0), slot_released)
 
 
-def test_a_broker_that_is_full_has_room_when_somebody_leaves():
+def test_full_broker_accepts_a_connection_when_another_closes():
     left = []
     counted = quotas(lambda: left.append(1), max_connections="2")
     slots = [counted.acquire("PLAINTEXT", "1"), counted.acquire("SSL", "2")]
@@ -39,13 +39,13 @@ def test_a_broker_that_is_full_has_room_when_somebody_leaves():
     assert not counted.has_free_slot("SSL")
 
 
-def test_a_listener_may_have_a_bound_of_its_own():
+def test_listener_may_have_its_own_connection_limit():
     counted = quotas(max_connections="5", **{"listener.name.ssl.max.connections": "1"})
     counted.acquire("SSL", "1")
     assert (counted.has_free_slot("SSL"), counted.has_free_slot("PLAINTEXT")) == (False, True)
 
 
-def test_the_brokers_own_listener_has_room_when_there_is_none():
+def test_inter_broker_listener_is_exempt_from_the_connection_limit():
     counted = quotas(max_connections="1", inter_broker_listener_name="SSL")
     counted.acquire("PLAINTEXT", "1")
     assert (counted.has_free_slot("PLAINTEXT"), counted.has_free_slot("SSL"), counted.is_over_limit()) == (
@@ -58,7 +58,7 @@ def test_the_brokers_own_listener_has_room_when_there_is_none():
     assert (counted.is_protected("SSL"), counted.is_protected("PLAINTEXT")) == (True, False)
 
 
-def test_an_address_has_as_many_as_it_may():
+def test_connections_per_address_are_limited():
     counted = quotas(max_connections_per_ip="1", max_connections_per_ip_overrides="10.0.0.1:2, [::1]:0")
     slot = counted.acquire("SSL", "10.0.0.2")
     assert counted.acquire("PLAINTEXT", "10.0.0.2") is None
@@ -69,7 +69,7 @@ def test_an_address_has_as_many_as_it_may():
 
 
 @pytest.mark.parametrize(("one", "same"), [("10.0.0.1", "::ffff:10.0.0.1"), ("::1", "0:0:0:0:0:0:0:1")])
-def test_an_address_is_one_however_it_is_written(one, same):
+def test_address_is_normalized(one, same):
     counted = quotas(max_connections_per_ip="2")
     assert [counted.acquire("SSL", address) is not None for address in (one, same, one, same)] == [
         True,
@@ -82,7 +82,7 @@ def test_an_address_is_one_however_it_is_written(one, same):
         assert [counted.acquire("SSL", address) is not None for address in (same, one)] == [True, False]
 
 
-def test_an_override_may_name_a_host(monkeypatch):
+def test_per_address_override_may_name_a_host(monkeypatch):
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *_, **__: [(0, 0, 0, "", {"db": ("10.0.0.7", 0)}[host])])
     counted = quotas(max_connections_per_ip_overrides="db:1")
     assert [counted.acquire("SSL", address) is not None for address in ("10.0.0.7", "10.0.0.7", "10.0.0.8")] == [
@@ -93,18 +93,18 @@ def test_an_override_may_name_a_host(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":3", "no host:1", f"{'a' * 64}.test:1"])
-def test_an_override_that_is_none_is_refused(text):
+def test_invalid_override_is_refused(text):
     with pytest.raises(ConfigError, match="max.connections.per.ip.overrides"):
         quotas(max_connections_per_ip_overrides=text)
 
 
-def test_so_many_in_a_second_and_the_others_wait():
+def test_connection_rate_is_limited_and_others_wait():
     counted = quotas(max_connection_creation_rate="4")
     assert [counted.wait_ms("SSL", 10_000) for _ in range(6)] == [0, 0, 0, 0, 250, 500]
     assert counted.wait_ms("SSL", 60_000) == 0
 
 
-def test_a_listener_may_have_a_rate_of_its_own():
+def test_listener_may_have_its_own_connection_rate():
     counted = quotas(**{"listener.name.ssl.max.connection.creation.rate": "1"})
     assert [counted.wait_ms("SSL", 10_000), counted.wait_ms("SSL", 10_000)] == [0, 1000]
     assert [counted.wait_ms("PLAINTEXT", 10_000), counted.wait_ms("PLAINTEXT", 10_000)] == [0, 0]
@@ -117,7 +117,7 @@ def serves(client):
     return client.send(ApiVersionsRequest(), 0).error_code == 0
 
 
-def test_more_connections_wait_until_one_has_left():
+def test_excess_connections_wait_until_one_closes():
     with EmbeddedBroker(config={"max.connections": "2"}) as kafka:
         with RawClient(kafka.bootstrap_servers) as first, RawClient(kafka.bootstrap_servers) as second:
             assert serves(first)
@@ -132,7 +132,7 @@ def test_more_connections_wait_until_one_has_left():
                 waiting.join()
 
 
-def test_the_quietest_connection_gives_way_to_the_brokers_own():
+def test_least_active_connection_is_closed_for_an_inter_broker_connection():
     settings = {"max.connections": "2", "inter.broker.listener.name": "INSIDE"}
     with EmbeddedBroker(listeners={"CLEAR": "PLAINTEXT", "INSIDE": "PLAINTEXT"}, config=settings) as kafka:
         with RawClient(kafka.bootstrap("CLEAR")) as quiet, RawClient(kafka.bootstrap("CLEAR")) as busy:
@@ -147,7 +147,7 @@ def test_the_quietest_connection_gives_way_to_the_brokers_own():
                 assert serves(busy)
 
 
-def test_an_address_with_too_many_is_turned_away():
+def test_address_above_its_limit_is_refused():
     with EmbeddedBroker(config={"max.connections.per.ip": "2"}) as kafka:
         with RawClient(kafka.bootstrap_servers) as first, RawClient(kafka.bootstrap_servers) as second:
             assert serves(first)
@@ -159,7 +159,7 @@ def test_an_address_with_too_many_is_turned_away():
             wait_until(lambda: is_let_in(kafka), "there is room again")
 
 
-def test_a_client_of_ipv4_is_the_same_at_a_socket_for_both_kinds(caplog):
+def test_ipv4_mapped_ipv6_address_counts_as_ipv4(caplog):
     settings = {
         "max.connections.per.ip": "1",
         "listeners": "BOTH://[::]:0,OLD://127.0.0.1:0",
@@ -185,7 +185,7 @@ def is_let_in(kafka):
         return False
 
 
-def test_each_broker_counts_for_itself():
+def test_each_broker_counts_its_own_connections():
     with EmbeddedBroker(brokers=2, config={"max.connections": "1"}) as kafka:
         one, other = kafka.bootstrap_servers.split(",")
         with RawClient(one) as first, RawClient(other) as second:
@@ -193,7 +193,7 @@ def test_each_broker_counts_for_itself():
             assert serves(second)
 
 
-def test_a_connection_in_the_midst_of_its_tls_handshake_has_a_slot(tls_broker):
+def test_connection_in_tls_handshake_occupies_a_slot(tls_broker):
     with socket.create_connection(tls_broker, 30), socket.create_connection(tls_broker, 30) as second:
         assert second.recv(1) == b""
 
@@ -207,7 +207,7 @@ def tls_broker():
         yield host, int(port)
 
 
-def test_a_request_may_be_as_long_as_the_setting_says():
+def test_request_size_limit_is_configurable():
     with EmbeddedBroker(config={"socket.request.max.bytes": "100"}) as kafka:
         with RawClient(kafka.bootstrap_servers) as client:
             assert serves(client)
@@ -226,7 +226,7 @@ def test_a_request_may_be_as_long_as_the_setting_says():
         struct.pack(">i", 0) * 1000,
     ],
 )
-def test_strangers_at_a_listener_with_sasl_are_closed_and_nobody_else(data):
+def test_malformed_bytes_before_authentication_close_only_their_connection(data):
     with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, users={"alice": "secret"}) as kafka:
         with RawClient(kafka.bootstrap("S")) as other, RawClient(kafka.bootstrap("S")) as vandal:
             with contextlib.suppress(ConnectionError):
@@ -238,7 +238,7 @@ def test_strangers_at_a_listener_with_sasl_are_closed_and_nobody_else(data):
             assert other.is_closed_by_peer()
 
 
-def test_who_dribbles_a_long_frame_holds_no_more_than_a_token_may_take():
+def test_slowly_sent_frame_uses_no_more_memory_than_a_token():
     with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, config={"sasl.server.max.receive.size": "1000"}) as kafka:
         with RawClient(kafka.bootstrap("S")) as vandal:
             vandal.send_bytes(struct.pack(">i", 1000) + b"x" * 999)

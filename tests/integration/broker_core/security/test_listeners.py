@@ -19,13 +19,13 @@ def plans(brokers=1, host="here", port=9092, **settings):
     return plan_listeners(config, brokers=brokers, host=host, port=port)
 
 
-def test_without_settings_there_is_one_in_plaintext():
+def test_default_listener_is_plaintext():
     (plan,) = plans(brokers=2)
     assert (plan.name, plan.protocol, plan.bind, plan.bind_port(1)) == ("PLAINTEXT", "PLAINTEXT", ("here", 9092), 9093)
     assert plan.advertised_address(1, 9093) == ("here", 9093)
 
 
-def test_listeners_are_read_as_kafka_reads_them():
+def test_listener_settings_are_parsed_as_in_kafka():
     clear, secure, v6 = plans(
         brokers=3,
         listeners=" CLEAR://:1000 , secure://10.0.0.1:2000,V6://[::1]:0 ",
@@ -68,12 +68,12 @@ def test_listeners_are_read_as_kafka_reads_them():
         ({"sasl_enabled_mechanisms": "GSSAPI"}, "expected one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
     ],
 )
-def test_what_makes_no_sense_is_refused(settings, complaint):
+def test_invalid_listener_settings_are_refused(settings, complaint):
     with pytest.raises(ConfigError, match=complaint):
         plans(**settings)
 
 
-def test_a_listener_has_settings_of_its_own():
+def test_listener_may_have_its_own_settings():
     one, other = plans(
         listeners="PLAINTEXT://a:1,SSL://a:2",
         max_connections="9",
@@ -86,7 +86,7 @@ def test_a_listener_has_settings_of_its_own():
 # What clients are told
 
 
-def told(address):
+def returned_addresses(address):
     """Return the addresses that a client is told in each answer that has any."""
     with RawClient(address) as client:
         found = {key_type: client.send(FindCoordinatorRequest(key="x", key_type=key_type), 3) for key_type in (0, 1)}
@@ -96,18 +96,18 @@ def told(address):
     return told_all, {f"{broker.host}:{broker.port}" for broker in [*found.values(), *many]}
 
 
-def test_clients_are_told_the_addresses_of_the_listener_they_asked():
+def test_metadata_returns_addresses_of_the_requested_listener():
     with EmbeddedBroker(brokers=2, listeners={"ONE": "PLAINTEXT", "TWO": "PLAINTEXT"}) as kafka:
         one, two = (set(kafka.bootstrap(name).split(",")) for name in ("ONE", "TWO"))
         assert len(one | two) == 4
         for addresses in (one, two):
             for address in addresses:
-                (by_metadata, by_cluster), coordinators = told(address)
+                (by_metadata, by_cluster), coordinators = returned_addresses(address)
                 assert by_metadata == by_cluster == addresses
                 assert coordinators <= addresses
 
 
-def test_what_is_advertised_is_told_and_what_is_bound_is_not():
+def test_advertised_addresses_are_returned_instead_of_bound_ones():
     config = {"listeners": "PLAINTEXT://127.0.0.1:0", "advertised.listeners": "PLAINTEXT://kafka.example:7000"}
     with EmbeddedBroker(config=config, brokers=2) as kafka:
         assert kafka.bootstrap_servers == "kafka.example:7000,kafka.example:7001"
@@ -116,7 +116,7 @@ def test_what_is_advertised_is_told_and_what_is_bound_is_not():
 # For test authors
 
 
-def test_names_are_as_good_in_lower_case():
+def test_listener_names_are_case_insensitive():
     with EmbeddedBroker(listeners={"clear": "PLAINTEXT"}) as kafka:
         assert kafka.bootstrap("Clear") == kafka.bootstrap("CLEAR") == kafka.bootstrap_servers
         with pytest.raises(ValueError, match="there is no listener 'SECURE'; there are CLEAR"):
@@ -136,21 +136,21 @@ def test_names_are_as_good_in_lower_case():
         ),
     ],
 )
-def test_what_a_test_author_gets_wrong_is_told(given, complaint):
+def test_mistakes_in_listener_arguments_are_reported(given, complaint):
     with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:
         with EmbeddedBroker(**given):
             pass
     assert "tell-nobody" not in str(refused.value)
 
 
-def test_ports_may_be_given():
+def test_listener_ports_may_be_given():
     with EmbeddedBroker() as kafka:
         port = int(kafka.bootstrap_servers.rpartition(":")[2])
     broker = EmbeddedBroker(brokers=2, port=port, listeners={"A": "PLAINTEXT", "B": "PLAINTEXT"})
     assert [plan.bind.port for plan in broker._plans] == [port, port + 2]
 
 
-def test_no_repr_holds_a_secret():
+def test_repr_hides_secrets():
     config = BrokerConfig().override(
         {
             "listener.name.a.plain.sasl.jaas.config": "tell-nobody",
@@ -180,17 +180,17 @@ def test_no_repr_holds_a_secret():
         ("a=", {"a": ""}),
     ],
 )
-def test_properties_have_javas_escapes(text, settings):
+def test_properties_support_java_escapes(text, settings):
     assert parse_properties(text) == settings
 
 
-def test_a_line_that_is_none_is_not_quoted():
+def test_invalid_properties_line_is_not_quoted():
     with pytest.raises(ConfigError) as refused:
         parse_properties("a=1\ntell-nobody")
     assert str(refused.value) == "line 2 is not of the form key=value"
 
 
-def test_the_standalone_broker_listens_where_its_settings_say(tmp_path):
+def test_standalone_broker_listens_as_configured(tmp_path):
     (tmp_path / "broker.properties").write_text(
         "listeners=PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0\n"
         "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,INSIDE:SASL_PLAINTEXT\n"

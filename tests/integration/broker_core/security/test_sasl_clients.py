@@ -65,7 +65,7 @@ def principals(kafka):
 
 @pytest.mark.parametrize("listener", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_librdkafka_comes_in(kafka, authority, listener, mechanism):
+def test_librdkafka_authenticates(kafka, authority, listener, mechanism):
     producer = Producer(settings(kafka, listener, mechanism, authority))
     failed = []
     producer.produce("lines", b"x", on_delivery=lambda error, _: failed.append(error))
@@ -76,7 +76,7 @@ def test_librdkafka_comes_in(kafka, authority, listener, mechanism):
 
 @pytest.mark.parametrize("listener", PROTOCOLS)
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_kafka_python_comes_in(kafka, authority, listener, mechanism):
+def test_kafka_python_authenticates(kafka, authority, listener, mechanism):
     context = ssl.create_default_context()
     authority.configure_trust(context)
     who = (
@@ -101,7 +101,7 @@ def test_kafka_python_comes_in(kafka, authority, listener, mechanism):
 
 @pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
-def test_librdkafka_is_told_that_it_is_not_let_in(kafka, authority, mechanism, name, password):
+def test_librdkafka_reports_failed_authentication(kafka, authority, mechanism, name, password):
     errors = []
     admin = AdminClient(
         settings(
@@ -118,7 +118,7 @@ def test_librdkafka_is_told_that_it_is_not_let_in(kafka, authority, mechanism, n
     )
 
 
-def test_a_token_validator_of_ones_own_decides():
+def test_custom_token_validator_is_used():
     def validator(token, now_ms):
         if token != "magic":
             raise InvalidToken("no magic", scope="magic", status="insufficient_scope")
@@ -151,7 +151,7 @@ def test_a_token_validator_of_ones_own_decides():
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
-def test_librdkafka_stays_when_it_has_to_come_in_again(mechanism):
+def test_librdkafka_reauthenticates(mechanism):
     config = {"connections.max.reauth.ms": str(REAUTH_MS)}
     listeners, users = {"S": "SASL_PLAINTEXT"}, {"alice": "secret"}
     with EmbeddedBroker(listeners=listeners, users=users, config=config) as kafka:

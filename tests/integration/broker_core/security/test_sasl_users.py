@@ -50,7 +50,7 @@ def client():
     return DirectClient(direct_cluster())
 
 
-def test_users_are_set_described_and_deleted(client):
+def test_users_are_created_described_and_deleted(client):
     assert alter(
         client,
         UPSERT(name="a", mechanism=1, iterations=4096, **KEYS),
@@ -64,7 +64,7 @@ def test_users_are_set_described_and_deleted(client):
     assert describe(client, "b") == {"b": (ErrorCode.RESOURCE_NOT_FOUND, [])}
 
 
-def test_a_change_that_cannot_be_made_harms_no_other(client):
+def test_invalid_user_change_does_not_affect_others(client):
     assert alter(
         client,
         UPSERT(name="few", mechanism=1, iterations=4095, **KEYS),
@@ -76,14 +76,14 @@ def test_a_change_that_cannot_be_made_harms_no_other(client):
     assert set(describe(client)) == {"good"}
 
 
-def test_who_is_named_twice_is_not_changed(client):
+def test_user_named_twice_is_not_changed(client):
     twice = UPSERT(name="a", mechanism=1, iterations=4096, **KEYS)
     assert alter(client, twice, DELETE(name="a", mechanism=2)) == {"a": ErrorCode.DUPLICATE_RESOURCE}
     assert alter(client, twice, twice) == {"a": ErrorCode.DUPLICATE_RESOURCE}
     assert describe(client) == {}
 
 
-def test_users_outlive_a_restart_and_so_does_their_end():
+def test_users_and_their_deletion_survive_a_restart():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
     client = DirectClient(cluster)
@@ -99,7 +99,7 @@ def test_users_outlive_a_restart_and_so_does_their_end():
     assert set(before) == {("SCRAM-SHA-256", "a")}
 
 
-def test_a_new_password_is_good_at_once_and_the_old_one_is_not():
+def test_new_password_is_valid_immediately_and_the_old_one_is_not():
     cluster = secured_cluster()
     new = credential_of_password("SCRAM-SHA-256", "new", CountingEntropy())
     cluster.metadata.set_scram("SCRAM-SHA-256", "alice", new)
@@ -112,7 +112,7 @@ def test_a_new_password_is_good_at_once_and_the_old_one_is_not():
         assert (client.take().error_code == 0) is is_good
 
 
-def test_librdkafkas_admin_client_makes_a_user_who_can_come_in(tmp_path):
+def test_librdkafka_admin_client_creates_a_user_who_can_authenticate(tmp_path):
     listeners = {"CLEAR": "PLAINTEXT", "SECURE": "SASL_PLAINTEXT"}
     with EmbeddedBroker(listeners=listeners, data_dir=tmp_path) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap("CLEAR")})
@@ -135,7 +135,7 @@ def test_librdkafkas_admin_client_makes_a_user_who_can_come_in(tmp_path):
         assert admin.describe_user_scram_credentials().result(30) == {}
 
 
-def test_a_password_that_is_there_is_not_set_again_by_the_next_start(tmp_path, caplog):
+def test_existing_password_is_not_reset_by_the_next_start(tmp_path, caplog):
     listeners = {"CLEAR": "PLAINTEXT", "SECURE": "SASL_PLAINTEXT", "OTHER": "SASL_PLAINTEXT"}
     with EmbeddedBroker(listeners=listeners, data_dir=tmp_path, users={"carol": "first", "dave": "d"}) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap("CLEAR")})
@@ -181,7 +181,7 @@ def topics_as_carol(kafka):
 # What settings show
 
 
-def test_settings_that_are_secret_have_no_value_in_answers():
+def test_sensitive_settings_have_no_value_in_responses():
     line = 'PlainLoginModule required user_a="tell-nobody";'
     cluster = secured_cluster(
         **{

@@ -41,7 +41,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize(("encoded", "printed"), NAMES)
-def test_a_distinguished_name_is_printed_as_java_prints_it(encoded, printed):
+def test_distinguished_name_is_formatted_as_in_java(encoded, printed):
     assert printed_name(Name.load(base64.b64decode(encoded))) == printed
 
 
@@ -60,12 +60,12 @@ def test_a_distinguished_name_is_printed_as_java_prints_it(encoded, printed):
         ("RULE:^CN=a\\/b$/slash/", "CN=a/b", "slash"),
     ],
 )
-def test_rules_make_names_shorter(rules, name, expected):
+def test_principal_mapping_rules_shorten_names(rules, name, expected):
     assert PrincipalRules(rules).apply(name) == expected
 
 
 @pytest.mark.parametrize("rules", ["RULE:a", "RULE:a/b", "rule:a/b/", "DEFAULT;DEFAULT", "RULE:(/x/", "RULE:a/b/Q"])
-def test_rules_that_make_no_sense_are_refused(rules):
+def test_invalid_principal_mapping_rules_are_refused(rules):
     with pytest.raises(ConfigError, match="ssl.principal.mapping.rules"):
         PrincipalRules(rules)
 
@@ -94,7 +94,7 @@ def context_of(settings, protocol="SSL"):
     return tls_context(plan_listeners(config, brokers=1, host="h", port=0)[0])
 
 
-def test_the_versions_are_those_of_the_settings(identity):
+def test_tls_versions_come_from_the_settings(identity):
     context = context_of({**identity, "ssl.enabled.protocols": "TLSv1.3"})
     assert (context.minimum_version, context.maximum_version) == (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_3)
     context = context_of(identity)
@@ -110,7 +110,7 @@ def test_the_versions_are_those_of_the_settings(identity):
         ({"ssl.client.auth": "none", "listener.name.ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
     ],
 )
-def test_certificates_are_asked_for_as_the_settings_say(identity, given, mode):
+def test_client_certificates_are_requested_as_configured(identity, given, mode):
     assert context_of({**identity, **given}).verify_mode is mode
 
 
@@ -121,7 +121,7 @@ def test_certificates_are_asked_for_as_the_settings_say(identity, given, mode):
         ({"listener.name.sasl_ssl.ssl.client.auth": "required"}, ssl.CERT_REQUIRED),
     ],
 )
-def test_with_sasl_a_certificate_is_asked_for_only_where_the_listener_itself_says_so(identity, given, mode):
+def test_client_certificate_with_sasl_requires_the_listener_setting(identity, given, mode):
     assert context_of({**identity, **given}, "SASL_SSL").verify_mode is mode
 
 
@@ -138,14 +138,14 @@ def test_with_sasl_a_certificate_is_asked_for_only_where_the_listener_itself_say
         ({"ssl.client.auth": "required", "ssl.truststore.certificates": "tell-nobody"}, "trusted certificates"),
     ],
 )
-def test_what_cannot_be_used_is_refused_without_showing_it(identity, given, complaint):
+def test_unusable_tls_settings_are_refused_without_showing_secrets(identity, given, complaint):
     own = identity if "ssl.client.auth" in given else {}
     with pytest.raises(ConfigError, match=complaint) as refused:
         context_of({**own, **given})
     assert "tell-nobody" not in str(refused.value)
 
 
-def test_an_encrypted_key_needs_its_password(identity):
+def test_encrypted_key_requires_its_password(identity):
     key = s.load_pem_private_key(identity["ssl.keystore.key"].encode(), None)
     locked = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(b"open")).decode()
     assert context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "open"})
@@ -153,7 +153,7 @@ def test_an_encrypted_key_needs_its_password(identity):
         context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "tell-nobody"})
 
 
-def test_a_properties_file_holds_pem_in_one_line(identity):
+def test_properties_file_may_contain_pem_in_one_line(identity):
     lines = "".join(f"{key}={text.replace(chr(10), chr(92) + 'n')}\n" for key, text in identity.items())
     assert parse_properties(lines) == identity
 
@@ -168,7 +168,7 @@ def principals(kafka):
 @pytest.mark.parametrize(
     ("rules", "name"), [("DEFAULT", "User:CN=alice,OU=tests,O=Example"), ("RULE:^CN=(.*?),.*$/$1/U", "User:ALICE")]
 )
-def test_a_client_is_named_by_its_certificate(authority, identity, rules, name):
+def test_client_principal_comes_from_its_certificate(authority, identity, rules, name):
     certificate = authority.issue_cert(
         "c", common_name="alice", organization_name="Example", organization_unit_name="tests"
     )
@@ -179,7 +179,7 @@ def test_a_client_is_named_by_its_certificate(authority, identity, rules, name):
             assert principals(kafka) == [name]
 
 
-def test_a_name_that_no_rule_knows_is_not_let_in(authority, identity):
+def test_name_that_matches_no_rule_is_refused(authority, identity):
     settings = {**identity, "ssl.client.auth": "required", "ssl.principal.mapping.rules": "RULE:^CN=bob$/bob/"}
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=settings) as kafka:
         with TlsClient(kafka.bootstrap_servers, trusting(authority, authority.issue_cert("c"))) as client:
@@ -187,7 +187,7 @@ def test_a_name_that_no_rule_knows_is_not_let_in(authority, identity):
 
 
 @pytest.mark.parametrize(("mode", "is_served"), [("none", True), ("requested", True), ("required", False)])
-def test_a_client_without_a_certificate(authority, identity, mode, is_served):
+def test_missing_client_certificate_is_refused_or_anonymous(authority, identity, mode, is_served):
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config={**identity, "ssl.client.auth": mode}) as kafka:
         try:
             with TlsClient(kafka.bootstrap_servers, trusting(authority)) as client:
@@ -199,7 +199,7 @@ def test_a_client_without_a_certificate(authority, identity, mode, is_served):
 
 
 @pytest.mark.parametrize("mode", ["requested", "required"])
-def test_a_certificate_of_somebody_else_is_not_taken(authority, identity, mode):
+def test_certificate_of_an_untrusted_issuer_is_refused(authority, identity, mode):
     stranger = trusting(authority, trustme.CA().issue_cert("c"))
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config={**identity, "ssl.client.auth": mode}) as kafka:
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -207,7 +207,7 @@ def test_a_certificate_of_somebody_else_is_not_taken(authority, identity, mode):
                 client.send(MetadataRequest(topics=[]), 9)
 
 
-def test_any_context_of_pythons_serves(authority):
+def test_python_ssl_context_is_accepted(authority):
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, tls=context) as kafka:
@@ -221,7 +221,7 @@ def test_any_context_of_pythons_serves(authority):
         assert admin.list_topics(timeout=30).brokers
 
 
-def test_an_old_version_is_not_spoken(authority, identity):
+def test_disabled_tls_version_is_refused(authority, identity):
     context = trusting(authority)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     settings = {**identity, "ssl.enabled.protocols": "TLSv1.3"}
@@ -230,7 +230,7 @@ def test_an_old_version_is_not_spoken(authority, identity):
             TlsClient(kafka.bootstrap_servers, context)
 
 
-def test_who_speaks_no_tls_harms_nobody(authority, identity, caplog):
+def test_plaintext_client_on_a_tls_listener_affects_no_others(authority, identity, caplog):
     caplog.set_level(logging.INFO)
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=identity) as kafka:
         with RawClient(kafka.bootstrap_servers) as vandal, RawClient(kafka.bootstrap_servers):
@@ -246,7 +246,7 @@ def test_who_speaks_no_tls_harms_nobody(authority, identity, caplog):
     assert "no connection from 127.0.0.1 at SECURE" in caplog.text
 
 
-def test_a_broker_is_gone_although_a_client_keeps_its_encrypted_connection(authority, identity):
+def test_broker_closes_despite_an_open_encrypted_connection(authority, identity):
     with EmbeddedBroker(listeners={"SECURE": "SSL"}, config=identity) as kafka:
         host, _, port = kafka.bootstrap_servers.partition(":")
         client = TlsClient(kafka.bootstrap_servers, trusting(authority))

@@ -5,7 +5,7 @@ import socket
 from broker_core.server.acceptor import bind
 
 
-def test_connections_send_each_answer_at_once() -> None:
+def test_server_connections_set_tcp_nodelay() -> None:
     """Two answers in a row took 40 ms: the second waited for the client's system to acknowledge the first."""
     with bind("127.0.0.1", 0) as listening:
         listening.listen()

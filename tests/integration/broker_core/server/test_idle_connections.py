@@ -34,7 +34,7 @@ def connections(kafka):
     return kafka._thread.act(lambda server: len(server._clients))
 
 
-def test_one_that_is_idle_for_so_long_is_closed(kafka):
+def test_idle_connection_is_closed(kafka):
     with RawClient(kafka.bootstrap_servers) as client:
         client.send(ApiVersionsRequest(), 0)
         look_after(kafka, IDLE_S - 1)
@@ -46,7 +46,7 @@ def test_one_that_is_idle_for_so_long_is_closed(kafka):
         assert client.is_closed_by_peer()
 
 
-def test_an_answer_counts_too(kafka):
+def test_response_counts_as_activity(kafka):
     go_on = threading.Event()
     request = ApiVersionsRequest()
     with kafka.fault(api="ApiVersions", action=Hold(go_on)), RawClient(kafka.bootstrap_servers) as client:
@@ -92,7 +92,7 @@ def fetch_all():
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_reads_a_long_answer_slowly_is_not_idle_and_who_does_not_read_it_is(kafka, reads):
+def test_client_reading_slowly_is_not_idle_but_one_not_reading_is(kafka, reads):
     def write(cluster):
         batch = build_batch([NewRecord(None, bytes(LARGE), (), cluster.now_ms)])
         cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).append_as_leader(

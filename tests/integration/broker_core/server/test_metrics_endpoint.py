@@ -109,7 +109,7 @@ def test_every_metric_is_served_with_its_value(cluster):
     assert identity.producer_epoch == 0
 
 
-def test_what_cannot_be_taken_is_an_error_of_that_one_request(cluster):
+def test_failing_metrics_collection_fails_only_that_request(cluster):
     class Broken(Measured):
         calls = 0
 
@@ -125,7 +125,7 @@ def test_what_cannot_be_taken_is_an_error_of_that_one_request(cluster):
     assert asyncio.run(served(measured))
 
 
-def test_a_taken_port_is_said_to_be_the_metrics(cluster):
+def test_occupied_metrics_port_is_reported_as_such(cluster):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         loop = asyncio.new_event_loop()
@@ -135,14 +135,14 @@ def test_a_taken_port_is_said_to_be_the_metrics(cluster):
 
 
 @pytest.mark.parametrize("port", [-1, 65_536])
-def test_a_port_that_is_none_is_refused(cluster, port):
+def test_invalid_metrics_port_is_refused(cluster, port):
     loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=f"at port {port}: give one from 0 to 65535"):
         MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", port)
     loop.close()
 
 
-def test_a_closed_endpoint_is_gone(cluster):
+def test_closed_metrics_endpoint_stops_listening(cluster):
     loop = asyncio.new_event_loop()
     endpoint = MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", 0)
     endpoint.close()
@@ -151,7 +151,7 @@ def test_a_closed_endpoint_is_gone(cluster):
         urlopen(endpoint.url, timeout=DEADLINE_S)
 
 
-def test_without_the_client_library_the_missing_extra_is_named(cluster, monkeypatch):
+def test_missing_client_library_is_reported_with_the_extra(cluster, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=r"pip install 'eos-kafka\[metrics\]'"):
@@ -159,7 +159,7 @@ def test_without_the_client_library_the_missing_extra_is_named(cluster, monkeypa
     loop.close()
 
 
-def test_without_the_client_library_the_broker_runs_and_tells_its_metrics():
+def test_broker_returns_its_metrics_without_the_client_library():
     program = WITHOUT_CLIENT + (
         "import broker_core.__main__; from broker_core import EmbeddedBroker\n"
         "with EmbeddedBroker(topics={'t': 1}) as kafka: print(kafka.metrics.last_stable_offset_lag(('t', 0)))"
@@ -170,7 +170,7 @@ def test_without_the_client_library_the_broker_runs_and_tells_its_metrics():
     assert (answer.stdout, answer.returncode) == ("0\n", 0), answer.stderr
 
 
-def test_a_standalone_broker_serves_its_metrics_until_it_is_stopped():
+def test_standalone_broker_serves_its_metrics_until_stopped():
     with running("--port", "0", "--metrics-port", "0", pattern=rf"listening on (\S+, {URL})") as (process, found):
         address, _, url = found.partition(", metrics at ")
         produce(address, "t", [b"1"])
@@ -187,7 +187,7 @@ def test_a_standalone_broker_serves_its_metrics_until_it_is_stopped():
         (WITHOUT_CLIENT, "pip install 'eos-kafka[metrics]'"),
     ],
 )
-def test_metrics_that_cannot_be_served_are_told_in_one_line(before, complaint):
+def test_metrics_startup_failure_is_reported_in_one_line(before, complaint):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         program = (

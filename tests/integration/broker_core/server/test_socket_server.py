@@ -9,7 +9,7 @@ from tests.support.raw_client import RawClient
 REQUESTS = 500
 
 
-def test_a_client_that_sends_far_ahead_is_paused_and_read_again_when_it_is_served(monkeypatch):
+def test_server_pauses_reading_from_a_client_far_ahead(monkeypatch):
     paused = []
     note = socket_server.SocketServer.reading_paused
 

@@ -49,7 +49,7 @@ def die_after_the_decision(world: World) -> None:
     world.log().decide(world.decision(prepared), world.log().take_over())
 
 
-def test_complete_makes_a_dead_querys_rows_visible(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_complete_makes_rows_of_a_dead_query_visible(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     die_after_the_decision(world)
     assert world.visible() == []
     assert command(world, "list") == ExitCode.DONE
@@ -65,7 +65,9 @@ def test_complete_makes_a_dead_querys_rows_visible(world: World, capsys: pytest.
     assert world.visible() == ["row of 0"], "the restarted query wrote nothing"
 
 
-def test_list_does_not_wait_for_open_transactions_of_others(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_does_not_wait_for_open_transactions_of_other_queries(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It read up to the end of the topic, and gave up after a minute where a transaction was open."""
     world.committer("run1").commit([world.prepare("run1")], 0)
     other = unique("other")
@@ -89,7 +91,7 @@ def test_list_does_not_wait_for_open_transactions_of_others(world: World, capsys
     assert capsys.readouterr().err == ""
 
 
-def test_abort_frees_readers_and_the_restarted_query_writes_again(
+def test_abort_unblocks_readers_and_the_restarted_query_writes_again(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     die_after_the_decision(world)
@@ -109,7 +111,7 @@ def test_abort_frees_readers_and_the_restarted_query_writes_again(
     assert (shown["decision"]["attempt"], len(shown["interventions"])) == (2, 1), "the audit record stays"
 
 
-def test_the_command_needs_no_spark(world: World) -> None:
+def test_command_needs_no_spark(world: World) -> None:
     die_after_the_decision(world)
     done = subprocess.run(
         [sys.executable, "-c", NO_PYSPARK, world.address, world.decisions],
@@ -142,7 +144,7 @@ def test_failures_have_their_exit_codes(
         assert wrong.value.code == ExitCode.USAGE
 
 
-def test_java_properties_are_read_as_java_reads_them() -> None:
+def test_java_properties_are_parsed_as_java_parses_them() -> None:
     text = (
         "# a comment = ignored\n! another\n\nsecurity.protocol=SASL_SSL\n  sasl.mechanism : SCRAM-SHA-512\n"
         'sasl.jaas.config=org.Scram required \\\n    username="u" \\\n    password="p=1";\n'
@@ -162,7 +164,7 @@ def test_java_properties_are_read_as_java_reads_them() -> None:
     }
 
 
-def test_the_file_is_the_java_clients(tmp_path: Path) -> None:
+def test_command_accepts_the_properties_file_of_java_clients(tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nbootstrap.servers=other:1\n"
@@ -176,7 +178,7 @@ def test_the_file_is_the_java_clients(tmp_path: Path) -> None:
         options_of("a:1", str(config))
 
 
-def test_the_command_is_installed_under_its_name() -> None:
+def test_command_is_installed_under_its_name() -> None:
     settings = ConfigParser()
     settings.read(Path(__file__).parents[4] / "setup.cfg")
     [script] = settings["options.entry_points"]["console_scripts"].split("\n")[1:]

@@ -3,7 +3,7 @@
 from tests.support.runbook import comparable, outputs, shown_outputs
 
 
-def test_the_pages_show_what_the_commands_print() -> None:
+def test_runbook_pages_show_the_output_of_the_commands() -> None:
     printed = outputs()
     shown = list(shown_outputs())
     assert {name for _, name, _ in shown} == printed.keys()

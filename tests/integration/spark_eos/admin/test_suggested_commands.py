@@ -63,28 +63,28 @@ def stable(session: RawSession, topic: str) -> int:
     return int(session.fetch(topic, 0, isolation=1).last_stable_offset)
 
 
-def test_the_blockers_command_ends_a_hanging_transaction(client: KafkaClient, session: RawSession) -> None:
+def test_suggested_blocker_command_ends_a_hanging_transaction(client: KafkaClient, session: RawSession) -> None:
     topic = make_topic(client)
     hang(session, topic)
-    told = name_lso_blocker(client, TopicPartition(topic, 0))
-    assert "no coordinator manages any more: it hangs" in told
-    assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 4)
+    message = name_lso_blocker(client, TopicPartition(topic, 0))
+    assert "no coordinator manages any more: it hangs" in message
+    assert (main(words_of(message)), stable(session, topic)) == (ExitCode.DONE, 4)
 
 
-def test_the_blockers_command_ends_a_live_transaction(client: KafkaClient, session: RawSession) -> None:
+def test_suggested_blocker_command_ends_a_live_transaction(client: KafkaClient, session: RawSession) -> None:
     topic = make_topic(client)
     open_up(session, topic)
-    told = name_lso_blocker(client, TopicPartition(topic, 0))
-    assert f"the transaction of '{session.transactional_id}'" in told
-    assert (main(words_of(told)), stable(session, topic)) == (ExitCode.DONE, 2)
+    message = name_lso_blocker(client, TopicPartition(topic, 0))
+    assert f"the transaction of '{session.transactional_id}'" in message
+    assert (main(words_of(message)), stable(session, topic)) == (ExitCode.DONE, 2)
 
 
-def test_the_sinks_error_about_pending_offsets_has_a_command(client: KafkaClient, session: RawSession) -> None:
+def test_pending_offsets_error_suggests_a_working_command(client: KafkaClient, session: RawSession) -> None:
     decisions, group = make_topic(client), unique("group")
     identity = session.init()[1]
     assert session.commit_in_transaction(identity, group, decisions, 0, version=5) == 0
 
-    def told() -> str | None:
+    def message() -> str | None:
         try:
             KafkaCluster(client, decisions, DecisionWriter).committed_offsets(group, wait_ms=500)
         except UnstableOffsetsError as error:
@@ -94,21 +94,21 @@ def test_the_sinks_error_about_pending_offsets_has_a_command(client: KafkaClient
             return None
         raise AssertionError("the pending offset held nobody back")
 
-    words = words_of(wait_until(told, "the error") or "")
+    words = words_of(wait_until(message, "the error") or "")
     assert parsed(words).topic == "__consumer_offsets"
     assert main(words) == ExitCode.DONE, "it is live, and young"
 
 
-def test_the_sinks_error_about_unreadable_places_has_a_command(address: str, client: KafkaClient) -> None:
+def test_unreadable_range_error_suggests_a_working_command(address: str, client: KafkaClient) -> None:
     world = World(address, client)
     decision = world.decision(world.prepare("run"))
-    told = str(lost_error(Settlement(decision, (), (), (), pending=decision.transactions)))
-    chosen = parsed(words_of(told))
+    message = str(lost_error(Settlement(decision, (), (), (), pending=decision.transactions)))
+    chosen = parsed(words_of(message))
     assert (chosen.command, chosen.topic, chosen.bootstrap_server) == ("find-hanging", world.topic, "HOST:PORT")
 
 
 @pytest.mark.parametrize(("topic", "name"), [("plain", "an id's `name`"), ("with.dots-and_all", "--dashes-first")])
-def test_every_command_is_taken_as_it_is_spelt(topic: str, name: str) -> None:
+def test_every_suggested_command_parses(topic: str, name: str) -> None:
     secured = ClientOptions(("a:1", "b:2"), security_protocol="SSL")
     for options in (ClientOptions(("a:1", "b:2")), secured):
         commands = OperatorCommands.of(options)
@@ -131,7 +131,7 @@ def test_every_command_is_taken_as_it_is_spelt(topic: str, name: str) -> None:
             assert each.command_config == ("client.properties" if options is secured else None)
 
 
-def test_nobody_is_sent_to_another_tool() -> None:
+def test_no_message_refers_to_another_tool() -> None:
     """Only the rooms that copy Apache's tool speak of it; messages name the command that is there."""
     naming = {path.name for path in (ROOT / "spark_eos").rglob("*.py") if "kafka-transactions" in path.read_text()}
     assert naming <= {"transactions_command.py", "kafka_tables.py"}

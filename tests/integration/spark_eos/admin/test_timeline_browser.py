@@ -94,7 +94,7 @@ def width(element: WebElement) -> float:
     return float(element.get_attribute("width") or 0)
 
 
-def test_every_transaction_is_a_bar_from_its_first_record_to_its_marker(picture: webdriver.Chrome) -> None:
+def test_every_transaction_is_drawn_from_its_first_record_to_its_marker(picture: webdriver.Chrome) -> None:
     assert [len(bars(picture, kind)) for kind in (".committed", ".aborted", ".open", ".plain")] == [2, 1, 2, 1]
     assert len(bars(picture, ".blocking")) == 1
     committed = bars(picture, ".committed")
@@ -106,7 +106,7 @@ def test_every_transaction_is_a_bar_from_its_first_record_to_its_marker(picture:
     assert not [entry for entry in picture.get_log("browser") if entry["level"] == "SEVERE"]
 
 
-def test_both_marks_stand_where_they_are(picture: webdriver.Chrome) -> None:
+def test_last_stable_offset_and_high_watermark_are_drawn_in_place(picture: webdriver.Chrome) -> None:
     stable = picture.find_element(By.CSS_SELECTOR, "#lanes line.stable")
     high = picture.find_element(By.CSS_SELECTOR, "#lanes line.high")
     blocking = bars(picture, ".blocking")[0]
@@ -117,7 +117,7 @@ def test_both_marks_stand_where_they_are(picture: webdriver.Chrome) -> None:
     assert "high watermark 1,000" in axis
 
 
-def test_hovering_tells_who_and_where(picture: webdriver.Chrome) -> None:
+def test_hovering_shows_producer_and_offsets(picture: webdriver.Chrome) -> None:
     ActionChains(picture).move_to_element(bars(picture, ".aborted")[0]).perform()
     text = tip(picture)
     for words in (
@@ -138,14 +138,14 @@ def test_hovering_tells_who_and_where(picture: webdriver.Chrome) -> None:
     assert tip(picture) == ""
 
 
-def test_a_click_keeps_the_details(picture: webdriver.Chrome) -> None:
+def test_click_pins_the_details(picture: webdriver.Chrome) -> None:
     ActionChains(picture).move_to_element(bars(picture, ".aborted")[0]).click().perform()
     ActionChains(picture).move_to_element(picture.find_element(By.TAG_NAME, "h1")).perform()
     assert "loader-2" in tip(picture)
     assert len(bars(picture, ".pinned")) == 1
 
 
-def test_the_wheel_zooms_about_the_pointer_and_all_goes_back(picture: webdriver.Chrome) -> None:
+def test_wheel_zooms_about_the_pointer_and_reset_restores(picture: webdriver.Chrome) -> None:
     before = width(bars(picture, ".aborted")[0])
     origin = ScrollOrigin.from_element(bars(picture, ".aborted")[0])
     ActionChains(picture).scroll_from_origin(origin, 0, -300).perform()
@@ -155,7 +155,7 @@ def test_the_wheel_zooms_about_the_pointer_and_all_goes_back(picture: webdriver.
     assert width(bars(picture, ".aborted")[0]) == pytest.approx(before, abs=0.2)
 
 
-def test_dragging_moves_the_log(picture: webdriver.Chrome) -> None:
+def test_dragging_pans_the_log(picture: webdriver.Chrome) -> None:
     lanes = picture.find_element(By.ID, "lanes")
     before = float(bars(picture, ".aborted")[0].get_attribute("x") or 0)
     ActionChains(picture).drag_and_drop_by_offset(lanes, 100, 0).perform()
@@ -163,7 +163,7 @@ def test_dragging_moves_the_log(picture: webdriver.Chrome) -> None:
     assert after - before == pytest.approx(100, abs=2)
 
 
-def test_keys_show_what_waits(picture: webdriver.Chrome) -> None:
+def test_keyboard_selects_the_blocking_transaction(picture: webdriver.Chrome) -> None:
     picture.find_element(By.TAG_NAME, "body").send_keys("w")
     assert len(bars(picture, ".aborted")) == 0
     assert len(bars(picture, ".blocking")) == 1
@@ -171,13 +171,13 @@ def test_keys_show_what_waits(picture: webdriver.Chrome) -> None:
     assert len(bars(picture, ".aborted")) == 1
 
 
-def test_time_instead_of_offsets(picture: webdriver.Chrome) -> None:
+def test_time_axis_replaces_offsets(picture: webdriver.Chrome) -> None:
     Select(picture.find_element(By.ID, "scale")).select_by_value("time")
     opened, committed = bars(picture, ".blocking")[0], bars(picture, ".committed")[0]
     # Open for 4.5 s, beside one that took 200 ms.
     assert width(opened) / width(committed) == pytest.approx(4_500 / 200, rel=0.05)
 
 
-def test_open_transactions_are_listed_in_words(picture: webdriver.Chrome) -> None:
+def test_open_transactions_are_listed_as_text(picture: webdriver.Chrome) -> None:
     rows = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#opened tr")][1:]
     assert rows == ["stuck<b> 3 4 500 300 5 s Ongoing", "? 4 4 900 100 4 s ?"]

@@ -96,7 +96,7 @@ def admin_of(address: str) -> TransactionAdmin:
 # What is printed
 
 
-def test_list_prints_kafkas_table(kafka: Kafka, session: RawSession) -> None:
+def test_list_prints_the_table_of_kafka_transactions(kafka: Kafka, session: RawSession) -> None:
     identity = session.init()[1]
     assert kafka.run("list", "--transactional-id-pattern", session.transactional_id) == ExitCode.DONE
     wide = len(session.transactional_id)
@@ -114,7 +114,7 @@ def test_list_prints_kafkas_table(kafka: Kafka, session: RawSession) -> None:
     ]
 
 
-def test_a_state_that_a_newer_broker_has_is_a_row_and_a_clear_error_for_the_sink(
+def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
     kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session.init()
@@ -138,12 +138,12 @@ def test_a_state_that_a_newer_broker_has_is_a_row_and_a_clear_error_for_the_sink
             KafkaCluster(client, "decisions", DecisionWriter).describe_transactions([session.transactional_id])
 
 
-def test_cells_are_as_wide_as_java_counts() -> None:
+def test_column_widths_match_java() -> None:
     wide = kafka_table(["Id", "N"], [["\N{GRINNING FACE}\N{GRINNING FACE}", 7], ["abc", 12]])
     assert wide == "Id  \tN \t\n\N{GRINNING FACE}\N{GRINNING FACE}\t7 \t\nabc \t12\t"
 
 
-def test_list_takes_a_duration_and_a_pattern(kafka: Kafka, session: RawSession) -> None:
+def test_list_accepts_a_duration_and_a_pattern(kafka: Kafka, session: RawSession) -> None:
     open_up(session, make_topic(kafka))
     only = ("--transactional-id-pattern", session.transactional_id)
     for duration, is_listed in (("-1", True), ("0", True), ("3600000", False)):
@@ -187,7 +187,7 @@ def test_describe_shows_an_open_transaction(kafka: Kafka, session: RawSession) -
     assert now_ms() - 60_000 < shown["start_time_ms"] <= now_ms()
 
 
-def test_describe_says_none_where_nothing_has_begun(kafka: Kafka, session: RawSession) -> None:
+def test_describe_prints_none_without_a_start_time(kafka: Kafka, session: RawSession) -> None:
     session.init()
     assert kafka.run("describe", "--transactional-id", session.transactional_id) == ExitCode.DONE
     assert cells(kafka.out.split("\n")[1])[6:] == ["None", "None", "", ""]
@@ -195,7 +195,7 @@ def test_describe_says_none_where_nothing_has_begun(kafka: Kafka, session: RawSe
     assert (shown["start_time_ms"], shown["duration_ms"], shown["topic_partitions"]) == (None, None, [])
 
 
-def test_describe_producers_shows_who_wrote(kafka: Kafka, session: RawSession) -> None:
+def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka)
     identity = open_up(session, topic)
     for more in ((), ("--broker-id", "1")):
@@ -221,7 +221,7 @@ def test_describe_producers_shows_who_wrote(kafka: Kafka, session: RawSession) -
 # What hangs
 
 
-def test_a_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, session: RawSession) -> None:
+def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka)
     identity = hang(session, topic)
     assert kafka.run("find-hanging", "--topic", topic) == ExitCode.DONE, "younger than 15 minutes"
@@ -255,7 +255,7 @@ def test_a_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
 
 
-def test_a_live_transaction_is_explained_and_does_not_count(kafka: Kafka, session: RawSession) -> None:
+def test_live_transaction_is_explained_and_not_counted_as_hanging(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka)
     identity = open_up(session, topic)
     assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.DONE
@@ -280,7 +280,7 @@ def open_topic(kafka: Kafka, session: RawSession) -> str:
     return topic
 
 
-def test_a_producer_that_no_coordinator_knows_hangs(kafka: Kafka, session: RawSession) -> None:
+def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session: RawSession) -> None:
     """An unknown producer id is what remains of an id that has expired."""
     topic = make_topic(kafka)
     hang(session, topic, Identity(987_654_321, 3))
@@ -294,7 +294,7 @@ def test_a_producer_that_no_coordinator_knows_hangs(kafka: Kafka, session: RawSe
     assert done["coordinator_epoch"] == 0, "the partition knows none, and says -1"
 
 
-def test_a_transaction_as_old_as_the_limit_is_left_in_peace(address: str, session: RawSession) -> None:
+def test_transaction_exactly_at_the_age_limit_is_not_reported(address: str, session: RawSession) -> None:
     topic = make_topic(Plain(address))
     hang(session, topic)
     place = TopicPartition(topic, 0)
@@ -306,7 +306,7 @@ def test_a_transaction_as_old_as_the_limit_is_left_in_peace(address: str, sessio
             assert (found.verdict, found.transaction.age_minutes(then_ms)) == (verdict, 1)
 
 
-def test_a_transaction_that_ends_while_coordinators_are_asked_does_not_hang(
+def test_transaction_that_ends_during_the_search_is_not_hanging(
     address: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = make_topic(Plain(address))
@@ -323,7 +323,7 @@ def test_a_transaction_that_ends_while_coordinators_are_asked_does_not_hang(
     assert found.verdict is HangingVerdict.ENDED
 
 
-def test_an_id_that_no_broker_lists_while_its_coordinator_moves_does_not_hang(
+def test_id_unlisted_while_its_coordinator_moves_is_not_hanging(
     address: str, session: RawSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = make_topic(Plain(address))
@@ -336,7 +336,7 @@ def test_an_id_that_no_broker_lists_while_its_coordinator_moves_does_not_hang(
     assert found.verdict is HangingVerdict.LIVE
 
 
-def test_a_broker_is_searched_as_a_whole_but_for_internal_topics(kafka: Kafka, session: RawSession) -> None:
+def test_broker_search_covers_all_topics_but_internal_ones(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka, partitions=3)
     hang(session, topic, partition=2)
     assert kafka.run("find-hanging", "--broker-id", "1", *ANY_AGE) == ExitCode.HANGING_FOUND
@@ -348,7 +348,7 @@ def test_a_broker_is_searched_as_a_whole_but_for_internal_topics(kafka: Kafka, s
         assert admin.partitions([topic], broker_id=2) == []
 
 
-def test_several_brokers_each_list_their_own_and_moves_are_followed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytest.CaptureFixture[str]) -> None:
     with EmbeddedBroker(brokers=3, config=HANGING_SETTINGS, topics={"t": 3}) as cluster:
         kafka = Kafka(cluster.bootstrap_servers, capsys)
         names = [f"id-{number}" for number in range(6)]
@@ -417,14 +417,14 @@ def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: Raw
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
 
 
-def test_abort_says_what_is_open_where_it_finds_nothing(kafka: Kafka, session: RawSession) -> None:
+def test_abort_lists_open_transactions_when_none_matches(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka)
     hang(session, topic)
     assert kafka.run("abort", "--topic", topic, "--partition", "0", "--start-offset", "1") == ExitCode.FAILED
     assert "open transactions that begin at 2" in kafka.err
 
 
-def test_force_terminate_ends_all_and_fences(kafka: Kafka, session: RawSession) -> None:
+def test_force_terminate_ends_all_transactions_and_fences_the_producers(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka, partitions=2)
     identity = open_up(session, topic, 0, 1)
     assert kafka.run("force-terminate", "--transactional-id", session.transactional_id, "--dry-run") == (
@@ -440,7 +440,7 @@ def test_force_terminate_ends_all_and_fences(kafka: Kafka, session: RawSession) 
         assert session.fetch(topic, 0, isolation=1, partition=partition).last_stable_offset == 2
 
 
-def test_force_terminate_makes_no_id_and_leaves_the_sinks_own_alone(kafka: Kafka) -> None:
+def test_force_terminate_creates_no_id_and_leaves_sink_ids_alone(kafka: Kafka) -> None:
     assert kafka.run("force-terminate", "--transactional-id", unique("none")) == ExitCode.FAILED
     assert " does not exist" in kafka.err
     name = str(TaskId(unique("p"), "query", "run", "worker", 0))
@@ -467,7 +467,7 @@ def parsed(line: str) -> Any:
     "name",
     ["list", "describe", "describe-producers", "find-hanging", "abort", "force-terminate", "forceTerminateTransaction"],
 )
-def test_the_flags_of_the_proposal_are_taken(name: str) -> None:
+def test_flags_of_kip_664_are_accepted(name: str) -> None:
     needed = {
         "describe": "--transactional-id i",
         "describe-producers": "--topic t --partition 1",
@@ -510,7 +510,7 @@ def test_the_flags_of_the_proposal_are_taken(name: str) -> None:
         ("force-terminate", "--transactional-id", "t\udcff"),
     ],
 )
-def test_wrong_usage_is_told_apart(words: tuple[str, ...]) -> None:
+def test_wrong_usage_is_refused_with_distinct_messages(words: tuple[str, ...]) -> None:
     """So is a number or a name that no request can carry: kafka-python would fail, or wait for ever."""
     with pytest.raises(SystemExit) as ended:
         main(["transactions", "--bootstrap-server", "127.0.0.1:1", *words])
@@ -526,7 +526,7 @@ def test_wrong_usage_is_told_apart(words: tuple[str, ...]) -> None:
         ("abort", "--topic", "t", "--partition", "0"),
     ],
 )
-def test_options_that_need_others_are_told_apart(kafka: Kafka, words: tuple[str, ...]) -> None:
+def test_options_that_require_others_are_refused_without_them(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words) == ExitCode.USAGE
     assert main(["transactions", "list"]) == ExitCode.USAGE
 
@@ -538,19 +538,19 @@ def test_options_that_need_others_are_told_apart(kafka: Kafka, words: tuple[str,
         ("describe-producers", "--topic", "t", "--partition", "0"),
     ],
 )
-def test_a_broker_that_is_not_there_is_named_with_those_that_are(kafka: Kafka, words: tuple[str, ...]) -> None:
+def test_unknown_broker_is_refused_with_the_known_ones(kafka: Kafka, words: tuple[str, ...]) -> None:
     assert kafka.run(*words, "--broker-id", "99") == ExitCode.USAGE
     assert kafka.err == "Broker 99 does not exist. The cluster has the brokers 1. Use one of these broker ids.\n"
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-v"], ["transactions", "--version"], ["transactions", "-v"]])
-def test_the_command_prints_its_version(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_command_prints_its_version(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert (ended.value.code, capsys.readouterr().out) == (0, f"eos-kafka {__version__}\n")
 
 
-def test_a_file_of_properties_says_how_to_get_in(tmp_path: Path, kafka: Kafka, session: RawSession) -> None:
+def test_properties_file_configures_authentication(tmp_path: Path, kafka: Kafka, session: RawSession) -> None:
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=PLAINTEXT\nclient.id=operator\n")
     topic = make_topic(kafka)

@@ -76,7 +76,7 @@ def name_shown(kafka: EmbeddedBroker, client: KafkaClient, *, anew: bool = True)
     return kafka.requests()[-1].principal.partition("CN=")[2].partition(",")[0]
 
 
-def test_a_new_connection_shows_the_new_certificate(kafka: EmbeddedBroker, folder: Folder) -> None:
+def test_new_connection_presents_the_renewed_certificate(kafka: EmbeddedBroker, folder: Folder) -> None:
     with KafkaClient(folder.options(kafka.bootstrap_servers)) as client:
         assert name_shown(kafka, client) == "before"
         folder.put("after")
@@ -84,7 +84,7 @@ def test_a_new_connection_shows_the_new_certificate(kafka: EmbeddedBroker, folde
         assert name_shown(kafka, client) == "after"
 
 
-def test_links_that_lead_to_other_files_are_noticed(kafka: EmbeddedBroker, tmp_path: Path) -> None:
+def test_changed_symlink_targets_are_detected(kafka: EmbeddedBroker, tmp_path: Path) -> None:
     """Kubernetes makes a folder for each version of a secret, and replaces the link to it."""
     (tmp_path / "first").mkdir()
     Folder(tmp_path / "first").put("before")
@@ -110,7 +110,7 @@ def test_links_that_lead_to_other_files_are_noticed(kafka: EmbeddedBroker, tmp_p
         "half an authority",
     ],
 )
-def test_files_that_are_not_all_there_yet_are_looked_at_again(
+def test_incomplete_certificate_files_are_read_again(
     state: str, kafka: EmbeddedBroker, folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     with KafkaClient(folder.options(kafka.bootstrap_servers)) as client:
@@ -135,7 +135,7 @@ def test_files_that_are_not_all_there_yet_are_looked_at_again(
         assert name_shown(kafka, client) == "after"
 
 
-def test_a_new_connection_trusts_the_authority_of_the_day(kafka: EmbeddedBroker, folder: Folder) -> None:
+def test_new_connection_trusts_the_current_ca_file(kafka: EmbeddedBroker, folder: Folder) -> None:
     with KafkaClient(folder.options(kafka.bootstrap_servers)) as client:
         assert name_shown(kafka, client) == "before"
         Path(folder.authority).write_bytes(trustme.CA().cert_pem.bytes())
@@ -145,7 +145,7 @@ def test_a_new_connection_trusts_the_authority_of_the_day(kafka: EmbeddedBroker,
         assert name_shown(kafka, client) == "before"
 
 
-def test_files_that_did_not_change_are_not_read_again(
+def test_unchanged_files_are_not_read_again(
     kafka: EmbeddedBroker, folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[ClientOptions] = []

@@ -177,7 +177,7 @@ def protocol_of(level: int) -> set[str]:
 
 # Rules I.1/1 and I.1/3.
 @changes
-def test_a_change_at_any_point_loses_and_doubles_nothing_and_is_noticed(
+def test_feature_level_change_at_any_point_loses_and_duplicates_nothing(
     level: int,
     later: int,
     query_at: MakeQuery,
@@ -206,7 +206,7 @@ def test_a_change_at_any_point_loses_and_doubles_nothing_and_is_noticed(
 
 
 @changes
-def test_a_change_that_is_not_noticed_yet_harms_nothing(level: int, later: int, query_at: MakeQuery) -> None:
+def test_undetected_feature_level_change_is_harmless(level: int, later: int, query_at: MakeQuery) -> None:
     kafka, query = query_at(level)
     assert query.run() == level
     finalize(query.address, later)
@@ -222,7 +222,7 @@ def test_a_change_that_is_not_noticed_yet_harms_nothing(level: int, later: int, 
 
 
 @changes
-def test_a_coordinator_that_moves_with_the_change_loses_and_doubles_nothing(
+def test_coordinator_moving_with_the_level_change_loses_and_duplicates_nothing(
     level: int,
     later: int,
     query_at: MakeQuery,
@@ -249,7 +249,7 @@ def test_a_coordinator_that_moves_with_the_change_loses_and_doubles_nothing(
     kafka.assert_quiescent(clients_may_wait=True)
 
 
-def test_either_broker_serves_transactions_through_changes(
+def test_both_brokers_serve_transactions_across_level_changes(
     broker_kind: str, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
@@ -274,7 +274,7 @@ def test_either_broker_serves_transactions_through_changes(
         query.close()
 
 
-def test_at_level_0_nothing_is_asked_that_apache_kafka_cannot_write_down(
+def test_requests_at_level_0_avoid_fields_apache_kafka_cannot_store(
     query_at: MakeQuery, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its coordinator refuses what transactions V2 would leave, and every request for that id from then on."""
@@ -297,7 +297,7 @@ def test_at_level_0_nothing_is_asked_that_apache_kafka_cannot_write_down(
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_steady_transactions_ask_for_nothing_but_once_in_a_while(level: int, query_at: MakeQuery) -> None:
+def test_steady_transactions_request_features_only_periodically(level: int, query_at: MakeQuery) -> None:
     kafka, query = query_at(level)
     query.run()
 
@@ -316,7 +316,7 @@ def test_steady_transactions_ask_for_nothing_but_once_in_a_while(level: int, que
     assert {each.api for each in seen} == {*steady, "ApiVersions", "Metadata"}
 
 
-def test_the_first_level_is_learned_while_connecting() -> None:
+def test_first_feature_level_is_learned_while_connecting() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         client.connect()
         last = kafka.requests()[-1]
@@ -324,7 +324,7 @@ def test_the_first_level_is_learned_while_connecting() -> None:
         assert requests_since(kafka, last) == []
 
 
-def test_a_broker_that_was_upgraded_is_not_taken_for_the_old_one(query_at: MakeQuery) -> None:
+def test_upgraded_broker_is_recognized(query_at: MakeQuery) -> None:
     """The first broker's versions limited all later connections, so that transactions V2 could not be spoken."""
     _, query = query_at(2)
     for client in (query.task, query.driver):
@@ -335,7 +335,7 @@ def test_a_broker_that_was_upgraded_is_not_taken_for_the_old_one(query_at: MakeQ
 
 
 @changes
-def test_a_connection_that_opens_brings_the_level_with_it(level: int, later: int) -> None:
+def test_new_connection_updates_the_feature_level(level: int, later: int) -> None:
     with (
         EmbeddedBroker(transaction_version=level) as kafka,
         KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client,
@@ -353,7 +353,7 @@ def test_a_connection_that_opens_brings_the_level_with_it(level: int, later: int
 @pytest.mark.parametrize(
     "code", ["INVALID_TXN_STATE", "INVALID_PRODUCER_EPOCH", "TRANSACTION_ABORTABLE", "UNSUPPORTED_VERSION"]
 )
-def test_a_refused_transaction_has_the_next_one_ask(code: str, query_at: MakeQuery) -> None:
+def test_refused_transaction_makes_the_next_one_request_features(code: str, query_at: MakeQuery) -> None:
     kafka, query = query_at(2)
     assert query.run() == 2
     finalize(query.address, 1)
@@ -364,7 +364,7 @@ def test_a_refused_transaction_has_the_next_one_ask(code: str, query_at: MakeQue
     assert query.visible() == query.written
 
 
-def test_a_broker_that_does_not_say_its_level_holds_up_no_transaction(
+def test_broker_without_a_finalized_level_does_not_delay_transactions(
     query_at: MakeQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)

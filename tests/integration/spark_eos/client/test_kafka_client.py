@@ -57,7 +57,7 @@ def closed_port() -> str:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def test_nobody_listening_is_said_in_time_with_every_address() -> None:
+def test_unreachable_brokers_are_reported_in_time_with_every_address() -> None:
     first, second = closed_port(), closed_port()
     started = time.monotonic()
     with KafkaClient(ClientOptions((first, second))) as client, pytest.raises(UnreachableError) as caught:
@@ -67,7 +67,7 @@ def test_nobody_listening_is_said_in_time_with_every_address() -> None:
         assert part in str(caught.value)
 
 
-def test_a_listener_that_never_answers_does_not_hold_the_client() -> None:
+def test_unresponsive_listener_does_not_block_the_client() -> None:
     with listener() as address:
         started = time.monotonic()
         with KafkaClient(ClientOptions((address,))) as client, pytest.raises(UnreachableError, match=address):
@@ -76,20 +76,20 @@ def test_a_listener_that_never_answers_does_not_hold_the_client() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_a_server_that_is_no_broker_is_said_in_time(answer: bytes) -> None:
+def test_server_that_is_not_kafka_is_reported_in_time(answer: bytes) -> None:
     with listener(answer=answer) as address, KafkaClient(ClientOptions((address,))) as client:
         with pytest.raises(UnreachableError, match=address):
             client.connect(1_000)
 
 
-def test_tls_against_a_silent_listener_ends_in_time() -> None:
+def test_tls_to_an_unresponsive_listener_times_out() -> None:
     with listener() as address:
         options = ClientOptions((address,), security_protocol="SSL")
         with KafkaClient(options) as client, pytest.raises(UnreachableError, match="security protocol SSL"):
             client.connect(1_000)
 
 
-def test_a_missing_certificate_file_is_named() -> None:
+def test_missing_certificate_file_is_reported() -> None:
     options = ClientOptions(("127.0.0.1:1",), security_protocol="SSL", ssl_ca_path="/nowhere/ca.pem")
     with KafkaClient(options) as client, pytest.raises(OptionError, match="/nowhere/ca.pem"):
         client.connect(1_000)
@@ -101,7 +101,7 @@ def client(kafka_address: str) -> Iterator[KafkaClient]:
         yield opened
 
 
-def test_one_live_address_among_dead_ones_is_enough(kafka_address: str) -> None:
+def test_one_live_bootstrap_address_is_enough(kafka_address: str) -> None:
     with KafkaClient(ClientOptions((closed_port(), kafka_address, closed_port()))) as client:
         client.connect(30_000)
         assert client.brokers()
@@ -117,18 +117,18 @@ def test_topics_are_described(client: KafkaClient) -> None:
     assert name in client.metadata(None)
 
 
-def test_a_topic_is_created_once(client: KafkaClient) -> None:
+def test_topic_is_created_once(client: KafkaClient) -> None:
     name = unique("once")
     assert create_topic(client, name, partition_count=1, replication_factor=1)
     assert not create_topic(client, name, partition_count=1, replication_factor=1)
 
 
-def test_a_topic_cannot_be_created_with_nonsense(client: KafkaClient) -> None:
+def test_invalid_topic_configuration_is_refused(client: KafkaClient) -> None:
     with pytest.raises(Exception, match="INVALID_CONFIG"):
         create_topic(client, unique("bad"), replication_factor=1, config={"retention.ms": "soon"})
 
 
-def test_a_missing_topic_is_refused_soon_and_not_created(client: KafkaClient) -> None:
+def test_missing_topic_is_refused_promptly_and_not_created(client: KafkaClient) -> None:
     name = unique("missing")
     started = time.monotonic()
     with pytest.raises(TopicError, match=f"Topic '{name}' does not exist"):
@@ -137,16 +137,16 @@ def test_a_missing_topic_is_refused_soon_and_not_created(client: KafkaClient) ->
     assert name not in client.metadata(None)
 
 
-def test_the_feature_level_is_read(client: KafkaClient) -> None:
+def test_feature_level_is_read(client: KafkaClient) -> None:
     assert client.transaction_version() == 2
 
 
-def test_a_lower_feature_level_is_read(tv1_address: str) -> None:
+def test_lower_feature_level_is_read(tv1_address: str) -> None:
     with KafkaClient(ClientOptions((tv1_address,))) as client:
         assert client.transaction_version() == 1
 
 
-def test_coordinators_are_found_for_many_keys_and_remembered(client: KafkaClient) -> None:
+def test_coordinators_are_looked_up_in_batch_and_cached(client: KafkaClient) -> None:
     keys = [unique("id") for _ in range(20)]
     found = client.find_coordinators(CoordinatorType.TRANSACTION, keys)
     assert set(found) == set(keys)
@@ -156,7 +156,7 @@ def test_coordinators_are_found_for_many_keys_and_remembered(client: KafkaClient
     assert client.find_coordinators(CoordinatorType.TRANSACTION, keys) == found
 
 
-def test_forgotten_coordinators_are_asked_for_again() -> None:
+def test_invalidated_coordinators_are_looked_up_again() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         keys = [unique("id") for _ in range(3)]
         client.find_coordinators(CoordinatorType.TRANSACTION, keys)
@@ -166,7 +166,7 @@ def test_forgotten_coordinators_are_asked_for_again() -> None:
         assert asked == [sorted(keys), sorted(keys[1:])]
 
 
-def test_the_coordinators_of_keys_used_long_ago_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recently_used_coordinators_are_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator_cache, "MAX_REMEMBERED", 4)
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         client.find_coordinators(CoordinatorType.TRANSACTION, ["a", "b", "c", "d"])
@@ -178,7 +178,7 @@ def test_the_coordinators_of_keys_used_long_ago_are_dropped(monkeypatch: pytest.
         assert list(client.find_coordinators(CoordinatorType.TRANSACTION, many)) == many
 
 
-def test_all_brokers_are_asked_at_once_which_coordinator_they_name() -> None:
+def test_all_brokers_are_queried_for_a_coordinator_concurrently() -> None:
     go_on = threading.Event()
     with EmbeddedBroker(brokers=3) as kafka, kafka.fault(api="FindCoordinator", action=Hold(go_on)):
         with KafkaClient(ClientOptions(tuple(kafka.bootstrap_servers.split(",")))) as client:
@@ -198,12 +198,12 @@ def test_all_brokers_are_asked_at_once_which_coordinator_they_name() -> None:
         assert len(kafka.requests(api="FindCoordinator")) == 3, "what they agree on is remembered"
 
 
-def test_a_node_that_is_not_there_is_named(client: KafkaClient) -> None:
+def test_unknown_node_is_reported(client: KafkaClient) -> None:
     with pytest.raises(UnansweredError, match="Broker 4711"):
         client.send(4711, ListTransactionsRequest(), timeout_ms=500)
 
 
-def test_a_node_that_is_not_there_is_the_trouble_of_its_own_request_only(client: KafkaClient) -> None:
+def test_unknown_node_fails_only_its_own_request(client: KafkaClient) -> None:
     request = [ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1) for _ in range(3)]
     live = client.brokers()[0].node_id
     results = client.send_all([(live, request[0]), (4711, request[1]), (live, request[2])], timeout_ms=10_000)
@@ -211,14 +211,14 @@ def test_a_node_that_is_not_there_is_the_trouble_of_its_own_request_only(client:
     assert [results[0].error_code, results[2].error_code] == [0, 0]
 
 
-def test_a_closed_client_connects_anew(client: KafkaClient) -> None:
+def test_closed_client_reconnects(client: KafkaClient) -> None:
     client.connect()
     client.close()
     client.close()
     assert client.brokers()
 
 
-def test_a_forked_child_may_not_use_the_parents_client_and_does_not_harm_it(kafka_address: str) -> None:
+def test_forked_child_cannot_use_the_parent_client_or_disturb_it(kafka_address: str) -> None:
     told = subprocess.run(
         [sys.executable, "-m", forked_client.__name__, kafka_address],
         cwd=Path(__file__).parents[4], capture_output=True, text=True, timeout=120, check=False,

@@ -32,7 +32,7 @@ def loop() -> Iterator[EventLoop]:
     loop.close()
 
 
-def test_an_exchange_takes_one_turn_and_leaves_the_socket_registered():
+def test_exchange_takes_one_loop_turn_and_keeps_the_socket_registered():
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         describe_transactions(client, ["warm"])
         selector = client.transport._selector._selector
@@ -53,7 +53,7 @@ def test_an_exchange_takes_one_turn_and_leaves_the_socket_registered():
     assert calls == {"select": EXCHANGES}
 
 
-def test_a_connection_that_the_broker_has_closed_meanwhile_loses_no_request(monkeypatch: pytest.MonkeyPatch):
+def test_connection_closed_by_the_broker_while_idle_loses_no_request(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transport, "_IDLE_SECONDS", 0.0)
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         [node] = [each.node_id for each in client.brokers()]
@@ -66,7 +66,7 @@ def test_a_connection_that_the_broker_has_closed_meanwhile_loses_no_request(monk
 
 
 @pytest.mark.parametrize("sizes", [[10], [3_000_000, 10, 3_000_000, 1]])
-def test_what_the_socket_does_not_take_at_once_follows_in_order(loop: EventLoop, sizes: list[int]):
+def test_partially_sent_data_follows_in_order(loop: EventLoop, sizes: list[int]):
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
@@ -86,7 +86,7 @@ def test_what_the_socket_does_not_take_at_once_follows_in_order(loop: EventLoop,
     theirs.close()
 
 
-def test_a_socket_that_is_reset_ends_the_connection_not_the_caller(loop: EventLoop):
+def test_reset_socket_ends_the_connection_but_not_the_caller(loop: EventLoop):
     class Protocol:
         _sensors = None
         lost: BaseException | None = None
@@ -108,7 +108,7 @@ def test_a_socket_that_is_reset_ends_the_connection_not_the_caller(loop: EventLo
     assert protocol.lost is not None
 
 
-def test_cancelled_timers_are_dropped_and_the_others_run(loop: EventLoop):
+def test_cancelled_timers_are_dropped_and_others_run(loop: EventLoop):
     ran: list[str] = []
     now = time.monotonic()
     timers = [loop.call_at(now + HOUR_S + number, lambda: ran.append("cancelled")) for number in range(TIMERS)]

@@ -53,7 +53,7 @@ def another(node_id: int) -> int:
     return BROKERS[node_id % len(BROKERS)]
 
 
-def test_leaders_that_move_lose_and_repeat_nothing(broker: EmbeddedBroker, client: KafkaClient) -> None:
+def test_moving_leaders_lose_and_duplicate_nothing(broker: EmbeddedBroker, client: KafkaClient) -> None:
     topic = make_topic(client, 2)
     identity, producer = begin(client)
     for number in range(6):
@@ -70,7 +70,7 @@ def test_leaders_that_move_lose_and_repeat_nothing(broker: EmbeddedBroker, clien
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == expected, "all rows are visible in order")
 
 
-def test_leaders_that_move_while_requests_carry_many_partitions(broker: EmbeddedBroker, client: KafkaClient) -> None:
+def test_leaders_move_while_requests_carry_many_partitions(broker: EmbeddedBroker, client: KafkaClient) -> None:
     topic = make_topic(client, 30)
     identity, producer = begin(client)
     for turn in range(4):
@@ -113,7 +113,7 @@ def test_coordinators_that_move_between_prepare_and_commit_are_found_again(
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == [["0", "1", "2", "3"]], "all are visible")
 
 
-def test_a_coordinator_that_moves_while_partitions_are_added_is_found_again(
+def test_coordinator_that_moves_while_partitions_are_added_is_found_again(
     broker: EmbeddedBroker, client: KafkaClient
 ) -> None:
     topic = make_topic(client, 2)
@@ -127,9 +127,7 @@ def test_a_coordinator_that_moves_while_partitions_are_added_is_found_again(
     wait_until(lambda: read_values(broker.bootstrap_servers, topic) == [["0"], ["1"]], "all are visible")
 
 
-def test_a_throttled_client_is_silent_for_as_long_as_it_was_told(
-    kafka_address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_throttled_client_pauses_for_the_throttle_time(kafka_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with KafkaClient(ClientOptions((kafka_address,))) as client:
         _check_silence(client, monkeypatch)
 
@@ -222,7 +220,7 @@ def _sent(request: Any) -> Any:
 
 
 @pytest.mark.parametrize("partitions", [1, 8])
-def test_a_partition_of_any_size_goes_through_the_buffer(partitions: int) -> None:
+def test_partition_of_any_size_passes_through_the_buffer(partitions: int) -> None:
     """Spark's partition is 12 times the buffer; what is held at its peak stays near the buffer, Arrow's part too."""
     buffer_bytes, chunk_rows, row_bytes = 1_000_000, 1_000, 500
     client = _SlowClient(partitions)

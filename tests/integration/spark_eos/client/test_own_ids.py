@@ -18,7 +18,7 @@ def asked(kafka: EmbeddedBroker) -> list[str]:
 
 
 @pytest.mark.parametrize("when", ["before", "after_apply"])
-def test_an_id_that_was_not_answered_is_not_asked_for_again(when: str) -> None:
+def test_id_without_a_response_is_not_initialized_again(when: str) -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         kafka.fault(api="InitProducerId", when=when, action=Disconnect(), times=2)
         made = own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
@@ -26,7 +26,7 @@ def test_an_id_that_was_not_answered_is_not_asked_for_again(when: str) -> None:
         assert asked(kafka) == ["id0", "id1", "id2"]
 
 
-def test_an_answer_that_asks_for_patience_keeps_the_id() -> None:
+def test_retriable_error_keeps_the_id() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         kafka.fault(api="InitProducerId", action=Error("COORDINATOR_LOAD_IN_PROGRESS"), times=2)
         made = own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
@@ -34,14 +34,14 @@ def test_an_answer_that_asks_for_patience_keeps_the_id() -> None:
         assert asked(kafka) == ["id0"] * 3
 
 
-def test_who_needs_this_very_id_asks_again() -> None:
+def test_init_of_a_required_id_is_retried() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         kafka.fault(api="InitProducerId", action=Disconnect(), times=2)
         assert init_producer_id(client, "driver", transaction_timeout_ms=60_000).transactional_id == "driver"
         assert asked(kafka) == ["driver"] * 3
 
 
-def test_without_any_answer_the_clients_deadline_ends_it() -> None:
+def test_init_without_any_response_ends_at_the_client_deadline() -> None:
     with EmbeddedBroker() as kafka:
         options = ClientOptions((kafka.bootstrap_servers,), request_timeout_ms=200, api_timeout_ms=1_000)
         with KafkaClient(options) as client:
@@ -59,7 +59,7 @@ def owned(client: KafkaClient, ids: Iterator[str], count: int) -> list[str]:
     return [each.transactional_id for each in own_some_of(client, ids, count, transaction_timeout_ms=60_000)]
 
 
-def test_several_ids_are_owned_in_two_round_trips() -> None:
+def test_several_ids_are_initialized_in_two_round_trips() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         ids = names()
         assert owned(client, ids, 4) == ["id0", "id1", "id2", "id3"] == asked(kafka)
@@ -68,7 +68,7 @@ def test_several_ids_are_owned_in_two_round_trips() -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after_apply"])
-def test_of_several_ids_those_that_were_not_answered_are_given_up(when: str) -> None:
+def test_unanswered_ids_of_a_batch_are_abandoned(when: str) -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         ids = names()
         kafka.fault(api="InitProducerId", when=when, action=Error("COORDINATOR_LOAD_IN_PROGRESS"), times=1)
@@ -79,7 +79,7 @@ def test_of_several_ids_those_that_were_not_answered_are_given_up(when: str) -> 
         assert len(asked(kafka)) == len(set(asked(kafka))), "none is asked for twice"
 
 
-def test_a_refusal_of_several_ids_is_the_one_of_a_single_id() -> None:
+def test_refusal_of_several_ids_matches_that_of_a_single_id() -> None:
     with EmbeddedBroker() as kafka, KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         kafka.fault(api="InitProducerId", action=Error("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"))
         with pytest.raises(AuthorizationError):

@@ -24,7 +24,7 @@ def topic(error_code: int = 0, partitions: int = 1) -> TopicMetadata:
     return TopicMetadata("t", None, False, error_code, found)
 
 
-def test_an_answer_serves_while_it_is_young() -> None:
+def test_cached_topic_is_used_until_it_expires() -> None:
     recent = RecentTopics()
     assert recent.since(["t"], 0.0) is None
     recent.note({"t": topic()}, 10.0)
@@ -33,7 +33,7 @@ def test_an_answer_serves_while_it_is_young() -> None:
     assert recent.since(["t", "u"], 0.0) is None
 
 
-def test_what_was_said_long_ago_is_not_kept() -> None:
+def test_expired_topics_are_evicted() -> None:
     recent = RecentTopics()
     recent.note({f"t{number}": topic() for number in range(100)}, 10.0)
     recent.note({"u": topic()}, 309.0)
@@ -43,7 +43,7 @@ def test_what_was_said_long_ago_is_not_kept() -> None:
 
 
 @pytest.mark.parametrize("bad", [topic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic(partitions=0)])
-def test_an_unusable_topic_is_asked_for_again(bad: TopicMetadata) -> None:
+def test_unusable_cached_topic_is_requested_again(bad: TopicMetadata) -> None:
     recent = RecentTopics()
     recent.note({"t": bad}, 10.0)
     assert recent.since(["t"], 0.0) is None
@@ -61,9 +61,7 @@ def client(broker: EmbeddedBroker) -> Iterator[KafkaClient]:
         yield made
 
 
-def test_a_writer_asks_once_for_what_it_has_just_been_told(
-    client: KafkaClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writer_does_not_request_recently_cached_topics(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     ask = client.metadata
 
@@ -83,7 +81,7 @@ def test_a_writer_asks_once_for_what_it_has_just_been_told(
     assert asked == [["t"]] * 4
 
 
-def test_a_producer_keeps_the_topics_of_its_last_transaction_only(client: KafkaClient, broker: EmbeddedBroker) -> None:
+def test_producer_keeps_only_topics_of_its_last_transaction(client: KafkaClient, broker: EmbeddedBroker) -> None:
     producer = TransactionalProducer(client)
     for number in range(5):
         broker.create_topic(f"day-{number}")
@@ -93,7 +91,7 @@ def test_a_producer_keeps_the_topics_of_its_last_transaction_only(client: KafkaC
     assert set(producer._leaders._topics) == {"day-3", "day-4"}
 
 
-def test_a_partition_that_was_just_added_is_found(
+def test_newly_added_partition_is_found(
     client: KafkaClient, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was told a moment ago must not refuse what is there now."""

@@ -93,9 +93,7 @@ def rows(count: int, **columns: object) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("partitions", [1, 300])
-def test_a_task_sends_a_request_to_each_broker_however_many_partitions_it_writes_to(
-    worker: Worker, partitions: int
-) -> None:
+def test_task_sends_one_request_per_broker_for_any_number_of_partitions(worker: Worker, partitions: int) -> None:
     topic = worker.make_topic(partitions)
     batches = [rows(1_000) for _ in range(5)]
     worker.asked()
@@ -109,7 +107,7 @@ def test_a_task_sends_a_request_to_each_broker_however_many_partitions_it_writes
         assert asked["AddPartitionsToTxn"] == (worker.client.transaction_version() < 2)
 
 
-def test_a_thousand_topics_are_asked_for_together_and_once(worker: Worker) -> None:
+def test_thousand_topics_are_requested_together_once(worker: Worker) -> None:
     names = [worker.make_topic() for _ in range(1_000 if worker.client.transaction_version() == 2 else 50)]
     batches = [rows(len(names), topic=names) for _ in range(3)]
     worker.asked()
@@ -120,7 +118,7 @@ def test_a_thousand_topics_are_asked_for_together_and_once(worker: Worker) -> No
         assert asked["AddPartitionsToTxn"] == (worker.client.transaction_version() < 2)
 
 
-def test_rows_that_may_go_anywhere_ask_for_leaders_no_more_than_once(worker: Worker) -> None:
+def test_keyless_rows_request_leaders_at_most_once(worker: Worker) -> None:
     names = [worker.make_topic(2) for _ in range(20)]
     value = pa.record_batch({"topic": names * 10, "value": ["v"] * 200})
     worker.asked()
@@ -129,7 +127,7 @@ def test_rows_that_may_go_anywhere_ask_for_leaders_no_more_than_once(worker: Wor
         assert worker.asked()["Metadata"] == (task == 0)
 
 
-def test_a_partition_that_was_just_added_is_found_and_another_is_refused(worker: Worker) -> None:
+def test_newly_added_partition_is_found_and_an_unknown_one_refused(worker: Worker) -> None:
     topic = worker.make_topic(2)
     worker.write([rows(5)], topic)
     admin = AdminClient({"bootstrap.servers": worker.broker.bootstrap_servers})
@@ -140,7 +138,7 @@ def test_a_partition_that_was_just_added_is_found_and_another_is_refused(worker:
         worker.write([rows(1, partition=pa.array([4], pa.int32()))], topic)
 
 
-def test_a_size_that_a_topic_refuses_is_tried_once(worker: Worker) -> None:
+def test_batch_size_refused_by_a_topic_is_tried_once(worker: Worker) -> None:
     topic = worker.make_topic(max_message_bytes=str(64 * 1024))
     wide = pa.record_batch({"value": ["x" * 1_000] * 4_000})
     refusals = []

@@ -15,7 +15,7 @@ from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from tests.support.secured import REAUTH_MS
 from tests.support.spark_eos.secured_brokers import AWKWARD, AWKWARD_USER, SCRAM, kafka, own
-from tests.support.spark_eos.security_clients import PASSWORD, USER, WAYS, Credentials, jaas, stranger
+from tests.support.spark_eos.security_clients import PASSWORD, USER, WAYS, Credentials, jaas, untrusted_ca
 from tests.support.spark_eos.sink_world import World
 
 __all__ = ["kafka", "own"]
@@ -30,7 +30,7 @@ def read(given: dict[str, str], topic: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_micro_batch_is_committed_and_read(own: Credentials, way: str) -> None:
+def test_micro_batch_is_committed_and_read(own: Credentials, way: str) -> None:
     given = WAYS[way](own)
     with KafkaClient(client_options(given)) as client:
         world = World(own.kafka.bootstrap_servers, client)
@@ -40,7 +40,7 @@ def test_a_micro_batch_is_committed_and_read(own: Credentials, way: str) -> None
 
 
 @pytest.mark.parametrize("mechanism", SCRAM)
-def test_a_password_may_hold_what_jaas_gives_a_meaning(own: Credentials, mechanism: str) -> None:
+def test_password_may_contain_jaas_special_characters(own: Credentials, mechanism: str) -> None:
     quoted = AWKWARD.replace("\\", "\\\\").replace('"', '\\"')
     words = jaas(mechanism, f'username="{AWKWARD_USER}" password="{quoted}"')
     ways = [{"sasl.jaas.config": words}, {"sasl.username": AWKWARD_USER, "sasl.password": AWKWARD}]
@@ -51,22 +51,22 @@ def test_a_password_may_hold_what_jaas_gives_a_meaning(own: Credentials, mechani
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
-def test_a_wrong_password_is_said_at_once(own: Credentials, mechanism: str) -> None:
+def test_wrong_password_is_reported_immediately(own: Credentials, mechanism: str) -> None:
     refuses_credentials(own.by_password(mechanism, "wrong"))
 
 
-def test_a_token_that_is_not_accepted_is_said(own: Credentials) -> None:
+def test_rejected_token_is_reported(own: Credentials) -> None:
     Path(own.token_path).write_text("not.a.token")
     refuses_credentials(own.by_token_file())
 
 
-def test_a_token_file_that_holds_no_token_is_said(own: Credentials) -> None:
+def test_token_file_without_a_token_is_reported(own: Credentials) -> None:
     Path(own.token_path).write_text("")
     refuses(own.by_token_file(), AuthenticationError, "contains more than a token.*Keep a valid token in this file")
     refuses(own.by_token_file("file:///nowhere/token"), AuthenticationError, "/nowhere/token cannot be read: No such")
 
 
-def test_a_token_is_read_anew_for_each_connection(own: Credentials) -> None:
+def test_token_is_read_again_for_each_connection(own: Credentials) -> None:
     given = own.by_token_file()
     fresh, expired = own.token, own.token.replace(".", "x.", 1)
     Path(own.token_path).write_text(expired)
@@ -76,14 +76,14 @@ def test_a_token_is_read_anew_for_each_connection(own: Credentials) -> None:
         client.connect()
 
 
-def test_a_certificate_that_is_not_trusted_is_said(own: Credentials, tmp_path: Path) -> None:
+def test_untrusted_certificate_is_reported(own: Credentials, tmp_path: Path) -> None:
     other = tmp_path / "stranger.pem"
-    other.write_bytes(stranger().cert_pem.bytes())
+    other.write_bytes(untrusted_ca().cert_pem.bytes())
     trusting = {"kafka.ssl.truststore.location": str(other)}
     refuses(own.by_password("PLAIN") | trusting, AuthenticationError, "certificate is not trusted")
 
 
-def test_a_client_without_a_certificate_does_not_get_in(own: Credentials) -> None:
+def test_client_without_a_certificate_is_refused(own: Credentials) -> None:
     # Apache Kafka sends the alert that TLS has for it; one of ours hangs up.
     refuses(
         own.options("TLS", "SSL", {"default.api.timeout.ms": "3000"}),
@@ -92,7 +92,7 @@ def test_a_client_without_a_certificate_does_not_get_in(own: Credentials) -> Non
     )
 
 
-def test_a_key_that_does_not_open_is_said(own: Credentials) -> None:
+def test_undecryptable_key_is_reported(own: Credentials) -> None:
     wrong = {"kafka.ssl.key.password": "wrong"}
     refuses(
         own.by_certificate_file() | wrong,
@@ -120,7 +120,7 @@ def refuses(given: dict[str, str], error: type[Exception], text: str) -> None:
         client.connect()
 
 
-def test_a_session_is_renewed_while_the_client_works(own: Credentials) -> None:
+def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> None:
     given = own.options(
         "SHORT",
         "SASL_PLAINTEXT",
@@ -154,13 +154,13 @@ def test_a_session_is_renewed_while_the_client_works(own: Credentials) -> None:
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
     ],
 )
-def test_what_is_not_served_is_refused(settings: dict[str, Any], text: str) -> None:
+def test_unsupported_mechanism_is_refused(settings: dict[str, Any], text: str) -> None:
     settings |= {"bootstrap.servers": "h:1", "security.protocol": "SASL_SSL"}
     with pytest.raises(OptionError, match=text):
         client_options({f"kafka.{name}": value for name, value in settings.items()})
 
 
-def test_the_operators_command_takes_the_java_clients_file(
+def test_command_accepts_a_java_client_properties_file(
     own: Credentials, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given = own.by_password("PLAIN")

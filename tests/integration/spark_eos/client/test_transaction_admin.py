@@ -28,7 +28,7 @@ def admin(kafka_address: str) -> Iterator[TransactionAdmin]:
         yield admin
 
 
-def test_trouble_that_passes_is_waited_out(admin: TransactionAdmin) -> None:
+def test_retriable_errors_are_retried(admin: TransactionAdmin) -> None:
     """A topic made a moment ago, a leader that moves: asked again; what stays away is told after two seconds."""
     with pytest.raises(TopicError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         admin.describe_producers([TopicPartition(f"none-{uuid.uuid4().hex}", 0)])
@@ -36,7 +36,7 @@ def test_trouble_that_passes_is_waited_out(admin: TransactionAdmin) -> None:
         admin.describe_producers([TopicPartition("t", 0)], broker_id=77)
 
 
-def test_a_coordinator_that_loads_is_asked_again(admin: TransactionAdmin) -> None:
+def test_loading_coordinator_is_queried_again(admin: TransactionAdmin) -> None:
     calls = iter([kafka_errors.CoordinatorLoadInProgressError, kafka_errors.NotCoordinatorError, None])
 
     def call(library: Any) -> Any:
@@ -48,7 +48,7 @@ def test_a_coordinator_that_loads_is_asked_again(admin: TransactionAdmin) -> Non
     assert list(admin._ask("ListTransactions", call)) == [1]
 
 
-def test_a_state_that_the_library_does_not_know_is_told(admin: TransactionAdmin) -> None:
+def test_unknown_transaction_state_is_reported(admin: TransactionAdmin) -> None:
     admin._admin = Refusing(ValueError("'PreparedTransaction' is not a valid TransactionState"))
     with pytest.raises(UnsupportedError, match="PreparedTransaction"):
         admin.describe_producers([TopicPartition("t", 0)])
@@ -73,7 +73,7 @@ class Refusing:
 
 
 @pytest.mark.parametrize("trouble", [kafka_errors.KafkaConnectionError, kafka_errors.RequestTimedOutError])
-def test_a_marker_whose_answer_was_lost_is_not_sent_again(admin: TransactionAdmin, trouble: type[Exception]) -> None:
+def test_marker_with_a_lost_response_is_not_sent_again(admin: TransactionAdmin, trouble: type[Exception]) -> None:
     """Between the two its producer may have begun another transaction under the same epoch."""
     admin._admin = Refusing(trouble("lost"))
     with pytest.raises(UnansweredError, match="describe-producers"):
@@ -81,7 +81,7 @@ def test_a_marker_whose_answer_was_lost_is_not_sent_again(admin: TransactionAdmi
     assert admin._admin.calls == 1
 
 
-def test_a_broker_without_the_replica_is_not_asked_again(admin: TransactionAdmin) -> None:
+def test_broker_without_the_replica_is_not_queried_again(admin: TransactionAdmin) -> None:
     admin._admin = Refusing(kafka_errors.NotLeaderForPartitionError("not mine"))
     with pytest.raises(BrokerError, match="to broker 2 was refused with NOT_LEADER_OR_FOLLOWER"):
         admin.describe_producers([TopicPartition("t", 0)], broker_id=2)
@@ -99,7 +99,7 @@ def test_a_broker_without_the_replica_is_not_asked_again(admin: TransactionAdmin
         (35, UnsupportedError, "The brokers do not support"),
     ],
 )
-def test_what_a_broker_refuses_is_said_in_our_words(
+def test_broker_refusal_is_reported_as_an_error_of_this_package(
     admin: TransactionAdmin, code: int, family: type[EosKafkaError], words: str
 ) -> None:
     admin._admin = Refusing(kafka_errors.for_code(code)("no"))
@@ -107,7 +107,7 @@ def test_what_a_broker_refuses_is_said_in_our_words(
         admin.write_abort_marker(TopicPartition("t", 0), 1, 0, 0)
 
 
-def test_no_log_shows_the_password(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_logs_never_contain_the_password(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
     """kafka-python writes its configuration to the debug log."""
     options = ClientOptions((kafka_address,), sasl_password="s3cret")
     with caplog.at_level(logging.DEBUG), KafkaClient(options) as client, TransactionAdmin(client) as admin:

@@ -95,7 +95,7 @@ def either(request: pytest.FixtureRequest, kafka_address: str, tv1_address: str)
         yield world
 
 
-def test_prepared_in_one_place_and_committed_from_another(either: World) -> None:
+def test_transaction_prepared_by_one_client_is_committed_by_another(either: World) -> None:
     topic = make_topic(either.task, 2)
     identity = either.begin()
     producer = TransactionalProducer(either.task)
@@ -122,7 +122,7 @@ def test_prepared_in_one_place_and_committed_from_another(either: World) -> None
 
 
 # Rule I.2/5.
-def test_a_repeated_commit_gets_the_same_answer(either: World) -> None:
+def test_repeated_commit_gets_the_same_response(either: World) -> None:
     identity = either.prepare(make_topic(either.task), ["a"])
     first = end_txn(either.driver, identity, commit=True)
     with KafkaClient(either.driver.options) as another:
@@ -131,7 +131,7 @@ def test_a_repeated_commit_gets_the_same_answer(either: World) -> None:
     assert first.error_code == 0
 
 
-def test_an_abort_hides_everything(either: World) -> None:
+def test_abort_hides_all_records(either: World) -> None:
     topic = make_topic(either.task)
     identity = either.prepare(topic, ["a"])
     assert end_txn(either.driver, identity, commit=False).error_code == 0
@@ -139,7 +139,7 @@ def test_an_abort_hides_everything(either: World) -> None:
     assert read_values(either.address, topic) == [[]]
 
 
-def test_the_producer_aborts_what_it_has_sent(either: World) -> None:
+def test_producer_aborts_its_transaction(either: World) -> None:
     topic = make_topic(either.task)
     identity = either.begin()
     producer = TransactionalProducer(either.task)
@@ -153,7 +153,7 @@ def test_the_producer_aborts_what_it_has_sent(either: World) -> None:
     assert either.settled(identity) == "CompleteAbort"
 
 
-def test_many_are_ended_at_once(either: World) -> None:
+def test_many_transactions_are_ended_concurrently(either: World) -> None:
     topic = make_topic(either.task)
     identities = [either.prepare(topic, [str(number)]) for number in range(8)]
     results = end_txns(either.driver, identities, commit=True)
@@ -164,7 +164,7 @@ def test_many_are_ended_at_once(either: World) -> None:
 
 
 # Rule I.2/4.
-def test_tv2_goes_on_with_the_bumped_epoch_and_no_init(tv2: World) -> None:
+def test_tv2_continues_with_the_bumped_epoch_without_init(tv2: World) -> None:
     topic = make_topic(tv2.task)
     identity = tv2.begin()
     for number in range(5):
@@ -176,7 +176,7 @@ def test_tv2_goes_on_with_the_bumped_epoch_and_no_init(tv2: World) -> None:
     assert wait_until(lambda: read_values(tv2.address, topic) == [everything], "all is visible in order")
 
 
-def test_tv1_keeps_the_epoch_and_goes_on_with_init(tv1: World) -> None:
+def test_tv1_keeps_the_epoch_and_continues_with_init(tv1: World) -> None:
     topic = make_topic(tv1.task)
     identity = tv1.prepare(topic, ["a"])
     assert end_txn(tv1.driver, identity, commit=True).next_identity == identity
@@ -188,7 +188,7 @@ def test_tv1_keeps_the_epoch_and_goes_on_with_init(tv1: World) -> None:
 
 
 # Rule I.2/4.
-def test_tv1_goes_on_in_one_producer_with_the_same_epoch(tv1: World) -> None:
+def test_tv1_continues_in_one_producer_with_the_same_epoch(tv1: World) -> None:
     topic = make_topic(tv1.task)
     identity = tv1.begin()
     producer = TransactionalProducer(tv1.task)
@@ -201,7 +201,7 @@ def test_tv1_goes_on_in_one_producer_with_the_same_epoch(tv1: World) -> None:
 
 
 # Rule I.1/3.
-def test_the_newest_protocol_may_be_left_alone(tv2: World) -> None:
+def test_transactions_v2_can_be_disabled(tv2: World) -> None:
     """A transaction begun with the older protocol ends with it, whatever the cluster could do."""
     topic = make_topic(tv2.task)
     identity = tv2.begin(transaction_version=1)
@@ -213,7 +213,7 @@ def test_the_newest_protocol_may_be_left_alone(tv2: World) -> None:
 
 
 # Rule I.2/1.
-def test_a_zombie_is_refused_by_leader_and_coordinator(either: World) -> None:
+def test_zombie_is_refused_by_leader_and_coordinator(either: World) -> None:
     topic = make_topic(either.task)
     old = either.prepare(topic, ["old"])
     new = either.begin(old.transactional_id)
@@ -231,7 +231,7 @@ def test_a_zombie_is_refused_by_leader_and_coordinator(either: World) -> None:
     assert read_values(either.address, topic) == [["new"]]
 
 
-def test_a_stale_epoch_cannot_write_after_the_bump(tv2: World) -> None:
+def test_stale_epoch_cannot_write_after_the_bump(tv2: World) -> None:
     topic = make_topic(tv2.task)
     identity = tv2.prepare(topic, ["a"])
     end_txn(tv2.driver, identity, commit=True)
@@ -245,7 +245,7 @@ def test_a_stale_epoch_cannot_write_after_the_bump(tv2: World) -> None:
     assert read_values(tv2.address, topic, isolation="read_uncommitted") == [["a"]]
 
 
-def test_a_transaction_that_timed_out_is_described_and_cannot_commit(either: World) -> None:
+def test_timed_out_transaction_is_described_and_cannot_commit(either: World) -> None:
     topic = make_topic(either.task)
     identity = either.prepare(topic, ["a"], either.begin(transaction_timeout_ms=1_000))
     assert either.settled(identity) == "CompleteAbort"
@@ -253,7 +253,7 @@ def test_a_transaction_that_timed_out_is_described_and_cannot_commit(either: Wor
     assert read_values(either.address, topic) == [[]]
 
 
-def test_an_id_nobody_used_is_an_answer_and_not_an_error(either: World) -> None:
+def test_describing_an_unused_id_is_not_an_error(either: World) -> None:
     missing, used = unique("missing"), either.prepare(make_topic(either.task), ["a"])
     found = describe_transactions(either.driver, [missing, used.transactional_id])
     assert (found[missing].exists, found[missing].error_code) == (False, NO_SUCH_ID)
@@ -302,7 +302,7 @@ def test_offsets_become_visible_with_the_commit(either: World) -> None:
 @pytest.mark.parametrize(
     ("level", "expected"), [(1, {"AddOffsetsToTxn": 4, "TxnOffsetCommit": 4}), (2, {"TxnOffsetCommit": 5})]
 )
-def test_offsets_are_added_by_the_client_or_by_their_group(level: int, expected: dict[str, int]) -> None:
+def test_offsets_are_added_by_the_client_or_the_group_coordinator(level: int, expected: dict[str, int]) -> None:
     with EmbeddedBroker(transaction_version=level) as kafka, opened(kafka.bootstrap_servers, level) as world:
         identity = world.begin()
         txn_offset_commit(
@@ -317,7 +317,7 @@ def test_offsets_are_added_by_the_client_or_by_their_group(level: int, expected:
         assert end_txn(world.driver, identity, commit=False).error_code == 0
 
 
-def test_aborted_offsets_never_were(either: World) -> None:
+def test_aborted_offsets_are_discarded(either: World) -> None:
     topic, group = make_topic(either.task), unique("group")
     identity = either.begin()
     txn_offset_commit(either.task, identity, group, {TopicPartition(topic, 0): OffsetAndMetadata(17)})
@@ -325,7 +325,7 @@ def test_aborted_offsets_never_were(either: World) -> None:
     assert fetch_offsets(either.driver, group, [TopicPartition(topic, 0)]) == {}
 
 
-def test_a_batch_that_is_too_large_is_split_until_it_fits(either: World) -> None:
+def test_batch_that_is_too_large_is_split_until_it_fits(either: World) -> None:
     topic = make_topic(either.task, 1, max_message_bytes="20000")
     values = [f"{number:04}" + "x" * 996 for number in range(200)]
     identity = either.begin()
@@ -338,7 +338,7 @@ def test_a_batch_that_is_too_large_is_split_until_it_fits(either: World) -> None
     assert wait_until(lambda: read_values(either.address, topic) == [values], "all is visible in order")
 
 
-def test_a_record_that_is_too_large_is_refused_and_the_transaction_can_be_aborted(either: World) -> None:
+def test_record_that_is_too_large_is_refused_and_the_transaction_can_be_aborted(either: World) -> None:
     topic = make_topic(either.task, 1, max_message_bytes="5000")
     producer = TransactionalProducer(either.task)
     producer.begin(either.begin())
@@ -350,7 +350,7 @@ def test_a_record_that_is_too_large_is_refused_and_the_transaction_can_be_aborte
     assert result.error_code == 0
 
 
-def test_a_wrong_topic_is_refused_before_anything_is_sent(either: World) -> None:
+def test_wrong_topic_is_refused_before_sending(either: World) -> None:
     producer = TransactionalProducer(either.task)
     producer.begin(either.begin())
     missing = unique("missing")
@@ -359,7 +359,7 @@ def test_a_wrong_topic_is_refused_before_anything_is_sent(either: World) -> None
     assert producer.abort() is None
 
 
-def test_a_partition_that_is_not_there_cannot_be_added(tv1: World) -> None:
+def test_missing_partition_cannot_be_added(tv1: World) -> None:
     topic, identity = make_topic(tv1.task), tv1.begin()
 
     def is_named() -> bool:
@@ -371,12 +371,12 @@ def test_a_partition_that_is_not_there_cannot_be_added(tv1: World) -> None:
     wait_until(is_named, "the partition is named as missing")
 
 
-def test_a_timeout_above_the_brokers_limit_is_refused_with_the_way_out(either: World) -> None:
+def test_timeout_above_the_broker_maximum_is_refused_with_a_remedy(either: World) -> None:
     with pytest.raises(EosKafkaError, match=r"asked with a transaction timeout of 3600000 ms.*transactionTimeout"):
         either.begin(transaction_timeout_ms=3_600_000)
 
 
-def test_much_data_goes_through_little_memory(either: World) -> None:
+def test_large_data_is_sent_with_little_memory(either: World) -> None:
     topic = make_topic(either.task, 4)
     identity = either.begin()
     producer = TransactionalProducer(either.task, buffer_memory_bytes=400_000, max_request_bytes=200_000)

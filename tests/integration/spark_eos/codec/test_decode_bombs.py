@@ -23,7 +23,7 @@ SOURCE_BOMBS: Final = {
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_the_source_tells_of_a_bomb_once(codec: Compression, caplog: pytest.LogCaptureFixture) -> None:
+def test_source_reports_a_decompression_bomb_once(codec: Compression, caplog: pytest.LogCaptureFixture) -> None:
     with EmbeddedBroker() as kafka:
         for name, (first, count) in SOURCE_BOMBS.items():
             kafka.create_topic(name, config={"max.message.bytes": str(8 * MIB)})
@@ -32,7 +32,7 @@ def test_the_source_tells_of_a_bomb_once(codec: Compression, caplog: pytest.LogC
             piece = OffsetRange(name, 0, 0, end)
             options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": name})
             fetches = len(kafka.requests(api="Fetch"))
-            found = cost(lambda piece=piece, options=options: _told(piece, options))
+            found = cost(lambda piece=piece, options=options: _refusal(piece, options))
             assert found.outcome.startswith(f"A record batch of {at} between offsets 0 and {end} cannot be read: ")
             assert "Read it with another client" in found.outcome
             assert len(kafka.requests(api="Fetch")) == fetches + 1
@@ -49,7 +49,7 @@ def _append(cluster: Any, at: TopicPartition, data: bytearray) -> int:
     return int(log.log_end_offset)
 
 
-def _told(piece: OffsetRange, options: Any) -> str:
+def _refusal(piece: OffsetRange, options: Any) -> str:
     with pytest.raises(BrokerError) as refused:
         list(read_range(piece, options))
     return str(refused.value)

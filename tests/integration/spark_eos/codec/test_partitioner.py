@@ -11,7 +11,7 @@ from spark_eos.codec.partitioner import murmur2_partitions
 KEY_COUNT: Final = 100_000
 
 
-def test_rows_go_where_librdkafka_puts_them() -> None:
+def test_rows_are_placed_as_librdkafka_places_them() -> None:
     """Compare 10⁵ keys of up to 40 bytes, the empty one among them."""
     placed: dict[bytes, int] = {}
 

@@ -48,12 +48,12 @@ def scene(guarded: GuardedKafka, tmp_path: Path) -> Iterator[Scene]:
         yield scene
 
 
-def test_every_role_has_its_work() -> None:
+def test_every_role_has_a_scenario() -> None:
     assert WORK.keys() == roles.ROLES.keys()
     assert roles.OPTIONAL.keys() <= roles.ROLES.keys()
 
 
-def test_the_page_shows_what_is_proved_here() -> None:
+def test_documented_rights_match_the_tested_roles() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text.count(roles.BEGIN) == 1, f"{PAGE} has no table of rights"
     shown = text.partition(roles.BEGIN)[2].partition(roles.END)[0]
@@ -61,13 +61,13 @@ def test_the_page_shows_what_is_proved_here() -> None:
 
 
 @pytest.mark.parametrize("role", roles.ROLES)
-def test_a_role_does_its_work_with_its_rights(scene: Scene, role: str) -> None:
+def test_role_works_with_exactly_its_rights(scene: Scene, role: str) -> None:
     scene.grant(roles.ROLES[role])
     WORK[role](scene)
 
 
 @pytest.mark.parametrize(("role", "number"), LACKING)
-def test_without_any_one_right_it_is_said_what_to_grant(
+def test_missing_right_is_reported_with_the_grant_to_make(
     scene: Scene, capsys: pytest.CaptureFixture[str], role: str, number: int
 ) -> None:
     rights = roles.ROLES[role]
@@ -89,7 +89,7 @@ def optional(role: str, number: int) -> roles.Right:
     return roles.OPTIONAL[role][number]
 
 
-def test_a_task_may_look_for_itself(scene: Scene) -> None:
+def test_task_looks_up_its_transaction_with_optional_rights(scene: Scene) -> None:
     role = "sink, task"
     scene.grant([*roles.ROLES[role], optional(role, 0)])
     with pytest.raises(EosKafkaError, match="Grant the principal DESCRIBE and READ on the topic"):
@@ -102,7 +102,7 @@ def test_a_task_may_look_for_itself(scene: Scene) -> None:
     task_that_looks(scene)
 
 
-def test_the_driver_says_what_it_could_not_check(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_driver_reports_checks_it_could_not_make(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     role = "sink, driver"
     scene.grant(roles.ROLES[role])
     with caplog.at_level(logging.INFO, "spark_eos.sink"), KafkaClient(scene.sink_options().client) as client:
@@ -117,7 +117,7 @@ def test_the_driver_says_what_it_could_not_check(scene: Scene, caplog: pytest.Lo
     assert "cannot read" not in caplog.text
 
 
-def test_the_driver_may_create_the_decision_topic_or_says_how(scene: Scene) -> None:
+def test_driver_creates_the_decision_topic_or_reports_how(scene: Scene) -> None:
     role = "sink, driver"
     scene.names = {**scene.names, roles.DECISIONS: unique("decisions")}
     options = scene.sink_options(decisionTopic=scene.names[roles.DECISIONS])
@@ -130,7 +130,7 @@ def test_the_driver_may_create_the_decision_topic_or_says_how(scene: Scene) -> N
         assert client.require_topics([options.decision_topic])[options.decision_topic].partition_count == 8
 
 
-def test_progress_is_committed_to_a_group_where_that_may_be(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_is_committed_to_a_group_with_the_right(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     role = "source, driver"
     more = {"commitOffsetsToGroup": "true", "kafka.group.id": scene.group}
     scene.grant([*roles.ROLES[role], optional(role, 0)])
@@ -147,7 +147,7 @@ def test_progress_is_committed_to_a_group_where_that_may_be(scene: Scene, caplog
     assert "are committed to group" in caplog.text
 
 
-def test_a_live_transaction_that_the_query_may_not_see_is_not_called_hanging(scene: Scene) -> None:
+def test_live_transaction_without_describe_right_is_not_called_hanging(scene: Scene) -> None:
     role = "source, driver"
     scene.grant([*roles.ROLES[role], optional(role, 0)])
     scene.world.prepare(RUN)
@@ -160,7 +160,7 @@ def test_a_live_transaction_that_the_query_may_not_see_is_not_called_hanging(sce
         assert f"the transaction of '{scene.names[roles.ONE_ID]}'" in name_lso_blocker(client, place)
 
 
-def test_the_timeline_names_producers_where_it_may(scene: Scene) -> None:
+def test_timeline_names_producers_it_may_describe(scene: Scene) -> None:
     scene.grant(roles.ROLES["`timeline`"])
     WORK["`timeline`"](scene)
     page = scene.folder / "timeline.html"

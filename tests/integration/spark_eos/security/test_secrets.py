@@ -47,7 +47,7 @@ def debug_log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFix
         logger.setLevel(level)
 
 
-def test_the_search_finds_what_it_looks_for(search: Search) -> None:
+def test_secret_search_finds_planted_secrets(search: Search) -> None:
     encoded = base64.b64encode(f"\0alice\0{PASSWORD}".encode())
     for shown in (f"password is {PASSWORD}", encoded, f"{MISPLACED}!".encode()):
         with pytest.raises(AssertionError):
@@ -55,7 +55,7 @@ def test_the_search_finds_what_it_looks_for(search: Search) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_sink_source_and_command_keep_them(
+def test_sink_source_and_command_do_not_leak_secrets(
     own: Credentials,
     search: Search,
     way: str,
@@ -162,7 +162,7 @@ WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_errors_keep_them(
+def test_errors_do_not_leak_secrets(
     own: Credentials,
     search: Search,
     wrong: str,

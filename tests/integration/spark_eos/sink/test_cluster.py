@@ -60,7 +60,7 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
     monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
 
 
-def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_batch(
+def test_broker_briefly_unaware_of_the_decision_topic_duplicates_no_batch(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.committer("run1").commit([world.prepare("run1")], 0)
@@ -80,7 +80,7 @@ def test_a_broker_that_does_not_know_the_decision_topic_for_a_moment_repeats_no_
     ],
     ids=["pointer", "scan", "record", "record of no partition"],
 )
-def test_a_missing_decision_topic_is_never_an_empty_one(
+def test_missing_decision_topic_is_not_treated_as_empty(
     world: World, monkeypatch: pytest.MonkeyPatch, read: Callable[[World], object]
 ) -> None:
     _forget_topic(world, monkeypatch, answers=float("inf"))
@@ -88,9 +88,7 @@ def test_a_missing_decision_topic_is_never_an_empty_one(
         read(world)
 
 
-def test_abort_touches_nothing_while_it_cannot_know_what_is_decided(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abort_ends_nothing_while_the_decision_is_unknown(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared = world.prepare("run1")
     world.log().decide(world.decision(prepared), world.log().take_over())
     with monkeypatch.context() as lagging:
@@ -102,7 +100,7 @@ def test_abort_touches_nothing_while_it_cannot_know_what_is_decided(
     assert world.state_of(prepared) == "Ongoing"
 
 
-def test_a_pointer_into_another_decision_topic_stops_the_query(world: World) -> None:
+def test_pointer_into_another_decision_topic_stops_the_query(world: World) -> None:
     world.log().decide(world.decision(world.prepare("run1")), world.log().take_over())
     other = make_topic(world.client, 2, cleanup_policy="compact")
     with pytest.raises(OptionError, match=f"keeps its decisions in '{world.decisions}'"):
@@ -110,7 +108,7 @@ def test_a_pointer_into_another_decision_topic_stops_the_query(world: World) -> 
 
 
 @pytest.mark.parametrize("applied", [False, True])
-def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
+def test_failed_end_txn_of_the_decision_is_resolved_by_the_pointer(
     world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
 ) -> None:
     """What was certainly not decided is decided again, with another transaction of the driver."""
@@ -133,7 +131,7 @@ def test_a_failing_end_of_the_decision_is_cleared_up_by_the_pointer(
     assert world.visible() == ["row of 0"]
 
 
-def test_a_decision_is_aborted_when_its_time_is_over(world: World) -> None:
+def test_decision_is_aborted_at_its_timeout(world: World) -> None:
     log = world.log()
     with pytest.raises(TransactionError, match="took .* too long"):
         log.decide(world.decision(world.prepare("run1")), log.take_over(), decide_by_ms=1)
@@ -146,7 +144,7 @@ def test_a_decision_is_aborted_when_its_time_is_over(world: World) -> None:
     assert state == {"CompleteAbort"}
 
 
-def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: World) -> None:
+def test_id_forgotten_by_the_coordinator_is_recognized_by_its_error_code(world: World) -> None:
     """The committer goes by this code when a query was idle for so long that the driver's id expired."""
     log = world.log()
     driver = log.take_over()
@@ -157,7 +155,7 @@ def test_an_id_that_the_coordinator_has_forgotten_is_told_by_its_code(world: Wor
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
+def test_records_blocked_by_a_foreign_transaction_are_resolved_by_their_marker(
     world: World, monkeypatch: pytest.MonkeyPatch, commit: bool
 ) -> None:
     foreign = transactions.init_producer_id(world.client, unique("foreign"), transaction_timeout_ms=60_000)
@@ -181,7 +179,9 @@ def test_what_a_foreign_transaction_holds_back_is_known_by_its_marker(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_open_is_aborted_where_a_part_has_timed_out(kafka_address: str, tv1_address: str, version: int) -> None:
+def test_open_transactions_are_aborted_when_part_of_the_batch_timed_out(
+    kafka_address: str, tv1_address: str, version: int
+) -> None:
     """Under the old protocol only the marker tells, behind the open transaction that holds readers back."""
     with KafkaClient(ClientOptions((kafka_address if version == 2 else tv1_address,))) as client:
         world = World(client.options.bootstrap_servers[0], client)
@@ -199,7 +199,7 @@ def test_what_is_open_is_aborted_where_a_part_has_timed_out(kafka_address: str, 
 
 
 @pytest.mark.parametrize(("version", "retirement"), [(2, Retirement.MARK), (1, Retirement.FORGET)])
-def test_a_job_that_is_done_says_so_or_leaves_nothing(
+def test_finished_job_is_reported_or_leaves_no_state(
     kafka_address: str, tv1_address: str, version: int, retirement: Retirement
 ) -> None:
     address = kafka_address if version == 2 else tv1_address
@@ -217,7 +217,7 @@ def test_a_job_that_is_done_says_so_or_leaves_nothing(
         assert newest.completed_at_ms is not None
 
 
-def test_a_late_task_of_an_older_run_holds_no_reader_back(world: World) -> None:
+def test_late_task_of_an_older_run_does_not_block_readers(world: World) -> None:
     """It begins after the newer run has, and nobody will ever decide it; its timeout is a minute away."""
     world.committer("run1").commit([world.prepare("run1")], 0)
     newer, late = world.prepare("run2", 1), world.prepare("run1", 1)
@@ -229,9 +229,7 @@ def test_a_late_task_of_an_older_run_holds_no_reader_back(world: World) -> None:
 
 
 @pytest.mark.parametrize("key_type", CoordinatorType)
-def test_a_coordinator_that_left_the_cluster_is_forgotten_and_found_again(
-    world: World, key_type: CoordinatorType
-) -> None:
+def test_removed_coordinator_is_forgotten_and_looked_up_again(world: World, key_type: CoordinatorType) -> None:
     prepared = world.prepare("run1")
     transactional_id = prepared.transaction.transactional_id
     keys = {CoordinatorType.GROUP: f"p.{world.query}", CoordinatorType.TRANSACTION: transactional_id}
@@ -251,14 +249,14 @@ def test_a_coordinator_that_left_the_cluster_is_forgotten_and_found_again(
         (900_000, 15_000),
     ],
 )
-def test_the_drivers_timeout_is_within_the_margin_where_that_is_possible(
-    timeout_ms: int | None, expected_ms: int
-) -> None:
+def test_driver_timeout_is_within_the_margin_where_possible(timeout_ms: int | None, expected_ms: int) -> None:
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=timeout_ms)
     assert driver_timeout_ms(options) == expected_ms
 
 
-def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_without_a_leader_are_reported_and_uncertainty_does_not_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     client: Any = FakeClient("t", 3, [])
     cluster = KafkaCluster(client, "decisions", decision_writer.DecisionWriter)
     assert cluster.leaderless_partitions(["t"]) == {"t": []}
@@ -272,7 +270,7 @@ def test_partitions_without_a_leader_are_named_and_doubt_holds_nothing_up(monkey
     assert not cluster.leaderless_partitions(["t"])
 
 
-def test_a_job_whose_driver_was_killed_in_mid_completion_is_named_and_completed_by_a_command(
+def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a jobId no re-run finds it, so only the command can."""

@@ -173,7 +173,7 @@ def query(stack: ExitStack) -> Query:
 
 
 @pytest.mark.parametrize(("tasks", "partitions", "last"), [(2, 4, 3), (200, 300, 1)])
-def test_a_steady_micro_batch_costs_the_driver_what_the_table_says(
+def test_steady_micro_batch_costs_the_driver_the_documented_requests(
     stack: ExitStack, tasks: int, partitions: int, last: int
 ) -> None:
     query = opened(stack, tasks=tasks, partitions=partitions)
@@ -185,7 +185,7 @@ def test_a_steady_micro_batch_costs_the_driver_what_the_table_says(
         assert of_tasks["Produce"] == tasks, "one request for each leader"
 
 
-def test_a_steady_micro_batch_under_v1_costs_what_its_table_says(stack: ExitStack) -> None:
+def test_steady_v1_micro_batch_costs_the_documented_requests(stack: ExitStack) -> None:
     query = opened(stack, version=1)
     query.run(0)
     expected = table("The driver under transactions V1", query.tasks)
@@ -193,14 +193,14 @@ def test_a_steady_micro_batch_under_v1_costs_what_its_table_says(stack: ExitStac
         assert query.cost_of(micro_batch)[0] == expected
 
 
-def test_the_coordinators_of_new_ids_are_looked_up_with_one_request(query: Query) -> None:
+def test_coordinators_of_new_ids_are_looked_up_with_one_request(query: Query) -> None:
     query.run(0)
     query.workers = [Process(query.kafka, f"new{number}", query.stack) for number in range(2)]
     driver, _ = query.cost_of(1)
     assert driver - Counter(table("The driver", 2)) == {"FindCoordinator": 1}
 
 
-def test_the_decision_and_its_offset_are_on_their_way_before_the_transactions_are_described(query: Query) -> None:
+def test_decision_and_offset_are_sent_before_the_transactions_are_described(query: Query) -> None:
     query.run(0)
     count = len(query.seen())
     query.run(1)
@@ -209,7 +209,7 @@ def test_the_decision_and_its_offset_are_on_their_way_before_the_transactions_ar
     assert sent[3:] == ["EndTxn"] * 3
 
 
-def test_a_transaction_that_is_not_open_aborts_the_decision_that_is_on_its_way(query: Query) -> None:
+def test_transaction_that_is_not_open_aborts_the_decision_in_flight(query: Query) -> None:
     query.run(0)
     prepared = query.prepare(1)
     assert isinstance(prepared[0], Prepared)
@@ -227,7 +227,7 @@ def test_a_transaction_that_is_not_open_aborts_the_decision_that_is_on_its_way(q
 # Where the decision lies.
 
 
-def test_where_a_decision_lies_is_set_right_where_another_query_has_written(query: Query) -> None:
+def test_decision_pointer_is_corrected_when_another_query_wrote_in_between(query: Query) -> None:
     query.run(0)
     query.write_beside()
     assert query.cost_of(1)[0]["TxnOffsetCommit"] == 2
@@ -240,7 +240,7 @@ def test_where_a_decision_lies_is_set_right_where_another_query_has_written(quer
 
 
 @pytest.mark.parametrize("has_written", [False, True])
-def test_an_offset_that_may_arrive_late_replaces_no_other(stack: ExitStack, has_written: bool) -> None:
+def test_offset_that_may_arrive_late_replaces_no_newer_one(stack: ExitStack, has_written: bool) -> None:
     """It was predicted, and got no answer: only where it is right all the same does the decision go on."""
     query = opened(stack, request_timeout_ms="300")
     query.run(0)
@@ -261,7 +261,7 @@ def test_an_offset_that_may_arrive_late_replaces_no_other(stack: ExitStack, has_
 # The sweep.
 
 
-def test_an_attempt_that_has_lost_is_ended_by_the_next_commit(query: Query) -> None:
+def test_losing_attempt_is_ended_by_the_next_commit(query: Query) -> None:
     query.run(0)
     orphan = query.leave_open()
     query.run(1, has_other_attempts=True)
@@ -282,7 +282,7 @@ def test_an_attempt_that_has_lost_is_ended_by_the_next_commit(query: Query) -> N
         (0, "true", True),
     ],
 )
-def test_a_task_reports_whether_it_was_tried_before_or_beside_this_attempt(
+def test_task_reports_earlier_and_concurrent_attempts(
     monkeypatch: pytest.MonkeyPatch, attempt: int, speculation: str | None, expected: bool
 ) -> None:
     """Of a task without rows as well: an earlier attempt may have had some."""
@@ -304,12 +304,12 @@ def test_a_task_reports_whether_it_was_tried_before_or_beside_this_attempt(
         ([4, None, 8], True),
     ],
 )
-def test_attempts_in_a_stage_that_was_tried_again_are_seen_by_their_ids(ids: list[int | None], expected: bool) -> None:
+def test_attempts_of_a_retried_stage_are_detected_by_their_ids(ids: list[int | None], expected: bool) -> None:
     reports = [Empty("q", "run1", 0, split, task_attempt_id=each) for split, each in enumerate(ids)]
     assert messages.show_other_attempts(reports) is expected
 
 
-def test_what_gives_no_sign_is_ended_now_and_then(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreported_orphans_are_swept_periodically(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     query.run(0)
     orphan = query.leave_open()
     query.run(1)
@@ -319,7 +319,7 @@ def test_what_gives_no_sign_is_ended_now_and_then(query: Query, monkeypatch: pyt
     assert query.state_of(orphan) == "CompleteAbort"
 
 
-def test_what_a_broker_did_not_list_in_time_is_ended_when_it_does(query: Query) -> None:
+def test_orphan_missing_from_a_timed_out_listing_is_ended_by_the_next_sweep(query: Query) -> None:
     query.run(0)
     orphan = query.leave_open()
     with query.kafka.fault(api="ListTransactions", client_id="driver", action=Drop(), times=1) as fault:
@@ -329,7 +329,7 @@ def test_what_a_broker_did_not_list_in_time_is_ended_when_it_does(query: Query) 
     assert query.state_of(orphan) == "CompleteAbort"
 
 
-def test_a_sweep_beside_its_own_decision_needs_no_word_of_other_brokers(query: Query) -> None:
+def test_sweep_beside_its_own_decision_needs_no_response_of_other_brokers(query: Query) -> None:
     query.run(0)
     query.leave_open()
     before = Counter(query.seen())
@@ -338,7 +338,7 @@ def test_a_sweep_beside_its_own_decision_needs_no_word_of_other_brokers(query: Q
     assert more == {"Metadata": 1, "ListTransactions": 1, "FindCoordinator": 1, "DescribeTransactions": 1, "EndTxn": 1}
 
 
-def test_a_broker_without_a_part_in_the_work_is_asked_for_nothing(stack: ExitStack) -> None:
+def test_uninvolved_broker_receives_no_requests(stack: ExitStack) -> None:
     query = with_a_bystander(stack)
     with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
         for micro_batch in (2, 3, 4):
@@ -347,7 +347,7 @@ def test_a_broker_without_a_part_in_the_work_is_asked_for_nothing(stack: ExitSta
     assert query.visible() == query.expected(range(5))
 
 
-def test_a_deaf_broker_does_not_keep_what_has_lost_from_being_ended(
+def test_unresponsive_broker_does_not_prevent_ending_orphans(
     stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is waited for once, and hardly after that."""

@@ -82,7 +82,9 @@ def asked(kafka: EmbeddedBroker, api: str) -> int:
     return len(kafka.requests(api=api))
 
 
-def test_a_new_query_reads_its_partition_once_whatever_others_have_decided(kafka: EmbeddedBroker, world: World) -> None:
+def test_new_query_reads_its_decision_partition_once_despite_other_decisions(
+    kafka: EmbeddedBroker, world: World
+) -> None:
     write_others(kafka, world.decisions, OTHERS)
     fetches, looks = asked(kafka, "Fetch"), asked(kafka, "ListOffsets")
     committer = world.committer("run1")
@@ -97,7 +99,7 @@ def test_a_new_query_reads_its_partition_once_whatever_others_have_decided(kafka
     assert (asked(kafka, "Fetch"), asked(kafka, "ListOffsets")) == (fetches, looks)
 
 
-def test_a_task_asks_once_for_the_pointer_and_for_nothing_else(kafka: EmbeddedBroker, world: World) -> None:
+def test_task_requests_only_the_pointer_and_only_once(kafka: EmbeddedBroker, world: World) -> None:
     write_others(kafka, world.decisions, 8)
     log = world.log()
     before = {api: asked(kafka, api) for api in ("OffsetFetch", "Fetch", "ListOffsets", "Metadata")}
@@ -107,7 +109,7 @@ def test_a_task_asks_once_for_the_pointer_and_for_nothing_else(kafka: EmbeddedBr
     assert after == {**before, "OffsetFetch": before["OffsetFetch"] + 1}
 
 
-def test_open_transactions_of_others_hold_no_new_query_up(world: World) -> None:
+def test_open_transactions_of_others_do_not_delay_a_new_query(world: World) -> None:
     """Whoever may write to the topic can leave one in every partition, for as long as its timeout lets it."""
     leave_open(world)
     world.committer("run1").commit([world.prepare("run1")], 0)
@@ -119,7 +121,7 @@ def test_open_transactions_of_others_hold_no_new_query_up(world: World) -> None:
     assert found is not None and found.run == "run1"
 
 
-def test_an_aborted_decision_behind_an_open_transaction_is_none(world: World) -> None:
+def test_aborted_decision_behind_an_open_transaction_is_ignored(world: World) -> None:
     leave_open(world)
     log = world.log()
     with pytest.raises(Exception, match="too long"):
@@ -129,7 +131,7 @@ def test_an_aborted_decision_behind_an_open_transaction_is_none(world: World) ->
     assert found is not None and found.run == "run2"
 
 
-def test_a_topic_that_the_sink_makes_is_compacted_and_says_how_decisions_are_placed(world: World) -> None:
+def test_created_decision_topic_is_compacted_and_records_its_partitioning(world: World) -> None:
     config = describe_topic_config(world.client, world.decisions)
     assert (config["cleanup.policy"], config["segment.bytes"], config["segment.ms"]) == (
         "compact",
@@ -144,7 +146,7 @@ def test_a_topic_that_the_sink_makes_is_compacted_and_says_how_decisions_are_pla
 
 
 @pytest.mark.parametrize("is_described", [True, False])
-def test_lost_transactions_are_settled_by_a_few_requests(
+def test_lost_transactions_are_resolved_with_few_requests(
     kafka: EmbeddedBroker, world: World, monkeypatch: pytest.MonkeyPatch, is_described: bool
 ) -> None:
     prepared = [world.prepare("run1", split=split) for split in range(30)]

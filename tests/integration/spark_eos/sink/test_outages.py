@@ -107,7 +107,7 @@ def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> W
         ("EndTxn", "transactional_id"),
     ],
 )
-def test_a_coordinator_that_is_away_while_a_decision_is_made_stops_nothing(
+def test_coordinator_outage_during_a_decision_is_survived(
     kafka: EmbeddedBroker, hasty: World, api: str, of: str
 ) -> None:
     """It goes at the driver's first request of a kind, and comes back when the driver has given up more than once."""
@@ -138,7 +138,7 @@ def test_a_coordinator_that_is_away_while_a_decision_is_made_stops_nothing(
     assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
 
 
-def test_a_decision_is_made_again_when_its_transaction_has_timed_out_in_the_outage(
+def test_decision_is_made_again_when_its_transaction_timed_out_in_the_outage(
     kafka: EmbeddedBroker, hasty: World
 ) -> None:
     committer = hasty.committer("run1")
@@ -158,7 +158,7 @@ def test_a_decision_is_made_again_when_its_transaction_has_timed_out_in_the_outa
 # A broker cut off from its peers.
 
 
-def test_a_pointer_from_a_broker_cut_off_repeats_no_row(
+def test_pointer_from_an_isolated_broker_duplicates_no_row(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
 ) -> None:
     """Run 1 decides and completes micro-batch 1 and dies before Spark notes it; run 2 reads the old pointer."""
@@ -179,7 +179,7 @@ def test_a_pointer_from_a_broker_cut_off_repeats_no_row(
         assert world.visible() == ["row of 0", "row of 1", "row of 2"]
 
 
-def test_a_decision_is_read_from_the_leader_whose_log_reaches_it(
+def test_decision_is_read_from_the_leader_whose_log_contains_it(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pointer comes from the true coordinator, and metadata names a leader that is cut off."""
@@ -203,7 +203,7 @@ def test_a_decision_is_read_from_the_leader_whose_log_reaches_it(
         assert len(asked) > 6
 
 
-def test_brokers_that_name_two_coordinators_do_not_agree(
+def test_brokers_naming_different_coordinators_are_in_disagreement(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = f"p.{world.query}"
@@ -221,7 +221,7 @@ def test_brokers_that_name_two_coordinators_do_not_agree(
         assert world.client.find_coordinator(CoordinatorType.GROUP, group) != STALE
 
 
-def test_only_the_broker_asked_answers_what_the_group_has_committed(kafka: EmbeddedBroker, world: World) -> None:
+def test_committed_group_offset_comes_only_from_the_requested_broker(kafka: EmbeddedBroker, world: World) -> None:
     """A pending offset is as if not there, and the one before it is shown."""
     group = f"p.{world.query}"
     world.committer("run1").commit([world.prepare("run1")], 0)
@@ -232,7 +232,7 @@ def test_only_the_broker_asked_answers_what_the_group_has_committed(kafka: Embed
         fetch_offsets_from(world.client, STALE, group)
 
 
-def test_an_abort_beside_a_broker_cut_off_ends_nothing_that_was_decided(
+def test_abort_beside_an_isolated_broker_ends_no_decided_transaction(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
 ) -> None:
     """The process that commits dies after the decision, and the one that aborts asks the former coordinator."""
@@ -258,7 +258,7 @@ def task_name(world: World) -> str:
     return str(TaskId("p", world.query, "run1", "w", 0))
 
 
-def test_a_transaction_coordinator_that_speaks_of_the_past_is_not_believed(
+def test_stale_transaction_coordinator_is_not_trusted(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
 ) -> None:
     later = beside(kafka, clients, world)
@@ -276,7 +276,7 @@ def test_a_transaction_coordinator_that_speaks_of_the_past_is_not_believed(
 
 
 @pytest.mark.parametrize("code", ["CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"])
-def test_a_broker_cut_off_that_asks_for_patience_is_not_asked_for_ever(
+def test_isolated_broker_with_retriable_errors_is_not_retried_forever(
     kafka: EmbeddedBroker, clients: list[KafkaClient], code: str
 ) -> None:
     """What it has begun for the id waits for its peers, and so must whoever asks for the id: preflight, for one."""
@@ -293,7 +293,7 @@ def test_a_broker_cut_off_that_asks_for_patience_is_not_asked_for_ever(
         assert client.find_coordinator(CoordinatorType.TRANSACTION, name) != STALE
 
 
-def test_the_pool_leaves_an_id_alone_whose_coordinator_speaks_of_the_past(
+def test_pool_leaves_an_id_with_a_stale_coordinator_alone(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World
 ) -> None:
     pool = IdentityPool(world.cluster, "p", world.query, "run1", unique("w"))

@@ -86,7 +86,7 @@ def facts(**settings: str) -> BrokerFacts:
     return BrokerFacts(5, {name.replace("_", "."): value for name, value in settings.items()})
 
 
-def test_the_decision_topic_is_waited_for_where_brokers_learn_of_it_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_topic_is_waited_for_until_all_brokers_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that takes over thousands of new partitions answers for seconds as if a later topic did not exist."""
     monkeypatch.setattr("spark_eos.client.kafka_client._MISSING_TOPIC_GRACE_SECONDS", 0.0)
     with (
@@ -101,7 +101,7 @@ def test_the_decision_topic_is_waited_for_where_brokers_learn_of_it_late(monkeyp
         assert broker.topics["decisions"] == 8
 
 
-def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client: KafkaClient) -> None:
+def test_suitable_cluster_gets_a_decision_topic_and_the_maximum_timeout(client: KafkaClient) -> None:
     wanted = options_for(client, topic=make_topic(client), transactionalIdPrefix=unique("p"))
     settled = check_cluster(client, wanted)
     assert settled.transaction_timeout_ms == 900_000
@@ -114,7 +114,7 @@ def test_a_good_cluster_gets_a_decision_topic_and_its_own_longest_timeout(client
     assert describe_transactions(client, [probe])[probe].producer_epoch == 0, "only the first check takes an epoch"
 
 
-def test_brokers_that_are_too_old_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsupported_broker_versions_are_reported(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def unserved(*_: object, **__: object) -> None:
         raise UnsupportedError("DescribeTransactionsRequest requires a newer broker")
 
@@ -123,7 +123,7 @@ def test_brokers_that_are_too_old_are_named(client: KafkaClient, monkeypatch: py
         check_cluster(client, options_for(client))
 
 
-def test_missing_rights_on_transactional_ids_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_rights_on_transactional_ids_are_reported(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: object, name: str, **__: object) -> None:
         raise failure(Api.INIT_PRODUCER_ID, 53, name)
 
@@ -132,7 +132,7 @@ def test_missing_rights_on_transactional_ids_are_named(client: KafkaClient, monk
         check_cluster(client, options_for(client))
 
 
-def test_missing_rights_on_groups_are_named(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_rights_on_groups_are_reported(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: object, name: str, *__: object, **___: object) -> None:
         raise failure(Api.OFFSET_FETCH, 30, f"group {name!r}")
 
@@ -141,14 +141,14 @@ def test_missing_rights_on_groups_are_named(client: KafkaClient, monkeypatch: py
         check_cluster(client, options_for(client))
 
 
-def test_a_timeout_above_the_brokers_limit_is_refused(client: KafkaClient) -> None:
+def test_timeout_above_the_broker_maximum_is_refused(client: KafkaClient) -> None:
     with pytest.raises(
         OptionError, match=r"900001 ms, but the brokers allow at most 900000 ms.*raise transaction\.max\.timeout"
     ):
         check_cluster(client, options_for(client, transactionTimeout="900001"))
 
 
-def test_a_limit_that_may_not_be_read_is_found_by_trying(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_timeout_maximum_is_found_by_trying(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = failure(Api.DESCRIBE_CONFIGS, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "broker '1'")
     pretend(monkeypatch, {1: BrokerFacts(5, {}, refusal)})
     assert check_cluster(client, options_for(client)).transaction_timeout_ms == 60_000
@@ -156,18 +156,18 @@ def test_a_limit_that_may_not_be_read_is_found_by_trying(client: KafkaClient, mo
         check_cluster(client, options_for(client, transactionTimeout="900001"))
 
 
-def test_a_missing_topic_is_named(client: KafkaClient) -> None:
+def test_missing_topic_is_reported(client: KafkaClient) -> None:
     with pytest.raises(TopicError, match=r"Topic 'not-there' does not exist.*Create it, or correct its name"):
         check_cluster(client, options_for(client, topic="not-there"))
 
 
-def test_a_decision_topic_that_forgets_is_refused(client: KafkaClient) -> None:
+def test_decision_topic_with_retention_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="delete")
     with pytest.raises(TopicError, match=r"cleanup\.policy=delete.*Set it to compact"):
         check_cluster(client, options_for(client, decisionTopic=topic))
 
 
-def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
+def test_decision_topic_that_cannot_be_created_is_reported_with_its_settings(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(_: object, name: str, **__: object) -> None:
@@ -179,7 +179,7 @@ def test_a_decision_topic_that_cannot_be_made_says_what_to_make(
         check_cluster(client, options_for(client))
 
 
-def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: KafkaClient) -> None:
+def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
     with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*Add replicas, or lower"):
         ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities())
@@ -195,7 +195,7 @@ def test_a_decision_topic_that_nothing_can_be_written_to_is_refused(client: Kafk
         ({"min.insync.replicas": "3"}, 2, "no decision can be written"),
     ],
 )
-def test_settings_under_which_decisions_are_lost_or_refused(
+def test_settings_that_lose_or_refuse_decisions_are_reported(
     config: dict[str, str | None], replicas: int, text: str | None
 ) -> None:
     problem = topic_problem("d", config, replicas)
@@ -216,7 +216,7 @@ def test_settings_under_which_decisions_are_lost_or_refused(
         ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
     ],
 )
-def test_what_is_less_durable_than_the_data_is_said(
+def test_decision_topic_less_durable_than_the_data_is_reported(
     config: dict[str, str | None], replicas: int, data: Durability, texts: list[str]
 ) -> None:
     doubts = "; ".join(topic_doubts("d", config, replicas, data))
@@ -224,7 +224,7 @@ def test_what_is_less_durable_than_the_data_is_said(
     assert bool(doubts) == bool(texts)
 
 
-def test_the_durability_of_the_data_is_that_of_its_topic_or_what_is_usual(client: KafkaClient) -> None:
+def test_data_durability_comes_from_the_topic_or_the_broker_default(client: KafkaClient) -> None:
     topic = make_topic(client, min_insync_replicas="1")
     assert data_durability(client, topic) == Durability(1, 1)
     assert data_durability(client, None) == Durability(1, 0)
@@ -248,7 +248,7 @@ OWN = {"default_replication_factor": "1", "offsets_topic_replication_factor": "3
         (facts(), -1, None),
     ],
 )
-def test_a_new_decision_topic_is_as_replicated_as_the_clusters_own_topics(
+def test_new_decision_topic_is_replicated_like_internal_topics(
     monkeypatch: pytest.MonkeyPatch, said: BrokerFacts, replicas: int, min_insync: str | None
 ) -> None:
     asked: list[tuple[int, str | None]] = []
@@ -268,7 +268,7 @@ def test_a_new_decision_topic_is_as_replicated_as_the_clusters_own_topics(
     assert kept == (min_insync or "1")
 
 
-def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_cluster_replicates(
+def test_offsets_topic_gives_the_replication_factor_when_settings_are_unreadable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
@@ -286,14 +286,14 @@ def test_where_settings_cannot_be_read_the_offsets_topic_says_how_often_the_clus
     assert asked == [2]
 
 
-def test_doubts_are_said_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_logged_once(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
     topic = make_topic(client, cleanup_policy="compact")
     for is_first in (True, False):
         ensure_decision_topic(client, topic, Durability(3, 2), BrokerCapabilities(), is_first=is_first)
     assert caplog.text.count("Reassign its partitions") == 1
 
 
-def test_a_job_whose_name_is_in_use_is_warned(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_job_with_a_name_in_use_logs_a_warning(client: KafkaClient, caplog: pytest.LogCaptureFixture) -> None:
     world = World(client.options.bootstrap_servers[0], client)
     world.prepare("run1")
     with caplog.at_level(logging.WARNING, "spark_eos.sink"):
@@ -304,7 +304,7 @@ def test_a_job_whose_name_is_in_use_is_warned(client: KafkaClient, caplog: pytes
     assert "its own jobId" in caplog.text
 
 
-def test_access_lists_are_met_before_any_data_is_sent(broker_kind: str) -> None:
+def test_missing_acls_are_reported_before_data_is_sent(broker_kind: str) -> None:
     with _guarded_broker(broker_kind) as address:
         admin = AdminClient({"bootstrap.servers": address})
         for operation, prefix in ((AclOperation.WRITE, "unwritten"), (AclOperation.DESCRIBE, "undescribed")):
@@ -344,7 +344,7 @@ def _guarded_broker(kind: str) -> Iterator[str]:
         pytest.skip(str(problem))
 
 
-def test_two_runs_of_one_name_fence_each_other_before_anything_is_seen(
+def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(client.options.bootstrap_servers[0], client)
@@ -361,7 +361,7 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_seen(
     assert world.visible() == []
 
 
-def test_brokers_say_what_they_serve_and_how_they_are_set_up(client: KafkaClient) -> None:
+def test_broker_versions_and_settings_are_reported(client: KafkaClient) -> None:
     started = time.monotonic()
     found = ask_brokers(client, [client.brokers()[0].node_id, 4711], ["transaction.max.timeout.ms"], timeout_ms=10_000)
     assert time.monotonic() - started < 10, "a broker that is not there must not be waited for"
@@ -370,7 +370,7 @@ def test_brokers_say_what_they_serve_and_how_they_are_set_up(client: KafkaClient
     assert said.add_partitions_version >= 4
 
 
-def test_the_lowest_limit_of_all_brokers_counts(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lowest_timeout_maximum_of_all_brokers_applies(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {1: facts(transaction_max_timeout_ms="900000"), 2: facts(transaction_max_timeout_ms="70000")}
     capabilities = BrokerCapabilities(facts=limits)
     pretend(monkeypatch, limits)
@@ -378,7 +378,7 @@ def test_the_lowest_limit_of_all_brokers_counts(client: KafkaClient, monkeypatch
     assert (settled.transaction_timeout_ms, settled.timeout_limit_ms) == (70_000, 70_000)
 
 
-def test_each_broker_is_asked_once_and_one_that_is_away_again_at_every_check(
+def test_each_broker_is_checked_once_and_unavailable_ones_again_at_every_check(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = pretend(monkeypatch, {1: facts(), 2: facts()})
@@ -406,14 +406,16 @@ OLD, NEW = 3, 4
         (BrokerFacts(5, {VERIFICATION: "false"}), 2, None),
     ],
 )
-def test_which_brokers_do_not_verify_transactions(said: BrokerFacts, level: int, reason: str | None) -> None:
+def test_brokers_that_do_not_verify_transactions_are_identified(
+    said: BrokerFacts, level: int, reason: str | None
+) -> None:
     good = BrokerFacts(5, {VERIFICATION: "true"})
     found = BrokerCapabilities(facts={1: good, 2: said, 3: good}).unverifying(level)
     assert ([2] if reason else []) == list(found)
     assert reason is None or reason in found[2]
 
 
-def test_one_old_broker_among_new_ones_is_refused_or_accepted_by_name(
+def test_old_broker_in_a_new_cluster_is_refused_or_accepted_by_option(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers = {1: facts(), 2: BrokerFacts(OLD, {})}
@@ -436,7 +438,7 @@ def test_one_old_broker_among_new_ones_is_refused_or_accepted_by_name(
     assert not check_cluster(client, wanted).allow_hanging_transactions
 
 
-def test_an_old_broker_is_known_by_the_versions_that_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_broker_is_recognized_by_its_api_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SERVED, ADD_PARTITIONS, SERVED[ADD_PARTITIONS]._replace(max_version=OLD))
     with EmbeddedBroker(transaction_version=0) as broker:
         old = KafkaClient(ClientOptions((broker.bootstrap_servers,)))
@@ -445,7 +447,7 @@ def test_an_old_broker_is_known_by_the_versions_that_it_serves(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_verification_that_is_switched_off_is_refused_below_transactions_v2(level: int) -> None:
+def test_disabled_verification_is_refused_below_transactions_v2(level: int) -> None:
     with EmbeddedBroker(transaction_version=level, config={VERIFICATION: "false"}) as broker:
         with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
             if level == 2:
@@ -467,7 +469,7 @@ def until_next_look(clock: AheadClock, process: ProcessState, wanted: SinkOption
     clock.ahead_seconds += half
 
 
-def test_a_running_query_is_checked_once_over_connections_that_are_kept() -> None:
+def test_running_query_is_checked_once_over_persistent_connections() -> None:
     clock = AheadClock()
     process = ProcessState(runtime_by(clock))
     with EmbeddedBroker(brokers=3, topics={"data": 1}) as kafka:
@@ -499,7 +501,7 @@ def test_a_running_query_is_checked_once_over_connections_that_are_kept() -> Non
         assert asked == {"Metadata": 2, "DescribeConfigs": 1}
 
 
-def test_the_first_check_takes_so_many_round_trips() -> None:
+def test_first_check_takes_a_fixed_number_of_round_trips() -> None:
     """One after the other; a connection is asked for its versions as it opens."""
     with EmbeddedBroker(topics={"data": 1}) as kafka:
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
@@ -513,7 +515,7 @@ def test_the_first_check_takes_so_many_round_trips() -> None:
             assert not {"ListTransactions", "EndTxn"} & asked.keys()
 
 
-def test_an_outage_at_a_later_look_does_not_stop_the_query(
+def test_outage_during_a_later_check_does_not_stop_the_query(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(preflight, "_LOOK_PATIENCE_MS", 200)
@@ -529,7 +531,7 @@ def test_an_outage_at_a_later_look_does_not_stop_the_query(
     assert caplog.text.count("the cluster checks are skipped for now") == 1, "each micro-batch waits for the brokers"
 
 
-def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_later_check_finds_brokers_missing_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = AheadClock()
     process = ProcessState(runtime_by(clock))
     brokers = {1: facts()}
@@ -556,9 +558,7 @@ def test_a_later_look_finds_what_was_not_there_at_the_start(monkeypatch: pytest.
             preflight.preflight(process, wanted)
 
 
-def test_the_write_after_a_failed_commit_checks_the_cluster_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_write_after_a_failed_commit_checks_the_cluster_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A decision topic that was deleted stayed missing for the ten minutes in which a check counts."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     schema = StructType().add("value", "string")

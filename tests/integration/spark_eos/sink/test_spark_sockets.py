@@ -37,13 +37,13 @@ def pair():
         ("PYTHON_WORKER_FACTORY_PORT", "4711", False),
     ],
 )
-def test_the_environment_tells_which_sockets_spark_uses(monkeypatch, name, value, expected):
+def test_spark_socket_type_is_read_from_the_environment(monkeypatch, name, value, expected):
     monkeypatch.setenv(name, value)
     assert has_unix_sockets() is expected
 
 
 @needs_quick_acknowledgements
-def test_what_a_task_has_received_is_acknowledged_at_once(pair):
+def test_received_task_data_is_acknowledged_immediately(pair):
     worker, _ = pair
     worker.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)
     assert worker.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK) == 0
@@ -52,7 +52,7 @@ def test_what_a_task_has_received_is_acknowledged_at_once(pair):
 
 
 @needs_quick_acknowledgements
-def test_other_files_stay_as_they_are_and_none_is_left_open(pair):
+def test_other_file_descriptors_are_unchanged_and_none_leaks(pair):
     before = os.listdir("/proc/self/fd")
     first, second = socket.socketpair(socket.AF_UNIX)
     with first, second, socket.socket(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM):
@@ -60,7 +60,7 @@ def test_other_files_stay_as_they_are_and_none_is_left_open(pair):
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_sockets_stay_blocking_where_a_library_has_set_a_default_timeout(pair):
+def test_sockets_stay_blocking_despite_a_default_timeout(pair):
     worker, _ = pair
     socket.setdefaulttimeout(5)
     try:
@@ -70,17 +70,17 @@ def test_sockets_stay_blocking_where_a_library_has_set_a_default_timeout(pair):
     assert os.get_blocking(worker.fileno())
 
 
-def test_nothing_is_done_over_unix_sockets(pair, monkeypatch):
+def test_unix_sockets_are_left_unchanged(pair, monkeypatch):
     monkeypatch.setenv("PYTHON_UNIX_DOMAIN_ENABLED", "true")
     assert acknowledge_input() == 0
 
 
-def test_nothing_is_done_where_the_system_does_not_offer_it(pair, monkeypatch):
+def test_systems_without_quick_ack_are_left_unchanged(pair, monkeypatch):
     monkeypatch.delattr(socket, "TCP_QUICKACK", raising=False)
     assert acknowledge_input() == 0
 
 
-def test_tcp_is_reported_once_in_a_process(caplog):
+def test_tcp_is_logged_once_per_process(caplog):
     process = ProcessState(REAL)
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
         report_sockets(process)
@@ -90,7 +90,7 @@ def test_tcp_is_reported_once_in_a_process(caplog):
     ]
 
 
-def test_unix_sockets_are_not_reported(caplog, monkeypatch):
+def test_unix_sockets_are_not_logged(caplog, monkeypatch):
     monkeypatch.setenv("PYTHON_UNIX_DOMAIN_ENABLED", "true")
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
         report_sockets(ProcessState(REAL))

@@ -70,7 +70,7 @@ class Worker:
 @pytest.mark.parametrize("count", [2, 200])
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("is_reported", [False, True])
-def test_a_worker_asks_at_most_once_in_a_micro_batch_and_its_ids_stay_as_many_as_its_tasks(
+def test_worker_describes_ids_at_most_once_per_micro_batch_and_needs_one_per_task(
     count: int, version: int, is_reported: bool
 ) -> None:
     worker = Worker(MemoryCluster(version=version))
@@ -88,7 +88,7 @@ def test_a_worker_asks_at_most_once_in_a_micro_batch_and_its_ids_stay_as_many_as
     assert len(worker.pool) == count
 
 
-def test_a_worker_owns_ids_several_at_a_time_the_more_it_has_needed() -> None:
+def test_worker_initializes_more_ids_at_a_time_as_it_needs_more() -> None:
     memory = MemoryCluster()
     worker, counts = Worker(memory), []
     own = memory.own_some_of
@@ -108,7 +108,7 @@ def test_a_worker_owns_ids_several_at_a_time_the_more_it_has_needed() -> None:
     [(60_000, 2, 0, True), (30_000, 2, 0, False), (60_000, 1, 0, False), (60_000, 2, 400_000, False)],
     ids=["as it was owned", "another timeout", "another protocol", "after minutes"],
 )
-def test_a_spare_id_is_used_as_it_was_owned_or_not_at_all(
+def test_spare_id_is_used_unchanged_or_not_at_all(
     timeout_ms: int, version: int, pause_ms: int, is_usable: bool
 ) -> None:
     memory = MemoryCluster()
@@ -121,7 +121,7 @@ def test_a_spare_id_is_used_as_it_was_owned_or_not_at_all(
     assert worker.pool.take(timeout_ms, 0).transactional_id == expected
 
 
-def test_only_what_the_report_names_is_taken_for_committed() -> None:
+def test_only_ids_named_in_the_report_count_as_committed() -> None:
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 3)
     worker.commit(0, is_reported=True, lost=1)
@@ -138,7 +138,7 @@ def test_only_what_the_report_names_is_taken_for_committed() -> None:
     ],
     ids=["of another run", "of another worker", "of another micro-batch", "of none"],
 )
-def test_a_report_of_something_else_says_nothing(report: CommitReport) -> None:
+def test_unrelated_report_is_ignored(report: CommitReport) -> None:
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
     worker.pool.note_committed(report)
@@ -146,7 +146,7 @@ def test_a_report_of_something_else_says_nothing(report: CommitReport) -> None:
     assert worker.run_tasks(1, 2) == ["describe 2"]
 
 
-def test_a_late_report_says_nothing_of_ids_that_have_been_used_since() -> None:
+def test_late_report_is_ignored_for_ids_used_since() -> None:
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
     worker.commit(0, is_reported=False)
@@ -157,7 +157,7 @@ def test_a_late_report_says_nothing_of_ids_that_have_been_used_since() -> None:
     assert worker.cluster.ids[open_id].state is S.ONGOING
 
 
-def test_what_is_open_after_its_micro_batch_is_left_alone_and_asked_about_once_in_the_next() -> None:
+def test_transaction_open_after_its_micro_batch_is_skipped_and_described_once_in_the_next() -> None:
     """A foreachBatch function may go on after a commit that failed behind its decision."""
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
@@ -165,7 +165,7 @@ def test_what_is_open_after_its_micro_batch_is_left_alone_and_asked_about_once_i
     assert {each.state for each in worker.cluster.ids.values()} == {S.ONGOING}
 
 
-def test_an_id_that_was_not_used_for_minutes_is_asked_about() -> None:
+def test_id_unused_for_minutes_is_described_before_use() -> None:
     """A coordinator forgets ids, and would refuse the epoch that follows the last one."""
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
@@ -177,14 +177,14 @@ def test_an_id_that_was_not_used_for_minutes_is_asked_about() -> None:
     assert worker.run_tasks(2, 1) == ["describe 2"]
 
 
-def test_a_task_of_an_older_micro_batch_takes_no_id_of_the_present_one() -> None:
+def test_task_of_an_older_micro_batch_takes_no_current_id() -> None:
     worker = Worker(MemoryCluster())
     worker.run_tasks(1, 1)
     worker.commit(1, is_reported=True)
     assert worker.run_tasks(0, 1) == ["init p.q.run1.w.1"]
 
 
-def test_no_id_goes_on_with_its_next_epoch_after_an_abort() -> None:
+def test_no_id_continues_with_its_next_epoch_after_an_abort() -> None:
     """What is described of a decided transaction could else be the abort of the one before it."""
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 1)
@@ -207,7 +207,7 @@ def commit(made: Committer, messages: list[TaskMessage], micro_batch: int) -> No
     _commit(made, messages, micro_batch, "/checkpoint")
 
 
-def test_the_driver_reports_what_it_has_committed(cluster: MemoryCluster, local_folder: Path) -> None:
+def test_driver_reports_committed_ids(cluster: MemoryCluster, local_folder: Path) -> None:
     made = committer_of(cluster)
     assert last_report("/checkpoint") is None
     commit(made, prepare(cluster, 0), 0)
@@ -220,7 +220,7 @@ def test_the_driver_reports_what_it_has_committed(cluster: MemoryCluster, local_
     assert last_report("/checkpoint") is None
 
 
-def test_a_worker_that_had_no_task_for_some_micro_batches_is_still_reported(local_folder: Path) -> None:
+def test_worker_without_tasks_for_some_micro_batches_is_still_reported(local_folder: Path) -> None:
     memory, report, workers = MemoryCluster(), None, []
     for micro_batch in range(30):
         names = [f"p.q.{RUN}.{worker}.0" for worker in ("busy", "rare")[: 1 if micro_batch % 25 else 2]]
@@ -231,7 +231,7 @@ def test_a_worker_that_had_no_task_for_some_micro_batches_is_still_reported(loca
     assert report_of("run2", 30, [], report).workers == {}
 
 
-def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster, local_folder: Path) -> None:
+def test_driver_does_not_report_aborted_transactions(cluster: MemoryCluster, local_folder: Path) -> None:
     messages = prepare(cluster, 0, "run0")
     dead = committer_of(cluster, "run0").log
     dead.decide(decision_of(messages, 0), dead.take_over())
@@ -240,7 +240,7 @@ def test_the_driver_reports_no_transaction_that_it_drops(cluster: MemoryCluster,
     assert last_report("/checkpoint") is None
 
 
-def test_the_driver_reports_no_part_that_was_committed_before(cluster: MemoryCluster, local_folder: Path) -> None:
+def test_driver_does_not_report_transactions_committed_earlier(cluster: MemoryCluster, local_folder: Path) -> None:
     """The tasks that did not see the decision have written all of it; what they repeat is dropped."""
     first = prepare(cluster, 0, "run0")
     dead = committer_of(cluster, "run0").log
@@ -257,7 +257,7 @@ def test_the_driver_reports_no_part_that_was_committed_before(cluster: MemoryClu
     assert last_report("/checkpoint") == CommitReport("run1", {"w1": WorkerIds(0, 1)})
 
 
-def test_the_driver_reports_nothing_when_its_commit_fails(
+def test_driver_reports_nothing_after_a_failed_commit(
     cluster: MemoryCluster, local_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = prepare(cluster, 0)
@@ -267,7 +267,7 @@ def test_the_driver_reports_nothing_when_its_commit_fails(
     assert last_report("/checkpoint") is None
 
 
-def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
+def test_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
     memory = MemoryCluster()
     report = report_of(RUN, 0, [memory.prepare(f"p.q.{RUN}.w{task % 10}.{task // 10}") for task in range(5_000)])
     leave_report("/checkpoint", report)
@@ -279,7 +279,7 @@ def test_a_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
 # What a process keeps.
 
 
-def test_what_is_idle_is_dropped_by_age_and_nothing_for_its_number() -> None:
+def test_idle_pools_are_dropped_by_age_and_not_by_count() -> None:
     clock, dropped = StandingClock(), list[str]()
     values: ProcessCache[int, str] = ProcessCache(clock, 60, dropped.append)
     for _ in range(2):
@@ -338,7 +338,7 @@ def run_micro_batch(
 
 
 @pytest.mark.parametrize("count", [2, 40])
-def test_a_task_of_a_steady_micro_batch_asks_nothing_about_its_ids(
+def test_steady_task_requests_nothing_about_its_ids(
     process: ProcessState, kafka: EmbeddedBroker, local_folder: Path, count: int
 ) -> None:
     options, query = options_of(kafka), unique("query")
@@ -373,7 +373,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
         KafkaClient.close(each)
 
 
-def test_ids_groups_and_clients_stay_as_many_over_micro_batches_whose_options_change(
+def test_ids_groups_and_clients_stay_constant_when_options_change(
     process: ProcessState, kafka: EmbeddedBroker, local_folder: Path, opened: list[KafkaClient]
 ) -> None:
     """As in a foreachBatch function: its writer is another one for each micro-batch, its query and run are not."""

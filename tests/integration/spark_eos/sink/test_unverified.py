@@ -65,7 +65,7 @@ def _is_stable(broker: EmbeddedBroker, world: World) -> bool:
 
 
 @pytest.mark.parametrize("step", ["commit", "abort"])
-def test_to_end_a_live_loser_would_leave_a_transaction_that_hangs(
+def test_ending_a_live_losing_attempt_on_an_unverified_cluster_leaves_a_hanging_transaction(
     broker: EmbeddedBroker, world: World, step: str
 ) -> None:
     loser = Loser(world)
@@ -78,7 +78,7 @@ def test_to_end_a_live_loser_would_leave_a_transaction_that_hangs(
 
 
 @pytest.mark.parametrize("step", ["commit", "abort"])
-def test_a_live_loser_is_left_to_its_timeout_where_leaders_do_not_verify(
+def test_live_losing_attempt_is_left_to_its_timeout_on_unverified_clusters(
     broker: EmbeddedBroker, world: World, step: str
 ) -> None:
     own, others = Loser(world), Loser(world, "run0")
@@ -92,7 +92,7 @@ def test_a_live_loser_is_left_to_its_timeout_where_leaders_do_not_verify(
     assert world.visible() == rows
 
 
-def test_what_tasks_have_flushed_is_ended_all_the_same(broker: EmbeddedBroker, world: World) -> None:
+def test_flushed_transactions_are_ended_on_unverified_clusters(broker: EmbeddedBroker, world: World) -> None:
     """An aborted micro-batch, and one that turns out to be decided, know which tasks are done with writing."""
     dropped = world.prepare(RUN)
     _committer(world, may_hang=True).abort([dropped], 0)
@@ -105,7 +105,7 @@ def test_what_tasks_have_flushed_is_ended_all_the_same(broker: EmbeddedBroker, w
     assert world.visible() == ["row of 0"]
 
 
-def test_the_committer_is_as_careful_as_the_preflight_says() -> None:
+def test_committer_is_as_cautious_as_the_preflight_result() -> None:
     options = SinkOptions(ClientOptions(("h:1",)), transaction_timeout_ms=60_000)
     for may_hang in (False, True):
         made = committer(

@@ -22,7 +22,7 @@ EARLIEST = {"startingOffsets": "earliest"}
     (ENDS, {T0: 5, T1: 2}, r"^\[END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW"
                            r"\].*: t-1.*wanted 3, found 2"),
 ])  # fmt: skip
-def test_the_four_ways_to_be_wrong(
+def test_invalid_micro_batch_end_is_refused(
     end: dict[TopicPartition, int], latest: dict[TopicPartition, int], words: str
 ) -> None:
     with pytest.raises(EosKafkaError, match=words):
@@ -30,11 +30,11 @@ def test_the_four_ways_to_be_wrong(
 
 
 @pytest.mark.parametrize("end", [ENDS, {T0: 0, T1: 3}])
-def test_an_end_within_both_is_right(end: dict[TopicPartition, int]) -> None:
+def test_end_within_both_limits_is_accepted(end: dict[TopicPartition, int]) -> None:
     check_micro_batch(end, ENDS, {T0: 5, T1: 30, TopicPartition("t", 2): 1})
 
 
-def test_what_comes_after_the_start_is_for_the_next_run(kafka_address: str) -> None:
+def test_records_after_the_start_are_left_to_the_next_run(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "abcde")
     with running(kafka_address, subscribe=topic, maxOffsetsPerTrigger="2", **EARLIEST) as query:
@@ -51,7 +51,7 @@ def test_what_comes_after_the_start_is_for_the_next_run(kafka_address: str) -> N
 
 
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
-def test_a_topic_that_is_deleted_under_the_query_ends_it(kafka_address: str, fail_on_data_loss: str) -> None:
+def test_topic_deleted_during_the_query_stops_it(kafka_address: str, fail_on_data_loss: str) -> None:
     topics = [create_topic(kafka_address) for _ in range(2)]
     for topic in topics:
         send_plain(kafka_address, topic, "abcd")
@@ -64,7 +64,7 @@ def test_a_topic_that_is_deleted_under_the_query_ends_it(kafka_address: str, fai
             query.trigger()
 
 
-def test_a_log_that_becomes_shorter_than_at_the_start_ends_the_query() -> None:
+def test_log_truncated_below_the_recorded_end_stops_the_query() -> None:
     with EmbeddedBroker(topics={"t": 1}) as broker:
         for value in "abcde":
             send_plain(broker.bootstrap_servers, "t", value)
@@ -76,7 +76,7 @@ def test_a_log_that_becomes_shorter_than_at_the_start_ends_the_query() -> None:
                 query.trigger()
 
 
-def test_a_micro_batch_from_the_checkpoint_is_not_held_against_the_new_ends(kafka_address: str) -> None:
+def test_micro_batch_from_the_checkpoint_is_not_checked_against_the_new_ends(kafka_address: str) -> None:
     """It was planned before partitions were added; Spark runs it again before it asks for any other end."""
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "ab")

@@ -15,7 +15,7 @@ from tests.support.spark_eos.source_data import commit, create_topic, send, tran
 from tests.support.waiting import wait_until
 
 
-def test_the_oldest_open_transaction_is_named(kafka_address: str) -> None:
+def test_oldest_open_transaction_is_reported(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     commit(transactional_producer(kafka_address), topic, ["a", "b"])
     first = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-first"})
@@ -40,7 +40,7 @@ def test_the_oldest_open_transaction_is_named(kafka_address: str) -> None:
         )
 
 
-def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
+def test_transaction_that_ends_during_the_lookup_is_not_reported_as_hanging(
     kafka_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = create_topic(kafka_address)
@@ -62,7 +62,7 @@ def test_a_transaction_that_ends_while_it_is_looked_up_does_not_hang(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1"])
-def test_no_answer_is_no_failure(address: str) -> None:
+def test_unanswered_lookup_is_not_a_failure(address: str) -> None:
     options = {"kafka.bootstrap.servers": address, "subscribe": "t", "kafka.default.api.timeout.ms": "300"}
     with KafkaClient(batch_options(options).client) as client:
         assert "could not be identified" in name_lso_blocker(client, TopicPartition("t", 0))

@@ -56,7 +56,7 @@ def client(kafka_address: str) -> Iterator[KafkaClient]:
         yield opened
 
 
-def test_marks_at_both_levels(kafka_address: str, client: KafkaClient) -> None:
+def test_end_offsets_are_looked_up_at_both_isolation_levels(kafka_address: str, client: KafkaClient) -> None:
     topic = create_topic(kafka_address, partitions=2)
     producer = transactional_producer(kafka_address)
     commit(producer, topic, ["a", "b"])
@@ -71,7 +71,7 @@ def test_marks_at_both_levels(kafka_address: str, client: KafkaClient) -> None:
     producer.abort_transaction(30)
 
 
-def test_what_is_missing_is_left_out(kafka_address: str, client: KafkaClient) -> None:
+def test_missing_partitions_are_omitted(kafka_address: str, client: KafkaClient) -> None:
     topic = create_topic(kafka_address)
     lookup = OffsetLookup(client)
     assert lookup.places([topic, "not-there"]).keys() == {TopicPartition(topic, 0)}
@@ -86,7 +86,7 @@ def test_what_is_missing_is_left_out(kafka_address: str, client: KafkaClient) ->
         lookup.places(["not a topic"])
 
 
-def test_an_open_transaction_holds_the_plan_back(kafka_address: str) -> None:
+def test_open_transaction_limits_the_plan(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
     commit(producer, topic, ["a", "b"])
@@ -103,7 +103,7 @@ def test_an_open_transaction_holds_the_plan_back(kafka_address: str) -> None:
     assert found == [(0, b"a"), (1, b"b"), (3, b"later"), (4, b"behind")]
 
 
-def test_small_answers_any_range_same_rows_as_the_judge(kafka_address: str) -> None:
+def test_small_fetches_of_any_range_yield_the_same_rows_as_librdkafka(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     chance = random.Random(5)
     producers = [transactional_producer(kafka_address) for _ in range(3)]
@@ -129,7 +129,7 @@ def test_small_answers_any_range_same_rows_as_the_judge(kafka_address: str) -> N
         assert rows(part, options_for(kafka_address, topic, **small)) == expected
 
 
-def test_uncommitted_sees_all_records_and_no_marker(kafka_address: str) -> None:
+def test_read_uncommitted_yields_all_records_and_no_markers(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
     commit(producer, topic, ["a"])
@@ -141,7 +141,7 @@ def test_uncommitted_sees_all_records_and_no_marker(kafka_address: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_codecs(kafka_address: str, codec: str) -> None:
+def test_every_codec_is_read(kafka_address: str, codec: str) -> None:
     topic = create_topic(kafka_address)
     values = [f"value {number} " * 10 for number in range(500)]
     send_plain(kafka_address, topic, values, settings={"compression.type": codec, "linger.ms": 20})
@@ -153,7 +153,7 @@ def test_codecs(kafka_address: str, codec: str) -> None:
     assert [offset for offset, _ in rows(middle, options_for(kafka_address, topic))] == list(range(123, 321))
 
 
-def test_names_do_where_topic_ids_are_unknown_and_leaders_are_found(kafka_address: str) -> None:
+def test_fetch_falls_back_to_topic_names_and_finds_leaders(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a"])
     for hint in (-1, 77):
@@ -161,7 +161,7 @@ def test_names_do_where_topic_ids_are_unknown_and_leaders_are_found(kafka_addres
         assert rows(piece, options_for(kafka_address, topic)) == [(0, b"a")]
 
 
-def test_a_record_larger_than_the_limit_is_read(kafka_address: str) -> None:
+def test_record_larger_than_the_limit_is_read(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, [b"x" * 500_000, b"y"])
     piece = OffsetRange(topic, 0, 0, 2)
@@ -169,7 +169,7 @@ def test_a_record_larger_than_the_limit_is_read(kafka_address: str) -> None:
     assert [len(value or b"") for _, value in found] == [500_000, 1]
 
 
-def test_records_below_the_log_start_are_lost(kafka_address: str) -> None:
+def test_records_below_the_log_start_offset_are_lost(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(10))
     (piece,) = plan(kafka_address, topic)
@@ -181,7 +181,7 @@ def test_records_below_the_log_start_are_lost(kafka_address: str) -> None:
     assert rows(OffsetRange(topic, 0, 0, 5), lenient) == []
 
 
-def test_offsets_above_the_log_end_are_lost(kafka_address: str) -> None:
+def test_offsets_above_the_log_end_offset_are_lost(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(3))
     beyond = OffsetRange(topic, 0, 8, 12)
@@ -191,7 +191,7 @@ def test_offsets_above_the_log_end_are_lost(kafka_address: str) -> None:
 
 
 @pytest.mark.parametrize(("again", "reason"), [(True, "deleted and created again"), (False, "no longer exists")])
-def test_a_topic_that_is_not_the_planned_one(kafka_address: str, again: bool, reason: str) -> None:
+def test_recreated_topic_is_detected(kafka_address: str, again: bool, reason: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(3))
     (piece,) = plan(kafka_address, topic)
@@ -204,7 +204,7 @@ def test_a_topic_that_is_not_the_planned_one(kafka_address: str, again: bool, re
     assert rows(piece, options_for(kafka_address, topic, failOnDataLoss="false")) == []
 
 
-def test_a_range_that_cannot_be_read_up_to_its_end_gives_up_in_time(kafka_address: str) -> None:
+def test_unreadable_range_times_out(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(3))
     options = options_for(kafka_address, topic, **{"kafkaConsumer.pollTimeoutMs": "1500"})
@@ -212,7 +212,7 @@ def test_a_range_that_cannot_be_read_up_to_its_end_gives_up_in_time(kafka_addres
         rows(OffsetRange(topic, 0, 0, 5), options)
 
 
-def test_done_is_a_position(kafka_address: str, client: KafkaClient) -> None:
+def test_fetch_is_done_at_its_end_offset(kafka_address: str, client: KafkaClient) -> None:
     topic = create_topic(kafka_address)
     abort(transactional_producer(kafka_address), topic, range(5))
     limits = options_for(kafka_address, topic).fetch
@@ -225,7 +225,7 @@ def test_done_is_a_position(kafka_address: str, client: KafkaClient) -> None:
     assert (caught.value.reason, caught.value.log_start_offset) == (Gone.ABOVE_LOG_END, 0)
 
 
-def test_columns(kafka_address: str) -> None:
+def test_columns_match_the_schema(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = Producer({"bootstrap.servers": kafka_address})
     headers: list[tuple[str, str | bytes | None]] = [("h", b"1"), ("h", None)]
@@ -242,7 +242,7 @@ def test_columns(kafka_address: str) -> None:
     assert table.column("timestamp").cast(pa.int64()).to_pylist() == [1_234_567_890_123_000, 5_000]
 
 
-def test_time_of_the_broker(kafka_address: str) -> None:
+def test_log_append_time_is_the_row_timestamp(kafka_address: str) -> None:
     topic = create_topic(kafka_address, config={"message.timestamp.type": "LogAppendTime"})
     send_plain(kafka_address, topic, ["v"], timestamp=5)
     table = pa.Table.from_batches(read_range(OffsetRange(topic, 0, 0, 1), options_for(kafka_address, topic)))
@@ -250,7 +250,7 @@ def test_time_of_the_broker(kafka_address: str) -> None:
     assert table.column("timestamp").cast(pa.int64()).to_pylist()[0] > 1_600_000_000_000_000
 
 
-def test_nobody_answers_within_the_timeout() -> None:
+def test_unreachable_brokers_fail_within_the_timeout() -> None:
     options = options_for("127.0.0.1:1", "t", **{"kafka.default.api.timeout.ms": "1500"})
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1"), KafkaClient(options.client) as client:
         Planner(OffsetLookup(client), options).starting_offsets()

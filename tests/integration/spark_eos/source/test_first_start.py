@@ -30,7 +30,7 @@ def planned(reader: StreamReader, start: dict[str, dict[str, int]], end: dict[st
     ({"startingOffsets": '{{"{topic}":{{"0":-2}}}}'}, False),
     ({"startingTimestamp": str(NOON_MS)}, False),
 ])  # fmt: skip
-def test_a_start_that_moves_is_pinned_by_an_empty_micro_batch(
+def test_moving_start_is_pinned_by_an_empty_micro_batch(
     kafka_address: str, options: dict[str, str], moves: bool
 ) -> None:
     topic = create_topic(kafka_address)
@@ -57,7 +57,7 @@ def mixed_start(topic: str) -> str:
     return f'{{"{topic}":{{"0":0,"1":-1}}}}'
 
 
-def test_a_start_is_pinned_once(kafka_address: str) -> None:
+def test_start_is_pinned_once(kafka_address: str) -> None:
     """Spark asks for the start again when it plans the first micro-batch, and then for the end of the second."""
     topic = create_topic(kafka_address, partitions=2)
     send_plain(kafka_address, topic, ["a", "b"])

@@ -13,7 +13,7 @@ from tests.support.spark_eos.source_data import create_topic
 from tests.support.waiting import wait_until
 
 
-def test_trouble_is_told_once_and_holds_nothing_up(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_commit_failure_is_logged_once_and_delays_nothing(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
     """A consumer is active in the group, so that nobody else may commit; then it leaves."""
     caplog.set_level("INFO", "spark_eos.source.group_commits")
     topic, group = create_topic(kafka_address), new_group()
@@ -38,7 +38,7 @@ def test_trouble_is_told_once_and_holds_nothing_up(kafka_address: str, caplog: p
         consumer.close()
 
 
-def test_what_the_group_knows_is_said_again_only_now_and_then(kafka_address: str) -> None:
+def test_unchanged_group_offsets_are_committed_only_periodically(kafka_address: str) -> None:
     topic, group = create_topic(kafka_address), new_group()
     place, now = types.TopicPartition(topic, 0), [0.0]
     with KafkaClient(ClientOptions((kafka_address,))) as client:

@@ -127,7 +127,7 @@ def by_the_source(broker: EmbeddedBroker, topic: str, **options: str) -> Found:
     fetched_bytes=st.sampled_from([1_000_000, 150, 1]),
 )
 @examples(40)
-def test_the_source_sees_what_brute_force_sees(
+def test_source_matches_a_brute_force_model(
     world: World, steps: list[Any], open_at_the_end: set[int], cut: int | None, fetched_bytes: int
 ) -> None:
     topic = f"t-{uuid.uuid4().hex}"

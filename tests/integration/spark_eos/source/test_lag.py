@@ -28,7 +28,7 @@ def test_both_lags_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert "t-0: read up to 5, lag 0 to the last stable offset, 20 to the high watermark" in caplog.text
 
 
-def test_a_standing_end_is_handed_over_until_it_moves() -> None:
+def test_stalled_end_offset_is_reported_until_it_moves() -> None:
     clock = Clock()
     handed: list[LsoStall] = []
     watch = LagWatch(60_000, handed.extend, clock)
@@ -47,7 +47,7 @@ def test_a_standing_end_is_handed_over_until_it_moves() -> None:
     assert after(60, 9, 27) == [LsoStall(T0, 9, 60, 18)]
 
 
-def test_an_idle_topic_is_no_standing_end() -> None:
+def test_idle_topic_is_not_a_stalled_end() -> None:
     clock = Clock()
     handed: list[LsoStall] = []
     watch = LagWatch(60_000, handed.extend, clock)
@@ -58,7 +58,7 @@ def test_an_idle_topic_is_no_standing_end() -> None:
     assert handed == []
 
 
-def test_looking_is_due_now_and_then() -> None:
+def test_lag_check_is_due_periodically() -> None:
     clock = Clock()
     watch = LagWatch(60_000, str, clock)
     assert watch.is_due()
@@ -67,7 +67,7 @@ def test_looking_is_due_now_and_then() -> None:
     assert watch.is_due()
 
 
-def test_every_micro_batch_tells_the_lag_of_every_partition(
+def test_every_micro_batch_reports_the_lag_of_every_partition(
     kafka_address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = create_topic(kafka_address, 2)
@@ -88,9 +88,7 @@ def test_every_micro_batch_tells_the_lag_of_every_partition(
     producer.abort_transaction(30)
 
 
-def test_the_warning_names_the_transaction_and_the_way_out(
-    kafka_address: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_lag_warning_names_the_transaction_and_the_remedy(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address, **{"transactional.id": f"{topic}-stuck"})
     producer.begin_transaction()
@@ -106,7 +104,7 @@ def test_the_warning_names_the_transaction_and_the_way_out(
     producer.abort_transaction(30)
 
 
-def test_where_nobody_has_set_up_logging_lag_is_shown_when_asked_for(
+def test_lag_is_printed_on_request_without_configured_logging(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(logger, "propagate", False)

@@ -113,27 +113,27 @@ PLANNED, UNPLANNED = LogPoint(4, 4), LogPoint()
 
 
 @pytest.mark.parametrize("refusal", [FENCED, UNKNOWN, answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)])
-def test_a_fetch_names_the_leader_epoch_and_a_refusal_finds_the_leader_of_now(refusal: Any) -> None:
+def test_fetch_carries_the_leader_epoch_and_follows_the_new_leader_on_refusal(refusal: Any) -> None:
     cluster = ScriptedCluster(refusal, answer(batch(0, 4)), metadata=[(2, 5)], ends=[4])
     assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [4]
     assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
     assert cluster.asked == [(2, 5, 4)], "where, in the log of the leader of epoch 5, did epoch 4 end"
 
 
-def test_nothing_is_asked_while_the_planned_leader_leads() -> None:
+def test_unchanged_leader_requires_no_epoch_lookup() -> None:
     cluster = ScriptedCluster(answer(batch(0, 2)), answer(batch(2, 2)), metadata=[(1, 4)])
     assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [2, 4]
     assert cluster.asked == []
 
 
-def test_a_leader_newer_than_the_planned_end_is_asked_before_it_is_read_from() -> None:
+def test_leader_newer_than_the_plan_is_checked_before_reading() -> None:
     cluster = ScriptedCluster(answer(batch(0, 4)), metadata=[(2, 6)], ends=[5])
     read(cluster, PLANNED, PartitionPlace(None, 2, 6))
     assert (cluster.asked, cluster.fetched) == ([(2, 6, 4)], [(2, 6, 0)])
 
 
 @pytest.mark.parametrize("end", [3, 0, -1])
-def test_a_log_that_was_cut_below_the_planned_end_is_told(end: int) -> None:
+def test_log_truncated_below_the_planned_end_is_reported(end: int) -> None:
     cluster = ScriptedCluster(FENCED, metadata=[(2, 5)], ends=[end])
     with pytest.raises(OffsetsGoneError) as caught:
         read(cluster, PLANNED)
@@ -143,7 +143,7 @@ def test_a_log_that_was_cut_below_the_planned_end_is_told(end: int) -> None:
 
 
 @pytest.mark.parametrize(("end", "is_cut"), [(2, False), (1, True)])
-def test_without_an_epoch_in_the_plan_the_last_batch_says_what_is_known(end: int, is_cut: bool) -> None:
+def test_last_batch_gives_the_leader_epoch_when_the_plan_has_none(end: int, is_cut: bool) -> None:
     cluster = ScriptedCluster(
         answer(batch(0, 2, epoch=3)), FENCED, answer(batch(2, 2, epoch=5)), metadata=[(2, 5)], ends=[end]
     )
@@ -155,27 +155,27 @@ def test_without_an_epoch_in_the_plan_the_last_batch_says_what_is_known(end: int
     assert cluster.asked == [(2, 5, 3)]
 
 
-def test_a_batch_older_than_the_leader_that_gave_it_is_no_doubt() -> None:
+def test_batch_with_an_older_leader_epoch_requires_no_lookup() -> None:
     cluster = ScriptedCluster(answer(batch(0, 2, epoch=0)), answer(batch(2, 2, epoch=1)), metadata=[(1, 4)])
     assert len(read(cluster, UNPLANNED)) == 2
     assert cluster.asked == []
 
 
-def test_metadata_from_before_the_known_leader_is_waited_out() -> None:
+def test_metadata_older_than_the_known_leader_is_retried() -> None:
     cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(1, 3), (1, 3), (2, 5)], ends=[4])
     read(cluster, PLANNED)
     assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
 
 
 @pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), None])
-def test_a_question_that_is_not_answered_is_asked_again_of_the_leader_of_now(trouble: Any) -> None:
+def test_unanswered_epoch_lookup_is_retried_at_the_current_leader(trouble: Any) -> None:
     cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(2, 5), (3, 6)], ends=[trouble, 4])
     read(cluster, PLANNED)
     assert cluster.asked == [(2, 5, 4), (3, 6, 4)]
     assert cluster.fetched == [(1, 4, 0), (3, 6, 0)]
 
 
-def test_a_question_that_is_refused_for_good_is_told() -> None:
+def test_fatal_epoch_lookup_error_is_raised() -> None:
     with pytest.raises(BrokerError, match="UNSUPPORTED_VERSION while looking up where leader epoch 4 ended"):
         read(ScriptedCluster(FENCED, metadata=[(2, 5)], ends=[(35, -1)]), PLANNED)
 
@@ -202,7 +202,7 @@ def watch(table: EpochTable, *looks: tuple[int, int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("end", [9, 10, 30])
-def test_between_micro_batches_a_new_leader_is_asked_about_the_old_one(end: int) -> None:
+def test_new_leader_is_queried_about_the_old_epoch_between_micro_batches(end: int) -> None:
     table = EpochTable({TP: end})
     looks = [(0, 1, 4, 10), (10, 1, 5, 30)]
     if end < 10:
@@ -215,7 +215,7 @@ def test_between_micro_batches_a_new_leader_is_asked_about_the_old_one(end: int)
     assert table.asked == {TP: 4}
 
 
-def test_a_leader_that_knows_nothing_of_the_old_one_has_lost_its_records() -> None:
+def test_leader_without_the_old_epoch_has_lost_its_records() -> None:
     with pytest.raises(DataLossError, match="leader epoch 4 is not in the current log"):
         watch(EpochTable({TP: None}), (0, 1, 4, 10), (10, 1, 5, 30))
 
@@ -228,13 +228,13 @@ def test_a_leader_that_knows_nothing_of_the_old_one_has_lost_its_records() -> No
     [(0, 1, 5, 0), (0, 2, 7, 30)],  # a new topic, of which nothing was read
     [(0, 1, 5, 10), (10, 2, 7, 3)],  # shorter than what was read: the plan tells
 ], ids=str)  # fmt: skip
-def test_nothing_is_asked_where_nothing_is_known_or_nothing_has_changed(looks: Any) -> None:
+def test_unknown_or_unchanged_epochs_require_no_lookup(looks: Any) -> None:
     table = EpochTable({})
     watch(table, *looks)
     assert table.asked == {}
 
 
-def test_a_topic_created_anew_that_has_grown_past_what_was_read_is_told() -> None:
+def test_recreated_topic_longer_than_the_position_is_detected() -> None:
     with pytest.raises(DataLossError, match=r"TOPIC_RECREATED.*offsets 0 to 9 of t-0 now contain records that are not"):
         watch(EpochTable({}), (0, 1, 4, 10), (10, 2, 0, 10))
 
@@ -282,7 +282,7 @@ def values(batches: Any) -> list[int]:
     return [int(value) for columns in batches for value in columns.column("value").to_pylist()]
 
 
-def test_a_leader_that_moves_inside_a_read_loses_and_repeats_nothing(cluster: EmbeddedBroker) -> None:
+def test_leader_that_moves_during_a_read_loses_and_duplicates_nothing(cluster: EmbeddedBroker) -> None:
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(12))
     options = options_for(cluster, topic)
@@ -296,7 +296,7 @@ def test_a_leader_that_moves_inside_a_read_loses_and_repeats_nothing(cluster: Em
     assert plan(options).end_epoch > 2
 
 
-def test_the_end_of_an_epoch_that_wrote_nothing_is_known(cluster: EmbeddedBroker) -> None:
+def test_end_of_an_epoch_without_records_is_known(cluster: EmbeddedBroker) -> None:
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(2))
     move(cluster, topic)
@@ -309,7 +309,7 @@ def test_the_end_of_an_epoch_that_wrote_nothing_is_known(cluster: EmbeddedBroker
 
 @pytest.mark.parametrize("regrown", [0, 4, 20])
 @pytest.mark.parametrize("when", ["before", "inside"])
-def test_a_log_cut_below_the_planned_end_is_no_other_log_to_the_reader(
+def test_log_truncated_below_the_planned_end_is_not_taken_for_a_recreated_topic(
     cluster: EmbeddedBroker, caplog: pytest.LogCaptureFixture, when: str, regrown: int
 ) -> None:
     topic = create_topic(cluster.bootstrap_servers)
@@ -340,7 +340,7 @@ def test_a_log_cut_below_the_planned_end_is_no_other_log_to_the_reader(
     assert found == list(range(8)) + list(range(100, 100 + min(regrown, 4)))
 
 
-def test_a_running_query_notices_a_log_that_was_cut_below_what_it_read(cluster: EmbeddedBroker) -> None:
+def test_running_query_detects_a_log_truncated_below_its_position(cluster: EmbeddedBroker) -> None:
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(6))
     reader = StreamReader(
@@ -377,7 +377,7 @@ def assert_restart_goes_on(
     again.stop()
 
 
-def test_a_running_query_notices_a_topic_that_was_created_anew(cluster: EmbeddedBroker) -> None:
+def test_running_query_detects_a_recreated_topic(cluster: EmbeddedBroker) -> None:
     topic = create_topic(cluster.bootstrap_servers)
     add_partitions(cluster.bootstrap_servers, topic, 2)
     fill(cluster, topic, range(3))
@@ -395,7 +395,7 @@ def test_a_running_query_notices_a_topic_that_was_created_anew(cluster: Embedded
     assert_restart_goes_on(cluster, topic, position, {topic: {"0": 5, "1": 0}}, str(caught.value))
 
 
-def test_a_restart_on_a_topic_that_was_created_anew_and_is_shorter_stops(cluster: EmbeddedBroker) -> None:
+def test_restart_on_a_shorter_recreated_topic_stops(cluster: EmbeddedBroker) -> None:
     topic = create_topic(cluster.bootstrap_servers)
     fill(cluster, topic, range(2))
     again = StreamReader(

@@ -17,7 +17,7 @@ def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) ->
     return [str(each.piece) for each in reader.partitions(start, end) if isinstance(each, RangePartition)]
 
 
-def test_a_new_query_and_its_restart_read_on_within_the_limit(kafka_address: str) -> None:
+def test_new_query_and_its_restart_respect_the_limit(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a", "b", "c", "d", "e"])
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
@@ -38,7 +38,7 @@ def test_a_new_query_and_its_restart_read_on_within_the_limit(kafka_address: str
     again.stop()
 
 
-def test_a_query_that_starts_at_the_latest_offsets_reads_what_comes_later(kafka_address: str) -> None:
+def test_query_starting_at_latest_reads_later_records(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["before"])
     reader = new_reader(kafka_address, topic)

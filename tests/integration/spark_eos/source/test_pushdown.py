@@ -57,7 +57,7 @@ def rows_and_ranges(options: Mapping[str, str], filters: list[Filter]) -> tuple[
     ([EqualTo(TOPIC, "no such topic")], [], 0.0),
     ([EqualTo(OFFSET, 10**9)], [], 0.0),
 ])  # fmt: skip
-def test_filters_spare_bytes(
+def test_pushed_down_filters_reduce_fetched_bytes(
     kafka_address: str, topics: tuple[str, str], fetched_bytes: Callable[[], int], filters: list[Filter],
     ranges: list[str], share: float,
 ) -> None:  # fmt: skip

@@ -81,14 +81,14 @@ def fill(kafka: EmbeddedBroker, topic: str, partitions: int) -> None:
     assert producer.flush(DEADLINE_SECONDS) == 0
 
 
-def test_an_idle_trigger_asks_each_leader_once(cluster: tuple[EmbeddedBroker, str, int]) -> None:
+def test_idle_trigger_queries_each_leader_once(cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, topic, _ = cluster
     query = steady(kafka, topic)
     assert counted(kafka, lambda: [query.trigger() for _ in range(TRIGGERS)]) == {"ListOffsets": TRIGGERS * BROKERS}
     query.reader.stop()
 
 
-def test_what_brokers_said_of_topics_is_used_no_longer_than_is_set(cluster: tuple[EmbeddedBroker, str, int]) -> None:
+def test_topic_metadata_is_cached_no_longer_than_configured(cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, topic, _ = cluster
     query = steady(kafka, topic, **{"kafka.metadata.max.age.ms": "0"})
     asked = counted(kafka, lambda: [query.trigger() for _ in range(TRIGGERS)])
@@ -96,7 +96,7 @@ def test_what_brokers_said_of_topics_is_used_no_longer_than_is_set(cluster: tupl
     query.reader.stop()
 
 
-def test_planning_a_micro_batch_asks_once_for_topics_and_ends(cluster: tuple[EmbeddedBroker, str, int]) -> None:
+def test_planning_a_micro_batch_requests_topics_and_ends_once(cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, topic, _ = cluster
     query = steady(kafka, topic)
 
@@ -113,7 +113,7 @@ def test_planning_a_micro_batch_asks_once_for_topics_and_ends(cluster: tuple[Emb
     query.reader.stop()
 
 
-def test_a_batch_read_is_planned_with_one_look_at_topics(cluster: tuple[EmbeddedBroker, str, int]) -> None:
+def test_batch_read_is_planned_with_one_metadata_request(cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, topic, _ = cluster
     send_plain(kafka.bootstrap_servers, topic, "a")
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic} | OURS
@@ -142,9 +142,7 @@ def test_tasks_of_one_process_share_connections(cluster: tuple[EmbeddedBroker, s
     query.reader.stop()
 
 
-def test_a_task_that_fails_leaves_no_client_behind(
-    process: ProcessState, cluster: tuple[EmbeddedBroker, str, int]
-) -> None:
+def test_failing_task_leaks_no_client(process: ProcessState, cluster: tuple[EmbeddedBroker, str, int]) -> None:
     kafka, _topic, _ = cluster
     options = ClientOptions(tuple(kafka.bootstrap_servers.split(",")))
     with pytest.raises(ValueError, match="mid"), range_reader.task_client(process, options) as failing:
@@ -157,7 +155,7 @@ def test_a_task_that_fails_leaves_no_client_behind(
         assert again in (first, second)
 
 
-def test_a_kept_connection_that_the_broker_has_closed_costs_no_rows() -> None:
+def test_cached_connection_closed_by_the_broker_loses_no_rows() -> None:
     with EmbeddedBroker(topics={"t": 1}) as kafka:
         send_plain(kafka.bootstrap_servers, "t", "abc")
         options = batch_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": "t"} | OURS)
@@ -168,7 +166,7 @@ def test_a_kept_connection_that_the_broker_has_closed_costs_no_rows() -> None:
         assert sum(batch.num_rows for batch in read_range(piece, options)) == 3
 
 
-def test_clients_that_idle_are_few_and_not_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_clients_are_limited_in_number_and_age(monkeypatch: pytest.MonkeyPatch) -> None:
     closed: list[KafkaClient] = []
     clock = StandingClock()
     process = ProcessState(runtime_by(clock))
@@ -213,7 +211,7 @@ class BusyCluster:
         return dict.fromkeys(leader_epochs, 2**60)
 
 
-def test_ten_thousand_triggers_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ten_thousand_triggers_leak_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = BusyCluster()
     monkeypatch.setattr(spark_readers, "OffsetLookup", lambda _: cluster)
     options = {
@@ -244,7 +242,9 @@ def test_ten_thousand_triggers_leave_nothing_behind(monkeypatch: pytest.MonkeyPa
 # Patterns
 
 
-def test_a_pattern_lists_topics_once_in_a_while_and_asks_of_its_own(cluster: tuple[EmbeddedBroker, str, int]) -> None:
+def test_pattern_lists_all_topics_periodically_and_requests_matching_ones(
+    cluster: tuple[EmbeddedBroker, str, int],
+) -> None:
     kafka, topic, _ = cluster
     query = Query(kafka.bootstrap_servers, subscribePattern=f"{topic}|nothing.*", startingOffsets="latest",
                   lagWarningAfter="10h", **OURS | NEVER_OLD)  # fmt: skip
@@ -257,7 +257,7 @@ def test_a_pattern_lists_topics_once_in_a_while_and_asks_of_its_own(cluster: tup
     query.reader.stop()
 
 
-def test_a_pattern_finds_new_topics_and_partitions_within_the_age() -> None:
+def test_pattern_finds_new_topics_and_partitions_within_the_metadata_age() -> None:
     with EmbeddedBroker(topics={"lines-a": 1, "other": 1}) as kafka:
         address = kafka.bootstrap_servers
         fresh = {"kafka.metadata.max.age.ms": "0", "startingOffsets": "earliest"}
@@ -275,7 +275,7 @@ def test_a_pattern_finds_new_topics_and_partitions_within_the_age() -> None:
             assert query.trigger() == [], "found when the age is over"
 
 
-def test_a_deleted_topic_of_a_pattern_goes_although_topics_are_not_listed_again() -> None:
+def test_deleted_topic_of_a_pattern_is_dropped_without_a_new_listing() -> None:
     with EmbeddedBroker(topics={"lines-a": 1, "lines-b": 1}) as kafka:
         address = kafka.bootstrap_servers
         send_plain(address, "lines-a", "a")
@@ -318,7 +318,7 @@ TOPICS = {"a": 2, "__consumer_offsets": 1, "wanted-1": 200, "b" * 200: 0, "wante
 
 @pytest.mark.parametrize("version", range(4, 14))
 @pytest.mark.parametrize("replicas", [0, 3, 150])
-def test_wanted_topics_are_read_out_of_every_version(version: int, replicas: int) -> None:
+def test_matching_topics_are_parsed_from_every_metadata_version(version: int, replicas: int) -> None:
     request = FilteredMetadataRequest(None, re.compile("wanted-.").fullmatch)  # type: ignore[arg-type]
     read = request.read_response(version, memoryview(metadata_answer(version, TOPICS, replicas=replicas)))
     assert [broker.host for broker in read.cluster.brokers] == ["host0", "host1", "host2"]
@@ -331,7 +331,7 @@ def test_wanted_topics_are_read_out_of_every_version(version: int, replicas: int
     assert {each.leader_epoch for each in read.topics[0].leaders} == {7 if version >= 7 else -1}
 
 
-def test_an_answer_that_is_cut_short_or_changed_is_refused_or_read() -> None:
+def test_truncated_or_modified_metadata_is_refused_or_read() -> None:
     whole = metadata_answer(12, {"wanted-1": 3, "x": 2})
     request = FilteredMetadataRequest(None, lambda name: name == "wanted-1")
     for size in range(len(whole)):
@@ -349,7 +349,7 @@ def test_an_answer_that_is_cut_short_or_changed_is_refused_or_read() -> None:
                 continue
 
 
-def test_of_a_whole_cluster_only_what_is_wanted_is_kept() -> None:
+def test_only_matching_topics_of_the_cluster_are_kept() -> None:
     with EmbeddedBroker(topics={f"t{number}": 3 for number in range(200)}) as kafka:
         with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
             lookup = OffsetLookup(client)

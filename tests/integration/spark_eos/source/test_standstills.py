@@ -57,7 +57,7 @@ def named(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each for each in caplog.messages if "blocked the last stable offset at" in each]
 
 
-def test_one_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCaptureFixture) -> None:
     with pinned_cluster() as (kafka, options):
         producer = transactional_producer(kafka.bootstrap_servers, **{"transactional.id": "wide"})
         pin(producer, *range(PINNED))
@@ -75,7 +75,7 @@ def test_one_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.Log
     assert f"It also blocks {PINNED - 1} more partitions, t-{PINNED - 2}, t-{PINNED - 3}" in warning
 
 
-def test_what_was_named_is_not_looked_up_again_for_minutes(caplog: pytest.LogCaptureFixture) -> None:
+def test_reported_transaction_is_not_looked_up_again_for_minutes(caplog: pytest.LogCaptureFixture) -> None:
     with pinned_cluster() as (kafka, options):
         producer = transactional_producer(kafka.bootstrap_servers)
         pin(producer, 0, 1, 2)
@@ -97,7 +97,7 @@ def test_what_was_named_is_not_looked_up_again_for_minutes(caplog: pytest.LogCap
         producer.abort_transaction(DEADLINE_SECONDS)
 
 
-def test_one_search_names_a_few_transactions_and_the_next_one_others(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_search_reports_a_few_transactions_and_the_next_one_others(caplog: pytest.LogCaptureFixture) -> None:
     with pinned_cluster() as (kafka, options):
         producers = [
             transactional_producer(kafka.bootstrap_servers, **{"transactional.id": f"p{each}"}) for each in range(7)
@@ -129,7 +129,7 @@ def test_one_search_runs_at_a_time() -> None:
     assert len(begun) == 1
 
 
-def test_no_answer_is_no_failure_and_asked_again_later(caplog: pytest.LogCaptureFixture) -> None:
+def test_unanswered_search_is_not_a_failure_and_is_retried_later(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     warnings = LsoStallWarnings(ClientOptions(("127.0.0.1:1",), api_timeout_ms=100), at_once, clock)
     warnings.report(stands(0))
@@ -137,7 +137,7 @@ def test_no_answer_is_no_failure_and_asked_again_later(caplog: pytest.LogCapture
     assert "The transaction could not be identified: " in caplog.text
 
 
-def test_planning_asks_nobody_who_holds_the_partitions(caplog: pytest.LogCaptureFixture) -> None:
+def test_planning_does_not_wait_for_the_search(caplog: pytest.LogCaptureFixture) -> None:
     with pinned_cluster() as (kafka, _):
         producer = transactional_producer(kafka.bootstrap_servers)
         pin(producer, *range(PINNED))

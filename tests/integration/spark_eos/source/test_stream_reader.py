@@ -31,7 +31,7 @@ STARTS = {
 @pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("subscription", ["assign", "subscribe", "subscribePattern"])
-def test_every_way_to_subscribe_and_to_start(
+def test_every_kind_of_subscription_and_start_is_read(
     kafka_address: str, subscription: str, start: str, fail_on_data_loss: str
 ) -> None:
     topic = create_topic(kafka_address, 2)
@@ -60,7 +60,7 @@ def test_every_way_to_subscribe_and_to_start(
 
 
 @pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
-def test_no_record_as_young_as_the_start(kafka_address: str, subscription: str) -> None:
+def test_start_timestamp_after_the_last_record_is_handled(kafka_address: str, subscription: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["old"], timestamp=1_000)
     options = {subscription: topic, "startingTimestamp": "5000"}
@@ -72,7 +72,7 @@ def test_no_record_as_young_as_the_start(kafka_address: str, subscription: str) 
         assert query.texts() == ["new"]
 
 
-def test_the_least_is_waited_for(kafka_address: str) -> None:
+def test_min_offsets_is_waited_for(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "abc")
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1h"}
@@ -84,7 +84,7 @@ def test_the_least_is_waited_for(kafka_address: str) -> None:
         assert query.texts() == ["d", "e", "f", "g", "h"]
 
 
-def test_the_least_and_the_most(kafka_address: str) -> None:
+def test_min_and_max_offsets_apply_together(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     options = {"subscribe": topic, "startingOffsets": "earliest", "minOffsetsPerTrigger": "3",
                "maxOffsetsPerTrigger": "4"}  # fmt: skip
@@ -95,7 +95,7 @@ def test_the_least_and_the_most(kafka_address: str) -> None:
         assert [len(query.trigger()) for _ in range(2)] == [3, 0]
 
 
-def test_uncommitted_records_in_micro_batches_of_three_offsets(kafka_address: str) -> None:
+def test_uncommitted_records_are_read_in_micro_batches_of_three_offsets(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
     abort(producer, topic, ["x", "y"])  # 0..1, marker 2
@@ -108,7 +108,7 @@ def test_uncommitted_records_in_micro_batches_of_three_offsets(kafka_address: st
         assert [query.texts() for _ in range(3)] == [[], ["a"], []]
 
 
-def test_the_latest_offset_is_reported_whatever_the_limit(kafka_address: str) -> None:
+def test_latest_offset_is_reported_regardless_of_limits(kafka_address: str) -> None:
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, range(10))
     options = {"subscribe": topic, "startingOffsets": "earliest"}
@@ -125,7 +125,7 @@ def test_the_latest_offset_is_reported_whatever_the_limit(kafka_address: str) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_topics_come_and_go_and_grow(kafka_address: str, seed: int) -> None:
+def test_topics_are_created_deleted_and_extended_while_reading(kafka_address: str, seed: int) -> None:
     """No record is read twice, and of topics that are not deleted every record is read."""
     chance, family = random.Random(seed), f"stress-{uuid.uuid4().hex[:8]}"
     topics: dict[str, int] = {}

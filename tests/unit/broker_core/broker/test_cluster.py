@@ -37,18 +37,18 @@ def client(storage):
     return DirectClient(cluster)
 
 
-def test_every_served_api_has_a_handler_and_no_other():
+def test_every_served_api_has_exactly_one_handler():
     assert set(HANDLERS) == {api.name for api in SERVED.values()}
 
 
-def test_an_acknowledged_record_survives_a_crash(client, storage):
+def test_acknowledged_record_survives_a_crash(client, storage):
     assert produced(client, records(3)).error_code == 0
     storage.crash()
     again = DirectClient(direct_cluster(storage))
     assert [h.record_count for _, h in iter_headers(fetched(again, 0).records)] == [3]
 
 
-def test_a_record_acknowledged_without_flush_may_be_lost_but_leaves_a_whole_log(storage):
+def test_record_acknowledged_without_flush_may_be_lost_but_leaves_a_valid_log(storage):
     cluster = direct_cluster(storage, settings={"log.flush.before.ack": "false"})
     cluster.controller.create_topic(TOPIC, 1)
     assert produced(DirectClient(cluster), records(3)).error_code == 0
@@ -57,7 +57,7 @@ def test_a_record_acknowledged_without_flush_may_be_lost_but_leaves_a_whole_log(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decided_transaction_survives_a_crash_before_its_markers(client, storage, commit, monkeypatch):
+def test_prepared_transaction_survives_a_crash_before_its_markers(client, storage, commit, monkeypatch):
     identity = init_producer(client)
     assert (
         produced(
@@ -89,7 +89,7 @@ def test_a_decided_transaction_survives_a_crash_before_its_markers(client, stora
     )
 
 
-def test_an_open_transaction_survives_a_crash_and_can_be_committed(client, storage):
+def test_open_transaction_survives_a_crash_and_can_be_committed(client, storage):
     identity = init_producer(client)
     produced(
         client,
@@ -111,7 +111,7 @@ def test_an_open_transaction_survives_a_crash_and_can_be_committed(client, stora
     assert fetched(again, 0, isolation=1).last_stable_offset == 3
 
 
-def test_a_waiting_fetch_is_answered_when_a_record_comes(client):
+def test_delayed_fetch_completes_when_a_record_arrives(client):
     reader = DirectClient(client.cluster)
     request, version = fetch(0, max_wait_ms=5000)
     reader.post(request, version)
@@ -121,7 +121,7 @@ def test_a_waiting_fetch_is_answered_when_a_record_comes(client):
     assert answer is not None and answer.responses[0].partitions[0].records
 
 
-def test_a_waiting_fetch_of_committed_data_waits_for_the_end_of_the_transaction(client):
+def test_delayed_read_committed_fetch_waits_for_the_end_of_the_transaction(client):
     reader = DirectClient(client.cluster)
     identity = init_producer(client)
     request, version = fetch(0, max_wait_ms=5000, isolation=1)
@@ -145,7 +145,7 @@ def test_a_waiting_fetch_of_committed_data_waits_for_the_end_of_the_transaction(
     assert partition.last_stable_offset == 3
 
 
-def test_a_waiting_fetch_is_answered_empty_at_its_deadline(client):
+def test_delayed_fetch_returns_empty_at_its_deadline(client):
     request, version = fetch(0, max_wait_ms=500)
     client.post(request, version)
     client.cluster.advance(client.cluster.now_ms + 499)
@@ -154,7 +154,7 @@ def test_a_waiting_fetch_is_answered_empty_at_its_deadline(client):
     assert not client.take().responses[0].partitions[0].records
 
 
-def test_requests_sent_ahead_are_answered_in_order(client):
+def test_pipelined_requests_are_answered_in_order(client):
     request, version = fetch(0, max_wait_ms=500)
     client.post(request, version)
     client.post(*produce(client, records(1)))
@@ -164,13 +164,13 @@ def test_requests_sent_ahead_are_answered_in_order(client):
     assert client.take().responses[0].partition_responses[0].base_offset == 0
 
 
-def test_a_failed_produce_without_acks_closes_the_connection(client):
+def test_failed_produce_without_acks_closes_the_connection(client):
     request, version = produce(client, records(1), acks=0, partition=9)
     client.post(request, version)
     assert (client.closed, client.sent) == (True, [])
 
 
-def test_a_transaction_times_out_and_fences_its_producer(client):
+def test_timed_out_transaction_fences_its_producer(client):
     identity = init_producer(client)
     produced(
         client,
@@ -201,7 +201,7 @@ def test_a_transaction_times_out_and_fences_its_producer(client):
     assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
+def test_moved_coordinator_resumes_the_state_of_the_old_one():
     cluster = direct_cluster(brokers=2)
     cluster.controller.create_topic(TOPIC, 1)
     state_topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
@@ -229,7 +229,7 @@ def test_a_moved_coordinator_goes_on_where_the_old_one_stopped():
     assert described_state(clients[new]) == "CompleteCommit"
 
 
-def test_a_moved_leader_is_not_written_through_the_old_one():
+def test_former_leader_refuses_writes():
     cluster = direct_cluster(brokers=2)
     cluster.controller.create_topic(TOPIC, 1)
     clients = {broker: DirectClient(cluster, broker) for broker in (1, 2)}
@@ -240,7 +240,7 @@ def test_a_moved_leader_is_not_written_through_the_old_one():
     assert produced(clients[2], records(1)).error_code == 0
 
 
-def test_time_compacts_and_deletes_old_data():
+def test_passing_time_compacts_and_deletes_old_data():
     cluster = direct_cluster(settings={"log.cleaner.backoff.ms": "1000", "log.retention.check.interval.ms": "1000"})
     cluster.controller.create_topic(
         TOPIC, 1, {"cleanup.policy": "compact", "segment.bytes": "200", "min.cleanable.dirty.ratio": "0"}

@@ -43,7 +43,7 @@ def ends_well(world: MovesWorld, *, commit: bool, aborted: int) -> None:
 @protocols
 @changes
 @ends
-def test_a_transaction_open_when_the_level_changes_ends_as_its_client_ends_it(
+def test_transaction_open_during_a_level_change_ends_in_its_client_version(
     protocol: int, level: int, later: int, commit: bool
 ) -> None:
     world = begun(protocol, level)
@@ -57,7 +57,7 @@ def test_a_transaction_open_when_the_level_changes_ends_as_its_client_ends_it(
 @protocols
 @changes
 @ends
-def test_a_transaction_prepared_when_the_level_changes_completes_as_it_was_prepared(
+def test_transaction_prepared_during_a_level_change_completes_as_prepared(
     protocol: int, level: int, later: int, commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = begun(protocol, level)
@@ -84,7 +84,7 @@ def test_a_transaction_prepared_when_the_level_changes_completes_as_it_was_prepa
 # Rules A.15/4 and A.15/8.
 @protocols
 @changes
-def test_the_level_of_the_moment_decides_how_a_timeout_aborts(protocol: int, level: int, later: int) -> None:
+def test_timeout_abort_uses_the_current_feature_level(protocol: int, level: int, later: int) -> None:
     world = begun(protocol, level)
     world.set_level(later)
     world.cluster.advance(world.cluster.now_ms + 70_000)
@@ -100,7 +100,7 @@ def test_the_level_of_the_moment_decides_how_a_timeout_aborts(protocol: int, lev
 
 
 @pytest.mark.parametrize("later", [0, 1])
-def test_an_overflow_under_way_outlives_a_downgrade(later: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epoch_overflow_in_progress_survives_a_downgrade(later: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = MovesWorld()
     assert world.init() is E.NONE
     world.rewrite(producer_epoch=32766)
@@ -118,7 +118,7 @@ def test_an_overflow_under_way_outlives_a_downgrade(later: int, monkeypatch: pyt
     ends_well(world, commit=True, aborted=0)
 
 
-def test_the_state_records_have_the_version_of_their_level() -> None:
+def test_state_records_use_the_version_of_the_feature_level() -> None:
     world = MovesWorld(protocol=CLASSIC, level=0)
     assert world.init() is E.NONE
     for level in (1, 2, 0):
@@ -128,7 +128,7 @@ def test_the_state_records_have_the_version_of_their_level() -> None:
     assert [record.value[1] for _, _, record in log.read_journal() if record.value] == [0, 1, 1, 0]
 
 
-def test_clients_of_both_generations_interleave_on_one_broker_and_one_partition() -> None:
+def test_v1_and_v2_clients_interleave_on_one_partition() -> None:
     old = MovesWorld(protocol=CLASSIC, brokers=1, transactional_id="old")
     new = MovesWorld(protocol=V2, beside=old, transactional_id="new")
     assert old.init() is new.init() is E.NONE
@@ -148,7 +148,7 @@ def test_clients_of_both_generations_interleave_on_one_broker_and_one_partition(
 
 
 @protocols
-def test_a_producer_of_the_other_generation_fences_the_one_before(protocol: int) -> None:
+def test_producer_of_the_other_version_fences_the_previous_one(protocol: int) -> None:
     zombie = MovesWorld(protocol=protocol, brokers=1)
     assert zombie.init() is E.NONE
     zombie.write()

@@ -22,7 +22,7 @@ def finalized(client):
     return levels, answer.finalized_features_epoch
 
 
-def test_an_upgrade_is_seen_by_clients_under_a_higher_epoch(client):
+def test_upgrade_is_visible_to_clients_under_a_higher_features_epoch(client):
     before, epoch = finalized(client)
     assert update(client, ("transaction.version", 2, UPGRADE)).error_code == 0
     after, new_epoch = finalized(client)
@@ -31,7 +31,7 @@ def test_an_upgrade_is_seen_by_clients_under_a_higher_epoch(client):
 
 
 # Rule J.3/5.
-def test_level_zero_is_left_out_of_the_finalized_features(client):
+def test_level_zero_is_omitted_from_the_finalized_features(client):
     assert update(client, ("transaction.version", 0, UNSAFE)).error_code == 0
     assert finalized(client)[0] == {}
 
@@ -55,7 +55,7 @@ TV = "transaction.version"
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_update_that_cannot_be_changes_nothing_and_has_one_error_for_all(client, updates, version):
+def test_impossible_update_changes_nothing_and_returns_one_error_for_all(client, updates, version):
     before = finalized(client)
     refused = update(client, *updates, version=version)
     assert (refused.error_code, list(refused.results)) == (ErrorCode.INVALID_UPDATE_VERSION, [])
@@ -64,38 +64,38 @@ def test_an_update_that_cannot_be_changes_nothing_and_has_one_error_for_all(clie
 
 
 @pytest.mark.parametrize(("version", "answers"), [(0, [(TV, 0, "NONE")]), (1, [(TV, 0, "NONE")]), (2, [])])
-def test_each_feature_is_answered_for_itself_in_the_versions_that_have_room_for_it(client, version, answers):
+def test_feature_results_are_per_feature_in_versions_that_support_it(client, version, answers):
     done = update(client, (TV, 2, UPGRADE), version=version)
     assert done.error_code == 0
     assert [(entry.feature, entry.error_code, entry.error_message) for entry in done.results] == answers
     assert finalized(client)[0] == {TV: 2}
 
 
-def test_version_0_can_only_upgrade_whatever_its_flag_says(client):
+def test_version_0_only_upgrades_regardless_of_its_flag(client):
     assert update(client, (TV, 0, SAFE), version=0).error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert update(client, (TV, 2, SAFE), version=0).error_code == 0
     assert finalized(client)[0] == {TV: 2}
 
 
-def test_a_feature_named_twice_gets_the_level_named_last(client):
+def test_feature_named_twice_gets_the_last_level(client):
     assert update(client, (TV, 0, SAFE), (TV, 2, UPGRADE)).error_code == 0
     assert finalized(client)[0] == {TV: 2}
 
 
-def test_the_level_that_is_set_already_may_be_set_in_any_way(client):
+def test_current_level_may_be_set_with_any_upgrade_type(client):
     before = finalized(client)
     for kind in (UPGRADE, SAFE, UNSAFE):
         assert update(client, (TV, 1, kind)).error_code == 0
     assert finalized(client) == before
 
 
-def test_validating_changes_nothing(client):
+def test_validate_only_changes_nothing(client):
     assert update(client, ("transaction.version", 2, UPGRADE), validate_only=True).error_code == 0
     assert finalized(client)[0] == {"transaction.version": 1}
 
 
 @pytest.mark.parametrize("feature", ["transaction.version", "group.version"])
-def test_a_level_set_at_run_time_outlives_restarts_until_the_setting_is_changed(feature):
+def test_level_set_at_run_time_survives_restarts_until_the_setting_changes(feature):
     storage = MemoryStorage()
     highest = FEATURES[feature]
 
@@ -113,7 +113,7 @@ def test_a_level_set_at_run_time_outlives_restarts_until_the_setting_is_changed(
     assert reopened(**{feature: str(highest)}) == highest
 
 
-def test_a_crash_while_a_new_cluster_opens_costs_it_no_level():
+def test_crash_while_a_new_cluster_starts_loses_no_level():
     records = []
     ClusterMetadata(lambda _key, value: records.append(value) or len(records) - 1, (1,)).open_cluster("c", 2, 1)
     for kept in range(len(records)):
@@ -124,7 +124,7 @@ def test_a_crash_while_a_new_cluster_opens_costs_it_no_level():
         assert metadata.features == {"transaction.version": 2, "group.version": 1}
 
 
-def test_a_cluster_of_before_the_settings_were_recorded_keeps_its_levels():
+def test_cluster_without_recorded_settings_keeps_its_levels():
     records = [
         b'{"type": "opened", "cluster_id": "c", "brokers": [1]}',
         b'{"type": "feature", "name": "transaction.version", "level": 1}',

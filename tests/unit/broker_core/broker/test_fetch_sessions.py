@@ -42,12 +42,12 @@ def code_of(sessions, request, version=VERSION, owner=OWNER):
     return caught.value.code
 
 
-def test_a_sessionless_fetch_leaves_nothing_behind():
+def test_sessionless_fetch_creates_no_session():
     context = FetchSessions(10).open(body(epoch=-1, topics=[("t", 0, 5)]), VERSION, OWNER, NOW)
     assert (context.session, context.incremental, context.targets[0].fetch_offset) == (None, False, 5)
 
 
-def test_an_incremental_fetch_knows_what_was_said_before():
+def test_incremental_fetch_remembers_earlier_partitions():
     sessions = FetchSessions(10)
     session = sessions.open(body(topics=[("t", 0, 5), ("u", 0, 6)]), VERSION, OWNER, NOW).session
     change = body(session.session_id, 1, topics=[("t", 0, 8)], forgotten=[("u", 0)])
@@ -56,7 +56,7 @@ def test_an_incremental_fetch_knows_what_was_said_before():
     assert [(t.key, t.fetch_offset) for t in context.targets] == [(FetchKey("t", 0), 8)]
 
 
-def test_each_request_of_a_session_has_the_next_epoch():
+def test_each_session_request_has_the_next_epoch():
     sessions = FetchSessions(10)
     session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
     assert code_of(sessions, body(session.session_id, 2)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -64,17 +64,17 @@ def test_each_request_of_a_session_has_the_next_epoch():
     assert code_of(sessions, body(session.session_id, 1)) == ErrorCode.INVALID_FETCH_SESSION_EPOCH
 
 
-def test_an_unknown_session_is_refused():
+def test_unknown_session_is_refused():
     assert code_of(FetchSessions(10), body(99, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_session_does_not_change_between_names_and_ids():
+def test_session_cannot_switch_between_topic_names_and_ids():
     sessions = FetchSessions(10)
     session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
     assert code_of(sessions, body(session.session_id, 1), version=13) == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_a_final_epoch_closes_the_session():
+def test_final_epoch_closes_the_session():
     sessions = FetchSessions(10)
     session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
     sessions.open(body(session.session_id, -1, topics=[("t", 0, 5)]), VERSION, OWNER, NOW)
@@ -102,14 +102,14 @@ def used(sessions, session, now_ms):
     return True
 
 
-def test_a_newcomer_gets_no_session_while_all_are_in_use():
+def test_new_session_is_refused_while_all_slots_are_in_use():
     sessions = FetchSessions(2)
     kept = [opened(sessions, NOW), opened(sessions, NOW)]
     assert opened(sessions, NOW + EVICTION_MS, partitions=9) is None
     assert [used(sessions, each, NOW + EVICTION_MS) for each in kept] == [True, True]
 
 
-def test_the_session_unused_for_longest_goes_after_two_minutes_however_large():
+def test_least_recently_used_session_is_evicted_after_two_minutes():
     sessions = FetchSessions(2)
     longest, other = opened(sessions, NOW, partitions=9), opened(sessions, NOW)
     assert used(sessions, longest, NOW + 10)
@@ -119,7 +119,7 @@ def test_the_session_unused_for_longest_goes_after_two_minutes_however_large():
     assert [used(sessions, each, NOW + 12 + EVICTION_MS) for each in (longest, other)] == [False, True]
 
 
-def test_of_sessions_two_minutes_old_the_smallest_goes_for_a_larger_one():
+def test_smallest_session_older_than_two_minutes_is_evicted_for_a_larger_one():
     sessions = FetchSessions(3)
     small, large = opened(sessions, NOW, partitions=2), opened(sessions, NOW, partitions=4)
     then = NOW + EVICTION_MS + 1
@@ -132,11 +132,11 @@ def test_of_sessions_two_minutes_old_the_smallest_goes_for_a_larger_one():
     assert [used(sessions, each, then) for each in (small, large, young)] == [False, True, True]
 
 
-def test_without_slots_there_are_no_sessions():
+def test_fetch_without_session_slots_is_sessionless():
     assert opened(FetchSessions(0), NOW) is None
 
 
-def test_the_brokers_time_counts():
+def test_session_age_uses_broker_time():
     cluster = direct_cluster(settings={"max.incremental.fetch.session.cache.slots": "1"})
     cluster.controller.create_topic("t", 1)
     clients = [DirectClient(cluster) for _ in range(3)]
@@ -179,7 +179,7 @@ def test_the_brokers_time_counts():
 
 
 @pytest.mark.parametrize("epoch", [-1, 0])
-def test_a_session_is_not_there_for_another_user(epoch):
+def test_session_is_unknown_to_another_user(epoch):
     sessions = FetchSessions(10)
     session = sessions.open(body(topics=[("t", 0, 5)]), VERSION, OWNER, NOW).session
     assert code_of(sessions, body(session.session_id, 1), owner="User:bob") == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -49,7 +49,7 @@ def told(caplog):
 
 
 @pytest.mark.parametrize("function", ["_is_worth_answering", "_answer"])
-def test_a_fetch_that_fails_when_it_is_woken(cluster, monkeypatch, caplog, function):
+def test_fetch_that_fails_when_it_is_completed(cluster, monkeypatch, caplog, function):
     unlucky, other = two_waiting(cluster, lambda: fetch(0, max_wait_ms=WAIT_MS)[0], 11)
     monkeypatch.setattr(fetching, function, failing_for(unlucky, getattr(fetching, function)))
     writer = DirectClient(cluster)
@@ -60,7 +60,7 @@ def test_a_fetch_that_fails_when_it_is_woken(cluster, monkeypatch, caplog, funct
     assert cluster.purgatory.next_deadline_ms() is None
 
 
-def test_a_fetch_that_fails_at_its_deadline(cluster, monkeypatch, caplog):
+def test_fetch_that_fails_at_its_deadline(cluster, monkeypatch, caplog):
     unlucky, other = two_waiting(cluster, lambda: fetch(0, max_wait_ms=WAIT_MS)[0], 11)
     monkeypatch.setattr(fetching, "_answer", failing_for(unlucky, fetching._answer))
     cluster.advance(cluster.now_ms + WAIT_MS)
@@ -83,7 +83,7 @@ def join_request(name):
     )
 
 
-def test_a_join_whose_answer_fails_in_another_ones_turn(monkeypatch, caplog):
+def test_join_whose_response_fails_while_another_request_is_handled(monkeypatch, caplog):
     cluster = direct_cluster(settings={"group.initial.rebalance.delay.ms": "3000"})
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     clients = [DirectClient(cluster) for _ in range(3)]
@@ -98,7 +98,7 @@ def test_a_join_whose_answer_fails_in_another_ones_turn(monkeypatch, caplog):
     assert len(told(caplog)) == 1
 
 
-def test_a_produce_that_fails_when_it_asks_the_coordinator_again(cluster, monkeypatch, caplog):
+def test_produce_that_fails_when_it_queries_the_coordinator_again(cluster, monkeypatch, caplog):
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     monkeypatch.setattr(
         produce,

@@ -67,20 +67,20 @@ def topic(name, partitions=1, factor=1, assignments=(), configs=()):
         (topic("x", configs=[("no.such", "1")]), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_topics_that_cannot_be_created(client, wanted, code):
+def test_invalid_topics_are_refused(client, wanted, code):
     client.cluster.controller.create_topic("a.b", 1)
     before = set(client.cluster.metadata.topics)
     assert create_topics(client, wanted) == [code]
     assert set(client.cluster.metadata.topics) == before
 
 
-def test_an_assignment_says_who_leads():
+def test_manual_assignment_determines_the_leaders():
     client = DirectClient(direct_cluster(brokers=2))
     assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2])])) == [0]
     assert [p.leader for p in client.cluster.metadata.topic("x").partitions] == [2, 2]
 
 
-def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
+def test_coordinator_hash_uses_the_existing_partition_count():
     storage = MemoryStorage()
     first = direct_cluster(storage, settings={"transaction.state.log.num.partitions": "5"})
     first.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
@@ -91,7 +91,7 @@ def test_ids_hash_by_the_partitions_that_are_there_not_by_the_setting():
 
 
 # Rule C.1/8.
-def test_a_partition_named_twice_is_verified_twice(client):
+def test_partition_named_twice_is_verified_twice(client):
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     batch = transactional(init_producer(client))
     form = m.ProduceRequest.TopicProduceData
@@ -109,7 +109,7 @@ def test_a_partition_named_twice_is_verified_twice(client):
     assert fetched(client, 0, isolation=1).high_watermark == 0
 
 
-def test_a_produce_that_waits_for_the_coordinator_gives_up_after_a_while(client, monkeypatch):
+def test_produce_waiting_for_the_coordinator_times_out(client, monkeypatch):
     waiting = waiting_produce(client, monkeypatch)
     for _ in range(10):
         client.cluster.advance(client.cluster.now_ms + 20)
@@ -117,7 +117,7 @@ def test_a_produce_that_waits_for_the_coordinator_gives_up_after_a_while(client,
     assert code == ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_a_produce_that_waited_does_not_write_to_a_deleted_topic(client, monkeypatch):
+def test_delayed_produce_does_not_write_to_a_deleted_topic(client, monkeypatch):
     waiting = waiting_produce(client, monkeypatch)
     client.cluster.controller.delete_topic(TOPIC)
     client.cluster.controller.create_topic("other", 1)
@@ -126,7 +126,7 @@ def test_a_produce_that_waited_does_not_write_to_a_deleted_topic(client, monkeyp
     assert code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monkeypatch):
+def test_delayed_produce_does_not_write_to_a_recreated_topic(client, monkeypatch):
     """From version 13 on a request names the topic by its id; another topic of that name is not meant."""
     client.cluster.controller.create_topic("other", 1)
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
@@ -157,7 +157,7 @@ def test_a_produce_that_waited_does_not_write_to_a_topic_made_anew(client, monke
 
 
 # Rule C.1/29.
-def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
+def test_duplicate_is_acknowledged_only_when_it_is_durable():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)
@@ -168,7 +168,7 @@ def test_a_duplicate_is_acknowledged_only_when_it_is_durable():
     assert fetched(DirectClient(direct_cluster(storage)), 0).high_watermark == 1
 
 
-def test_leftovers_of_a_deleted_topic_do_not_come_back(client, monkeypatch):
+def test_remains_of_a_deleted_topic_do_not_reappear(client, monkeypatch):
     client.cluster.controller.create_topic("u", 2)
     form = m.ProduceRequest.TopicProduceData
     client.ask(
@@ -187,7 +187,7 @@ def test_leftovers_of_a_deleted_topic_do_not_come_back(client, monkeypatch):
     assert client.cluster.logs.get(TopicPartition("u", 1), client.cluster.now_ms).log_end_offset == 0
 
 
-def test_a_moved_leader_wakes_who_waits_at_the_old_one():
+def test_moved_leader_completes_delayed_requests_at_the_old_one():
     cluster = direct_cluster(brokers=2)
     cluster.controller.create_topic(TOPIC, 1)
     reader = DirectClient(cluster, 1)
@@ -197,14 +197,14 @@ def test_a_moved_leader_wakes_who_waits_at_the_old_one():
     assert reader.take().responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_deleted_topic_wakes_who_waits_for_it(client):
+def test_deleted_topic_completes_delayed_requests(client):
     client.post(*fetch(0, max_wait_ms=60_000))
     client.cluster.controller.delete_topic(TOPIC)
     client.cluster.settle(client.cluster.now_ms)
     assert client.take().responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_fetch_that_may_take_less_than_it_waits_for_gets_what_it_may_take(client):
+def test_fetch_with_max_bytes_below_min_bytes_returns_data(client):
     produced(client, records(100))
     request, version = fetch(0, max_wait_ms=60_000, min_bytes=2**30)
     request.max_bytes = 100
@@ -212,7 +212,7 @@ def test_a_fetch_that_may_take_less_than_it_waits_for_gets_what_it_may_take(clie
     assert client.take() is not None
 
 
-def test_a_lost_client_leaves_nothing_waiting(client):
+def test_closed_connection_leaves_no_delayed_requests(client):
     for _ in range(10):
         gone = DirectClient(client.cluster)
         gone.post(*fetch(0, max_wait_ms=2**31 - 1))
@@ -221,7 +221,7 @@ def test_a_lost_client_leaves_nothing_waiting(client):
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_unknown_partitions_do_not_get_into_a_transaction(client, version):
+def test_unknown_partitions_are_not_added_to_a_transaction(client, version):
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     identity = init_producer(client)
     add = m.AddPartitionsToTxnRequest
@@ -258,7 +258,7 @@ def test_unknown_partitions_do_not_get_into_a_transaction(client, version):
 
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", None])
-def test_an_unknown_topic_is_told_before_bad_records(client, data):
+def test_unknown_topic_is_reported_before_invalid_records(client, data):
     form = m.ProduceRequest.TopicProduceData
     answer = client.ask(
         m.ProduceRequest(
@@ -274,11 +274,11 @@ def test_an_unknown_topic_is_told_before_bad_records(client, data):
 
 # Rule C.1/9.
 @pytest.mark.parametrize("acks", [-2, 2, 7])
-def test_acks_that_mean_nothing(client, acks):
+def test_invalid_acks_are_refused(client, acks):
     assert produced(client, records(1), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
 
 
-def test_a_codec_that_does_not_exist(client):
+def test_unknown_codec_is_refused(client):
     batch = bytearray(records(1))
     batch[22] |= 0x07
     batch[17:21] = crc32c.crc32c(batch[21:]).to_bytes(4, "big")
@@ -286,18 +286,18 @@ def test_a_codec_that_does_not_exist(client):
 
 
 # Rule D.1 more/4.
-def test_an_isolation_level_that_does_not_exist(client):
+def test_unknown_isolation_level_is_refused(client):
     request, version = fetch(0, isolation=7)
     assert client.ask(request, version).error_code == ErrorCode.INVALID_REQUEST
 
 
 # Rule C.1/5.
-def test_two_batches_for_one_partition_are_refused_whole(client):
+def test_two_batches_for_one_partition_are_refused(client):
     assert produced(client, records(1) + records(1)).error_code == ErrorCode.INVALID_RECORD
     assert fetched(client, 0).high_watermark == 0
 
 
-def test_a_null_where_the_schema_has_none_costs_the_connection(client, caplog):
+def test_null_in_a_nonnullable_field_closes_the_connection(client, caplog):
     body = struct.pack(">hhi", 12, 0, 1) + b"\xff\xff" + b"\xff\xff" + struct.pack(">i", 1) + b"\x00\x01m"
     client._connection.receive(struct.pack(">i", len(body)) + body, client.cluster.now_ms)
     assert client.closed
@@ -306,7 +306,7 @@ def test_a_null_where_the_schema_has_none_costs_the_connection(client, caplog):
 
 
 @pytest.mark.parametrize("ids", [[None], ["id", None]])
-def test_a_null_among_several_costs_the_connection(client, caplog, ids):
+def test_null_array_element_closes_the_connection(client, caplog, ids):
     request = m.DescribeTransactionsRequest(transactional_ids=["xx" if each is None else each for each in ids])
     request.API_VERSION = 0
     request.with_header(1, "x")
@@ -319,7 +319,7 @@ def test_a_null_among_several_costs_the_connection(client, caplog, ids):
     assert any("transactional_ids is null" in r.message for r in caplog.records)
 
 
-def test_a_client_with_the_longest_of_names_can_be_a_member(client):
+def test_client_with_the_longest_client_id_can_join_a_group(client):
     client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     client.client_id = "é" * (32_767 // 2)
     form = m.JoinGroupRequest.JoinGroupRequestProtocol
@@ -340,14 +340,14 @@ def test_a_client_with_the_longest_of_names_can_be_a_member(client):
     assert len(answer.member_id.encode()) <= 32_767
 
 
-def test_a_name_that_is_as_long_as_may_be_is_repeated_in_part(client):
+def test_client_id_at_the_length_limit_is_truncated_in_the_member_id(client):
     wanted = topic("\0" * 32_767)
     answer = client.ask(m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 4)
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "characters)" in answer.topics[0].error_message
 
 
-def test_what_came_whole_before_the_damage_is_handled(client):
+def test_complete_requests_before_a_malformed_one_are_handled(client):
     request, version = produce(client, records(2))
     request.API_VERSION = version
     request.with_header(1, "x")
@@ -360,7 +360,7 @@ def test_what_came_whole_before_the_damage_is_handled(client):
 
 
 # Rule C.1/10.
-def test_nobody_writes_to_internal_topics(client):
+def test_internal_topics_refuse_client_writes(client):
     client.cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     form = m.ProduceRequest.TopicProduceData
     answer = client.ask(
@@ -385,6 +385,6 @@ def test_control_batches_from_clients_are_refused(client):
     assert produced(client, batch).error_code == ErrorCode.INVALID_RECORD
 
 
-def test_the_cluster_has_no_way_to_make_its_own_topic(client):
+def test_cluster_metadata_topic_cannot_be_created(client):
     with pytest.raises(KafkaError):
         client.cluster.controller.ensure_topic(CLUSTER_METADATA_TOPIC)

@@ -35,13 +35,13 @@ def snapshot(metadata):
     return (metadata.topics, metadata.names, metadata.cluster_id, metadata.transaction_version, metadata.features_epoch)
 
 
-def test_leaders_take_turns():
+def test_leaders_are_assigned_round_robin():
     metadata = opened(Journal())
     topic = metadata.create_topic("t", UUID(int=1), 3, {})
     assert topic.partitions == (Leadership(1, 0), Leadership(2, 0), Leadership(1, 0))
 
 
-def test_a_restart_raises_every_leader_epoch_and_keeps_the_rest():
+def test_restart_raises_every_leader_epoch_and_keeps_the_rest():
     journal = Journal()
     before = opened(journal)
     before.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
@@ -51,20 +51,20 @@ def test_a_restart_raises_every_leader_epoch_and_keeps_the_rest():
     assert after.cluster_id == before.cluster_id
 
 
-def test_partitions_of_a_broker_that_is_gone_get_a_new_leader():
+def test_partitions_of_a_removed_broker_get_a_new_leader():
     journal = Journal()
     opened(journal).create_topic("t", UUID(int=1), 2, {})
     assert {p.leader for p in opened(journal, brokers=(1,)).topic("t").partitions} == {1}
 
 
-def test_a_moved_leader_has_a_higher_epoch():
+def test_moved_leader_has_a_higher_epoch():
     metadata = opened(Journal())
     metadata.create_topic("t", UUID(int=1), 1, {})
     assert metadata.move_leader(TopicPartition("t", 0), 2) == Leadership(2, 1)
     assert metadata.leadership(TopicPartition("t", 0)) == Leadership(2, 1)
 
 
-def test_producer_ids_are_never_given_twice_even_after_a_restart():
+def test_producer_ids_are_never_reused_after_a_restart():
     journal = Journal()
     blocks = [opened(journal).allocate_producer_ids() for _ in range(3)]
     assert [first for first, _ in blocks] == [0, 1000, 2000]
@@ -89,7 +89,7 @@ def test_the_features_epoch_grows_with_each_change():
         ("there", ErrorCode.TOPIC_ALREADY_EXISTS),
     ],
 )
-def test_bad_names_are_refused_and_nothing_is_recorded(name, code):
+def test_invalid_names_are_refused_and_nothing_is_recorded(name, code):
     journal = Journal()
     metadata = opened(journal)
     metadata.create_topic("there", UUID(int=1), 1, {})
@@ -107,7 +107,7 @@ def test_bad_names_are_refused_and_nothing_is_recorded(name, code):
         max_size=25,
     )
 )
-def test_replay_gives_the_live_state(steps):
+def test_replay_restores_the_live_state(steps):
     journal = Journal()
     metadata = opened(journal)
     for number, (action, which) in enumerate(steps):
@@ -140,7 +140,7 @@ def loaded(*records):
     return metadata
 
 
-def test_every_type_of_record_has_shapes_and_an_example():
+def test_every_record_type_has_a_schema_and_an_example():
     written = [json.loads(line) for line in metadata_records()[1:]]
     assert {each["type"] for each in written} == set(SHAPES) == set(ClusterMetadata._REPLAY)
     for each in written:
@@ -161,7 +161,7 @@ def test_every_type_of_record_has_shapes_and_an_example():
     ("name", "field"),
     [(name, field) for name, fields in SHAPES.items() for field in fields if (name, field) != ("opened", "settings")],
 )
-def test_a_field_that_does_not_fit_is_damage_and_named(name, field, spoil):
+def test_field_of_the_wrong_type_is_reported_as_damage(name, field, spoil):
     document = next(each for each in map(json.loads, metadata_records()[1:]) if each["type"] == name)
     spoil(document, field)
     with pytest.raises(DamageError, match=rf"metadata cannot be read \({field} missing or of a wrong kind\)"):
@@ -194,7 +194,7 @@ def topic_line(name, number):
         ),
     ],
 )
-def test_a_journal_of_a_newer_version_is_damage_and_named(line, why):
+def test_journal_of_a_newer_version_is_reported_as_damage(line, why):
     with pytest.raises(DamageError, match="record 1 of the cluster's metadata .*newer version") as caught:
         loaded(topic_line("t", 1), line)
     assert why in str(caught.value)

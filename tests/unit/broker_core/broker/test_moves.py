@@ -28,7 +28,7 @@ P0, P1 = PARTITIONS
 
 
 @protocols
-def test_moved_while_empty_the_id_begins_at_the_new_coordinator(protocol: int) -> None:
+def test_coordinator_move_while_empty_lets_the_id_begin_there(protocol: int) -> None:
     world = open_world(protocol)
     old, new = world.move(world.state_partition)
     assert world.state(old) == "NOT_COORDINATOR"
@@ -39,9 +39,7 @@ def test_moved_while_empty_the_id_begins_at_the_new_coordinator(protocol: int) -
 
 @protocols
 @ends
-def test_moved_while_ongoing_the_transaction_stays_open_and_ends_at_the_new_coordinator(
-    protocol: int, commit: bool
-) -> None:
+def test_coordinator_move_while_ongoing_keeps_the_transaction_open(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     world.write(P0)
     old, _ = world.move(world.state_partition)
@@ -57,7 +55,7 @@ def test_moved_while_ongoing_the_transaction_stays_open_and_ends_at_the_new_coor
 
 
 @protocols
-def test_moved_while_ongoing_the_timeout_counts_from_the_start_of_the_transaction(protocol: int) -> None:
+def test_coordinator_move_while_ongoing_keeps_the_transaction_start_time(protocol: int) -> None:
     world = open_world(protocol)
     world.write(P0)
     world.cluster.advance(world.cluster.now_ms + 40_000)
@@ -71,7 +69,7 @@ def test_moved_while_ongoing_the_timeout_counts_from_the_start_of_the_transactio
 @protocols
 @ends
 @pytest.mark.parametrize("written", [(), (P0,)], ids=["no marker written", "one of two markers written"])
-def test_moved_while_prepared_the_new_coordinator_writes_the_markers_under_its_own_epoch(
+def test_coordinator_move_while_prepared_writes_markers_under_the_new_epoch(
     protocol: int, commit: bool, written: tuple[TopicPartition, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = open_world(protocol)
@@ -99,7 +97,7 @@ def test_moved_while_prepared_the_new_coordinator_writes_the_markers_under_its_o
 
 @protocols
 @ends
-def test_moved_between_a_decision_and_its_answer_both_hold(
+def test_coordinator_move_between_decision_and_response_keeps_both(
     protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = open_world(protocol)
@@ -129,7 +127,7 @@ def test_moved_between_a_decision_and_its_answer_both_hold(
 
 @protocols
 @ends
-def test_moved_again_and_again_while_prepared_the_outcome_stays(
+def test_repeated_coordinator_moves_while_prepared_keep_the_outcome(
     protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = open_world(protocol, brokers=3)
@@ -149,7 +147,7 @@ def test_moved_again_and_again_while_prepared_the_outcome_stays(
 
 @protocols
 @ends
-def test_moved_when_complete_the_retry_is_known_and_the_next_transaction_begins(protocol: int, commit: bool) -> None:
+def test_coordinator_move_when_complete_recognizes_the_retry(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     world.write()
     error, following = world.end(commit=commit)
@@ -163,9 +161,7 @@ def test_moved_when_complete_the_retry_is_known_and_the_next_transaction_begins(
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_moved_while_fencing_the_new_coordinator_fences_with_one_bump(
-    level: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_coordinator_move_while_fencing_bumps_the_epoch_once(level: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(level, level=level)
     world.write()
     first = world.identity
@@ -182,7 +178,7 @@ def test_moved_while_fencing_the_new_coordinator_fences_with_one_bump(
 
 
 @pytest.mark.parametrize("level", [1, 2])
-def test_moved_between_a_fence_and_its_markers_the_client_is_let_in_afterwards(
+def test_coordinator_move_between_fence_and_markers_lets_the_client_init_afterwards(
     level: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = open_world(level, level=level)
@@ -205,7 +201,7 @@ EXPIRY = {
 }
 
 
-def test_moved_before_an_expired_id_is_removed_the_old_coordinator_removes_nothing(
+def test_coordinator_move_before_expiry_prevents_removal_by_the_old_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = MovesWorld(settings=EXPIRY)
@@ -221,7 +217,7 @@ def test_moved_before_an_expired_id_is_removed_the_old_coordinator_removes_nothi
     finish_one_more(world)
 
 
-def test_moved_after_an_expired_id_was_removed_it_is_unknown_and_may_begin_anew() -> None:
+def test_coordinator_move_after_expiry_leaves_the_id_unknown() -> None:
     world = MovesWorld(settings=EXPIRY)
     assert world.init() is E.NONE
     first = world.identity
@@ -234,7 +230,7 @@ def test_moved_after_an_expired_id_was_removed_it_is_unknown_and_may_begin_anew(
     finish_one_more(world)
 
 
-def test_moved_at_the_last_epoch_the_answered_producer_id_is_the_one_that_is_stored(
+def test_coordinator_move_at_the_last_epoch_returns_the_stored_producer_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = open_world(V2)

@@ -20,7 +20,7 @@ P0, P1 = PARTITIONS
 
 @protocols
 @ends
-def test_a_partition_leader_moved_inside_a_transaction_goes_on_with_its_producer(protocol: int, commit: bool) -> None:
+def test_leader_move_inside_a_transaction_keeps_the_producer_state(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     world.write()
     old, new = world.move(P0)
@@ -35,9 +35,7 @@ def test_a_partition_leader_moved_inside_a_transaction_goes_on_with_its_producer
 
 @protocols
 @ends
-def test_a_marker_follows_the_partition_to_its_new_leader(
-    protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_marker_is_written_to_the_new_leader(protocol: int, commit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(protocol)
     world.write()
     with monkeypatch.context() as patch:
@@ -54,7 +52,7 @@ def test_a_marker_follows_the_partition_to_its_new_leader(
 
 @protocols
 @ends
-def test_a_group_coordinator_moved_inside_a_transaction_keeps_its_pending_offsets(protocol: int, commit: bool) -> None:
+def test_group_coordinator_move_inside_a_transaction_keeps_pending_offsets(protocol: int, commit: bool) -> None:
     world = open_world(protocol)
     assert world.commit_offset(7) is E.NONE
     world.move(world.offsets_partition)
@@ -66,7 +64,7 @@ def test_a_group_coordinator_moved_inside_a_transaction_keeps_its_pending_offset
 
 
 @protocols
-def test_everything_may_move_between_any_two_steps(protocol: int) -> None:
+def test_all_leaders_may_move_between_any_two_steps(protocol: int) -> None:
     world = open_world(protocol, brokers=3)
     movable = (world.state_partition, world.offsets_partition, P0, P1)
 
@@ -96,7 +94,7 @@ def test_everything_may_move_between_any_two_steps(protocol: int) -> None:
 
 
 @pytest.mark.parametrize("broker", [0, 3, -1])
-def test_a_broker_that_does_not_exist_is_given_nothing(broker: int) -> None:
+def test_move_to_an_unknown_broker_is_refused(broker: int) -> None:
     world = open_world(V2)
     leaders = [world.leader(P0), world.coordinator]
     for topic_partition in (P0, world.state_partition):
@@ -106,7 +104,7 @@ def test_a_broker_that_does_not_exist_is_given_nothing(broker: int) -> None:
     finish_one_more(world)
 
 
-def test_a_move_to_the_broker_that_leads_begins_a_new_term(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_move_to_the_current_leader_begins_a_new_leader_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(V2)
     world.write()
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ P0, P1 = PARTITIONS
 
 
 @protocols
-def test_a_zombie_coordinator_can_record_nothing(protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zombie_coordinator_cannot_write_records(protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(protocol)
     world.write(P0)
     zombie, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
@@ -30,7 +30,7 @@ def test_a_zombie_coordinator_can_record_nothing(protocol: int, monkeypatch: pyt
 
 
 @protocols
-def test_the_markers_of_a_zombie_coordinator_are_refused_once_the_new_one_has_written_its_own(
+def test_markers_of_a_zombie_coordinator_are_refused_after_those_of_the_new_one(
     protocol: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = open_world(protocol)
@@ -71,9 +71,7 @@ def test_the_markers_of_a_zombie_coordinator_are_refused_once_the_new_one_has_wr
 
 
 @protocols
-def test_a_zombie_coordinator_cannot_complete_what_its_markers_ended(
-    protocol: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zombie_coordinator_cannot_complete_a_transaction(protocol: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(protocol)
     world.write()
     with monkeypatch.context() as patch:
@@ -92,7 +90,7 @@ def test_a_zombie_coordinator_cannot_complete_what_its_markers_ended(
     assert world.state() == "CompleteCommit"
 
 
-def test_a_late_election_does_not_take_the_partition_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_election_does_not_reclaim_the_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     world = open_world(V2)
     world.write()
     old, new = world.move(world.state_partition)

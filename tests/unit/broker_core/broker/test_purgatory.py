@@ -17,14 +17,14 @@ class Request:
         return self.ready
 
 
-def test_only_requests_for_the_moved_partition_are_tried():
+def test_only_requests_for_the_moved_partition_are_retried():
     purgatory = Purgatory()
     one, other = Request(purgatory, [A], 100), Request(purgatory, [B], 100)
     purgatory.wake({A}, 5)
     assert (one.events, other.events) == ([("tried", 5)], [])
 
 
-def test_a_satisfied_request_is_neither_tried_again_nor_expired():
+def test_completed_request_is_neither_retried_nor_expired():
     purgatory = Purgatory()
     request = Request(purgatory, [A, B], 100)
     request.ready = True
@@ -35,7 +35,7 @@ def test_a_satisfied_request_is_neither_tried_again_nor_expired():
     assert purgatory.next_deadline_ms() is None
 
 
-def test_an_unsatisfied_request_expires_at_its_deadline_and_not_before():
+def test_incomplete_request_expires_exactly_at_its_deadline():
     purgatory = Purgatory()
     request = Request(purgatory, [A], 100)
     purgatory.advance(99)
@@ -55,7 +55,7 @@ def test_timers_fire_in_order_of_time():
     assert fired == [(10, 25), (20, 25)]
 
 
-def test_what_expires_may_wait_again():
+def test_expired_request_may_be_delayed_again():
     purgatory = Purgatory()
     fired = []
 

@@ -98,7 +98,7 @@ def committed(client, group):
     value=st.none() | st.binary(max_size=60),
     topic=st.sampled_from([CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC]),
 )
-def test_garbage_in_one_partition_of_an_internal_topic_stops_no_other(key, value, topic):
+def test_damaged_partition_of_an_internal_topic_does_not_block_others(key, value, topic):
     storage = MemoryStorage()
     cluster = opened(storage)
     cluster.controller.create_topic(TOPIC, 1)
@@ -122,7 +122,7 @@ places = st.builds(
 # Rule A.12/12.
 @examples(60)
 @given(data=st.data())
-def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
+def test_transaction_never_written_by_a_coordinator_does_not_block_readers(data):
     """Readable nonsense: without care the next step from it, at load or by a timeout, would be an illegal one."""
     state = data.draw(st.sampled_from(sorted(PERSISTED)))
     partitions = frozenset() if state is TransactionState.EMPTY else data.draw(st.frozensets(places, max_size=2))
@@ -154,7 +154,7 @@ def test_a_transaction_that_no_coordinator_has_written_stops_nobody(data):
 
 
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
-def test_a_log_that_cannot_be_read_keeps_its_own_ids_waiting(monkeypatch, caplog, topic):
+def test_unreadable_log_keeps_only_its_own_ids_loading(monkeypatch, caplog, topic):
     storage = MemoryStorage()
     cluster = opened(storage)
     cluster.controller.create_topic(TOPIC, 1)
@@ -242,7 +242,7 @@ def fetched_with(client, offset, last_epoch):
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_epoch(restarts):
+def test_leader_epoch_without_records_is_known_to_fetch_and_offset_for_leader_epoch(restarts):
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)
@@ -264,7 +264,7 @@ def test_a_leader_that_wrote_nothing_is_known_to_fetch_and_to_offset_for_leader_
     assert [epoch_end(client, epoch) for epoch in range(3)] == [(0, 3), (0, 3), (2, 4)]
 
 
-def test_a_leader_that_wrote_nothing_is_no_finding_of_recovery():
+def test_leader_epoch_without_records_is_not_a_recovery_finding():
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)

@@ -87,9 +87,7 @@ def state_of_transaction(client):
 # Rules A.13 completion/6 and A.13 completion/7.
 @pytest.mark.parametrize("survivor", [TRANSACTION_STATE_TOPIC, TOPIC.topic], ids=["state log", "data log"])
 @pytest.mark.parametrize("kept_syncs", range(SYNCS_OF_A_COMMIT))
-def test_a_transaction_said_to_be_complete_has_its_markers_whatever_a_loss_of_power_keeps(
-    kept_syncs, survivor, monkeypatch
-):
+def test_completed_transaction_has_durable_markers_after_any_power_loss(kept_syncs, survivor, monkeypatch):
     storage = MemoryStorage()
     client = world(storage)
     producer = begin(client)
@@ -118,7 +116,7 @@ def test_a_transaction_said_to_be_complete_has_its_markers_whatever_a_loss_of_po
     assert (state_of_transaction(client).transaction_state == "Ongoing") == is_open
 
 
-def test_a_commit_is_synced_once_for_its_decision_and_once_for_its_markers(monkeypatch):
+def test_commit_syncs_once_for_its_decision_and_once_for_its_markers(monkeypatch):
     client = world(MemoryStorage())
     producer = begin(client)
     synced = []
@@ -137,19 +135,19 @@ def test_a_commit_is_synced_once_for_its_decision_and_once_for_its_markers(monke
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic, TRANSACTION_STATE_TOPIC]
 
 
-def test_syncs_of_different_files_wait_for_the_disk_side_by_side(tmp_path):
+def test_syncs_of_different_files_run_in_parallel(tmp_path):
     meeting = threading.Barrier(2, timeout=30)
     DiskStorage(tmp_path).sync_all([meeting.wait, meeting.wait])
 
 
-def test_a_lone_sync_is_not_handed_to_another_thread(tmp_path):
+def test_single_sync_runs_in_the_calling_thread(tmp_path):
     threads = []
     DiskStorage(tmp_path).sync_all([lambda: threads.append(threading.current_thread())])
     assert threads == [threading.current_thread()]
 
 
 @pytest.mark.parametrize("storage", [MemoryStorage, lambda: None], ids=["memory", "disk"])
-def test_a_failed_sync_among_others_is_raised(storage, tmp_path):
+def test_failed_sync_of_several_is_raised(storage, tmp_path):
     def fail():
         raise OSError("no such disk")
 

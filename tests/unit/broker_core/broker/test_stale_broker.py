@@ -48,7 +48,7 @@ def join(world: MovesWorld) -> None:
 # Looks
 
 
-def test_it_claims_the_roles_it_had_while_the_others_name_another_broker() -> None:
+def test_stale_broker_keeps_its_roles_while_others_name_another_broker() -> None:
     world = stale_world(V2)
     epoch = world.cluster.metadata.leadership(P0).leader_epoch
     part(world)
@@ -63,7 +63,7 @@ def test_it_claims_the_roles_it_had_while_the_others_name_another_broker() -> No
     assert listed == {STALE: {STALE, OTHER}, OTHER: {OTHER}}
 
 
-def test_it_answers_the_old_offsets_of_a_group() -> None:
+def test_stale_broker_returns_the_old_offsets_of_a_group() -> None:
     world = stale_world(V2)
     assert world.commit_offset(3) is E.NONE
     assert world.end(commit=True)[0] is E.NONE
@@ -78,7 +78,7 @@ def test_it_answers_the_old_offsets_of_a_group() -> None:
     assert world.leader(world.offsets_partition) == STALE
 
 
-def test_it_describes_a_transaction_of_before() -> None:
+def test_stale_broker_describes_the_old_state_of_a_transaction() -> None:
     world = stale_world(V2)
     world.write(P0)
     error, following = world.end(commit=True)
@@ -104,7 +104,7 @@ def test_it_describes_a_transaction_of_before() -> None:
 
 
 @protocols
-def test_its_log_ends_where_it_ended(protocol: int) -> None:
+def test_stale_broker_log_ends_where_it_was_isolated(protocol: int) -> None:
     world = stale_world(protocol)
     world.write(P0)
     part(world)
@@ -122,7 +122,7 @@ def test_its_log_ends_where_it_ended(protocol: int) -> None:
     assert world.fetched(P0, 1, STALE).high_watermark == 3
 
 
-def test_what_was_prepared_stays_so_where_no_marker_can_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transaction_prepared_on_a_stale_broker_stays_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     world = stale_world(V2)
     world.write()
     with monkeypatch.context() as patch:
@@ -134,7 +134,7 @@ def test_what_was_prepared_stays_so_where_no_marker_can_be_sent(monkeypatch: pyt
     assert world.outcome(P0)[0]
 
 
-def test_a_fetch_that_waits_learns_nothing_new() -> None:
+def test_delayed_fetch_on_a_stale_broker_sees_no_new_records() -> None:
     world = stale_world(V2)
     client = world.clients[STALE]
     client.post(waiting_fetch(P0), 11)
@@ -151,7 +151,7 @@ def test_a_fetch_that_waits_learns_nothing_new() -> None:
 
 
 @protocols
-def test_nothing_that_needs_a_replica_comes_about(protocol: int) -> None:
+def test_stale_broker_completes_nothing_that_needs_a_replica(protocol: int) -> None:
     world = stale_world(protocol)
     world.write(P0)
     assert world.commit_offset(3) is E.NONE
@@ -193,14 +193,14 @@ def test_nothing_that_needs_a_replica_comes_about(protocol: int) -> None:
     assert world.committed() == (E.NONE, 3)
 
 
-def test_offsets_in_a_transaction_are_refused() -> None:
+def test_stale_broker_refuses_transactional_offsets() -> None:
     world = stale_world(V2)
     part(world)
     assert world.commit_offset(3, STALE) is E.COORDINATOR_NOT_AVAILABLE
     assert world.committed(OTHER) == (E.NONE, -1)
 
 
-def test_a_leader_that_cannot_ask_another_brokers_coordinator_says_so() -> None:
+def test_stale_leader_reports_an_unreachable_coordinator() -> None:
     world = open_world(V2)
     world.cluster.controller.move_leader(world.state_partition, OTHER)
     for topic_partition in (P0, world.offsets_partition):
@@ -211,7 +211,7 @@ def test_a_leader_that_cannot_ask_another_brokers_coordinator_says_so() -> None:
     assert world.state(STALE) == "NOT_COORDINATOR"
 
 
-def test_what_it_was_never_told_of_it_does_not_know() -> None:
+def test_stale_broker_does_not_know_later_metadata() -> None:
     world = stale_world(V2)
     part(world)
     world.cluster.controller.create_topic("new", 1)
@@ -232,7 +232,7 @@ def test_what_it_was_never_told_of_it_does_not_know() -> None:
     assert world.cluster.metadata.transaction_version == V2
 
 
-def test_a_reader_that_knows_a_newer_leader_epoch_is_told_that_it_does() -> None:
+def test_reader_with_a_newer_leader_epoch_gets_unknown_leader_epoch() -> None:
     world = stale_world(V2)
     part(world)
     _, leader, epoch = world.described_leader(P0, OTHER)
@@ -244,7 +244,7 @@ def test_a_reader_that_knows_a_newer_leader_epoch_is_told_that_it_does() -> None
 
 
 @protocols
-def test_a_whole_transaction_goes_on_elsewhere_and_on_when_it_is_back(protocol: int) -> None:
+def test_transaction_runs_on_other_brokers_and_continues_when_the_stale_one_returns(protocol: int) -> None:
     world = stale_world(protocol)
     part(world)
     finish_one_more(world)

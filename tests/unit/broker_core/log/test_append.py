@@ -106,7 +106,7 @@ PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
 
 # Rule C.1/5.
 @pytest.mark.parametrize(("settings", "data", "code"), [row[1:] for row in PIPELINE], ids=[row[0] for row in PIPELINE])
-def test_what_validation_refuses(settings: dict[str, str], data: bytes, code: ErrorCode) -> None:
+def test_validation_refuses_invalid_batches(settings: dict[str, str], data: bytes, code: ErrorCode) -> None:
     log = open_log(settings=settings)
     error = refused(code, lambda: log.append_as_leader(data, now_ms=NOW_MS, leader_epoch=0))
     assert error.message
@@ -115,7 +115,7 @@ def test_what_validation_refuses(settings: dict[str, str], data: bytes, code: Er
 
 
 # Rule C.1/16.
-def test_counts_that_do_not_span_the_offsets() -> None:
+def test_record_count_and_offset_delta_must_match() -> None:
     log = open_log()
     for count in (0, -1, 1, 3):
         data = bytearray(batch(2))
@@ -126,14 +126,14 @@ def test_counts_that_do_not_span_the_offsets() -> None:
         refused(ErrorCode.INVALID_RECORD, lambda data=with_crc: append_raw(log, data))
 
 
-def test_codec_bits_without_a_codec() -> None:
+def test_unknown_codec_bits_are_refused() -> None:
     data = bytearray(batch(2))
     data[22] |= 7
     refused(ErrorCode.UNKNOWN_SERVER_ERROR, lambda: append_raw(open_log(), sealed(data)))
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_records_that_cannot_be_unfolded(codec: Compression) -> None:
+def test_records_that_cannot_be_decompressed_are_refused(codec: Compression) -> None:
     data = bytearray(batch(2))
     data[22] |= codec
     refused(ErrorCode.UNKNOWN_SERVER_ERROR, lambda: append_raw(open_log(), sealed(data)))
@@ -150,7 +150,7 @@ def append_raw(log: PartitionLog, data: bytes, **options: Any) -> Any:
 
 
 # Rules C.1/17 and C.1/18.
-def test_guilty_records_are_named() -> None:
+def test_invalid_records_are_listed_in_the_error() -> None:
     log = open_log(settings={"cleanup.policy": "compact"})
     data = build_batch([NewRecord(b"k", b"", (), NOW_MS), NewRecord(None, b"", (), NOW_MS)])
     assert [index for index, _ in refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, data)).record_errors] == [1]
@@ -171,7 +171,7 @@ def test_guilty_records_are_named() -> None:
 
 
 # Rule C.1 more/10.
-def test_no_more_guilty_records_are_looked_for_than_anybody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_listed_invalid_records_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     judged = []
     judge = validation._Limits.judge
     monkeypatch.setattr(
@@ -197,7 +197,7 @@ def folded(codec: Compression, count: int, section: bytes) -> bytes:
 
 # Rule C.1 more/9.
 @pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
-def test_more_records_than_a_plain_batch_holds_are_refused_folded(
+def test_batch_with_more_records_than_an_uncompressed_one_holds_is_refused(
     codec: Compression, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = open_log(settings={"max.message.bytes": "100"})
@@ -210,7 +210,7 @@ def test_more_records_than_a_plain_batch_holds_are_refused_folded(
 
 
 # Rule C.1 more/9.
-def test_more_than_a_hundred_times_the_size_is_not_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compression_ratio_above_one_hundred_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "_LEAST_LIMIT_BYTES", 1000)
     log = open_log(settings={"max.message.bytes": "2000"})
 
@@ -223,7 +223,7 @@ def test_more_than_a_hundred_times_the_size_is_not_unfolded(monkeypatch: pytest.
 
 
 # Rule C.1 more/11.
-def test_a_broken_record_is_not_among_the_guilty_ones() -> None:
+def test_unparsable_record_is_not_listed_as_invalid() -> None:
     """Kafka names records that may be left out; a record that breaks the batch is none of those."""
     error = refused(
         ErrorCode.INVALID_RECORD,
@@ -236,7 +236,7 @@ def test_a_broken_record_is_not_among_the_guilty_ones() -> None:
 # Rule B.4/4.
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("lie", [NOW_MS - 5, NOW_MS + 5, NOW_MS + 10**9])
-def test_the_largest_timestamp_is_that_of_the_records(codec: Compression, lie: int) -> None:
+def test_max_timestamp_is_computed_from_the_records(codec: Compression, lie: int) -> None:
     log = open_log()
     data = bytearray(batch(3, compression=codec))
     data[35:43] = lie.to_bytes(8, "big")
@@ -248,7 +248,7 @@ def test_the_largest_timestamp_is_that_of_the_records(codec: Compression, lie: i
     assert log.max_timestamp(UNCOMMITTED) == (2, NOW_MS + 2, 0)
 
 
-def test_a_batch_stamped_by_its_producer_becomes_an_ordinary_one() -> None:
+def test_log_append_time_batch_from_a_producer_becomes_create_time() -> None:
     log = open_log()
     append_raw(log, batch(3, timestamp_type=TimestampType.LOG_APPEND_TIME))
     stored = log.read(0, 999, UNCOMMITTED).records
@@ -263,7 +263,7 @@ def test_records_without_a_timestamp_are_never_too_old() -> None:
     assert append_raw(log, build_batch([NewRecord(b"k", b"v")])).base_offset == 0
 
 
-def test_coordinators_may_do_what_clients_may_not() -> None:
+def test_coordinator_appends_skip_client_restrictions() -> None:
     log = open_log()
     result = append_raw(log, batch(2, base_offset=5), origin=AppendOrigin.COORDINATOR)
     assert (result.base_offset, result.last_offset) == (0, 1)
@@ -281,7 +281,7 @@ def test_offsets_and_leader_epoch_are_written_in_place() -> None:
     assert log.latest_leader_epoch == 4
 
 
-def test_the_callers_bytes_stay_as_they_are() -> None:
+def test_input_buffer_is_not_modified() -> None:
     log = open_log()
     append(log, 3)
     data = batch(2)
@@ -305,7 +305,7 @@ def test_log_append_time() -> None:
 
 @pytest.mark.parametrize("sent", list(Compression))
 @pytest.mark.parametrize("wanted", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_compression_changes_only_when_the_topic_says_so(sent: Compression, wanted: str) -> None:
+def test_compression_changes_only_when_the_topic_requires_it(sent: Compression, wanted: str) -> None:
     log = open_log(settings={"compression.type": wanted})
     guard = log.start_verification(7, 0, 5, False)
     fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 5, "is_transactional": True}
@@ -323,7 +323,7 @@ def test_compression_changes_only_when_the_topic_says_so(sent: Compression, want
 
 
 # Rules C.1/22, C.2/1 and C.4/3.
-def test_duplicates_get_the_first_answer() -> None:
+def test_duplicates_get_the_offset_of_the_first_append() -> None:
     log = open_log()
     sent = [
         produce(log, 1, sequence, 2, transactional=False, timestamp_ms=NOW_MS + sequence)
@@ -345,7 +345,7 @@ def test_duplicates_get_the_first_answer() -> None:
 
 
 # Rule C.4/1.
-def test_half_of_a_remembered_batch_is_no_duplicate() -> None:
+def test_part_of_a_remembered_batch_is_not_a_duplicate() -> None:
     log = open_log()
     produce(log, 1, 0, 2, transactional=False)
     refused(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, lambda: produce(log, 1, 0, 1, transactional=False))
@@ -366,7 +366,7 @@ def test_sequences_wrap() -> None:
 
 
 # Rules C.4/1 and C.5/10.
-def test_a_coordinators_sequence_is_not_checked_but_its_epoch_is() -> None:
+def test_coordinator_append_checks_the_epoch_but_not_the_sequence() -> None:
     log = open_log()
     fields = {"producer_id": 1, "base_sequence": 0, "is_transactional": True}
     guard = log.start_verification(1, 3, 0, False)
@@ -385,7 +385,7 @@ TXN = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactio
 
 
 # Rules C.1/24 and C.3 guard/1.
-def test_an_unverified_transaction_is_refused() -> None:
+def test_unverified_transaction_is_refused() -> None:
     log = open_log()
     for guard in (None, SENTINEL):
         refused(
@@ -396,13 +396,13 @@ def test_an_unverified_transaction_is_refused() -> None:
 
 
 # Rule C.3 mode/4.
-def test_without_verification_any_transaction_may_begin() -> None:
+def test_any_transaction_may_begin_without_verification() -> None:
     log = open_log(verification_enabled=False)
     assert append_raw(log, batch(1, **TXN)).base_offset == 0
 
 
 # Rules C.3 start/2, C.3 guard/1 and C.3 guard/3.
-def test_the_guard_is_kept_until_the_first_batch() -> None:
+def test_verification_guard_is_kept_until_the_first_batch() -> None:
     log = open_log()
     guard = log.start_verification(1, 0, 0, False)
     assert log.start_verification(1, 0, 1, False) == guard
@@ -418,7 +418,7 @@ def test_the_guard_is_kept_until_the_first_batch() -> None:
 
 
 # Rule C.3 guard/4.
-def test_a_marker_takes_the_guard_away() -> None:
+def test_marker_removes_the_verification_guard() -> None:
     """Close the race of KIP-890: verified, aborted by the coordinator, then the batch arrives late."""
     log = open_log()
     guard = log.start_verification(1, 0, 0, False)
@@ -428,7 +428,7 @@ def test_a_marker_takes_the_guard_away() -> None:
 
 
 # Rule C.3 guard/4.
-def test_a_late_marker_spares_the_next_transaction_of_version_2() -> None:
+def test_late_marker_keeps_the_guard_of_the_next_v2_transaction() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=4, bumps_epoch=True)
     guard = log.start_verification(1, 5, 0, True)
@@ -438,7 +438,7 @@ def test_a_late_marker_spares_the_next_transaction_of_version_2() -> None:
 
 
 # Rule C.1/23.
-def test_a_marker_of_a_later_epoch_takes_even_that_guard() -> None:
+def test_marker_of_a_later_epoch_removes_the_guard_of_v2() -> None:
     log = open_log()
     guard = log.start_verification(1, 5, 0, True)
     end(log, 1, commit=False, epoch=6, version=2)
@@ -456,7 +456,7 @@ def test_verification_of_a_fenced_epoch_is_refused() -> None:
 
 
 # Rules C.3 start/3 and C.5/2.
-def test_verification_remembers_the_lowest_sequence() -> None:
+def test_verification_keeps_the_lowest_sequence() -> None:
     log = open_log()
     guard = log.start_verification(1, 0, 3, False)
     assert log.start_verification(1, 0, 0, False) == guard
@@ -488,7 +488,7 @@ def test_verifications_expire() -> None:
 
 
 # Rule C.1/27.
-def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
+def test_nontransactional_batch_inside_a_transaction_is_refused() -> None:
     log = open_log()
     produce(log, 1, 0)
     refused(ErrorCode.INVALID_TXN_STATE, lambda: produce(log, 1, 1, transactional=False))
@@ -496,7 +496,7 @@ def test_a_plain_batch_inside_a_transaction_is_refused() -> None:
 
 
 # Rules C.6/6 and C.7/3.
-def test_a_new_epoch_goes_on_in_the_old_transaction() -> None:
+def test_new_epoch_continues_the_open_transaction() -> None:
     """Keep the old first offset: the marker that must come will decide both epochs' data."""
     log = open_log()
     produce(log, 1, 0, epoch=0)
@@ -507,7 +507,7 @@ def test_a_new_epoch_goes_on_in_the_old_transaction() -> None:
 
 
 # Rule C.6/7.
-def test_a_marker_without_data_leaves_no_trace_in_the_index() -> None:
+def test_marker_without_data_adds_no_index_entry() -> None:
     log = open_log()
     assert end(log, 9, commit=False, epoch=3, coordinator_epoch=2).base_offset == 0
     assert log.aborted_transactions() == []
@@ -521,7 +521,7 @@ def test_a_marker_without_data_leaves_no_trace_in_the_index() -> None:
 
 
 # Rules C.2/1, C.6/5, C.5/9 and C.1/25.
-def test_a_marker_with_the_next_epoch_resets_sequences() -> None:
+def test_marker_with_the_next_epoch_resets_sequences() -> None:
     log = open_log()
     produce(log, 1, 0, 5, epoch=0)
     end(log, 1, commit=True, epoch=1, version=2)
@@ -530,7 +530,7 @@ def test_a_marker_with_the_next_epoch_resets_sequences() -> None:
     assert produce(log, 1, 0, epoch=1).base_offset == 6
 
 
-def test_a_marker_with_the_same_epoch_continues_sequences() -> None:
+def test_marker_with_the_same_epoch_continues_sequences() -> None:
     log = open_log()
     produce(log, 1, 0, 5)
     end(log, 1, commit=False)
@@ -539,7 +539,7 @@ def test_a_marker_with_the_same_epoch_continues_sequences() -> None:
 
 
 # Rules C.6/3 and C.6/7.
-def test_a_repeated_marker_is_appended_again() -> None:
+def test_repeated_marker_is_appended_again() -> None:
     log = open_log()
     produce(log, 1, 0, epoch=0)
     for expected in (1, 2):
@@ -559,7 +559,7 @@ def test_zombie_coordinators_and_producers_are_fenced() -> None:
 
 
 # Rules C.10/1, C.10/2 and C.5/3.
-def test_producers_expire_by_the_time_of_their_records() -> None:
+def test_producers_expire_by_record_timestamp() -> None:
     log = open_log()
     produce(log, 1, 0, transactional=False, timestamp_ms=NOW_MS - 5000)
     produce(log, 2, 0, timestamp_ms=NOW_MS - 5000)
@@ -570,7 +570,7 @@ def test_producers_expire_by_the_time_of_their_records() -> None:
 
 
 # Rule C.7/4.
-def test_late_transactions() -> None:
+def test_late_transactions_are_counted() -> None:
     log = open_log()
     assert not log.has_late_transaction(NOW_MS + DAY_MS, 900_000)
     produce(log, 1, 0)
@@ -619,7 +619,7 @@ def test_a_roll_writes_a_snapshot() -> None:
 
 
 # Rule C.1/11.
-def test_a_failed_write_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = MemoryStorage()
     log = open_log(storage)
     produce(log, 1, 0, transactional=False)

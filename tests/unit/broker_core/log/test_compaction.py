@@ -13,9 +13,9 @@ from tests.support.broker_core.compaction_world import (
     data_offsets,
     dirty,
     empty_offsets,
+    recovery_findings,
     reopened,
     roll,
-    surprises,
     transact,
     view,
     world,
@@ -27,7 +27,7 @@ from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 
 
 # Rule C.12/3.
-def test_the_newest_record_of_each_key_stays_where_it_is() -> None:
+def test_newest_record_of_each_key_keeps_its_offset() -> None:
     storage, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1"), (b"a", b"2")])
     write(log, [(b"b", b"2"), (b"c", b"1")])
@@ -60,7 +60,7 @@ def test_the_active_segment_is_never_cleaned() -> None:
     assert data_offsets(log) == [0, 1]
 
 
-def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
+def test_topic_without_compaction_is_not_cleaned() -> None:
     _, log = world({"cleanup.policy": "delete"})
     write(log, [(b"a", b"1"), (b"a", b"2")])
     roll(log)
@@ -68,7 +68,7 @@ def test_a_topic_that_is_not_compacted_is_left_alone() -> None:
     assert log.compact(NOW_MS) is None
 
 
-def test_records_without_a_key_go() -> None:
+def test_records_without_a_key_are_removed() -> None:
     _, log = world({"cleanup.policy": "delete"})
     write(log, [(None, b"1"), (b"a", b"1"), (None, b"2"), (b"b", b"1")])
     roll(log)
@@ -77,7 +77,7 @@ def test_records_without_a_key_go() -> None:
     assert data_offsets(log) == [1, 3]
 
 
-def test_an_older_value_in_the_clean_section_goes_for_a_dirty_one() -> None:
+def test_older_value_in_the_clean_section_is_removed_for_a_dirty_one() -> None:
     storage, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1")])
     roll(log)
@@ -92,7 +92,7 @@ def test_an_older_value_in_the_clean_section_goes_for_a_dirty_one() -> None:
 
 @pytest.mark.parametrize("codec", list(Compression))
 @pytest.mark.parametrize("stamped", list(TimestampType))
-def test_a_batch_is_written_again_with_its_codec_and_stamps(codec: Compression, stamped: TimestampType) -> None:
+def test_rewritten_batch_keeps_its_codec_and_timestamps(codec: Compression, stamped: TimestampType) -> None:
     _, log = world({"message.timestamp.type": "LogAppendTime" if stamped else "CreateTime"})
     write(log, [(b"a", b"1" * 50), (b"b", None), (b"c", b"2" * 50)], compression=codec)
     write(log, [(b"a", b"2")])
@@ -129,7 +129,7 @@ def test_undecided_data_is_not_cleaned() -> None:
 
 
 # Rule C.12/1.
-def test_young_records_are_not_cleaned() -> None:
+def test_records_younger_than_the_minimum_lag_are_not_cleaned() -> None:
     _, log = world({"min.compaction.lag.ms": "100"})
     for timestamp_ms in (NOW_MS, NOW_MS + 50, NOW_MS + 90):
         write(log, [(b"a", b"1")], timestamp_ms=timestamp_ms)
@@ -141,7 +141,7 @@ def test_young_records_are_not_cleaned() -> None:
     assert log.compaction_due(NOW_MS + 190)
 
 
-def test_a_pass_waits_until_enough_is_dirty() -> None:
+def test_compaction_waits_for_the_minimum_dirty_ratio() -> None:
     _, log = world({"min.cleanable.dirty.ratio": "0.5"})
     write(log, [(b"%d" % number, b"x" * 100) for number in range(10)])
     roll(log)
@@ -154,7 +154,7 @@ def test_a_pass_waits_until_enough_is_dirty() -> None:
     assert log.compaction_due(NOW_MS)
 
 
-def test_a_pass_does_not_wait_for_ever() -> None:
+def test_compaction_runs_after_the_maximum_lag() -> None:
     _, log = world({"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": "500"})
     write(log, [(b"a", b"1")])
     roll(log)
@@ -164,14 +164,14 @@ def test_a_pass_does_not_wait_for_ever() -> None:
     assert not log.compaction_due(NOW_MS + 501)
 
 
-def test_no_record_stays_in_the_active_segment_for_longer_than_it_may_wait() -> None:
+def test_active_segment_rolls_after_the_maximum_compaction_lag() -> None:
     _, log = world({"max.compaction.lag.ms": "500"})
     for timestamp_ms in (NOW_MS, NOW_MS + 500, NOW_MS + 501):
         write(log, [(b"a", b"1")], timestamp_ms=timestamp_ms)
     assert [segment.base_offset for segment in log._state.segments] == [0, 2]
 
 
-def test_small_segments_become_one() -> None:
+def test_small_segments_are_merged() -> None:
     storage, log = world({"segment.bytes": "600"})
     for number in range(20):
         write(log, [(b"%d" % (number % 9), b"v%d" % number)])
@@ -187,14 +187,14 @@ def test_small_segments_become_one() -> None:
     assert all(segment.size_bytes <= 600 for segment in log._state.segments)
     assert view(consume(log)) == {**expected, b"other": b"v"}
     again = reopened(storage)
-    assert surprises(again) == []
+    assert recovery_findings(again) == []
     assert batches(again) == batches(log)
 
 
 # Tombstones.
 
 
-def test_a_tombstone_goes_after_its_horizon() -> None:
+def test_tombstone_is_removed_after_its_delete_horizon() -> None:
     _, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1")])
     write(log, [(b"a", None), (b"c", b"1")], timestamp_ms=NOW_MS + 5)
@@ -213,7 +213,7 @@ def test_a_tombstone_goes_after_its_horizon() -> None:
     assert batches(log)[1][1][0].timestamp_ms == NOW_MS + 6
 
 
-def test_a_newer_tombstone_begins_a_horizon_of_its_own() -> None:
+def test_newer_tombstone_has_its_own_delete_horizon() -> None:
     _, log = world()
     write(log, [(b"a", None)])
     roll(log)
@@ -229,7 +229,7 @@ def test_a_newer_tombstone_begins_a_horizon_of_its_own() -> None:
 # The rest of the log goes on.
 
 
-def test_times_are_found_in_a_cleaned_log() -> None:
+def test_timestamps_are_found_in_a_compacted_log() -> None:
     _, log = world()
     for number in range(10):
         write(log, [(b"%d" % (number % 3), b"x" * 50)], timestamp_ms=NOW_MS + number)
@@ -272,7 +272,7 @@ def test_compaction_and_retention_together() -> None:
     assert result is not None and result.first_dirty_offset == 8
     assert data_offsets(log) == [9]
     again = reopened(storage, settings)
-    assert surprises(again) == []
+    assert recovery_findings(again) == []
     assert again.log_start_offset == 8
 
 
@@ -290,10 +290,10 @@ def test_truncation_makes_the_log_dirty_again() -> None:
     result = log.compact(NOW_MS)
     assert result is not None and result.first_dirty_offset == 2
     assert data_offsets(log) == [2, 3, 4]
-    assert surprises(reopened(storage)) == []
+    assert recovery_findings(reopened(storage)) == []
 
 
-def test_a_damaged_batch_is_not_hidden_under_a_new_checksum() -> None:
+def test_damaged_batch_is_not_rewritten_with_a_valid_checksum() -> None:
     storage, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1")])
     write(log, [(b"a", b"2")])
@@ -309,7 +309,7 @@ def test_a_damaged_batch_is_not_hidden_under_a_new_checksum() -> None:
     assert not [name for name in storage.list_folder(FOLDER) if "cleaned" in name or "swap" in name]
 
 
-def test_a_pass_that_changes_nothing_writes_nothing() -> None:
+def test_compaction_without_changes_writes_nothing() -> None:
     storage, log = world()
     write(log, [(b"a", b"1"), (b"b", b"1")])
     roll(log)

@@ -15,8 +15,8 @@ from tests.support.broker_core.compaction_world import (
     PowerLoss,
     batches,
     consume,
+    recovery_findings,
     roll,
-    surprises,
     view,
     write,
 )
@@ -64,7 +64,7 @@ def path(offset: int, suffix: str) -> str:
 
 @pytest.mark.parametrize("names_survive", [False, True])
 @pytest.mark.parametrize("without_snapshots", [False, True])
-def test_power_may_fail_at_any_point(names_survive: bool, without_snapshots: bool) -> None:
+def test_power_loss_at_any_point_of_compaction_is_recovered(names_survive: bool, without_snapshots: bool) -> None:
     calm = build(FailingStorage())
     expected, open_end = view(consume(calm)), calm.log_end_offset
     producers = [entry.newest_only() for entry in calm.producers()]
@@ -84,7 +84,7 @@ def test_power_may_fail_at_any_point(names_survive: bool, without_snapshots: boo
                 if name.endswith(".snapshot"):
                     storage.delete(f"{FOLDER}/{name}")
         again = open_log(storage, SETTINGS)
-        met.update(surprises(again))
+        met.update(recovery_findings(again))
         assert (again.log_start_offset, again.last_stable_offset, again.log_end_offset) == (0, open_end, open_end)
         assert view(consume(again)) == expected
         assert [entry.newest_only() for entry in again.producers()] == producers
@@ -95,7 +95,7 @@ def test_power_may_fail_at_any_point(names_survive: bool, without_snapshots: boo
         assert not again.compaction_due(NOW_MS)
         assert view(consume(again)) == expected
         assert len(again._state.segments) < 7
-        assert surprises(open_log(storage, SETTINGS)) == []
+        assert recovery_findings(open_log(storage, SETTINGS)) == []
         if done:
             break
         budget += 1
@@ -103,7 +103,7 @@ def test_power_may_fail_at_any_point(names_survive: bool, without_snapshots: boo
     assert {LogCondition.UNFINISHED_SWAP, LogCondition.LEFTOVER_FILE} <= met
 
 
-def test_a_decided_swap_is_finished() -> None:
+def test_committed_swap_is_completed() -> None:
     storage = MemoryStorage()
     build(storage)
     files = cleaned_files(storage)
@@ -117,7 +117,7 @@ def test_a_decided_swap_is_finished() -> None:
     replaced = replaced_by_swap(storage, FOLDER, base)
     assert set(replaced) == {offset for offset in before if base < offset < min(after - {base})}
     log = open_log(storage, SETTINGS)
-    assert surprises(log)[0] is LogCondition.UNFINISHED_SWAP
+    assert recovery_findings(log)[0] is LogCondition.UNFINISHED_SWAP
     for suffix in SUFFIXES:
         if path(base, suffix) in files:
             file = storage.open(path(base, suffix))
@@ -126,7 +126,7 @@ def test_a_decided_swap_is_finished() -> None:
 
 
 @pytest.mark.parametrize("lost", ["index", "timeindex", "txnindex"])
-def test_a_swap_without_one_of_its_indexes(lost: str) -> None:
+def test_swap_with_a_missing_index_is_completed(lost: str) -> None:
     storage = MemoryStorage()
     expected = view(consume(build(storage)))
     files = cleaned_files(storage)
@@ -135,7 +135,7 @@ def test_a_swap_without_one_of_its_indexes(lost: str) -> None:
             storage.open(path(0, suffix) + ".swap").append(files[path(0, suffix)])
     log = open_log(storage, SETTINGS)
     # The index that was there spoke of the batches from before.
-    met = surprises(log)
+    met = recovery_findings(log)
     assert met[0] is LogCondition.UNFINISHED_SWAP
     assert (LogCondition.INDEX_MISSING in met) is (lost != "txnindex")
     assert view(consume(log)) == expected
@@ -148,17 +148,17 @@ def test_a_swap_without_one_of_its_indexes(lost: str) -> None:
 @pytest.mark.parametrize(
     "suffix", [*(f"{suffix}.cleaned" for suffix in SUFFIXES), "index.swap", "timeindex.swap", "txnindex.swap"]
 )
-def test_what_was_not_decided_upon_goes(suffix: str) -> None:
+def test_uncommitted_swap_files_are_removed(suffix: str) -> None:
     storage = MemoryStorage()
     before = batches(build(storage))
     storage.open(path(0, suffix)).append(b"half")
     log = open_log(storage, SETTINGS)
-    assert LogCondition.LEFTOVER_FILE in surprises(log)
+    assert LogCondition.LEFTOVER_FILE in recovery_findings(log)
     assert not storage.exists(path(0, suffix))
     assert batches(log) == before
 
 
-def test_finishing_twice_is_finishing_once() -> None:
+def test_completing_a_swap_is_idempotent() -> None:
     storage = MemoryStorage()
     log = build(storage)
     log.close(NOW_MS)
@@ -183,7 +183,7 @@ def _ahead(storage: MemoryStorage) -> None:
 @pytest.mark.parametrize(
     ("damage", "found"), [(_garble, LogCondition.CLEANER_DAMAGED), (_ahead, LogCondition.CLEANER_AHEAD)]
 )
-def test_a_checkpoint_that_cannot_be(damage: Callable[[MemoryStorage], None], found: LogCondition) -> None:
+def test_invalid_cleaner_checkpoint_is_ignored(damage: Callable[[MemoryStorage], None], found: LogCondition) -> None:
     storage = MemoryStorage()
     log = build(storage)
     log.compact(NOW_MS)
@@ -192,8 +192,8 @@ def test_a_checkpoint_that_cannot_be(damage: Callable[[MemoryStorage], None], fo
     log.close(NOW_MS)
     damage(storage)
     again = open_log(storage, SETTINGS)
-    assert surprises(again) == [found]
-    assert surprises(open_log(storage, SETTINGS)) == []
+    assert recovery_findings(again) == [found]
+    assert recovery_findings(open_log(storage, SETTINGS)) == []
     result = again.compact(NOW_MS)
     assert result is not None and result.first_dirty_offset == 0
     assert view(consume(again)) == expected

@@ -178,7 +178,7 @@ class World:
 
 @examples(80)
 @given(OPERATIONS)
-def test_compaction_changes_nothing_a_reader_or_producer_may_rely_on(operations: list[Any]) -> None:
+def test_compaction_preserves_reader_and_producer_guarantees(operations: list[Any]) -> None:
     world = World()
     for operation in operations:
         world.apply(operation)

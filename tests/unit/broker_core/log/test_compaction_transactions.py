@@ -28,7 +28,7 @@ from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 
 
 # Rules C.12/2 and C.12/7.
-def test_aborted_data_goes_and_takes_no_key_with_it() -> None:
+def test_aborted_data_is_removed_and_deletes_no_key() -> None:
     storage, log = world()
     write(log, [(b"a", b"kept"), (b"b", b"old")])
     transact(log, 1, 0, b"a", b"c", commit=False)
@@ -46,7 +46,7 @@ def test_aborted_data_goes_and_takes_no_key_with_it() -> None:
 
 # Rules C.12/2 and C.12/3.
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_transaction_over_several_segments(commit: bool) -> None:
+def test_transaction_over_several_segments_is_compacted(commit: bool) -> None:
     _, log = world({"segment.bytes": "200"})
     write(log, [(b"a", b"old"), (b"b", b"old")])
     roll(log)
@@ -67,7 +67,7 @@ def test_a_transaction_over_several_segments(commit: bool) -> None:
         ]
 
 
-def test_aborted_data_whose_marker_is_not_cleaned_yet() -> None:
+def test_aborted_data_is_removed_before_its_marker_is_cleaned() -> None:
     storage, log = world()
     write(log, [(b"a", b"old")])
     transact(log, 1, 0, b"a", b"b", commit=None)
@@ -86,7 +86,7 @@ def test_aborted_data_whose_marker_is_not_cleaned_yet() -> None:
 
 # Rules C.12/4, C.12/5 and C.12/7.
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_goes_after_its_data_and_its_horizon(commit: bool) -> None:
+def test_marker_is_removed_after_its_data_and_delete_horizon(commit: bool) -> None:
     _, log = world()
     transact(log, 1, 0, b"a", commit=commit)
     transact(log, 1, 1, b"b")
@@ -106,7 +106,7 @@ def test_a_marker_goes_after_its_data_and_its_horizon(commit: bool) -> None:
 
 
 # Rule C.12/4.
-def test_a_marker_stays_as_long_as_data_is_in_front_of_it() -> None:
+def test_marker_is_kept_while_its_data_remains() -> None:
     _, log = world()
     transact(log, 1, 0, b"a", b"b")
     transact(log, 1, 2, b"c")
@@ -119,7 +119,7 @@ def test_a_marker_stays_as_long_as_data_is_in_front_of_it() -> None:
     assert not any(header.has_delete_horizon for header, _ in batches(log))
 
 
-def test_keys_that_look_like_a_markers() -> None:
+def test_keys_equal_to_a_marker_key_are_kept() -> None:
     _, log = world()
     transact(log, 1, 0, b"a", commit=True)
     commit_key = b"\x00\x00\x00\x01"
@@ -136,7 +136,7 @@ def test_keys_that_look_like_a_markers() -> None:
 
 # Rule C.12/6.
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_last_batch_of_a_producer_stays_without_its_records(commit: bool) -> None:
+def test_last_batch_of_a_producer_is_kept_without_its_records(commit: bool) -> None:
     storage, log = world()
     transact(log, 1, 0, b"a", b"b", commit=True)
     transact(log, 1, 2, b"a", b"b", commit=commit)
@@ -160,7 +160,7 @@ def test_the_last_batch_of_a_producer_stays_without_its_records(commit: bool) ->
     assert not any(header.record_count == 0 and header.max_timestamp < 0 for header, _ in batches(log))
 
 
-def test_an_empty_batch_goes_when_its_producer_goes_on_or_is_forgotten() -> None:
+def test_empty_batch_is_removed_when_its_producer_continues_or_expires() -> None:
     _, log = world()
     write(log, [(b"a", b"1")], producer_id=1, epoch=0, sequence=0)
     write(log, [(b"b", b"1")], producer_id=2, epoch=0, sequence=0)
@@ -179,7 +179,7 @@ def test_an_empty_batch_goes_when_its_producer_goes_on_or_is_forgotten() -> None
 
 
 # Rule C.12/6.
-def test_the_marker_of_a_producer_that_has_only_that_stays() -> None:
+def test_marker_of_a_producer_without_other_batches_is_kept() -> None:
     storage, log = world()
     transact(log, 1, 0, b"a", commit=None)
     # A marker of transactions V2 carries the epoch of the next transaction.
@@ -202,7 +202,7 @@ def test_the_marker_of_a_producer_that_has_only_that_stays() -> None:
 
 
 # Rules C.12/8 and C.12/9.
-def test_the_last_batch_of_the_range_stays_for_readers_to_get_past() -> None:
+def test_last_batch_of_the_range_is_kept_for_reader_progress() -> None:
     _, log = world({"cleanup.policy": "delete"})
     write(log, [(b"a", b"1")])
     write(log, [(None, b"1"), (None, b"2")])
@@ -218,7 +218,7 @@ def test_the_last_batch_of_the_range_stays_for_readers_to_get_past() -> None:
     assert [record.offset for record in consume(log)] == [0, 3]
 
 
-def test_no_replay_begins_where_a_transaction_was_open_whose_marker_is_gone() -> None:
+def test_recovery_never_starts_inside_a_transaction_whose_marker_is_removed() -> None:
     storage, log = world()
     transact(log, 1, 0, b"a", commit=None)
     roll(log)
@@ -241,7 +241,7 @@ def test_no_replay_begins_where_a_transaction_was_open_whose_marker_is_gone() ->
 
 
 # Rule C.12/8.
-def test_an_empty_control_batch_is_read_over_and_then_dropped() -> None:
+def test_empty_control_batch_is_skipped_and_then_removed() -> None:
     """Kafka leaves such a batch for a producer that had only a marker; here one comes from a log it wrote."""
     storage, log = world()
     write(log, [(b"a", b"1")])

@@ -23,7 +23,7 @@ ABORTED = bytes.fromhex("00000000000000000fa000000000000000640000000000000078000
 
 
 # Rule C.9/1.
-def test_snapshot_bytes() -> None:
+def test_snapshot_bytes_match_kafka() -> None:
     assert encode_snapshot([ENTRY]) == SNAPSHOT
     assert decode_snapshot(SNAPSHOT) == [ENTRY]
 
@@ -36,7 +36,7 @@ def test_snapshot_of_a_producer_without_data() -> None:
     assert decode_snapshot(data) == [ProducerStateEntry(4000, 5, 3, 1_700_000_000_000)]
 
 
-def test_snapshot_of_nobody() -> None:
+def test_empty_snapshot() -> None:
     assert decode_snapshot(encode_snapshot([])) == []
     assert len(encode_snapshot([])) == 10
 
@@ -63,7 +63,7 @@ entries = st.builds(
 
 # Rule C.9/2.
 @given(st.lists(entries, max_size=4))
-def test_a_snapshot_keeps_the_newest_batch(producers: list[ProducerStateEntry]) -> None:
+def test_snapshot_keeps_the_newest_batch(producers: list[ProducerStateEntry]) -> None:
     assert decode_snapshot(encode_snapshot(producers)) == [entry.newest_only() for entry in producers]
 
 
@@ -79,12 +79,12 @@ def test_a_snapshot_keeps_the_newest_batch(producers: list[ProducerStateEntry]) 
         SNAPSHOT[:10],
     ],
 )
-def test_a_damaged_snapshot_is_refused(damage: bytes) -> None:
+def test_damaged_snapshot_is_refused(damage: bytes) -> None:
     with pytest.raises(DamageError):
         decode_snapshot(damage)
 
 
-def test_snapshot_files_are_found_by_their_names() -> None:
+def test_snapshot_files_are_found_by_name() -> None:
     storage = MemoryStorage()
     files = SnapshotFiles(storage, "t-0")
     for offset in (0, 7, 12):
@@ -103,7 +103,7 @@ def test_snapshot_files_are_found_by_their_names() -> None:
 
 
 # Rule C.8/1.
-def test_aborted_entry_bytes() -> None:
+def test_aborted_entry_bytes_match_kafka() -> None:
     assert AbortedEntry(4000, 100, 120, 121).pack() == ABORTED
     assert unpack_entries(ABORTED + ABORTED[:5]) == [AbortedEntry(4000, 100, 120, 121)]
     with pytest.raises(DamageError, match="version 1"):
@@ -118,7 +118,7 @@ def transaction_index(storage: MemoryStorage, *aborted: tuple[int, int, int, int
 
 
 # Rule C.8/2.
-def test_the_transaction_index_file_appears_with_its_first_entry() -> None:
+def test_transaction_index_file_is_created_with_its_first_entry() -> None:
     storage = MemoryStorage()
     index = transaction_index(storage)
     index.sync()
@@ -129,7 +129,7 @@ def test_the_transaction_index_file_appears_with_its_first_entry() -> None:
 
 
 # Rule C.8/4.
-def test_the_transaction_index_is_cut_by_marker_offset() -> None:
+def test_transaction_index_is_truncated_by_marker_offset() -> None:
     storage = MemoryStorage()
     index = transaction_index(storage, (1, 0, 10, 11), (2, 5, 20, 21), (3, 25, 30, 31))
     index.flush()
@@ -143,14 +143,14 @@ def test_the_transaction_index_is_cut_by_marker_offset() -> None:
 
 
 # Rule C.8/3.
-def test_marker_offsets_must_grow() -> None:
+def test_marker_offsets_must_increase() -> None:
     index = transaction_index(MemoryStorage(), (1, 0, 10, 11))
     with pytest.raises(AssertionError):
         index.append(AbortedEntry(2, 0, 10, 11))
 
 
 # Rule C.8/3.
-def test_a_half_entry_is_cut_off() -> None:
+def test_partial_entry_is_truncated() -> None:
     storage = MemoryStorage()
     storage.open("t.txnindex").append(ABORTED + ABORTED[:33])
     index = transaction_index(storage)
@@ -160,7 +160,7 @@ def test_a_half_entry_is_cut_off() -> None:
 
 
 # Rule C.8/5.
-def test_a_marker_before_the_segment_is_damage() -> None:
+def test_marker_before_the_segment_is_damage() -> None:
     storage = MemoryStorage()
     storage.open("t.txnindex").append(ABORTED)
     with pytest.raises(DamageError, match="120 follows 120"):
@@ -168,7 +168,7 @@ def test_a_marker_before_the_segment_is_damage() -> None:
 
 
 # Rule C.8/6.
-def test_collecting_stops_where_everything_later_began_later() -> None:
+def test_collecting_stops_where_all_later_transactions_began_later() -> None:
     storage = MemoryStorage()
     first = transaction_index(storage, (1, 0, 10, 5), (2, 5, 20, 21))
     second = transaction_index(storage, (3, 22, 30, 31))
@@ -184,7 +184,7 @@ def test_collected_transactions_are_ordered_by_first_offset() -> None:
     assert [found.first_offset for found in collect_aborted([index], 0, 99)] == [2, 8]
 
 
-def test_offset_index_bytes() -> None:
+def test_offset_index_bytes_match_kafka() -> None:
     storage = MemoryStorage()
     index = OffsetIndex(storage, "i", 1000)
     index.append(1005, 4200)
@@ -196,7 +196,7 @@ def test_offset_index_bytes() -> None:
     assert list(index.positions_down_from(8399)) == [4200, 0]
 
 
-def test_time_index_bytes() -> None:
+def test_time_index_bytes_match_kafka() -> None:
     storage = MemoryStorage()
     index = TimeIndex(storage, "i", 1000)
     index.append(-1, 1001)
@@ -210,7 +210,7 @@ def test_time_index_bytes() -> None:
     assert index.peek_last() == (51, 1010)
 
 
-def test_an_index_is_cut_in_memory_and_on_disk() -> None:
+def test_index_is_truncated_in_memory_and_on_disk() -> None:
     storage = MemoryStorage()
     index = OffsetIndex(storage, "i", 0)
     for i in range(1, 6):
@@ -224,7 +224,7 @@ def test_an_index_is_cut_in_memory_and_on_disk() -> None:
     assert again.entries() == [(10, 100), (20, 200), (31, 310)]
 
 
-def test_preallocated_zeros_are_no_entries() -> None:
+def test_preallocated_zeros_are_not_entries() -> None:
     storage = MemoryStorage()
     storage.open("i").append(bytes.fromhex("00000005 00001000") + bytes(80))
     index = OffsetIndex(storage, "i", 0)
@@ -232,7 +232,7 @@ def test_preallocated_zeros_are_no_entries() -> None:
     assert storage.open("i").size() == 8
 
 
-def test_one_entry_may_be_all_zero() -> None:
+def test_single_all_zero_entry_is_valid() -> None:
     storage = MemoryStorage()
     index = TimeIndex(storage, "i", 0)
     index.append(0, 0)
@@ -243,14 +243,14 @@ def test_one_entry_may_be_all_zero() -> None:
 @pytest.mark.parametrize(
     "data", ["0000000500001000 0000000400002000", "0000000500002000 0000000600001000", "ffffffff00001000"]
 )
-def test_entries_that_cannot_be_an_index(data: str) -> None:
+def test_invalid_index_entries_are_damage(data: str) -> None:
     storage = MemoryStorage()
     storage.open("i").append(bytes.fromhex(data))
     with pytest.raises(DamageError):
         OffsetIndex(storage, "i", 0).load()
 
 
-def test_checkpoint_text() -> None:
+def test_checkpoint_text_matches_kafka() -> None:
     storage = MemoryStorage()
     write_checkpoint(storage, "t-0", "c", ["0 0", "3 17"])
     assert dict(storage.files()) == {"t-0/c": b"0\n2\n0 0\n3 17\n"}
@@ -262,7 +262,7 @@ def test_checkpoint_text() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"0\n", b"1\n0\n", b"0\n2\n1 1\n", b"0\nx\n", b"\xff\xfe"])
-def test_a_damaged_checkpoint_is_refused(text: bytes) -> None:
+def test_damaged_checkpoint_is_refused(text: bytes) -> None:
     storage = MemoryStorage()
     storage.open("t-0/c").append(text)
     with pytest.raises(DamageError):
@@ -284,17 +284,17 @@ def test_end_offset_for_epoch(asked: int, answer: tuple[int, int]) -> None:
     assert epochs((1, 5), (2, 10), (4, 20), (5, 30)).end_offset_for(asked, 99) == answer
 
 
-def test_no_epoch_is_known_of_an_empty_log() -> None:
+def test_empty_log_has_no_leader_epoch() -> None:
     assert epochs().latest == -1
     assert epochs().end_offset_for(0, 0) == (-1, -1)
 
 
-def test_epochs_only_grow_and_an_epoch_without_records_vanishes() -> None:
+def test_leader_epochs_increase_and_one_without_records_is_removed() -> None:
     made = epochs((1, 0), (1, 5), (0, 6), (3, 7), (4, 7))
     assert made.starts == [(1, 0), (4, 7)]
 
 
-def test_epochs_are_cut_at_both_ends() -> None:
+def test_leader_epochs_are_truncated_at_both_ends() -> None:
     made = epochs((1, 0), (2, 10), (3, 20))
     made.truncate_end(20)
     assert made.starts == [(1, 0), (2, 10)]
@@ -304,7 +304,7 @@ def test_epochs_are_cut_at_both_ends() -> None:
     assert made.starts == [(2, 12)]
 
 
-def test_epochs_are_saved_and_loaded() -> None:
+def test_leader_epochs_are_saved_and_loaded() -> None:
     storage = MemoryStorage()
     made = LeaderEpochs(storage, "t-0")
     assert not made.load()
@@ -317,7 +317,7 @@ def test_epochs_are_saved_and_loaded() -> None:
 
 
 @pytest.mark.parametrize("rows", [["x 1"], ["1"], ["2 0", "1 5"], ["1 5", "2 0"]])
-def test_epochs_that_make_no_sense(rows: list[str]) -> None:
+def test_invalid_leader_epochs_are_refused(rows: list[str]) -> None:
     storage = MemoryStorage()
     write_checkpoint(storage, "t-0", "leader-epoch-checkpoint", rows)
     with pytest.raises(DamageError):

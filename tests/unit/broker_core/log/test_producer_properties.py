@@ -318,7 +318,7 @@ def sequence_of(producer: Producer, choice: str) -> int:
 
 @examples(120)
 @given(HISTORIES)
-def test_producer_state_against_the_rules(history: list[tuple[Any, ...]]) -> None:
+def test_producer_state_matches_the_rules(history: list[tuple[Any, ...]]) -> None:
     world = World()
     for what, *choices in history:
         if what == "restart":
@@ -337,7 +337,7 @@ def test_producer_state_against_the_rules(history: list[tuple[Any, ...]]) -> Non
         world.check()
 
 
-def test_the_wrap_within_a_window() -> None:
+def test_sequence_wraps_within_the_window() -> None:
     """Five batches across the wrap are all known again, the sixth is not."""
     world = World()
     for number in range(6):

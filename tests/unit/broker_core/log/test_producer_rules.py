@@ -63,7 +63,7 @@ C5 = [
 
 
 @pytest.mark.parametrize(("rule", "entry", "verification", "epoch", "sequence", "verdict"), C5)
-def test_rules_c5(
+def test_rules_c5_batches(
     rule: str,
     entry: ProducerStateEntry,
     verification: ProducerVerification | None,
@@ -82,12 +82,12 @@ def all_batch_cases() -> list[BatchCase]:
     return [BatchCase(*case) for case in product(entries, verifications, (4, 5, 6), (0, 1, 3, 4, 5, MAX_SEQUENCE))]
 
 
-def test_the_shortcut_says_what_the_table_says() -> None:
+def test_fast_path_agrees_with_the_table() -> None:
     for case in all_batch_cases():
         assert judge_batch(case) == BATCH_RULES.resolve(**case.facts()), case
 
 
-def test_every_batch_row_decides_something() -> None:
+def test_every_batch_row_is_decisive() -> None:
     assert {BATCH_RULES.row(**case.facts()).rule for case in all_batch_cases()} == {
         row.rule for row in BATCH_RULES.rows
     }
@@ -117,30 +117,30 @@ C6 = [
 
 # Rules C.6/2, C.6/3 and C.6/4.
 @pytest.mark.parametrize(("entry", "epoch", "coordinator_epoch", "version", "verdict"), C6)
-def test_rules_c6(
+def test_rules_c6_markers(
     entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int, verdict: ErrorCode
 ) -> None:
     assert MARKER_RULES.resolve(**MarkerCase(entry, epoch, coordinator_epoch, version).facts()) == verdict
 
 
-def test_every_marker_row_decides_something() -> None:
+def test_every_marker_row_is_decisive() -> None:
     names = {MARKER_RULES.row(**MarkerCase(*case[:4]).facts()).rule for case in C6}
     assert names == {row.rule for row in MARKER_RULES.rows}
 
 
-def test_a_case_without_a_row_is_a_bug() -> None:
+def test_case_without_a_row_is_rejected() -> None:
     with pytest.raises(AssertionError, match="no row claims"):
         Table("never", {"fact": (False, True)}, [Row("only if true", {"fact": (True,)}, ErrorCode.NONE)], ordered=True)
 
 
-def test_a_row_behind_one_that_takes_all_its_cases_is_a_bug() -> None:
+def test_unreachable_row_is_rejected() -> None:
     rows = [Row("all", {}, ErrorCode.NONE), Row("never asked", {"fact": (True,)}, ErrorCode.NONE)]
     with pytest.raises(AssertionError, match="no case meets"):
         Table("never", {"fact": (False, True)}, rows, ordered=True)
 
 
 # Rule C.4/4.
-def test_no_code_of_older_brokers_is_answered() -> None:
+def test_error_codes_of_older_brokers_are_not_used() -> None:
     old = ("DUPLICATE_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID")
     package = Path(broker_core.__file__).parent
     for path in sorted(package.rglob("*.py")):

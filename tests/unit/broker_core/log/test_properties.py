@@ -174,7 +174,7 @@ def assert_reads_equal_brute_force(writer: Writer, max_bytes: int) -> None:
 
 @EXAMPLES
 @given(OPERATIONS, st.sampled_from([1, 150, 10_000]))
-def test_marks_and_reads_against_brute_force(operations: list[Any], max_bytes: int) -> None:
+def test_offsets_and_reads_match_brute_force(operations: list[Any], max_bytes: int) -> None:
     writer = Writer(open_log(settings=SMALL))
     for operation in operations:
         writer.apply(operation)
@@ -184,7 +184,7 @@ def test_marks_and_reads_against_brute_force(operations: list[Any], max_bytes: i
 
 @EXAMPLES
 @given(OPERATIONS, st.lists(st.integers(0, 60), max_size=25))
-def test_marks_while_the_high_watermark_lags(operations: list[Any], watermarks: list[int]) -> None:
+def test_offsets_match_brute_force_while_the_high_watermark_lags(operations: list[Any], watermarks: list[int]) -> None:
     writer = Writer(open_log(settings=SMALL))
     for at, operation in enumerate(operations):
         writer.apply(operation, advance=False)
@@ -196,7 +196,7 @@ def test_marks_while_the_high_watermark_lags(operations: list[Any], watermarks: 
 
 @EXAMPLES
 @given(OPERATIONS, st.lists(st.tuples(st.integers(0, 60), st.booleans(), OPERATIONS), max_size=4))
-def test_truncating_and_reopening_against_a_list(
+def test_truncating_and_reopening_matches_a_list(
     operations: list[Any], rounds: list[tuple[int, bool, list[Any]]]
 ) -> None:
     storage = MemoryStorage()
@@ -253,7 +253,7 @@ STEPS = st.lists(
 
 @EXAMPLES
 @given(STEPS)
-def test_a_crash_leaves_a_prefix_with_all_that_was_synced(steps: list[Step]) -> None:
+def test_crash_leaves_a_prefix_with_everything_synced(steps: list[Step]) -> None:
     storage = MemoryStorage()
     writer = Writer(open_log(storage, SMALL))
     synced = 0
@@ -370,7 +370,7 @@ def entries_of(dumb: dict[int, DumbProducer]) -> Iterator[tuple[Any, ...]]:
 
 @EXAMPLES
 @given(st.lists(SENT | ENDED, max_size=60))
-def test_producer_state_against_a_dumb_model(history: list[Any]) -> None:
+def test_producer_state_matches_a_simple_model(history: list[Any]) -> None:
     state, dumb, offset = ProducerState(), dict[int, DumbProducer](), 0
     for event in history:
         producer = replace(dumb.get(event[0], DumbProducer()))
@@ -431,7 +431,7 @@ def test_producer_state_against_a_dumb_model(history: list[Any]) -> None:
         ] == list(entries_of(dumb))
 
 
-def test_loading_a_state_restores_its_open_transactions() -> None:
+def test_loaded_state_restores_its_open_transactions() -> None:
     entries = [ProducerStateEntry(1, 0, 0, 0, 50), ProducerStateEntry(2, 0, 0, 0, 20), ProducerStateEntry(3, 0)]
     state = ProducerState(entries)
     assert state.first_unstable_offset == 20

@@ -30,7 +30,7 @@ def drain(log: PartitionLog, isolation: IsolationLevel, max_bytes: int, start: i
 
 @pytest.mark.parametrize("settings", [{}, SMALL])
 @pytest.mark.parametrize("max_bytes", [0, 1, 70, 140, 150, 215, 10_000])
-def test_every_batch_comes_once(settings: dict[str, str], max_bytes: int) -> None:
+def test_every_batch_is_read_once(settings: dict[str, str], max_bytes: int) -> None:
     log = open_log(settings=settings)
     for count in (1, 3, 2, 1, 1, 5, 1):
         append(log, count)
@@ -38,7 +38,7 @@ def test_every_batch_comes_once(settings: dict[str, str], max_bytes: int) -> Non
     assert drain(log, COMMITTED, max_bytes, 8) == [8, 13]
 
 
-def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
+def test_offset_inside_a_batch_returns_the_whole_batch() -> None:
     log = open_log()
     append(log, 5)
     append(log, 5)
@@ -47,7 +47,7 @@ def test_an_offset_inside_a_batch_gives_the_whole_batch() -> None:
     assert offsets(log.read(7, 9999, UNCOMMITTED).records) == [5]
 
 
-def test_a_batch_over_the_limit_comes_only_if_one_is_wanted() -> None:
+def test_batch_over_the_limit_is_returned_only_on_request() -> None:
     log = open_log()
     append(log, value=bytes(1000))
     assert log.read(0, 500, UNCOMMITTED, min_one_batch=False).records == b""
@@ -69,7 +69,7 @@ def test_offsets_outside_the_log_are_refused() -> None:
 
 
 # Rules C.1/28, C.7/1, D.1/2, D.1/3 and D.1 more/2.
-def test_an_open_transaction_holds_committed_readers_back() -> None:
+def test_open_transaction_limits_read_committed() -> None:
     log = open_log()
     append(log, 2)
     produce(log, 1, 0, 3)
@@ -90,7 +90,7 @@ def test_an_open_transaction_holds_committed_readers_back() -> None:
 
 
 # Rule C.8/6.
-def test_the_aborted_list_ends_with_what_was_read() -> None:
+def test_aborted_list_ends_at_the_last_offset_read() -> None:
     log = open_log()
     produce(log, 1, 0)
     end(log, 1, commit=False)
@@ -103,7 +103,7 @@ def test_the_aborted_list_ends_with_what_was_read() -> None:
 
 
 # Rules C.6/6 and C.8/7.
-def test_an_aborted_transaction_over_several_segments() -> None:
+def test_aborted_transaction_over_several_segments_is_listed() -> None:
     log = open_log(settings=SMALL)
     for sequence in range(8):
         produce(log, 1, sequence)
@@ -114,7 +114,7 @@ def test_an_aborted_transaction_over_several_segments() -> None:
 
 
 # Rule C.7/1.
-def test_unreplicated_markers_hold_the_stable_offset() -> None:
+def test_unreplicated_markers_limit_the_last_stable_offset() -> None:
     log = open_log()
     produce(log, 1, 0)
     produce(log, 2, 0)
@@ -133,7 +133,7 @@ def test_unreplicated_markers_hold_the_stable_offset() -> None:
 
 
 # Rule D.1/2.
-def test_readers_stop_at_the_high_watermark() -> None:
+def test_reads_stop_at_the_high_watermark() -> None:
     log = open_log()
     append(log, 2)
     append(log, 2, advance=False)
@@ -142,7 +142,7 @@ def test_readers_stop_at_the_high_watermark() -> None:
     assert log.stable_bytes_from(0, UNCOMMITTED, 9999) == len(batch(2))
 
 
-def test_stable_bytes() -> None:
+def test_bytes_below_the_last_stable_offset_are_counted() -> None:
     log = open_log(settings=SMALL)
     size = len(batch(1))
     for _ in range(6):
@@ -158,7 +158,7 @@ def test_stable_bytes() -> None:
 
 # Rule D.3/1.
 @pytest.mark.parametrize("settings", [{}, SMALL])
-def test_offsets_by_time(settings: dict[str, str]) -> None:
+def test_offsets_are_found_by_timestamp(settings: dict[str, str]) -> None:
     log = open_log(settings=settings)
     times = [100, 200, 150, 300, 300, 250, 400]
     for at, time in enumerate(times):
@@ -171,7 +171,7 @@ def test_offsets_by_time(settings: dict[str, str]) -> None:
     assert log.max_timestamp(UNCOMMITTED) == (6, 400, 3)
 
 
-def test_time_inside_a_batch() -> None:
+def test_timestamp_inside_a_batch_is_found() -> None:
     log = open_log()
     append(log, 5, timestamp_ms=100)
     assert log.offset_for_timestamp(103, UNCOMMITTED) == (3, 103, 0)
@@ -179,7 +179,7 @@ def test_time_inside_a_batch() -> None:
 
 
 # Rules D.3/1 and D.3/4.
-def test_times_at_or_behind_the_stable_offset_are_not_told() -> None:
+def test_timestamps_at_or_above_the_last_stable_offset_are_not_returned() -> None:
     log = open_log()
     append(log, timestamp_ms=100)
     produce(log, 1, 0, timestamp_ms=200)
@@ -190,14 +190,14 @@ def test_times_at_or_behind_the_stable_offset_are_not_told() -> None:
 
 
 # Rules D.3/1 and D.3/4.
-def test_an_empty_log_has_no_times() -> None:
+def test_empty_log_has_no_timestamps() -> None:
     log = open_log()
     assert log.max_timestamp(UNCOMMITTED) is None
     assert log.offset_for_timestamp(0, UNCOMMITTED) is None
 
 
 # Rule D.3/4.
-def test_times_survive_reopening() -> None:
+def test_timestamps_survive_reopening() -> None:
     storage = MemoryStorage()
     log = open_log(storage, SMALL)
     for time in (100, 500, 300, 200):
@@ -210,7 +210,7 @@ def test_times_survive_reopening() -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, SMALL])
-def test_journals_are_read_record_by_record(settings: dict[str, str]) -> None:
+def test_journal_records_are_read_one_by_one(settings: dict[str, str]) -> None:
     log = open_log(settings=settings)
     append(log, 3)
     produce(log, 1, 0, 2)
@@ -223,7 +223,7 @@ def test_journals_are_read_record_by_record(settings: dict[str, str]) -> None:
     assert [offset for offset, _, _ in log.read_journal(2)] == [4, 5, 6]
 
 
-def test_a_batch_longer_than_a_scan_window() -> None:
+def test_batch_longer_than_the_scan_window_is_read() -> None:
     log = open_log(settings={"max.message.bytes": "9000000"})
     append(log)
     append(log, value=bytes(3_000_000))
@@ -232,7 +232,7 @@ def test_a_batch_longer_than_a_scan_window() -> None:
     assert offsets(log.read(1, 10, UNCOMMITTED).records) == [1]
 
 
-def test_leader_epochs_tell_where_histories_part() -> None:
+def test_end_offsets_of_leader_epochs_are_returned() -> None:
     log = open_log()
     for leader_epoch in (0, 0, 2, 5):
         append(log, leader_epoch=leader_epoch)
@@ -261,7 +261,7 @@ def test_leader_epochs_tell_where_histories_part() -> None:
     assert BatchHeader.parse(log.read(2, 1, UNCOMMITTED).records).partition_leader_epoch == 2
 
 
-def test_a_damaged_index_of_a_closed_segment_heals_when_it_is_read() -> None:
+def test_damaged_index_of_a_closed_segment_is_rebuilt_on_read() -> None:
     storage = MemoryStorage()
     log = open_log(storage, {"segment.bytes": "1000", "index.interval.bytes": "0"})
     for _ in range(20):

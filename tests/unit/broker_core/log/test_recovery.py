@@ -75,20 +75,20 @@ def assert_same(log: PartitionLog, before: PartitionLog) -> None:
 
 
 # Rule C.9/4.
-def test_a_clean_close_leaves_nothing_to_find() -> None:
+def test_clean_close_yields_no_findings() -> None:
     storage, before = world()
     log = reopened(storage)
     assert log.findings == []
     assert_same(log, before)
 
 
-def test_a_new_folder() -> None:
+def test_new_directory_is_opened() -> None:
     log = open_log()
     assert found(log) == [LogCondition.NO_SEGMENT]
     assert log.log_end_offset == 0
 
 
-def test_a_folder_that_was_only_created_is_made_durable_with_the_first_batch() -> None:
+def test_newly_created_directory_is_synced_with_the_first_batch() -> None:
     storage = MemoryStorage()
     open_log(storage, SETTINGS).close(NOW_MS)
     log = reopened(storage)
@@ -99,7 +99,7 @@ def test_a_folder_that_was_only_created_is_made_durable_with_the_first_batch() -
 
 
 # Rules C.9/8 and C.11/3.
-def test_an_unclean_end_is_replayed_and_then_vouched_for() -> None:
+def test_unclean_shutdown_is_recovered_and_then_marked_clean() -> None:
     storage, before = world(closed=False)
     storage.crash()
     log = reopened(storage)
@@ -109,7 +109,7 @@ def test_an_unclean_end_is_replayed_and_then_vouched_for() -> None:
     assert found(reopened(storage)) == []
 
 
-def test_no_snapshot_at_all() -> None:
+def test_missing_snapshots_are_rebuilt() -> None:
     storage, before = world()
     for offset in bases(storage, "snapshot"):
         storage.delete(path(offset, "snapshot"))
@@ -121,7 +121,7 @@ def test_no_snapshot_at_all() -> None:
 
 # Rule C.9/7.
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[:-1], lambda data: data[:9] + b"!" + data[10:]])
-def test_a_damaged_snapshot(damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_snapshot_is_removed(damage: Callable[[bytes], bytes]) -> None:
     storage, before = world()
     newest = bases(storage, "snapshot")[-1]
     overwrite(storage, path(newest, "snapshot"), damage)
@@ -131,7 +131,7 @@ def test_a_damaged_snapshot(damage: Callable[[bytes], bytes]) -> None:
 
 
 # Rule C.9/7.
-def test_all_snapshots_damaged() -> None:
+def test_all_snapshots_damaged_are_rebuilt() -> None:
     storage, before = world()
     count = len(bases(storage, "snapshot"))
     for offset in bases(storage, "snapshot"):
@@ -141,7 +141,7 @@ def test_all_snapshots_damaged() -> None:
     assert_same(log, before)
 
 
-def test_a_snapshot_ahead_of_the_log() -> None:
+def test_snapshot_beyond_the_log_end_is_removed() -> None:
     storage, before = world()
     newest = bases(storage, "snapshot")[-1]
     snapshot = storage.open(path(newest, "snapshot"))
@@ -152,7 +152,7 @@ def test_a_snapshot_ahead_of_the_log() -> None:
     assert_same(log, before)
 
 
-def test_a_snapshot_whose_batches_are_lost() -> None:
+def test_snapshot_of_lost_batches_is_removed() -> None:
     storage, _ = world()
     active = bases(storage, "log")[-1]
     overwrite(storage, path(active, "log"), lambda data: data[:10])
@@ -163,7 +163,7 @@ def test_a_snapshot_whose_batches_are_lost() -> None:
     assert append(log).base_offset == active
 
 
-def test_a_snapshot_inside_a_batch() -> None:
+def test_snapshot_inside_a_batch_is_removed() -> None:
     storage = MemoryStorage()
     log = open_log(storage)
     append(log, 5)
@@ -173,7 +173,7 @@ def test_a_snapshot_inside_a_batch() -> None:
 
 
 # Rule C.9/5.
-def test_stray_snapshots() -> None:
+def test_stray_snapshots_are_removed() -> None:
     storage, before = world(closed=False)
     for _ in range(3):
         storage.crash()
@@ -189,7 +189,7 @@ def test_stray_snapshots() -> None:
 
 @pytest.mark.parametrize("suffix", ["index", "timeindex"])
 @pytest.mark.parametrize("place", [0, 1, -1])
-def test_a_missing_index(suffix: str, place: int) -> None:
+def test_missing_index_is_rebuilt(suffix: str, place: int) -> None:
     storage, before = world()
     segment = bases(storage, "log")[place]
     original = dict(storage.files())
@@ -212,7 +212,7 @@ def test_a_missing_index(suffix: str, place: int) -> None:
         lambda data: bytes(len(data)),
     ],
 )
-def test_a_damaged_index(suffix: str, place: int, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_index_is_rebuilt(suffix: str, place: int, damage: Callable[[bytes], bytes]) -> None:
     storage, before = world()
     segment = bases(storage, "log")[place]
     overwrite(storage, path(segment, suffix), damage)
@@ -223,7 +223,7 @@ def test_a_damaged_index(suffix: str, place: int, damage: Callable[[bytes], byte
         assert log.offset_for_timestamp(wanted, COMMITTED) == before.offset_for_timestamp(wanted, COMMITTED)
 
 
-def test_a_too_long_index_is_cut() -> None:
+def test_oversized_index_is_truncated() -> None:
     storage, before = world(closed=False)
     active = bases(storage, "log")[-1]
     storage.open(path(active, "index")).append(b"\0\0\0\x50\0\0\x70\0" * 3)
@@ -233,7 +233,7 @@ def test_a_too_long_index_is_cut() -> None:
 # Rule C.8/5.
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("damage", [lambda data: b"\0\7" + data[2:], lambda data: data + data])
-def test_a_damaged_transaction_index(place: int, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_transaction_index_is_rebuilt(place: int, damage: Callable[[bytes], bytes]) -> None:
     storage, before = world()
     segment = bases(storage, "txnindex")[place]
     original = dict(storage.files())
@@ -244,7 +244,7 @@ def test_a_damaged_transaction_index(place: int, damage: Callable[[bytes], bytes
     assert dict(storage.files())[path(segment, "txnindex")] == original[path(segment, "txnindex")]
 
 
-def test_half_an_aborted_entry() -> None:
+def test_partial_aborted_entry_is_removed() -> None:
     storage, before = world()
     overwrite(storage, path(0, "txnindex"), lambda data: data + data[:20])
     assert_same(reopened(storage), before)
@@ -256,7 +256,7 @@ TAILS = [b"\0", bytes(11), bytes(61), bytes(500), batch(1, base_offset=0), b"\xf
 # Rule C.11/3.
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_torn_tail(tail: bytes, closed: bool) -> None:
+def test_torn_tail_is_truncated(tail: bytes, closed: bool) -> None:
     storage, before = world(closed=closed)
     active = bases(storage, "log")[-1]
     size = storage.open(path(active, "log")).size()
@@ -269,7 +269,7 @@ def test_a_torn_tail(tail: bytes, closed: bool) -> None:
 
 
 # Rule C.11/3.
-def test_a_flipped_bit_behind_the_snapshot_ends_the_log() -> None:
+def test_flipped_bit_after_the_snapshot_ends_the_log() -> None:
     storage, _ = world(closed=False)
     active = bases(storage, "log")[-1]
     overwrite(storage, path(active, "log"), lambda data: data[:-1] + b"?")
@@ -278,7 +278,7 @@ def test_a_flipped_bit_behind_the_snapshot_ends_the_log() -> None:
     assert log.open_transactions() == []
 
 
-def test_segments_behind_damage_go() -> None:
+def test_segments_after_damage_are_removed() -> None:
     storage, _ = world()
     for offset in bases(storage, "snapshot"):
         storage.delete(path(offset, "snapshot"))
@@ -292,7 +292,7 @@ def test_segments_behind_damage_go() -> None:
     assert_same(again, log)
 
 
-def test_an_overlapping_segment_goes() -> None:
+def test_overlapping_segment_is_removed() -> None:
     storage, before = world()
     for offset in bases(storage, "snapshot"):
         storage.delete(path(offset, "snapshot"))
@@ -303,7 +303,7 @@ def test_an_overlapping_segment_goes() -> None:
     assert_same(log, before)
 
 
-def test_a_half_created_segment() -> None:
+def test_partially_created_segment_is_removed() -> None:
     storage, before = world()
     storage.open(path(before.log_end_offset, "log"))
     log = reopened(storage)
@@ -313,7 +313,7 @@ def test_a_half_created_segment() -> None:
     assert bases(storage, "log")[-1] == before.log_end_offset
 
 
-def test_leftovers_and_orphans() -> None:
+def test_temporary_and_orphaned_files_are_removed() -> None:
     storage, before = world()
     for name in ("x.tmp", "00000000000000000001.log.deleted", "00000000000000000000.log.cleaned"):
         storage.open(f"{FOLDER}/{name}")
@@ -329,7 +329,7 @@ def test_leftovers_and_orphans() -> None:
     assert_same(log, before)
 
 
-def test_segments_below_the_log_start_go() -> None:
+def test_segments_below_the_log_start_offset_are_removed() -> None:
     storage, before = world()
     third = bases(storage, "log")[2]
     write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {third + 1}"])
@@ -340,7 +340,7 @@ def test_segments_below_the_log_start_go() -> None:
     assert found(reopened(storage)) == []
 
 
-def test_a_log_start_beyond_the_log_end() -> None:
+def test_log_start_offset_beyond_the_log_end_is_corrected() -> None:
     storage, before = world()
     start = before.log_end_offset + 5
     write_checkpoint(storage, FOLDER, "log-start-offset-checkpoint", [f"topic 0 {start}"])
@@ -352,7 +352,7 @@ def test_a_log_start_beyond_the_log_end() -> None:
     assert reopened(storage).log_end_offset == start + 1
 
 
-def test_a_damaged_log_start() -> None:
+def test_damaged_log_start_offset_is_reported() -> None:
     storage, before = world()
     storage.open(f"{FOLDER}/log-start-offset-checkpoint").append(b"rubbish")
     log = reopened(storage)
@@ -360,7 +360,7 @@ def test_a_damaged_log_start() -> None:
     assert_same(log, before)
 
 
-def test_missing_and_damaged_epochs() -> None:
+def test_missing_and_damaged_leader_epochs_are_rebuilt() -> None:
     name = f"{FOLDER}/leader-epoch-checkpoint"
     storage, before = world()
     storage.delete(name)
@@ -373,7 +373,7 @@ def test_missing_and_damaged_epochs() -> None:
     assert_same(log, before)
 
 
-def test_epochs_ahead_of_the_log() -> None:
+def test_leader_epochs_beyond_the_log_end_are_removed() -> None:
     storage, before = world()
     name = f"{FOLDER}/leader-epoch-checkpoint"
     overwrite(storage, name, lambda data: data.replace(b"\n3\n", b"\n4\n", 1) + b"9 9999\n")
@@ -383,7 +383,7 @@ def test_epochs_ahead_of_the_log() -> None:
     assert_same(log, before)
 
 
-def test_a_marker_nobody_can_read() -> None:
+def test_undecodable_marker_is_reported() -> None:
     storage = MemoryStorage()
     log = open_log(storage)
     append(log)
@@ -421,7 +421,7 @@ def test_expired_producers_are_not_loaded() -> None:
 
 
 # Rule C.11/5.
-def test_an_open_transaction_survives_and_can_be_ended() -> None:
+def test_open_transaction_survives_recovery_and_can_be_ended() -> None:
     storage, _ = world()
     log = reopened(storage)
     start = log.open_transactions()[0].first_offset
@@ -431,7 +431,7 @@ def test_an_open_transaction_survives_and_can_be_ended() -> None:
     assert log.aborted_transactions()[-1].first_offset == start
 
 
-def test_duplicates_are_known_after_a_crash() -> None:
+def test_duplicates_are_recognized_after_a_crash() -> None:
     storage = MemoryStorage()
     log = open_log(storage)
     sent = [produce(log, 1, sequence, transactional=False) for sequence in range(3)]
@@ -442,20 +442,20 @@ def test_duplicates_are_known_after_a_crash() -> None:
         assert produce(log, 1, sequence, transactional=False).base_offset == sent[sequence].base_offset
 
 
-def test_every_finding_has_its_decision_and_every_action_its_repair() -> None:
+def test_every_finding_has_a_decision_and_every_action_a_repair() -> None:
     assert set(RECOVERY_TABLE) == set(LogCondition)
     assert set(ACTIONS) == set(LogRecoveryAction)
     assert {decision.action for decision in RECOVERY_TABLE.values()} == set(LogRecoveryAction)
 
 
-def test_findings_read_as_sentences() -> None:
+def test_finding_is_formatted_as_text() -> None:
     assert str(RecoveryFinding(LogCondition.TORN_TAIL, "Segment(0, 5 bytes)")) == (
         "Segment(0, 5 bytes): bytes that are not a whole batch with the right checksum and offset; "
         "cut the segment there; kept: the batches before it"
     )
 
 
-def test_a_log_start_in_kafkas_own_checkpoint_counts_too() -> None:
+def test_log_start_offset_of_kafka_checkpoint_is_read() -> None:
     storage, log = world()
     topic, partition = log.topic_partition
     rows = [f"another 0 {log.log_end_offset}", f"{topic} {partition} 4"]
@@ -464,7 +464,7 @@ def test_a_log_start_in_kafkas_own_checkpoint_counts_too() -> None:
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(len(data))])
-def test_indexes_that_lost_all_their_entries_are_written_anew(damage: Callable[[bytes], bytes]) -> None:
+def test_empty_indexes_of_nonempty_segments_are_rebuilt(damage: Callable[[bytes], bytes]) -> None:
     """Kafka preallocates indexes with zeros, and zeros are what a loss of power leaves of them."""
     storage, before = world()
     original = dict(storage.files())
@@ -478,7 +478,7 @@ def test_indexes_that_lost_all_their_entries_are_written_anew(damage: Callable[[
     assert_same(log, before)
 
 
-def test_epochs_made_anew_stay() -> None:
+def test_rebuilt_leader_epochs_are_saved() -> None:
     storage, before = world()
     storage.delete(f"{FOLDER}/leader-epoch-checkpoint")
     assert found(reopened(storage)) == [LogCondition.EPOCHS_MISSING]
@@ -489,7 +489,7 @@ def test_epochs_made_anew_stay() -> None:
 
 
 @pytest.mark.parametrize("tail", [b"\xff" * 70, bytes(70)])
-def test_a_damaged_transaction_index_before_garbage(tail: bytes) -> None:
+def test_damaged_transaction_index_before_a_torn_tail(tail: bytes) -> None:
     """The index is made anew before the tail is looked at, and must not stumble over what stands there."""
     storage, before = world()
     overwrite(storage, path(bases(storage, "txnindex")[-1], "txnindex"), lambda data: b"\7" + data[1:])

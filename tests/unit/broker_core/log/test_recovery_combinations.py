@@ -205,7 +205,7 @@ def from_batches_alone(storage: MemoryStorage) -> Opened:
     st.sampled_from(ABORTED),
     st.sampled_from(EPOCH_FILES),
 )
-def test_what_is_kept_follows_from_the_batches_alone(
+def test_recovered_data_depends_only_on_the_batches(
     closed: bool,
     tail: Damage,
     segment: Damage,
@@ -235,7 +235,7 @@ def test_what_is_kept_follows_from_the_batches_alone(
 @pytest.mark.parametrize("segment", SEGMENTS)
 @pytest.mark.parametrize("snapshot", SNAPSHOTS)
 @pytest.mark.parametrize("closed", [True, False])
-def test_each_pair_of_the_tables_rows(closed: bool, tail: Damage, segment: Damage, snapshot: Damage) -> None:
+def test_each_pair_of_table_rows_is_recovered(closed: bool, tail: Damage, segment: Damage, snapshot: Damage) -> None:
     storage = written(closed=closed)
     for damage in (tail, segment, snapshot):
         damage(storage)
@@ -285,13 +285,13 @@ def bytes_read(patch: pytest.MonkeyPatch, segments: int, tail_batches: int) -> t
     return reading.count, tail_bytes
 
 
-def test_recovery_reads_the_tail_and_little_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_reads_little_beyond_the_tail(monkeypatch: pytest.MonkeyPatch) -> None:
     for tail_batches in (0, 20, 60):
         read, tail_bytes = bytes_read(monkeypatch, 3, tail_batches)
         assert tail_bytes <= read <= 1.2 * tail_bytes + 3 * LOOK_BYTES
 
 
-def test_recovery_does_not_grow_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recovery_cost_is_independent_of_the_log_size(monkeypatch: pytest.MonkeyPatch) -> None:
     short, _ = bytes_read(monkeypatch, 2, 30)
     long, _ = bytes_read(monkeypatch, 12, 30)
     assert long - short <= 10 * LOOK_BYTES

@@ -22,7 +22,7 @@ def filled(storage: MemoryStorage, count: int, settings: dict[str, str]) -> Part
     return log
 
 
-def test_delete_records_moves_the_start() -> None:
+def test_delete_records_moves_the_log_start_offset() -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {})
     assert log.delete_records_before(3) == 3
@@ -38,7 +38,7 @@ def test_delete_records_moves_the_start() -> None:
 
 
 @pytest.mark.parametrize("offset", [-2, 8])
-def test_delete_records_outside_the_log(offset: int) -> None:
+def test_delete_records_outside_the_log_is_refused(offset: int) -> None:
     log = filled(MemoryStorage(), 7, {})
     with pytest.raises(KafkaError) as caught:
         log.delete_records_before(offset)
@@ -53,7 +53,7 @@ def test_delete_records_stops_at_the_high_watermark() -> None:
     assert log.delete_records_before(-1) == 3
 
 
-def test_a_compacted_log_keeps_its_records() -> None:
+def test_compacted_log_refuses_delete_records_and_skips_retention() -> None:
     log = filled(MemoryStorage(), 3, {"cleanup.policy": "compact"})
     with pytest.raises(KafkaError) as caught:
         log.delete_records_before(1)
@@ -61,7 +61,7 @@ def test_a_compacted_log_keeps_its_records() -> None:
     assert log.apply_retention(NOW_MS + 10**12) == 0
 
 
-def test_the_start_survives_a_crash() -> None:
+def test_log_start_offset_survives_a_crash() -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {})
     log.sync()
@@ -73,7 +73,7 @@ def test_the_start_survives_a_crash() -> None:
 
 
 # Rule C.7/2.
-def test_the_start_moves_the_stable_offset() -> None:
+def test_log_start_offset_raises_the_last_stable_offset() -> None:
     log = open_log()
     produce(log, 1, 0)
     append(log, 4)
@@ -84,7 +84,7 @@ def test_the_start_moves_the_stable_offset() -> None:
     assert log.last_stable_offset == 6
 
 
-def test_retention_by_time() -> None:
+def test_segments_are_deleted_by_age() -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {"retention.ms": "100"})
     assert log.apply_retention(NOW_MS + 101) == 0
@@ -96,7 +96,7 @@ def test_retention_by_time() -> None:
     assert append(log).base_offset == 7
 
 
-def test_retention_by_size() -> None:
+def test_segments_are_deleted_by_size() -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {"retention.bytes": str(4 * SIZE)})
     assert log.apply_retention(NOW_MS) == 1
@@ -114,7 +114,7 @@ def test_retention_stops_at_the_high_watermark() -> None:
     assert bases(storage) == [2, 4]
 
 
-def test_unlimited_retention_and_records_without_time() -> None:
+def test_unlimited_retention_and_records_without_timestamps() -> None:
     assert filled(MemoryStorage(), 7, {"retention.ms": "-1"}).apply_retention(NOW_MS * 2) == 0
     log = open_log(settings=TWO_EACH | {"retention.ms": "0"})
     for _ in range(5):
@@ -122,7 +122,7 @@ def test_unlimited_retention_and_records_without_time() -> None:
     assert log.apply_retention(NOW_MS) == 0
 
 
-def test_new_settings_rule_at_once() -> None:
+def test_changed_settings_apply_immediately() -> None:
     log = filled(MemoryStorage(), 7, {})
     log.update_config(log.config.override({"retention.ms": "1"}))
     assert log.apply_retention(NOW_MS + 9999) == 4
@@ -130,7 +130,7 @@ def test_new_settings_rule_at_once() -> None:
 
 
 # Rule C.9/6.
-def test_snapshots_go_with_their_segments() -> None:
+def test_snapshots_are_deleted_with_their_segments() -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {})
     assert bases(storage, ".snapshot") == [2, 4, 6]
@@ -139,7 +139,7 @@ def test_snapshots_go_with_their_segments() -> None:
 
 
 # Rule C.11/2.
-def test_producers_outlive_their_records() -> None:
+def test_producers_outlive_their_deleted_records() -> None:
     log = open_log(settings=TWO_EACH)
     produce(log, 1, 0, transactional=False)
     for _ in range(5):
@@ -149,7 +149,7 @@ def test_producers_outlive_their_records() -> None:
 
 
 @pytest.mark.parametrize("offset", range(9))
-def test_truncation(offset: int) -> None:
+def test_truncation_removes_records(offset: int) -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {})
     log.truncate_to(offset, NOW_MS)
@@ -164,7 +164,7 @@ def test_truncation(offset: int) -> None:
     assert [record.value for _, _, record in again.read_journal()] == [b"v"] * left + [b"new"]
 
 
-def test_truncation_takes_a_straddling_batch_as_a_whole() -> None:
+def test_truncation_removes_a_straddling_batch_completely() -> None:
     log = open_log()
     append(log, 2)
     append(log, 5)
@@ -173,7 +173,7 @@ def test_truncation_takes_a_straddling_batch_as_a_whole() -> None:
 
 
 # Rules C.11/1 and C.11/4.
-def test_truncation_reopens_a_transaction_whose_marker_goes() -> None:
+def test_truncation_reopens_a_transaction_whose_marker_is_removed() -> None:
     log = open_log()
     produce(log, 1, 0)
     end(log, 1, commit=False)
@@ -188,7 +188,7 @@ def test_truncation_reopens_a_transaction_whose_marker_goes() -> None:
 
 
 # Rule C.11/1.
-def test_truncation_removes_a_transaction_that_goes_as_a_whole() -> None:
+def test_truncation_removes_a_whole_transaction() -> None:
     log = open_log()
     append(log, 2)
     produce(log, 1, 0)
@@ -198,7 +198,7 @@ def test_truncation_removes_a_transaction_that_goes_as_a_whole() -> None:
     assert log.producers() == []
 
 
-def test_truncation_cuts_leader_epochs() -> None:
+def test_truncation_truncates_leader_epochs() -> None:
     log = open_log()
     for leader_epoch in (0, 1, 2):
         append(log, leader_epoch=leader_epoch)
@@ -206,7 +206,7 @@ def test_truncation_cuts_leader_epochs() -> None:
     assert log.latest_leader_epoch == 1
 
 
-def test_truncation_below_the_start_moves_it() -> None:
+def test_truncation_below_the_log_start_offset_moves_it() -> None:
     storage = MemoryStorage()
     log = open_log(storage)
     append(log)
@@ -227,7 +227,7 @@ def test_truncation_before_the_first_segment_is_refused() -> None:
         log.truncate_to(3, NOW_MS)
 
 
-def test_truncation_keeps_what_is_not_replicated_undecided() -> None:
+def test_truncation_keeps_unreplicated_data_undecided() -> None:
     log = open_log()
     produce(log, 1, 0)
     end(log, 1, commit=True, advance=False)

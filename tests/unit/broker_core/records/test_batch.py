@@ -48,7 +48,7 @@ def test_varint_known_bytes(value: int, encoded: str) -> None:
     assert data.hex() == encoded
 
 
-def test_varint_without_end() -> None:
+def test_unterminated_varint_is_refused() -> None:
     with pytest.raises(InvalidBatch, match="longer than 10"):
         read_varint(b"\xff" * 20, 0)
     with pytest.raises(IndexError):
@@ -71,7 +71,7 @@ def test_round_trip(records: list[NewRecord], codec: Compression, base_offset: i
 
 @given(RECORDS, THEIR_CODECS)
 @examples(100)
-def test_kafka_python_reads_what_we_build(records: list[NewRecord], codec: Compression) -> None:
+def test_kafka_python_reads_our_batches(records: list[NewRecord], codec: Compression) -> None:
     data = build_batch(records, base_offset=5, compression=codec, producer_id=3, producer_epoch=1, base_sequence=0)
     theirs = MemoryRecords(data).next_batch()
     assert theirs.validate_crc()
@@ -82,7 +82,7 @@ def test_kafka_python_reads_what_we_build(records: list[NewRecord], codec: Compr
 
 @given(RECORDS, THEIR_CODECS)
 @examples(100)
-def test_we_read_what_kafka_python_builds(records: list[NewRecord], codec: Compression) -> None:
+def test_our_decoder_reads_kafka_python_batches(records: list[NewRecord], codec: Compression) -> None:
     builder = MemoryRecordsBuilder(magic=2, compression_type=int(codec), batch_size=1 << 30)
     for record in records:
         assert builder.append(record.timestamp_ms, record.key, record.value, list(record.headers)) is not None
@@ -93,7 +93,7 @@ def test_we_read_what_kafka_python_builds(records: list[NewRecord], codec: Compr
     assert read_records(data, 0, header) == with_offsets(records)
 
 
-def test_a_compacted_batch_keeps_its_offsets_and_span() -> None:
+def test_compacted_batch_keeps_its_offsets_and_span() -> None:
     records = [NewRecord(b"a", b"1"), NewRecord(b"b", b"2")]
     data = build_batch(records, base_offset=100, offset_deltas=[2, 5], last_offset_delta=9)
     header = BatchHeader.parse(data)
@@ -101,14 +101,14 @@ def test_a_compacted_batch_keeps_its_offsets_and_span() -> None:
     assert (header.last_offset, header.record_count) == (109, 2)
 
 
-def test_no_records_is_refused() -> None:
+def test_building_a_batch_without_records_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one record"):
         build_batch([])
 
 
 @given(RECORDS, st.data())
 @examples(300)
-def test_damage_is_an_invalid_batch_and_nothing_else(records: list[NewRecord], data: st.DataObject) -> None:
+def test_damage_raises_only_invalid_batch(records: list[NewRecord], data: st.DataObject) -> None:
     batch = bytearray(build_batch(records))
     position = data.draw(st.integers(61, len(batch) - 1))
     batch[position] ^= data.draw(st.integers(1, 255))
@@ -119,7 +119,7 @@ def test_damage_is_an_invalid_batch_and_nothing_else(records: list[NewRecord], d
         summarize_records(bytes(batch), 0, header)
 
 
-def test_a_batch_cut_short_is_refused() -> None:
+def test_truncated_batch_is_refused() -> None:
     data = build_batch([NewRecord(b"k", b"v")])
     header = BatchHeader.parse(data)
     with pytest.raises(InvalidBatch, match="the buffer at byte"):
@@ -142,7 +142,7 @@ BROKEN_SECTIONS = [
 @pytest.mark.parametrize(
     ("section", "reason"), [row[1:] for row in BROKEN_SECTIONS], ids=[row[0] for row in BROKEN_SECTIONS]
 )
-def test_broken_records_are_found(section: bytes, reason: str) -> None:
+def test_malformed_records_are_detected(section: bytes, reason: str) -> None:
     batch = bytearray(build_batch([NewRecord(None, None)])[:61] + section)
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     header = BatchHeader.parse(batch)

@@ -24,7 +24,7 @@ def test_round_trip(codec: Compression, limit_bytes: int | None, data: bytes, ti
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_agrees_with_arrow(codec: Compression) -> None:
+def test_compression_agrees_with_arrow(codec: Compression) -> None:
     plain = b"some words, again and again. " * 5000
     packed = pa.BufferOutputStream()
     with pa.CompressedOutputStream(packed, codec.name.lower()) as stream:
@@ -34,7 +34,7 @@ def test_agrees_with_arrow(codec: Compression) -> None:
         assert reader.read() == plain
 
 
-def test_raw_snappy_is_read_as_librdkafka_sends_it() -> None:
+def test_raw_snappy_of_librdkafka_is_read() -> None:
     plain = b"abc" * 50_000
     assert decompress(Compression.SNAPPY, bytes(cramjam.snappy.compress_raw(plain))) == plain
 
@@ -56,21 +56,21 @@ def test_lz4_blocks_are_independent() -> None:
 
 @pytest.mark.parametrize("codec", PACKED)
 @pytest.mark.parametrize("size", [10_000_000, 1_000_001])
-def test_a_bomb_is_refused(codec: Compression, size: int) -> None:
+def test_decompression_bomb_is_refused(codec: Compression, size: int) -> None:
     bomb = compress(codec, bytes(size))
     with pytest.raises(InvalidBatch, match="limit of 1000000 bytes"):
         decompress(codec, bomb, 1_000_000)
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_the_limit_itself_is_allowed(codec: Compression) -> None:
+def test_output_of_exactly_the_limit_is_allowed(codec: Compression) -> None:
     assert len(decompress(codec, compress(codec, bytes(1_000_000)), 1_000_000)) == 1_000_000
 
 
 @pytest.mark.parametrize("codec", PACKED)
 @pytest.mark.parametrize("limit_bytes", [None, 1_000_000])
 @pytest.mark.parametrize("cut", [0, 3, 9, -3])
-def test_cut_or_foreign_bytes_are_refused(codec: Compression, limit_bytes: int | None, cut: int) -> None:
+def test_truncated_or_foreign_bytes_are_refused(codec: Compression, limit_bytes: int | None, cut: int) -> None:
     packed = compress(codec, b"0123456789" * 100)
     with pytest.raises(InvalidBatch, match=codec.name.lower()):
         decompress(codec, packed[:cut], limit_bytes)
@@ -79,7 +79,7 @@ def test_cut_or_foreign_bytes_are_refused(codec: Compression, limit_bytes: int |
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Compression.GZIP, 1), (Compression.LZ4, 9), (Compression.ZSTD, 10)])
-def test_levels_are_passed_on(codec: Compression, level: int) -> None:
+def test_compression_levels_are_applied(codec: Compression, level: int) -> None:
     plain = b"".join(b"%d %d;" % (index % 89, index * index) for index in range(30_000))
     assert decompress(codec, compress(codec, plain, level)) == plain
     assert len(compress(codec, plain, level)) != len(compress(codec, plain))

@@ -25,7 +25,7 @@ def parse(data: bytes) -> EndTxnMarker | None:
 
 
 # Rules B.5/5 and B.5/6.
-def test_a_commit_marker_is_kafkas_78_bytes() -> None:
+def test_commit_marker_is_78_bytes_as_in_kafka() -> None:
     built = build_end_txn_marker(
         commit=True,
         producer_id=4000,
@@ -41,7 +41,7 @@ def test_a_commit_marker_is_kafkas_78_bytes() -> None:
 
 # Rule B.5/1.
 @pytest.mark.parametrize("commit", [True, False])
-def test_markers_are_read_back(commit: bool) -> None:
+def test_markers_round_trip(commit: bool) -> None:
     data = build_end_txn_marker(commit=commit, producer_id=4, producer_epoch=6, coordinator_epoch=9, timestamp_ms=5)
     assert parse(data) == EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, 9)
     header = BatchHeader.parse(data)
@@ -52,7 +52,7 @@ def test_markers_are_read_back(commit: bool) -> None:
 
 # Rule B.5/2.
 @pytest.mark.parametrize("code", [2, 3, 4, 5, 6, 99, -1])
-def test_other_control_types_are_no_marker(code: int) -> None:
+def test_other_control_types_are_not_markers(code: int) -> None:
     assert parse(control_batch(struct.pack(">hh", 0, code), b"")) is None
 
 
@@ -67,6 +67,6 @@ def test_newer_versions_are_read_as_version_0() -> None:
     ("key", "value"),
     [(None, b"123456"), (b"\x00\x00\x00", b"123456"), (b"\x00\x00\x00\x01", None), (bytes(4), b"12345")],
 )
-def test_a_marker_that_is_cut_short_is_refused(key: bytes | None, value: bytes | None) -> None:
+def test_truncated_marker_is_refused(key: bytes | None, value: bytes | None) -> None:
     with pytest.raises(InvalidBatch):
         parse(control_batch(key, value))

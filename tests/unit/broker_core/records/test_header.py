@@ -43,7 +43,7 @@ def test_parse_reads_every_field() -> None:
     assert header.compression is Compression.NONE
 
 
-def test_no_producer_has_no_sequence() -> None:
+def test_batch_without_producer_has_no_sequence() -> None:
     header = BatchHeader.parse(batch())
     assert not header.has_producer
     assert header.last_sequence == -1
@@ -53,7 +53,7 @@ def test_last_sequence_wraps() -> None:
     assert BatchHeader.parse(batch(producer_id=1, base_sequence=2**31 - 1)).last_sequence == 1
 
 
-def test_unknown_codec_is_refused_when_asked_for() -> None:
+def test_unknown_codec_is_refused_on_access() -> None:
     header = BatchHeader.parse(batch())._replace(attributes=6)
     with pytest.raises(InvalidBatch, match="compression code 6"):
         _ = header.compression
@@ -74,7 +74,7 @@ def test_parse_refuses_other_magics(magic: int) -> None:
 
 
 @pytest.mark.parametrize("length", [-1, 0, 48])
-def test_parse_refuses_a_length_without_room_for_the_header(length: int) -> None:
+def test_parse_refuses_a_length_shorter_than_the_header(length: int) -> None:
     data = bytearray(batch())
     struct.pack_into(">i", data, 8, length)
     with pytest.raises(InvalidBatch, match=f"batch length {length}"):
@@ -93,13 +93,13 @@ def test_iter_headers_stops_at_a_partial_tail(cut: int) -> None:
     assert len(list(iter_headers(data + data[:cut]))) == 1
 
 
-def test_iter_headers_reports_nonsense() -> None:
+def test_iter_headers_reports_malformed_bytes() -> None:
     data = batch()
     with pytest.raises(InvalidBatch, match=f"at byte {len(data)}"):
         list(iter_headers(data + b"\x00" * 100))
 
 
-def test_crc_matches_only_the_bytes_it_was_made_for() -> None:
+def test_crc_matches_only_its_own_bytes() -> None:
     data = bytearray(b".." + batch())
     header = BatchHeader.parse(data, 2)
     assert crc_matches(data, 2, header)
@@ -120,7 +120,7 @@ def test_assign_offsets_keeps_the_crc() -> None:
 
 
 # Rule B.4/3.
-def test_log_append_time_is_stamped_in_place() -> None:
+def test_log_append_time_is_written_in_place() -> None:
     data = bytearray(batch())
     before = BatchHeader.parse(data)
     write_timestamps(data, 0, before, TimestampType.LOG_APPEND_TIME, 5555)
@@ -135,5 +135,5 @@ def test_log_append_time_is_stamped_in_place() -> None:
     assert {(record.timestamp, record.timestamp_type) for record in theirs} == {(5555, 1)}
 
 
-def test_delete_horizon_bit_is_seen() -> None:
+def test_delete_horizon_bit_is_read() -> None:
     assert BatchHeader.parse(batch())._replace(attributes=0x40).has_delete_horizon

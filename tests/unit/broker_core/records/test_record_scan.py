@@ -77,7 +77,7 @@ SECTIONS = st.lists(alike(), min_size=1, max_size=5).map(lambda runs: [record fo
 
 
 @given(SECTIONS)
-def test_it_says_what_a_slow_walk_says(records: list[NewRecord]) -> None:
+def test_scan_matches_a_simple_parser(records: list[NewRecord]) -> None:
     data = section_of(records)
     deltas = [record.timestamp_ms - records[0].timestamp_ms for record in records]
     expected = RecordScan(min(deltas), max(deltas), all(record.key is not None for record in records))
@@ -85,7 +85,7 @@ def test_it_says_what_a_slow_walk_says(records: list[NewRecord]) -> None:
 
 
 @given(SECTIONS, st.data())
-def test_it_stumbles_where_a_slow_walk_does(records: list[NewRecord], choice: st.DataObject) -> None:
+def test_scan_fails_where_a_simple_parser_fails(records: list[NewRecord], choice: st.DataObject) -> None:
     data = bytearray(section_of(records))
     for _ in range(choice.draw(st.integers(1, 2))):
         place = choice.draw(st.integers(0, len(data) - 1))
@@ -99,7 +99,7 @@ def test_it_stumbles_where_a_slow_walk_does(records: list[NewRecord], choice: st
 
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 8191, 8192, 8193, 9000, 70_000])
 @pytest.mark.parametrize("broken", [None, 0, -1])
-def test_long_runs(size: int, broken: int | None) -> None:
+def test_long_runs_of_equal_records_are_scanned(size: int, broken: int | None) -> None:
     """Offset deltas take another byte at 64 and at 8192: a run ends there and another begins."""
     deltas = list(range(size))
     if broken is not None:
@@ -123,7 +123,7 @@ PLAIN = [NewRecord(b"k", b"v", (), BASE_MS), *[NewRecord(b"k", b"v", (), BASE_MS
 @pytest.mark.parametrize(
     ("records", "guilty"), [(UNLIKE, range(4)), (ALIKE, (1, 2, 20, 63, 64, 80)), (PLAIN, (1, 2, 20, 63, 64, 80))]
 )
-def test_every_byte_counts(records: list[NewRecord], guilty: Iterable[int], flipped: int) -> None:
+def test_every_byte_is_validated(records: list[NewRecord], guilty: Iterable[int], flipped: int) -> None:
     """Change each byte of one record, alone or in the middle of many that look the same."""
     data = section_of(records)
     for number in guilty:
@@ -134,7 +134,7 @@ def test_every_byte_counts(records: list[NewRecord], guilty: Iterable[int], flip
             assert surveyed(bytes(changed), len(records)) == walk_slowly(bytes(changed), len(records)), (number, place)
 
 
-def test_records_that_differ_all_the_time() -> None:
+def test_records_of_varying_layout_are_scanned() -> None:
     records = [
         NewRecord(None if at % 7 == 5 else b"k" * (at % 5), b"v" * (at * 37 % 300), (), BASE_MS + at % 90)
         for at in range(3000)
@@ -152,7 +152,7 @@ def padded(value: int, width: int) -> bytes:
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 5])
 @pytest.mark.parametrize("wrong", [None, 0, 17, 39])
-def test_offset_deltas_of_any_width_cost_little_and_are_checked(width: int, wrong: int | None) -> None:
+def test_padded_offset_deltas_cost_little_and_are_validated(width: int, wrong: int | None) -> None:
     """A padded delta once made columns of 128 MB for a batch of 500 bytes."""
     records = []
     for index in range(40):

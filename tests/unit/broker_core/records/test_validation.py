@@ -26,7 +26,7 @@ def with_attributes(data: bytes, attributes: int) -> bytes:
 
 
 @ALL_CODECS
-def test_a_batch_is_summed_up(codec: Compression) -> None:
+def test_batch_summary_matches_its_records(codec: Compression) -> None:
     data = build_batch([NewRecord(b"k", b"v", (("h", None),), at) for at in (5, 3, 9, 4)] * 30, compression=codec)
     assert summary_of(data) == RecordSummary(3, 9, True)
     facts = list(iter_record_facts(data, 0, BatchHeader.parse(data)))
@@ -34,37 +34,37 @@ def test_a_batch_is_summed_up(codec: Compression) -> None:
 
 
 @ALL_CODECS
-def test_missing_keys_are_seen_wherever_they_are(codec: Compression) -> None:
+def test_missing_keys_are_detected_at_any_position(codec: Compression) -> None:
     records = [NewRecord(b"k", b"v")] * 200 + [NewRecord(None, b"v"), NewRecord(b"", b"v")]
     data = build_batch(records, compression=codec)
     assert not summary_of(data).all_have_keys
     assert [fact.has_key for fact in iter_record_facts(data, 0, BatchHeader.parse(data))][-3:] == [True, False, True]
 
 
-def test_the_header_is_not_asked_for_what_the_records_say() -> None:
+def test_summary_ignores_header_fields_derived_from_records() -> None:
     data = build_batch([NewRecord(b"k", b"v", (), at) for at in (10, 20)])
     for lie in (0, 15, 10**6):
         assert summary_of(data[:35] + struct.pack(">q", lie) + data[43:]).max_timestamp_ms == 20
 
 
-def test_the_header_stamps_the_records_of_a_batch_that_says_so() -> None:
+def test_log_append_time_header_overrides_record_timestamps() -> None:
     data = with_attributes(build_batch([NewRecord(b"k", b"v", (), at) for at in (10, 20)]), 8)
     assert summary_of(data) == RecordSummary(20, 20, True)
     assert [fact.timestamp_ms for fact in iter_record_facts(data, 0, BatchHeader.parse(data))] == [20, 20]
 
 
-def test_timestamps_below_none_at_all() -> None:
+def test_timestamps_below_minus_one() -> None:
     data = build_batch([NewRecord(b"k", b"v", (), -5), NewRecord(b"k", b"v", (), -3)])
     assert summary_of(data) == RecordSummary(-5, -1, True)
 
 
-def test_timestamps_beyond_64_bits_come_around() -> None:
+def test_timestamps_beyond_64_bits_wrap() -> None:
     data = build_batch([NewRecord(b"k", b"v", (), 0), NewRecord(b"k", b"v", (), 7)])
     data = data[:27] + struct.pack(">q", 2**63 - 5) + data[35:]
     assert summary_of(data) == RecordSummary(-(2**63) + 2, 2**63 - 5, True)
 
 
-def test_a_broken_record_is_named() -> None:
+def test_malformed_record_is_reported_with_its_index() -> None:
     data = build_batch([NewRecord(b"k", b"v")] * 300, offset_deltas=[*range(298), 5, 299])
     with pytest.raises(InvalidRecord, match="record 298 .* offset delta is 5") as caught:
         summary_of(data)
@@ -72,20 +72,20 @@ def test_a_broken_record_is_named() -> None:
 
 
 @FOLDING_CODECS
-def test_bytes_of_another_codec_cannot_be_read(codec: Compression) -> None:
+def test_bytes_of_another_codec_are_refused(codec: Compression) -> None:
     with pytest.raises(UnreadableRecords, match=codec.name.lower()):
         summary_of(with_attributes(build_batch([NewRecord(b"k", b"v")]), codec))
 
 
 @FOLDING_CODECS
-def test_folded_bytes_that_are_cut_cannot_be_read(codec: Compression) -> None:
+def test_truncated_compressed_bytes_are_refused(codec: Compression) -> None:
     data = build_batch([NewRecord(b"k", b"v" * 50)] * 9, compression=codec)[:-6]
     with pytest.raises(UnreadableRecords):
         summary_of(data[:8] + struct.pack(">i", len(data) - 12) + data[12:])
 
 
 @pytest.mark.parametrize("code", [5, 6, 7])
-def test_codec_bits_that_name_none(code: int) -> None:
+def test_unknown_codec_bits_are_refused(code: int) -> None:
     data = with_attributes(build_batch([NewRecord(b"k", b"v")]), code)
     assert not BatchHeader.parse(data).has_codec
     with pytest.raises(UnreadableRecords, match=f"compression code {code}"):
@@ -118,7 +118,7 @@ FRAMES: list[tuple[bytes, int | None]] = [
 
 
 @pytest.mark.parametrize(("data", "size"), FRAMES)
-def test_where_a_batch_ends(data: bytes, size: int | None) -> None:
+def test_batch_boundaries_are_found(data: bytes, size: int | None) -> None:
     assert framed_size(b"??" + data, 2) == size
 
 
@@ -132,12 +132,12 @@ def test_where_a_batch_ends(data: bytes, size: int | None) -> None:
         WHOLE[:16] + b"\xff" + WHOLE[17:],
     ],
 )
-def test_what_can_be_no_batch(data: bytes) -> None:
+def test_impossible_batches_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidBatch):
         framed_size(data)
 
 
-def test_deltas_beyond_64_bits_hide_no_timestamp() -> None:
+def test_deltas_beyond_64_bits_do_not_hide_a_timestamp() -> None:
     """Java drops what does not fit, so the largest delta need not lead to the largest timestamp."""
     now_ms = 1_700_000_000_000
     far_ms = 10**13
@@ -165,7 +165,7 @@ def varint_bytes(value: int) -> bytes:
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_a_batch_that_says_it_has_no_records_is_refused(count: int):
+def test_batch_with_a_record_count_of_zero_is_refused(count: int):
     """Found by fuzzing: nothing has no smallest timestamp."""
     data = bytearray(build_batch([NewRecord(b"k", b"v", (), 5)]))
     data[57:61] = count.to_bytes(4, "big", signed=True)

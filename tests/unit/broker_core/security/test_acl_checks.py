@@ -233,12 +233,12 @@ def run(name, denied):
     return spy, answers
 
 
-def test_every_served_api_has_its_row_and_no_other():
+def test_every_served_api_has_exactly_one_acl_row():
     assert set(CHECKS) == {api.name for api in SERVED.values()}
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
-def test_the_handlers_ask_what_the_table_says_and_nothing_else(name):
+def test_handlers_check_exactly_the_rights_in_the_table(name):
     if name.startswith("Sasl"):
         assert CHECKS[name] == ()
         return
@@ -255,7 +255,7 @@ def test_the_handlers_ask_what_the_table_says_and_nothing_else(name):
     PAIRS,
     ids=[f"{name}-{check.one_of[-1].operation.name}-{check.one_of[-1].resource_type.name}" for name, check in PAIRS],
 )
-def test_a_client_without_a_right_is_told_what_the_table_says(name, check: Check):
+def test_missing_right_returns_the_error_of_the_table(name, check: Check):
     before = run(name, frozenset())[1]
     with_none = run(name, frozenset(check.one_of))[1]
     codes = [set(error_codes(answer)) for answer in with_none]
@@ -271,7 +271,7 @@ def test_a_client_without_a_right_is_told_what_the_table_says(name, check: Check
     [pair for pair in PAIRS if len(pair[1].one_of) > 1],
     ids=[name for name, check in PAIRS if len(check.one_of) > 1],
 )
-def test_one_of_the_rights_is_enough(name, check):
+def test_any_one_of_the_alternative_rights_suffices(name, check):
     for right in check.one_of:
         rest = frozenset(check.one_of) - {right}
         codes = {code for answer in run(name, rest)[1] for code in error_codes(answer)}
@@ -279,7 +279,7 @@ def test_one_of_the_rights_is_enough(name, check):
 
 
 @pytest.mark.parametrize("name", sorted(set(CHECKS) - UNASKED))
-def test_a_client_without_any_right_is_told_nothing_but_that(name):
+def test_client_without_any_right_learns_nothing_else(name):
     answers = run(name, None)[1]
     only_filtered = all(check.refused is FILTERED for check in CHECKS[name])
     refusals = {29, 30, 31, 53} | ({0} if only_filtered or name == "Metadata" else set())

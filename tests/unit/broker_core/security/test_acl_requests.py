@@ -73,7 +73,7 @@ def init_producer(client, transactional_id=ID):
 # What producers may write
 
 
-def test_transactional_data_without_a_right_to_the_id_refuses_the_whole_request_before_anything_is_appended(world):
+def test_transactional_produce_without_the_id_right_is_refused_before_appending(world):
     for name in (TOPIC, "u"):
         world.grant(WRITE, ON_TOPIC, name)
     identity = init_producer(world.root)
@@ -88,7 +88,7 @@ def test_transactional_data_without_a_right_to_the_id_refuses_the_whole_request_
     assert (end_offset(world, "u"), end_offset(world)) == (1, 1)
 
 
-def test_a_topic_without_the_right_is_refused_and_its_neighbour_written(world):
+def test_topic_without_the_right_is_refused_and_others_are_written(world):
     world.grant(WRITE, ON_TOPIC, TOPIC)
     assert produced(world.alice, {TOPIC: records(), "u": records(), "unheard-of": records()}) == {
         TOPIC: 0,
@@ -99,7 +99,7 @@ def test_a_topic_without_the_right_is_refused_and_its_neighbour_written(world):
 
 
 @pytest.mark.parametrize("name", [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
-def test_internal_topics_are_written_by_nobody_whatever_the_rights(world, name):
+def test_internal_topics_refuse_clients_with_any_rights(world, name):
     assert produced(world.root, {name: records()}) == {name: 17}
     world.root.client_id = "__admin_client"
     assert produced(world.root, {name: records()}) == {name: 0}
@@ -108,7 +108,7 @@ def test_internal_topics_are_written_by_nobody_whatever_the_rights(world, name):
 
 
 @pytest.mark.parametrize(("transactional_id", "code"), [(None, 53), (ID, 87)])
-def test_markers_are_written_by_no_client(world, transactional_id, code):
+def test_write_txn_markers_requires_cluster_action(world, transactional_id, code):
     identity = init_producer(world.root)
     marker = build_end_txn_marker(
         producer_id=identity.producer_id,
@@ -122,13 +122,13 @@ def test_markers_are_written_by_no_client(world, transactional_id, code):
     assert end_offset(world) == 0
 
 
-def test_control_batches_without_a_transaction_are_written_by_no_client_either(world):
+def test_nontransactional_control_batches_are_refused(world):
     control = build_batch([NewRecord(bytes(4), bytes(6), (), 1000)], is_control=True)
     assert produced(world.root, {TOPIC: control}) == {TOPIC: 87}
     assert end_offset(world) == 0
 
 
-def test_a_producer_without_a_transactional_id_needs_some_topic_or_the_right_of_the_cluster(world):
+def test_idempotent_producer_needs_a_topic_write_or_the_cluster_right(world):
     assert init_producer(world.alice, None).error_code == 31
     world.grant(WRITE, ON_TOPIC, "any", pattern=PatternType.PREFIXED)
     assert init_producer(world.alice, None).error_code == 0
@@ -137,7 +137,7 @@ def test_a_producer_without_a_transactional_id_needs_some_topic_or_the_right_of_
     assert init_producer(world.alice, None).error_code == 0
 
 
-def test_partitions_are_added_all_or_none(world):
+def test_add_partitions_is_all_or_none(world):
     world.grant(WRITE, ON_ID, ID)
     identity = init_producer(world.alice)
     world.grant(WRITE, ON_TOPIC, TOPIC)
@@ -176,7 +176,7 @@ def metadata(client, *names, create=False, operations=False, version=9):
     return {topic.name: topic for topic in answer.topics}
 
 
-def test_topics_that_may_not_be_described_are_not_there(world):
+def test_topics_without_describe_right_are_unknown(world):
     assert metadata(world.alice) == {}
     world.grant(READ, ON_TOPIC, TOPIC)
     assert set(metadata(world.alice)) == {TOPIC}
@@ -187,14 +187,14 @@ def test_topics_that_may_not_be_described_are_not_there(world):
     }
 
 
-def test_a_topic_that_is_asked_for_by_id_and_may_not_be_described_keeps_its_name(world):
+def test_topic_id_without_describe_right_does_not_reveal_the_name(world):
     form = m.MetadataRequest.MetadataRequestTopic
     topic_id = world.cluster.metadata.topic(TOPIC).topic_id
     [topic] = world.alice.ask(m.MetadataRequest(topics=[form(name=None, topic_id=topic_id)]), 12).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (29, None, topic_id)
 
 
-def test_a_missing_topic_is_made_for_those_only_who_may_make_it(world):
+def test_missing_topic_is_created_only_with_the_create_right(world):
     world.grant(DESCRIBE, ON_TOPIC, "new")
     assert metadata(world.alice, "new")["new"].error_code == 3
     assert metadata(world.alice, "new", create=True)["new"].error_code == 29
@@ -207,7 +207,7 @@ def bits(*operations):
     return sum(1 << operation for operation in operations)
 
 
-def test_what_may_be_done_to_a_topic_is_told(world):
+def test_authorized_topic_operations_are_returned(world):
     world.grant(Operation.ALTER_CONFIGS, ON_TOPIC, TOPIC)
     world.grant(Operation.DELETE, ON_TOPIC, TOPIC)
     found = metadata(world.alice, TOPIC, "u", operations=True)
@@ -221,18 +221,18 @@ def test_what_may_be_done_to_a_topic_is_told(world):
     assert set(metadata(world.root, TOPIC, operations=True)[TOPIC].authorized_operations) == {3, 4, 5, 6, 7, 8, 10, 11}
 
 
-def test_what_may_be_done_to_the_cluster_is_told_to_those_who_may_describe_it(world):
-    def told():
+def test_authorized_cluster_operations_require_describe(world):
+    def returned_operations():
         answer = world.alice.ask(m.DescribeClusterRequest(include_cluster_authorized_operations=True), 1)
         return set(answer.authorized_operations)
 
     world.grant(CREATE, ON_CLUSTER, CLUSTER_NAME)
-    assert told() == set()
+    assert returned_operations() == set()
     world.grant(Operation.ALTER, ON_CLUSTER, CLUSTER_NAME)
-    assert told() == {CREATE, Operation.ALTER, DESCRIBE}
+    assert returned_operations() == {CREATE, Operation.ALTER, DESCRIBE}
 
 
-def test_what_may_be_done_to_a_group_is_told(world):
+def test_authorized_group_operations_are_returned(world):
     world.grant(READ, ON_GROUP, GROUP)
     [classic] = world.alice.ask(m.DescribeGroupsRequest(groups=[GROUP], include_authorized_operations=True), 5).groups
     assert set(classic.authorized_operations) == {READ, DESCRIBE}
@@ -249,7 +249,7 @@ def test_what_may_be_done_to_a_group_is_told(world):
     assert found.authorized_operations == bits(READ, DESCRIBE)
 
 
-def test_settings_of_a_new_topic_are_told_to_those_only_who_may_see_them(world):
+def test_settings_of_a_new_topic_require_describe_configs(world):
     def create(name, validate_only=False):
         answer = world.alice.ask(
             m.CreateTopicsRequest(
@@ -274,7 +274,7 @@ def test_settings_of_a_new_topic_are_told_to_those_only_who_may_see_them(world):
     assert create("newer") == (0, 0, 2, True)
 
 
-def test_a_topic_of_an_id_is_deleted_by_those_only_who_may_and_named_to_those_who_may_see_it(world):
+def test_deletion_by_topic_id_names_the_topic_only_with_describe(world):
     topic_id = world.cluster.metadata.topic(TOPIC).topic_id
 
     def delete(**topic):
@@ -294,7 +294,7 @@ def test_a_topic_of_an_id_is_deleted_by_those_only_who_may_and_named_to_those_wh
     assert delete(name=None, topic_id=topic_id) == (0, TOPIC)
 
 
-def test_no_message_names_a_topic_that_was_asked_for_by_id(world):
+def test_error_messages_name_no_topic_requested_by_id(world):
     topic_id = world.cluster.controller.create_topic("secret", 1).topic_id
     deletion, data = m.DeleteTopicsRequest.DeleteTopicState, m.ProduceRequest.TopicProduceData
     deleted = world.alice.ask(
@@ -334,7 +334,7 @@ def join(client, *, names=None, regex=None, member="x", epoch=0, group="c"):
     )
 
 
-def test_a_consumer_may_subscribe_to_what_it_may_describe(world):
+def test_consumer_may_subscribe_to_topics_it_may_describe(world):
     assert join(world.alice, names=[TOPIC]).error_code == 30
     world.grant(READ, ON_GROUP, "c")
     world.grant(DESCRIBE, ON_TOPIC, TOPIC)
@@ -342,7 +342,7 @@ def test_a_consumer_may_subscribe_to_what_it_may_describe(world):
     assert join(world.alice, names=[TOPIC]).error_code == 0
 
 
-def test_an_expression_matches_what_the_consumer_may_describe(world):
+def test_regular_expression_matches_topics_the_consumer_may_describe(world):
     def assigned(client, member):
         return {
             topic.topic_id
@@ -356,7 +356,7 @@ def test_an_expression_matches_what_the_consumer_may_describe(world):
     assert assigned(world.root, "y") == {topic.topic_id for topic in topics.values()}
 
 
-def test_a_group_is_shown_only_to_those_who_may_see_all_its_topics(world):
+def test_group_description_requires_describe_on_all_its_topics(world):
     assert join(world.root, names=[TOPIC]).error_code == 0
     world.grant(DESCRIBE, ON_GROUP, "c")
 
@@ -402,7 +402,7 @@ def commit(client, names):
     return {topic.name: topic.partitions[0].error_code for topic in answer.topics}
 
 
-def test_offsets_are_committed_and_shown_topic_by_topic(world):
+def test_offsets_are_authorized_per_topic(world):
     assert commit(world.alice, [TOPIC, "u"]) == {TOPIC: 30, "u": 30}
     assert committed(world.alice, [TOPIC]) == (30, {})
     world.grant(READ, ON_GROUP, GROUP)
@@ -415,7 +415,7 @@ def test_offsets_are_committed_and_shown_topic_by_topic(world):
 
 
 @pytest.mark.parametrize(("version", "codes"), [(1, {30}), (2, {30}), (7, {30})])
-def test_an_old_reader_of_offsets_is_refused_in_its_own_form(world, version, codes):
+def test_old_offset_fetch_is_refused_in_its_own_format(world, version, codes):
     form = m.OffsetFetchRequest.OffsetFetchRequestTopic
     answer = world.alice.ask(
         m.OffsetFetchRequest(group_id=GROUP, topics=[form(name=TOPIC, partition_indexes=[0])]), version
@@ -424,7 +424,7 @@ def test_an_old_reader_of_offsets_is_refused_in_its_own_form(world, version, cod
     assert len(answer.topics) == (1 if version < 2 else 0)
 
 
-def test_groups_are_listed_to_those_who_may_see_them(world):
+def test_group_list_contains_groups_with_describe_right(world):
     commit(world.root, [TOPIC])
     join(world.root, names=[TOPIC])
 
@@ -461,7 +461,7 @@ def fetch(session_id=0, session_epoch=-1, *, wait_ms=0, name=TOPIC):
     ), 11
 
 
-def test_a_session_ends_with_the_right_to_read(world):
+def test_fetch_session_ends_with_the_read_right(world):
     world.grant(READ, ON_TOPIC, TOPIC)
     first = world.alice.ask(*fetch(0, 0))
     assert first.responses[0].partitions[0].error_code == 0
@@ -470,7 +470,7 @@ def test_a_session_ends_with_the_right_to_read(world):
     assert later.responses[0].partitions[0].error_code == 29
 
 
-def test_nothing_written_after_the_right_is_gone_is_read(world):
+def test_records_written_after_the_right_is_removed_are_not_read(world):
     world.grant(READ, ON_TOPIC, TOPIC)
     request, version = fetch(wait_ms=10_000)
     world.alice.post(request, version)
@@ -481,7 +481,7 @@ def test_nothing_written_after_the_right_is_gone_is_read(world):
     assert (part.error_code, part.records) == (29, b"")
 
 
-def test_whether_a_topic_is_there_is_told_to_those_who_may_read_it(world):
+def test_topic_existence_requires_describe(world):
     def code(name):
         request, version = fetch(name=name)
         return world.alice.ask(request, version).responses[0].partitions[0].error_code
@@ -494,7 +494,7 @@ def test_whether_a_topic_is_there_is_told_to_those_who_may_read_it(world):
 # Transactions
 
 
-def test_transactions_and_their_topics_are_shown_to_those_who_may_see_them(world):
+def test_transaction_descriptions_require_describe_on_id_and_topics(world):
     identity = init_producer(world.root)
     data = {name: records(identity, transactional=True) for name in (TOPIC, "u")}
     assert set(produced(world.root, data, transactional_id=ID, version=12).values()) == {0}
@@ -524,7 +524,7 @@ def listed(client, **chosen):
     }
 
 
-def test_acls_are_made_shown_and_deleted(world):
+def test_acls_are_created_described_and_deleted(world):
     world.grant(READ, ON_TOPIC, "a")
     world.grant(READ, ON_TOPIC, "a")
     world.grant(WRITE, ON_TOPIC, "a", pattern=PatternType.PREFIXED, permission=Permission.DENY)
@@ -556,7 +556,7 @@ def test_acls_are_made_shown_and_deleted(world):
     assert listed(world.root) == {("a", 3, "User:bob", 3, 3)}
 
 
-def test_of_several_acls_each_succeeds_or_fails_for_itself(world):
+def test_each_of_several_acls_succeeds_or_fails_alone(world):
     form = m.CreateAclsRequest.AclCreation
     good = {
         "resource_type": 2,
@@ -586,7 +586,7 @@ def test_of_several_acls_each_succeeds_or_fails_for_itself(world):
         ("permission_type", 1),
     ],
 )
-def test_what_only_a_filter_may_say_spoils_a_whole_request(world, field, value):
+def test_filter_only_value_fails_the_whole_create_request(world, field, value):
     form = m.CreateAclsRequest.AclCreation
     good = {
         "resource_type": 2,
@@ -602,7 +602,7 @@ def test_what_only_a_filter_may_say_spoils_a_whole_request(world, field, value):
 
 
 @pytest.mark.parametrize("field", ["resource_type_filter", "pattern_type_filter", "operation", "permission_type"])
-def test_what_a_client_calls_unknown_closes_the_connection(world, field):
+def test_unknown_enum_value_closes_the_connection(world, field):
     world.root.post(m.DescribeAclsRequest(**EVERY_ACL | {field: 0}), 3)
     assert world.root.closed
     other = world.client("root")
@@ -611,7 +611,7 @@ def test_what_a_client_calls_unknown_closes_the_connection(world, field):
     assert other.closed
 
 
-def test_acls_outlive_a_crash():
+def test_acls_survive_a_crash():
     storage = MemoryStorage()
     before = AclWorld(storage)
     before.cluster.controller.create_topic(TOPIC, 1)
@@ -636,7 +636,7 @@ SOME_ACLS = [
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(SOME_ACLS)), max_size=20))
-def test_replaying_the_records_gives_the_live_acls(steps):
+def test_replay_restores_the_live_acls(steps):
     journal = []
 
     def append(_key, value):
@@ -658,20 +658,20 @@ def test_replaying_the_records_gives_the_live_acls(steps):
     assert set(metadata.acls) == set(replayed.acls) == expected
 
 
-def test_a_host_matters(world):
+def test_acl_host_is_checked(world):
     world.grant(WRITE, ON_TOPIC, TOPIC, host="10.0.0.1")
     assert produced(world.alice, {TOPIC: records()}) == {TOPIC: 0}
     assert produced(world.client("alice", host="10.0.0.2"), {TOPIC: records()}) == {TOPIC: 29}
 
 
-def test_without_an_authorizer_there_are_no_acls_and_everybody_may_do_everything():
+def test_everything_is_allowed_without_an_authorizer():
     client = DirectClient(direct_cluster())
     client.cluster.controller.create_topic(TOPIC, 1)
     assert client.ask(m.DescribeAclsRequest(**EVERY_ACL), 3).error_code == 54
     assert produced(client, {TOPIC: records()}) == {TOPIC: 0}
 
 
-def test_a_refusal_is_logged_once_for_each_request_and_resource(world, caplog):
+def test_refusal_is_logged_once_per_request_and_resource(world, caplog):
     form = m.ListOffsetsRequest.ListOffsetsTopic
     request = m.ListOffsetsRequest(
         replica_id=-1,
@@ -697,7 +697,7 @@ def test_a_refusal_is_logged_once_for_each_request_and_resource(world, caplog):
     ] * 2
 
 
-def test_a_refusal_is_logged_with_who_what_and_where(world, caplog):
+def test_refusal_log_names_principal_operation_and_resource(world, caplog):
     with caplog.at_level("INFO", logger="broker_core.broker.authorization"):
         produced(world.alice, {TOPIC: records()})
     assert "'User:alice' from 10.0.0.1 has no right to WRITE TOPIC 't', which Produce needs" in caplog.text

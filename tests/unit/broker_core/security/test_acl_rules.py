@@ -47,7 +47,7 @@ def allowed(rules, operation=READ, name="orders", *, who=ALICE, host=HOST, kind=
     return rules.allows(who, host, operation, kind, name)
 
 
-def test_nobody_may_do_what_no_acl_allows():
+def test_operation_without_an_acl_is_denied():
     assert not allowed(authorizer())
     assert not allowed(authorizer(acl(WRITE)))
     assert not allowed(authorizer(acl(kind=GROUP)))
@@ -86,7 +86,7 @@ def test_each_kind_of_acl_allows(rule):
         acl(host="10.0.0.0/8", permission=DENY),
     ],
 )
-def test_each_kind_of_denial_is_stronger_than_all_that_allows(rule):
+def test_deny_takes_precedence_over_every_allow(rule):
     assert not allowed(
         authorizer(rule, acl(), acl(ALL), acl(name=WILDCARD), acl(name="orders", pattern=PREFIXED), acl(who=ANY_USER))
     )
@@ -104,49 +104,49 @@ def test_each_kind_of_denial_is_stronger_than_all_that_allows(rule):
         acl(host="fe80::/10"),
     ],
 )
-def test_what_is_beside_the_resource_or_the_host_allows_nothing(rule):
+def test_acl_of_another_resource_or_host_allows_nothing(rule):
     assert not allowed(authorizer(rule))
 
 
 @pytest.mark.parametrize("operation", [READ, WRITE, Operation.DELETE, Operation.ALTER])
-def test_reading_writing_deleting_and_altering_imply_describing(operation):
+def test_read_write_delete_and_alter_imply_describe(operation):
     assert allowed(authorizer(acl(operation)), DESCRIBE)
 
 
 @pytest.mark.parametrize(
     "operation", [Operation.CREATE, Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS, Operation.CLUSTER_ACTION]
 )
-def test_nothing_else_implies_describing(operation):
+def test_no_other_operation_implies_describe(operation):
     assert not allowed(authorizer(acl(operation)), DESCRIBE)
 
 
-def test_altering_settings_implies_describing_them_and_not_the_other_way_round():
+def test_alter_configs_implies_describe_configs_and_not_vice_versa():
     assert allowed(authorizer(acl(Operation.ALTER_CONFIGS)), Operation.DESCRIBE_CONFIGS)
     assert not allowed(authorizer(acl(Operation.DESCRIBE_CONFIGS)), Operation.ALTER_CONFIGS)
 
 
-def test_a_denial_of_reading_does_not_deny_describing():
+def test_denied_read_does_not_deny_describe():
     rules = authorizer(acl(READ, permission=DENY), acl(DESCRIBE))
     assert (allowed(rules, DESCRIBE), allowed(rules, READ)) == (True, False)
 
 
-def test_describing_allows_no_reading():
+def test_describe_does_not_allow_read():
     assert not allowed(authorizer(acl(DESCRIBE)), READ)
 
 
-def test_a_super_user_stands_above_denials():
+def test_super_user_overrides_denials():
     rules = authorizer(acl(ALL, WILDCARD, permission=DENY, who=ANY_USER), super_users=" User:bob ; User:alice;")
     assert allowed(rules)
     assert not allowed(rules, who=user("carol"))
 
 
 @pytest.mark.parametrize("text", ["alice", "User:alice,bob;carol"])
-def test_a_super_user_without_a_kind_is_refused_with_the_way_to_write_it(text):
+def test_super_user_without_a_principal_type_is_refused_with_a_remedy(text):
     with pytest.raises(ConfigError, match="write User:"):
         authorizer(super_users=text)
 
 
-def test_where_no_acl_is_about_the_resource_the_setting_holds():
+def test_allow_everyone_setting_applies_to_resources_without_acls():
     rules = authorizer(
         acl(name="known", who="User:bob"),
         acl(name="pre", pattern=PREFIXED, kind=GROUP, who="User:bob"),
@@ -158,11 +158,11 @@ def test_where_no_acl_is_about_the_resource_the_setting_holds():
     assert allowed(rules, name="prefixed")
 
 
-def test_an_acl_for_everything_ends_what_the_setting_allows():
+def test_wildcard_acl_overrides_the_allow_everyone_setting():
     assert not allowed(authorizer(acl(name=WILDCARD, who="User:bob"), allows_by_default=True), name="unheard-of")
 
 
-def test_a_removed_acl_allows_nothing_and_its_prefix_is_looked_for_no_more():
+def test_removed_acl_allows_nothing_and_its_prefix_is_dropped():
     known, rule, other = Acls(), acl(name="ord", pattern=PREFIXED), acl(WRITE, name="ord", pattern=PREFIXED)
     rules = Authorizer(known, super_users="", allows_by_default=False)
     known.add(rule)
@@ -189,19 +189,19 @@ def test_a_removed_acl_allows_nothing_and_its_prefix_is_looked_for_no_more():
         ("test", "test"),
     ],
 )
-def test_an_address_is_printed_as_java_does(address, printed):
+def test_address_is_formatted_as_in_java(address, printed):
     assert printed_host(address) == printed
     assert allowed(authorizer(acl(host=printed)), host=address)
 
 
-def test_a_network_holds_addresses_of_its_own_kind_only():
+def test_network_matches_addresses_of_its_own_family():
     assert allowed(authorizer(acl(host="2001:db8::/32")), host="2001:db8::7")
     assert not allowed(authorizer(acl(host="2001:db8::/32")), host="2001:db9::7")
     assert not allowed(authorizer(acl(host="0.0.0.0/0")), host="::1")
     assert not allowed(authorizer(acl(host="0.0.0.0/0")), host="test")
 
 
-def test_nothing_is_asked_without_the_setting_and_by_acls_with_it():
+def test_acls_are_checked_only_with_an_authorizer():
     assert authorizer_for(BrokerConfig(), Acls()) is None
     config = BrokerConfig().override({"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": "User:root"})
     rules = authorizer_for(config, Acls())
@@ -243,7 +243,7 @@ def on_any(rules, operation=WRITE, kind=TOPIC, who=ALICE):
         (authorizer(super_users="User:alice"), True),
     ],
 )
-def test_whether_there_may_be_a_topic_to_write_to(rules, is_allowed):
+def test_write_to_any_topic_is_evaluated(rules, is_allowed):
     assert on_any(rules) is is_allowed
 
 
@@ -292,7 +292,7 @@ def model(rules, operation, name, allows_by_default):
 @example(
     [acl(name="a", pattern=PREFIXED), acl(name="abc", pattern=PREFIXED, permission=DENY)], set(), READ, "abc", False
 )
-def test_decisions_are_those_of_the_model(rules, removed, operation, name, allows_by_default):
+def test_decisions_match_a_model(rules, removed, operation, name, allows_by_default):
     known = Acls()
     for rule in rules:
         known.add(rule)
@@ -312,7 +312,7 @@ def created(kind=2, pattern=3, name="t", who="User:a", host="*", operation=3, pe
     return new_acl(kind, pattern, name, who, host, operation, permission)
 
 
-def test_an_acl_is_made_of_numbers():
+def test_acl_fields_are_parsed_from_enum_values():
     assert created() == acl(READ, "t", who="User:a")
     assert created(4, name=CLUSTER_NAME).pattern.resource_type is ResourceType.CLUSTER
     assert created(host="10.0.0.0/8").host == "10.0.0.0/8"
@@ -342,7 +342,7 @@ def test_an_acl_is_made_of_numbers():
         ({"host": "10.0.0.0/255.0.0.0"}, "CIDR"),
     ],
 )
-def test_an_acl_that_cannot_be_is_refused_with_what_is_wrong(wrong, says):
+def test_invalid_acl_is_refused_with_a_reason(wrong, says):
     with pytest.raises(KafkaError, match=says) as caught:
         created(**wrong)
     assert caught.value.code is ErrorCode.INVALID_REQUEST
@@ -388,20 +388,20 @@ STORED = {
         ({"operation": 2}, set()),
     ],
 )
-def test_a_filter_chooses(chosen, names):
+def test_filter_selects_acls(chosen, names):
     wanted = AclFilter(**EVERYTHING | chosen)
     wanted.check()
     assert {name for name, stored in STORED.items() if wanted.matches(stored)} == names
 
 
 @pytest.mark.parametrize("wrong", [{"resource_type": 42}, {"pattern_type": 42}, {"operation": 42}, {"permission": 42}])
-def test_a_filter_of_unknown_numbers_is_refused(wrong):
+def test_filter_with_unknown_enum_values_is_refused(wrong):
     with pytest.raises(KafkaError) as caught:
         AclFilter(**EVERYTHING | wrong).check()
     assert caught.value.code is ErrorCode.INVALID_REQUEST
 
 
-def test_a_decision_looks_at_the_clients_own_acls_however_many_there_are(monkeypatch):
+def test_decision_cost_is_independent_of_acls_of_other_principals(monkeypatch):
     looked_at = []
     covers = Acl.covers
     monkeypatch.setattr(Acl, "covers", lambda self, operation: looked_at.append(self) or covers(self, operation))

@@ -42,7 +42,7 @@ def session(max_reauth_ms=0, passwords=PASSWORDS, validator=None):
 # Principals
 
 
-def test_a_principal_is_printed_as_acls_name_it():
+def test_principal_is_formatted_as_in_acls():
     assert str(Principal("User", "alice")) == "User:alice"
     assert (str(ANONYMOUS), user("a") == Principal("User", "a")) == ("User:ANONYMOUS", True)
 
@@ -58,14 +58,14 @@ STEPS_WITH_A_WAY_IN = {
 
 
 @pytest.mark.parametrize(("state", "step"), list(itertools.product(SaslState, [*Step, None])))
-def test_every_step_in_every_state_is_admitted_or_not(state, step):
+def test_every_request_in_every_state_is_accepted_or_refused(state, step):
     walked = session()
     walked.state = state
     assert walked.admits(step) is ((state, step) in STEPS_WITH_A_WAY_IN)
     assert state in ADMITTED
 
 
-def test_a_client_is_known_when_the_mechanism_is_done():
+def test_client_is_authenticated_when_the_mechanism_completes():
     walked = session()
     assert (walked.principal, walked.is_open) == (ANONYMOUS, False)
     walked.versions_told()
@@ -75,7 +75,7 @@ def test_a_client_is_known_when_the_mechanism_is_done():
     assert not walked.may_begin_again(NOW_MS + 10_000)
 
 
-def test_a_mechanism_that_is_not_enabled_is_a_verdict():
+def test_disabled_mechanism_is_refused():
     with pytest.raises(AuthenticationFailed) as failed:
         session().handshake("GSSAPI", 1, NOW_MS)
     assert failed.value.code is ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -96,7 +96,7 @@ def test_a_mechanism_that_is_not_enabled_is_a_verdict():
         (0, 10**30, 2**63 - 1),
     ],
 )
-def test_a_session_lasts_as_long_as_the_broker_and_the_credentials_allow(max_reauth_ms, token_lives_ms, lifetime_ms):
+def test_session_lifetime_is_limited_by_broker_and_credentials(max_reauth_ms, token_lives_ms, lifetime_ms):
     expires_ms = None if token_lives_ms is None else NOW_MS + token_lives_ms
     walked = session(max_reauth_ms, validator=lambda token, now_ms: ValidToken("alice", expires_ms))
     walked.handshake("OAUTHBEARER", 1, NOW_MS)
@@ -114,7 +114,7 @@ def logged_in(max_reauth_ms=5000):
     return walked
 
 
-def test_a_client_may_authenticate_again_once_a_second():
+def test_client_may_reauthenticate_once_per_second():
     walked = logged_in()
     assert walked.may_begin_again(NOW_MS)
     walked.handshake("PLAIN", 1, NOW_MS)
@@ -124,7 +124,7 @@ def test_a_client_may_authenticate_again_once_a_second():
     assert walked.may_begin_again(NOW_MS + 1000)
 
 
-def test_the_user_stays_the_same():
+def test_reauthentication_requires_the_same_user():
     walked = logged_in()
     walked.handshake("PLAIN", 1, NOW_MS)
     with pytest.raises(AuthenticationFailed, match="Cannot change principals"):
@@ -132,14 +132,14 @@ def test_the_user_stays_the_same():
     assert not walked.is_open
 
 
-def test_the_mechanism_stays_the_same():
+def test_reauthentication_requires_the_same_mechanism():
     walked = logged_in()
     walked.handshake("OAUTHBEARER", 1, NOW_MS)
     assert not any(walked.admits(step) for step in Step)
 
 
 @pytest.mark.parametrize(("again", "what"), [(False, "authentication"), (True, "re-authentication")])
-def test_a_failure_names_the_mechanism_and_nothing_else(again, what):
+def test_failure_names_only_the_mechanism(again, what):
     walked = session(5000, validator=lambda token, now_ms: ValidToken("alice"))
     walked.handshake("OAUTHBEARER", 1, NOW_MS)
     if again:
@@ -168,20 +168,20 @@ def test_a_failure_names_the_mechanism_and_nothing_else(again, what):
         (b"\xff\xfe", "expected 3 tokens, got 1"),
     ],
 )
-def test_plain_refuses(token, message):
+def test_plain_refuses_wrong_credentials(token, message):
     mechanism = Plain(PASSWORDS)
     with pytest.raises(AuthenticationFailed, match=message):
         mechanism.evaluate(token, NOW_MS)
     assert mechanism.user_name is None
 
 
-def test_plain_lets_nobody_in_with_an_empty_password_that_was_set():
+def test_plain_refuses_empty_passwords():
     with pytest.raises(AuthenticationFailed):
         Plain({"alice": ""}).evaluate(plain("alice", ""), NOW_MS)
 
 
 @pytest.mark.parametrize(("name", "password"), [("alice", "secret"), ("Zoë", "pässwörd"), ("a b", "x=y;\"'")])
-def test_plain_lets_in(name, password):
+def test_plain_accepts_correct_credentials(name, password):
     mechanism = Plain({name: password})
     assert mechanism.evaluate(plain(name, password, name), NOW_MS) == b""
     assert mechanism.user_name == name
@@ -203,14 +203,14 @@ def exchange(server, client):
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_scram_lets_in_who_knows_the_password_and_shows_that_it_knows_it_too(mechanism):
+def test_scram_authenticates_client_and_server(mechanism):
     server = scram(mechanism)
     exchange(server, ScramClient([mechanism], "alice", "secret"))
     assert server.user_name == "alice"
 
 
 @pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
-def test_scram_refuses_without_a_word(name, password):
+def test_scram_refusal_has_no_detail(name, password):
     server = scram()
     with pytest.raises(AuthenticationFailed) as failed:
         exchange(server, ScramClient(["SCRAM-SHA-256"], name, password))
@@ -231,12 +231,12 @@ def test_scram_refuses_without_a_word(name, password):
         b"," * 1000,
     ],
 )
-def test_scram_refuses_what_makes_no_sense(token):
+def test_scram_refuses_malformed_messages(token):
     with pytest.raises(AuthenticationFailed):
         scram().evaluate(token, NOW_MS)
 
 
-def test_a_proof_is_good_for_one_challenge_only():
+def test_scram_proof_is_valid_for_one_challenge_only():
     first, client = scram(), ScramClient(["SCRAM-SHA-256"], "alice", "secret", c_nonce="abc")
     client.set_server_first(first.evaluate(client.get_client_first().encode(), NOW_MS).decode())
     proof = client.get_client_final().encode()
@@ -249,7 +249,7 @@ def test_a_proof_is_good_for_one_challenge_only():
         second.evaluate(proof, NOW_MS)
 
 
-def test_the_test_vector_of_rfc_7677():
+def test_scram_matches_the_test_vector_of_rfc_7677():
     salt = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", salt, 4096)
     credential = credential_of_salted("SCRAM-SHA-256", salted, salt, 4096)
@@ -290,23 +290,23 @@ class _Hex:
         ("a", 2, 4096, 11, ErrorCode.UNACCEPTABLE_CREDENTIAL),
     ],
 )
-def test_a_credential_that_cannot_be_kept_is_a_verdict(name, mechanism, iterations, salt_bytes, code):
+def test_credential_outside_the_bounds_is_refused(name, mechanism, iterations, salt_bytes, code):
     with pytest.raises(KafkaError) as refused:
         check_new_credential(name, mechanism, iterations, bytes(salt_bytes))
     assert refused.value.code is code
 
 
 @pytest.mark.parametrize("iterations", [4096, 16_384])
-def test_a_credential_within_the_bounds_is_kept(iterations):
+def test_credential_within_the_bounds_is_stored(iterations):
     check_new_credential("a", 1, iterations, bytes(12))
 
 
-def test_a_credential_shows_nothing():
+def test_credential_repr_hides_secrets():
     credential = credential_of_password("SCRAM-SHA-256", "secret", CountingEntropy())
     assert repr(credential) == "ScramCredential(iterations=4096)"
 
 
-def test_a_listener_shows_no_password_either():
+def test_listener_repr_hides_passwords():
     world = SaslServices(lambda mechanism, name: None, CountingEntropy(), {"alice": "hunter2"})
     assert "hunter2" not in repr(Listener("SECURE", {}, sasl_settings(BrokerConfig(), "SECURE", world)))
 
@@ -328,13 +328,13 @@ def jws(claims, header=None, signature=""):
 GOOD = {"sub": "alice", "exp": NOW_MS / 1000 + 60, "iat": NOW_MS / 1000 - 1}
 
 
-def test_a_token_lets_in_whom_it_names_for_as_long_as_it_is_valid():
+def test_token_authenticates_its_principal_while_valid():
     server = OAuthBearer(UnsecuredTokens())
     assert server.evaluate(bearer(jws(GOOD), "alice", "traceId=7\x01"), NOW_MS) == b""
     assert (server.user_name, server.expires_ms) == ("alice", NOW_MS + 60_000)
 
 
-def test_a_refused_token_is_answered_first_and_fails_then():
+def test_refused_token_is_answered_before_the_failure():
     server = OAuthBearer(UnsecuredTokens())
     assert server.evaluate(bearer("x.y."), NOW_MS) == b'{"status":"invalid_token"}'
     with pytest.raises(AuthenticationFailed) as failed:
@@ -342,14 +342,14 @@ def test_a_refused_token_is_answered_first_and_fails_then():
     assert (failed.value.message, server.user_name) == ('{"status":"invalid_token"}', None)
 
 
-def test_a_missing_scope_is_named():
+def test_missing_scope_is_reported():
     server = OAuthBearer(UnsecuredTokens(required_scope=("kafka", "admin")))
     reply = server.evaluate(bearer(jws({**GOOD, "scope": "kafka"})), NOW_MS)
     assert reply == b'{"status":"insufficient_scope", "scope":"[kafka, admin]"}'
 
 
 @pytest.mark.parametrize("scope", ["admin kafka", ["kafka", "admin"]])
-def test_scopes_come_as_text_and_as_lists(scope):
+def test_scopes_are_accepted_as_text_and_lists(scope):
     assert UnsecuredTokens(required_scope=("kafka", "admin"))(jws({**GOOD, "scope": scope}), NOW_MS)
 
 
@@ -368,12 +368,12 @@ def test_scopes_come_as_text_and_as_lists(scope):
         b"n,,\x01" + b"a=b\x01" * 1000,
     ],
 )
-def test_oauthbearer_refuses_what_makes_no_sense(message):
+def test_oauthbearer_refuses_malformed_messages(message):
     with pytest.raises(AuthenticationFailed):
         OAuthBearer(lambda token, now_ms: ValidToken("alice")).evaluate(message, NOW_MS)
 
 
-def test_the_authorization_id_is_the_tokens_own():
+def test_authorization_id_must_match_the_token():
     with pytest.raises(AuthenticationFailed, match="authorization id"):
         OAuthBearer(UnsecuredTokens()).evaluate(bearer(jws(GOOD), "bob"), NOW_MS)
 
@@ -385,7 +385,7 @@ def _raises(token, now_ms):
 @pytest.mark.parametrize(
     ("broken", "named"), [(_raises, "RuntimeError"), (lambda token, now_ms: None, "AttributeError")]
 )
-def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(broken, named, caplog):
+def test_failing_validator_refuses_clients_without_details(broken, named, caplog):
     session = SaslSession(SaslSettings({"OAUTHBEARER": lambda: OAuthBearer(broken)}, {}, 1000, 0))
     session.handshake("OAUTHBEARER", 1, NOW_MS)
     with pytest.raises(AuthenticationFailed) as failed:
@@ -421,17 +421,17 @@ def test_a_validator_that_breaks_lets_nobody_in_and_tells_nothing(broken, named,
         base64.b64encode(b"[" * 100_000).decode() + ".e30.",
     ],
 )
-def test_an_unsigned_token_is_refused(token):
+def test_unsigned_token_is_refused(token):
     with pytest.raises(InvalidToken):
         UnsecuredTokens()(token, NOW_MS)
 
 
 @pytest.mark.parametrize("seconds", [10**400, 1e300])
-def test_a_token_may_live_for_ever_or_so(seconds):
+def test_token_with_a_very_long_lifetime_is_accepted(seconds):
     assert UnsecuredTokens()(jws({**GOOD, "exp": seconds}), NOW_MS).principal_name == "alice"
 
 
-def test_clocks_may_differ_by_as_much_as_is_allowed():
+def test_clock_skew_is_tolerated_within_the_limit():
     tokens = UnsecuredTokens(clock_skew_ms=5000)
     assert tokens(jws({**GOOD, "iat": NOW_MS / 1000 + 4}), NOW_MS)
     assert tokens(jws({"sub": "a", "exp": NOW_MS / 1000 - 4}), NOW_MS)
@@ -454,7 +454,7 @@ def test_clocks_may_differ_by_as_much_as_is_allowed():
         ("M optional;", {}),
     ],
 )
-def test_a_line_of_jaas_is_read(line, options):
+def test_jaas_line_is_parsed(line, options):
     assert parse_jaas("key", line) == options
 
 
@@ -469,12 +469,12 @@ def test_a_line_of_jaas_is_read(line, options):
         'M required user_a="tell-nobody"; N required;',
     ],
 )
-def test_a_line_that_is_none_is_refused_without_its_text(line):
+def test_invalid_jaas_line_is_refused_without_quoting_it(line):
     with pytest.raises(ConfigError) as refused:
         parse_jaas("listener.name.l.plain.sasl.jaas.config", line)
     assert "listener.name.l.plain.sasl.jaas.config" in str(refused.value)
     assert "tell-nobody" not in str(refused.value)
 
 
-def test_users_are_the_options_that_say_so():
+def test_user_options_are_parsed():
     assert users_of({"username": "x", "user_alice": "1", "user_b-c@d": "2"}) == {"alice": "1", "b-c@d": "2"}

@@ -39,7 +39,7 @@ def client(cluster):
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_client_is_let_in_step_by_step(client, version):
+def test_client_is_authenticated_step_by_step(client, version):
     assert client.ask(api_versions(), 4).error_code == 0
     answer = client.handshake("PLAIN")
     assert (answer.error_code, sorted(answer.mechanisms)) == (0, sorted(ALL.split(",")))
@@ -50,7 +50,7 @@ def test_a_client_is_let_in_step_by_step(client, version):
     assert client.ask(metadata(), 9).brokers
 
 
-def test_scram_takes_two_tokens(client):
+def test_scram_takes_two_round_trips(client):
     client.handshake("SCRAM-SHA-512")
     scram = ScramClient(["SCRAM-SHA-512"], "bob", "hunter2")
     scram.set_server_first(client.token(scram.get_client_first().encode()).auth_bytes.decode())
@@ -59,7 +59,7 @@ def test_scram_takes_two_tokens(client):
     assert client.principal == "User:bob"
 
 
-def test_after_a_handshake_of_version_0_tokens_come_bare(client):
+def test_tokens_are_raw_after_a_version_0_handshake(client):
     assert client.handshake("SCRAM-SHA-256", 0).error_code == 0
     scram = ScramClient(["SCRAM-SHA-256"], "alice", "secret")
     scram.set_server_first(client.bare(scram.get_client_first().encode()).decode())
@@ -68,14 +68,14 @@ def test_after_a_handshake_of_version_0_tokens_come_bare(client):
     assert client.ask(metadata(), 9).brokers
 
 
-def test_bare_tokens_may_be_empty_and_are_refused_without_an_answer(client):
+def test_raw_tokens_may_be_empty_and_are_refused_without_a_response(client):
     client.handshake("PLAIN", 0)
     assert client.bare(b"") is None
     client.pass_time(100)
     assert (client.sent, client.closed) == ([], True)
 
 
-def test_a_mechanism_that_breaks_costs_nobody_else_the_broker(cluster):
+def test_failing_mechanism_affects_only_its_connection(cluster):
     client = SaslClient(cluster, token_validator=lambda token, now_ms: None)
     handshake = m.SaslHandshakeRequest(mechanism="OAUTHBEARER")
     handshake.API_VERSION = 0
@@ -86,13 +86,13 @@ def test_a_mechanism_that_breaks_costs_nobody_else_the_broker(cluster):
     assert client.closed
 
 
-def test_an_api_versions_of_the_future_does_not_count(client):
+def test_api_versions_of_an_unknown_version_does_not_advance_the_state(client):
     client.raw(struct.pack(">ihhih", 10, 18, 99, 7, -1))
     assert client.sent.pop() is not None
     assert client.ask(api_versions(), 4).error_code == 0
 
 
-def test_an_api_versions_without_a_good_name_does_not_count(client):
+def test_api_versions_with_invalid_software_name_does_not_advance_the_state(client):
     client.post(m.ApiVersionsRequest(client_software_name="", client_software_version="1"), 4)
     assert struct.unpack_from(">iih", client.sent.pop())[2] == ErrorCode.INVALID_REQUEST
     client._expected.clear()
@@ -103,7 +103,7 @@ def test_an_api_versions_without_a_good_name_does_not_count(client):
 
 
 @pytest.mark.parametrize("key", sorted(set(SERVED) - {17, 18}))
-def test_nothing_is_handled_before_the_handshake(client, key, monkeypatch):
+def test_requests_before_the_handshake_are_refused(client, key, monkeypatch):
     decoded = []
     monkeypatch.setattr("broker_core.broker.connection.decode_request", decoded.append)
     client.raw(struct.pack(">ihhih", 10, key, SERVED[key].max_version, 7, -1))
@@ -112,7 +112,7 @@ def test_nothing_is_handled_before_the_handshake(client, key, monkeypatch):
 
 
 @pytest.mark.parametrize("key", sorted(set(SERVED) - {36}))
-def test_nothing_is_handled_in_the_midst_of_an_exchange(client, key):
+def test_requests_during_the_exchange_are_refused(client, key):
     client.handshake()
     versions = {17: 1, 18: 0}
     body = b"\0\5PLAIN" if key == 17 else b""
@@ -125,14 +125,14 @@ def test_nothing_is_handled_in_the_midst_of_an_exchange(client, key):
     assert client.sent == []
 
 
-def test_a_second_api_versions_is_out_of_turn(client):
+def test_second_api_versions_is_an_illegal_state(client):
     client.ask(api_versions(), 4)
     client.post(api_versions(), 4)
     client.pass_time(100)
     assert (client.sent, client.closed) == ([], True)
 
 
-def test_a_produce_that_is_sent_ahead_of_a_bad_password_is_not_handled(cluster, client):
+def test_produce_pipelined_after_a_wrong_password_is_not_handled(cluster, client):
     cluster.controller.create_topic("t", 1)
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
@@ -148,7 +148,7 @@ def test_a_produce_that_is_sent_ahead_of_a_bad_password_is_not_handled(cluster, 
     assert set(cluster.metadata.topics) == {"t"}
 
 
-def test_requests_that_are_sent_ahead_of_a_good_password_are_handled_in_order(client):
+def test_requests_pipelined_after_a_correct_password_are_handled_in_order(client):
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2)
     client.post(metadata(), 9)
@@ -156,7 +156,7 @@ def test_requests_that_are_sent_ahead_of_a_good_password_are_handled_in_order(cl
     assert [client.take().error_code, client.take().cluster_id != "", client.take().error_code] == [0, True, 0]
 
 
-def test_all_at_once_in_one_packet(client):
+def test_all_requests_may_arrive_in_one_packet(client):
     frames = []
     client._connection.receive, receive = lambda data, now_ms: frames.append(data), client._connection.receive
     for request, version in (
@@ -176,7 +176,7 @@ def test_all_at_once_in_one_packet(client):
 
 
 @pytest.mark.parametrize("token", [plain("alice", "wrong"), plain("nobody", "secret")])
-def test_a_bad_password_is_answered_after_a_while(client, token):
+def test_wrong_password_is_answered_after_the_failure_delay(client, token):
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=token), 2)
     client.pass_time(99)
@@ -190,7 +190,7 @@ def test_a_bad_password_is_answered_after_a_while(client, token):
     )
 
 
-def test_the_wait_counts_from_the_request_and_not_from_the_last_time_anything_happened(cluster, client):
+def test_failure_delay_counts_from_the_request(cluster, client):
     client.handshake()
     cluster_ms = cluster.now_ms
     request = m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong"))
@@ -204,7 +204,7 @@ def test_the_wait_counts_from_the_request_and_not_from_the_last_time_anything_ha
 
 
 @pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
-def test_scram_tells_nobody_which_part_was_wrong(client, name, password):
+def test_scram_failure_does_not_reveal_the_wrong_part(client, name, password):
     client.handshake("SCRAM-SHA-256")
     scram = ScramClient(["SCRAM-SHA-256"], name, password)
     client.post(m.SaslAuthenticateRequest(auth_bytes=scram.get_client_first().encode()), 2)
@@ -219,14 +219,14 @@ def test_scram_tells_nobody_which_part_was_wrong(client, name, password):
     )
 
 
-def test_without_a_wait_the_answer_comes_at_once():
+def test_response_without_a_failure_delay_is_immediate():
     client = SaslClient(secured_cluster(connection_failed_authentication_delay_ms="0"))
     client.handshake()
     assert client.token(plain("alice", "wrong")).error_code == 58
     assert client.closed
 
 
-def test_who_is_refused_is_not_listened_to_any_more(client):
+def test_refused_client_is_not_read_any_more(client):
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
     client.raw(b"x" * 1_000_000)
@@ -238,7 +238,7 @@ def test_who_is_refused_is_not_listened_to_any_more(client):
     assert client.principal == "User:ANONYMOUS"
 
 
-def test_a_client_that_leaves_while_it_waits_is_forgotten(client):
+def test_client_that_disconnects_during_the_delay_is_removed(client):
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
     client._connection.lost()
@@ -246,7 +246,7 @@ def test_a_client_that_leaves_while_it_waits_is_forgotten(client):
     assert (client.sent, client.closed) == ([], False)
 
 
-def test_a_mechanism_that_is_not_enabled_is_answered_with_the_list(client):
+def test_disabled_mechanism_is_answered_with_the_enabled_ones(client):
     client.post(m.SaslHandshakeRequest(mechanism="GSSAPI"), 1)
     client.pass_time(100)
     answer = client.take()
@@ -257,24 +257,24 @@ def test_a_mechanism_that_is_not_enabled_is_answered_with_the_list(client):
 
 
 @pytest.mark.parametrize("length", [-1, 2**31 - 1, 524_289])
-def test_a_frame_that_is_too_long_for_a_token_is_refused_at_its_length(client, length):
+def test_oversized_token_frame_is_refused_at_its_length(client, length):
     client.raw(struct.pack(">i", length))
     assert client.closed
 
 
-def test_a_frame_may_be_as_long_as_the_setting_says():
+def test_frame_size_limit_is_configurable():
     client = SaslClient(secured_cluster(sasl_server_max_receive_size="100"))
     client.raw(struct.pack(">i", 101))
     assert client.closed
 
 
-def test_garbage_takes_no_memory(client):
+def test_malformed_frames_allocate_no_memory(client):
     for _ in range(1000):
         client.raw(b"\x00\x07\xff\xff" + b"\xee" * 10_000)
     assert client.closed or client._connection._reader.buffered_bytes <= 524_292
 
 
-def test_a_stranger_who_does_not_read_answers_is_soon_far_ahead(client):
+def test_unauthenticated_client_that_does_not_read_is_paused_early(client):
     unknown_version = struct.pack(">ihhih", 10, 18, 99, 7, -1)
     client._connection.pause()
     client.raw(unknown_version * 30_000)
@@ -286,7 +286,7 @@ def test_a_stranger_who_does_not_read_answers_is_soon_far_ahead(client):
     assert (len(client.sent), client._connection.is_far_ahead(1000)) == (40_000, False)
 
 
-def test_who_is_let_in_may_send_further_ahead(client):
+def test_authenticated_client_may_pipeline_more(client):
     client.log_in()
     client._connection.pause()
     client.raw(struct.pack(">ihhih", 10, 18, 99, 7, -1) * 40_000)
@@ -294,7 +294,7 @@ def test_who_is_let_in_may_send_further_ahead(client):
     assert client._connection.is_far_ahead(1_000_000)
 
 
-def test_longer_requests_may_follow_at_once_when_the_client_is_let_in():
+def test_longer_requests_are_accepted_immediately_after_authentication():
     cluster = secured_cluster(sasl_server_max_receive_size="200")
     client = SaslClient(cluster)
     client.handshake()
@@ -310,7 +310,7 @@ def test_longer_requests_may_follow_at_once_when_the_client_is_let_in():
     assert not client.closed
 
 
-def test_a_long_request_that_is_sent_ahead_waits_for_the_verdict():
+def test_long_pipelined_request_waits_for_authentication():
     client = SaslClient(secured_cluster(sasl_server_max_receive_size="100"))
     handshake, long = m.SaslHandshakeRequest(mechanism="PLAIN"), b"\0\3" + b"x" * 998
     handshake.API_VERSION = 1
@@ -335,7 +335,7 @@ def short_lived():
     return client
 
 
-def test_a_session_that_has_expired_ends_the_connection_at_its_next_request(short_lived):
+def test_expired_session_closes_the_connection_at_its_next_request(short_lived):
     short_lived.pass_time(5000)
     assert short_lived.ask(metadata(), 9).brokers
     short_lived.pass_time(1)
@@ -343,20 +343,20 @@ def test_a_session_that_has_expired_ends_the_connection_at_its_next_request(shor
     assert (short_lived.sent, short_lived.closed) == ([], True)
 
 
-def test_who_authenticates_again_goes_on(short_lived):
+def test_reauthenticated_session_continues(short_lived):
     short_lived.pass_time(4000)
     assert short_lived.log_in().session_lifetime_ms == 5000
     short_lived.pass_time(4000)
     assert short_lived.ask(metadata(), 9).brokers
 
 
-def test_it_is_not_too_late_when_the_session_has_expired(short_lived):
+def test_reauthentication_after_expiry_is_accepted(short_lived):
     short_lived.pass_time(60_000)
     assert short_lived.log_in().error_code == 0
     assert short_lived.ask(metadata(), 9).brokers
 
 
-def test_another_user_is_refused(short_lived):
+def test_reauthentication_as_another_user_is_refused(short_lived):
     short_lived.handshake()
     short_lived.post(m.SaslAuthenticateRequest(auth_bytes=plain("bob", "hunter2")), 2)
     short_lived.pass_time(100)
@@ -364,21 +364,21 @@ def test_another_user_is_refused(short_lived):
     assert short_lived.closed
 
 
-def test_another_mechanism_ends_the_connection_at_the_next_step(short_lived):
+def test_reauthentication_with_another_mechanism_closes_the_connection(short_lived):
     assert short_lived.handshake("SCRAM-SHA-256").error_code == 0
     short_lived.post(m.SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=x"), 2)
     short_lived.pass_time(100)
     assert (short_lived.sent, short_lived.closed) == ([], True)
 
 
-def test_nothing_else_is_handled_meanwhile(short_lived):
+def test_other_requests_during_reauthentication_are_refused(short_lived):
     short_lived.handshake()
     short_lived.post(metadata(), 9)
     short_lived.pass_time(100)
     assert (short_lived.sent, short_lived.closed) == ([], True)
 
 
-def test_a_long_step_is_refused_then_too():
+def test_oversized_token_during_reauthentication_is_refused():
     client = SaslClient(secured_cluster(connections_max_reauth_ms="5000", sasl_server_max_receive_size="200"))
     client.log_in()
     client.handshake()
@@ -388,7 +388,7 @@ def test_a_long_step_is_refused_then_too():
 
 
 @pytest.mark.parametrize(("length", "is_taken"), [(200, True), (201, False)])
-def test_so_is_a_long_token_without_headers(length, is_taken, monkeypatch):
+def test_oversized_raw_token_during_reauthentication_is_refused(length, is_taken, monkeypatch):
     client = SaslClient(secured_cluster(connections_max_reauth_ms="5000", sasl_server_max_receive_size="200"))
     client.log_in()
     client.handshake("PLAIN", 0)
@@ -404,13 +404,13 @@ def test_so_is_a_long_token_without_headers(length, is_taken, monkeypatch):
     assert (bool(seen), client.closed) == (is_taken, True)
 
 
-def test_more_than_once_a_second_is_told_to_be_out_of_turn(short_lived):
+def test_reauthentication_more_than_once_per_second_is_an_illegal_state(short_lived):
     short_lived.log_in()
     assert short_lived.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert short_lived.ask(metadata(), 9).brokers
 
 
-def test_a_token_that_expires_ends_the_session():
+def test_expired_token_ends_the_session():
     cluster = secured_cluster()
     client = SaslClient(cluster, token_validator=lambda token, now_ms: ValidToken("carol", now_ms + 2000))
     client.handshake("OAUTHBEARER")
@@ -421,7 +421,7 @@ def test_a_token_that_expires_ends_the_session():
     assert client.closed
 
 
-def test_a_mechanism_may_have_a_lifetime_of_its_own():
+def test_mechanism_may_limit_the_session_lifetime():
     key = "listener.name.secure.plain.connections.max.reauth.ms"
     cluster = secured_cluster(connections_max_reauth_ms="5000")
     cluster.config = cluster.config.override({key: "700"})
@@ -432,7 +432,7 @@ def test_a_mechanism_may_have_a_lifetime_of_its_own():
 # Where sessions do not end, and where nobody asks
 
 
-def test_a_handshake_after_authentication_is_out_of_turn(client):
+def test_handshake_after_authentication_is_an_illegal_state(client):
     client.log_in()
     assert client.handshake().error_code == ErrorCode.ILLEGAL_SASL_STATE
     answer = client.token(ALICE)
@@ -443,7 +443,7 @@ def test_a_handshake_after_authentication_is_out_of_turn(client):
     assert client.ask(metadata(), 9).brokers
 
 
-def test_a_listener_in_plaintext_wants_no_sasl(cluster):
+def test_plaintext_listener_refuses_sasl(cluster):
     client = DirectClient(cluster)
     assert client.ask(m.SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == ErrorCode.ILLEGAL_SASL_STATE
     assert client.ask(m.SaslAuthenticateRequest(auth_bytes=ALICE), 2).error_code == ErrorCode.ILLEGAL_SASL_STATE
@@ -456,7 +456,7 @@ def test_a_listener_in_plaintext_wants_no_sasl(cluster):
 @pytest.mark.parametrize(
     ("kind", "body"), [(m.SaslAuthenticateRequest, b"\0\0\0\0"), (m.AlterUserScramCredentialsRequest, b"\0\1\1\0")]
 )
-def test_what_a_decoder_says_of_a_secret_is_told_to_nobody(kind, body, monkeypatch):
+def test_decoder_errors_about_secrets_are_hidden(kind, body, monkeypatch):
     def choke(*_args, **_kwargs):
         raise ValueError("tell-nobody")
 
@@ -466,7 +466,7 @@ def test_what_a_decoder_says_of_a_secret_is_told_to_nobody(kind, body, monkeypat
     assert "tell-nobody" not in str(malformed.value)
 
 
-def test_no_log_line_holds_a_password(client, cluster, caplog):
+def test_log_lines_never_contain_passwords(client, cluster, caplog):
     caplog.set_level("DEBUG")
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "tell-nobody")), 2)

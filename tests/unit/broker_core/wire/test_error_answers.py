@@ -32,7 +32,7 @@ def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
 
 
 @pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
-def test_it_is_refused_in_its_own_form(name, version):
+def test_error_response_has_the_schema_of_its_request(name, version):
     answer = answered(name, version)
     codes = [code for code in error_codes(answer.to_dict()) if code]
     # A list of nothing has no place for an error; the request asked about something, so there is one.
@@ -40,7 +40,7 @@ def test_it_is_refused_in_its_own_form(name, version):
     assert set(codes) <= {ErrorCode.UNKNOWN_SERVER_ERROR}
 
 
-def test_things_that_were_asked_about_are_named():
+def test_error_response_names_the_requested_items():
     produced = answered("Produce", 9)
     (topic,) = produced.responses
     assert (topic.name, [part.index for part in topic.partition_responses]) == (TOPIC, [0])
@@ -56,7 +56,7 @@ def test_things_that_were_asked_about_are_named():
     assert answered("DeleteTopics", 6).responses[0].name == answered("DeleteTopics", 1).responses[0].name == TOPIC
 
 
-def test_where_the_error_is_at_the_top_it_is_there_alone():
+def test_top_level_error_is_not_repeated_per_item():
     assert answered("OffsetFetch", 5).topics == []
     assert answered("OffsetFetch", 1).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert answered("OffsetFetch", 8).groups[0].topics == []

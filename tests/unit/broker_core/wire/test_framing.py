@@ -31,7 +31,7 @@ def request_bytes(request: object, correlation_id: int = 7) -> bytes:
 
 
 @given(st.lists(st.binary(min_size=8, max_size=40), max_size=5), st.lists(st.integers(1, 30), max_size=20))
-def test_frames_survive_any_cutting_of_the_stream(bodies, cuts):
+def test_frames_are_parsed_for_any_split_of_the_stream(bodies, cuts):
     stream = b"".join(map(framed, bodies))
     reader = FrameReader(1000)
     found = []
@@ -44,14 +44,14 @@ def test_frames_survive_any_cutting_of_the_stream(bodies, cuts):
 
 
 @pytest.mark.parametrize("length", [-1, 0, 7, 1001, 2**31 - 1])
-def test_a_frame_length_outside_the_limits_is_refused_at_once(length):
+def test_frame_length_outside_the_limits_is_refused_immediately(length):
     with pytest.raises(MalformedFrame, match=str(length)):
         list(FrameReader(1000).feed(struct.pack(">i", length)))
 
 
 # Rule J.3/1.
 @pytest.mark.parametrize("version", range(SERVED[API_VERSIONS].min_version, SERVED[API_VERSIONS].max_version + 1))
-def test_api_versions_answers_with_header_0_in_every_version(version):
+def test_api_versions_response_uses_header_version_0(version):
     sent = m.ApiVersionsRequest(version=version, client_software_name="x", client_software_version="1")
     [frame] = FrameReader(1000).feed(request_bytes(sent))
     request = decode_request(frame)
@@ -61,7 +61,7 @@ def test_api_versions_answers_with_header_0_in_every_version(version):
 
 
 # Rule J.3/2.
-def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
+def test_unknown_version_of_api_versions_is_answered_in_version_0():
     answer = refuse_api_versions(9, 35)
     decoded = m.ApiVersionsResponse.decode(bytes(answer), version=0, header=True, framed=True)
     assert (decoded.error_code, [(a.api_key, a.min_version, a.max_version) for a in decoded.api_keys]) == (
@@ -72,14 +72,14 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0():
 
 # Rule J.1/2.
 @pytest.mark.parametrize(("key", "version"), [(FETCH, 3), (FETCH, 19), (PRODUCE, 2), (4, 0), (999, 0), (-1, 0)])
-def test_what_is_not_served_is_not_decoded(key, version):
+def test_unserved_requests_are_not_decoded(key, version):
     with pytest.raises(UnsupportedVersion) as caught:
         decode_request(struct.pack(">hhi", key, version, 5) + b"\0" * 20)
     assert (caught.value.api_key, caught.value.api_version, caught.value.correlation_id) == (key, version, 5)
 
 
 @given(st.binary(max_size=60))
-def test_random_bodies_are_malformed_or_decoded_but_nothing_else(body):
+def test_random_bodies_are_decoded_or_malformed(body):
     for key, api in SERVED.items():
         for version in {api.min_version, api.max_version}:
             with suppress(MalformedFrame):
@@ -111,14 +111,14 @@ def test_every_served_version_has_a_schema(api):
         ("WriteTxnMarkers", 1, 2),
     ],
 )
-def test_requests_about_transactions_are_served_as_by_kafka_4_3(name: str, low: int, high: int) -> None:
+def test_transaction_apis_are_served_in_kafka_4_3_versions(name: str, low: int, high: int) -> None:
     [api] = [api for api in SERVED.values() if api.name == name]
     assert (api.min_version, api.max_version) == (low, high)
 
 
 # Rule J.4/2.
 @pytest.mark.parametrize(("version", "answered"), [(2, "00000000 0000"), (3, "00 00000000 0000 00")])
-def test_flexible_requests_and_answers_have_tags_in_their_headers(version: int, answered: str) -> None:
+def test_flexible_requests_and_responses_have_tagged_headers(version: int, answered: str) -> None:
     sent = m.EndTxnRequest(version=version, transactional_id="i", producer_id=1, producer_epoch=0, committed=True)
     [frame] = FrameReader(1000).feed(request_bytes(sent))
     client_id = b"\x00\x06tester"

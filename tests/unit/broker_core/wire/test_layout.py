@@ -43,7 +43,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_request_that_lies_of_lengths_is_refused_at_once(name: str) -> None:
+def test_request_with_a_false_length_is_refused_immediately(name: str) -> None:
     began = time.process_time()
     with pytest.raises(MalformedFrame) as caught:
         decode_request(ATTACKS[name])
@@ -51,7 +51,7 @@ def test_a_request_that_lies_of_lengths_is_refused_at_once(name: str) -> None:
     assert len(str(caught.value)) < 500
 
 
-def test_what_many_honest_tags_cost_is_bounded() -> None:
+def test_cost_of_many_tagged_fields_is_bounded() -> None:
     frame = header(METADATA, 9, b"\xff\xff\x07" + MANY_TAGS) + b"\0\0\0\0\0"
     began = time.process_time()
     with pytest.raises(MalformedFrame):
@@ -61,7 +61,7 @@ def test_what_many_honest_tags_cost_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
-def test_every_request_fits_its_own_layout_and_no_beginning_of_it_does(api) -> None:
+def test_every_request_matches_its_layout_and_no_prefix_does(api) -> None:
     for version in range(api.min_version, api.max_version + 1):
         make = full_requests(version, UUID(int=7)).get(api.name)
         if make is None:
@@ -75,7 +75,7 @@ def test_every_request_fits_its_own_layout_and_no_beginning_of_it_does(api) -> N
                 decode_request(head + body[:end])
 
 
-def test_an_unknown_tagged_field_is_stepped_over() -> None:
+def test_unknown_tagged_field_is_skipped() -> None:
     body = m.MetadataRequest(topics=None).encode(version=9)
     assert decode_request(header(METADATA, 9, b"\x01\x63\x02ab") + body).client_id == "c"
     assert decode_request(header(METADATA, 9) + body[:-1] + b"\x01\x63\x02ab").body.topics is None

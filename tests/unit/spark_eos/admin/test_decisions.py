@@ -26,9 +26,7 @@ __all__ = ["cluster"]
 S = TransactionState
 
 
-def test_without_yes_it_is_only_said_what_would_be_done(
-    cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_without_yes_only_prints_the_plan(cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]) -> None:
     decided(cluster)
     before = (list(cluster.calls), dict(cluster.outcomes))
     for command in ("complete", "abort"):
@@ -42,7 +40,7 @@ def test_without_yes_it_is_only_said_what_would_be_done(
     assert not [call for call in cluster.calls[len(before[0]) :] if call.startswith(("init", "end", "decide"))]
 
 
-def test_complete_rolls_forward_and_a_restart_writes_nothing(
+def test_complete_commits_the_decision_and_a_restart_writes_nothing(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(cluster)
@@ -58,7 +56,7 @@ def test_complete_rolls_forward_and_a_restart_writes_nothing(
     assert (audit["micro_batch"], audit["found"]["open"], len(audit["transactions"])) == (3, 2, 2)
 
 
-def test_after_abort_the_restarted_query_writes_the_micro_batch_again(cluster: MemoryCluster) -> None:
+def test_restart_after_abort_writes_the_micro_batch_again(cluster: MemoryCluster) -> None:
     decided(cluster)
     assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE
     assert (states(cluster), visible(cluster)) == ({S.COMPLETE_ABORT}, 0)
@@ -69,7 +67,7 @@ def test_after_abort_the_restarted_query_writes_the_micro_batch_again(cluster: M
     assert (again.run, again.rank, again.intervention) == ("run2", (3, 2, 0), None)
 
 
-def test_after_abort_with_skip_the_restarted_query_goes_on_after_the_micro_batch(cluster: MemoryCluster) -> None:
+def test_restart_after_abort_with_skip_continues_after_the_micro_batch(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
     assert run(parsed("abort", "--yes", "--restart", "skip"), cluster) == ExitCode.DONE
@@ -82,7 +80,7 @@ def test_after_abort_with_skip_the_restarted_query_goes_on_after_the_micro_batch
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_an_abandoned_decision_is_never_rolled_forward_by_whoever_meets_it(cluster: MemoryCluster, skip: bool) -> None:
+def test_abandoned_decision_is_never_completed(cluster: MemoryCluster, skip: bool) -> None:
     """The operator's machine may die between the writing of the intervention and the ends of the transactions."""
     decision = decided(cluster)
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
@@ -105,7 +103,7 @@ def _die(*_: object) -> None:
     raise DiedError
 
 
-def test_what_is_partly_visible_is_not_written_again(cluster: MemoryCluster) -> None:
+def test_partly_visible_micro_batch_is_not_rewritten(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
     with pytest.raises(RefusedError, match=r"1 transactions .* are committed .*--restart skip"):
@@ -113,7 +111,7 @@ def test_what_is_partly_visible_is_not_written_again(cluster: MemoryCluster) -> 
     assert not newest(cluster).is_abandoned
 
 
-def test_a_commit_that_slips_in_is_reported_and_stops_the_restart(
+def test_concurrent_commit_during_abort_is_reported_and_stops_the_restart(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fencing stops decisions; a zombie that was already completing may still send its EndTxn before ours."""
@@ -132,7 +130,7 @@ def test_a_commit_that_slips_in_is_reported_and_stops_the_restart(
         restart(cluster)
 
 
-def test_what_is_lost_cannot_be_completed_and_is_accounted_for(
+def test_complete_reports_lost_transactions_of_a_partly_committed_batch(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     end(cluster, decided(cluster), 0, commit=True)
@@ -145,7 +143,7 @@ def test_what_is_lost_cannot_be_completed_and_is_accounted_for(
     assert "About to complete" in printed.err
 
 
-def test_complete_tears_nothing_that_can_be_rolled_back(
+def test_complete_aborts_a_batch_with_a_lost_part_and_nothing_committed(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(cluster)
@@ -164,7 +162,7 @@ def test_complete_tears_nothing_that_can_be_rolled_back(
     assert (visible(cluster), newest(cluster).attempt) == (2, 2)
 
 
-def test_complete_says_what_it_waits_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_reports_what_it_waits_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     decided(cluster)
     cluster.forgotten = {task_id(worker="w1")}
     plan = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0).plan(newest(cluster), OperatorAction.COMPLETE)
@@ -172,7 +170,7 @@ def test_complete_says_what_it_waits_for(cluster: MemoryCluster, monkeypatch: py
     assert "wait until 1 transactions of micro-batch 3" in plan.steps()[2]
 
 
-def test_complete_decides_over_what_nothing_can_tell_any_more(
+def test_complete_commits_the_rest_when_a_transaction_outcome_is_unknown(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The sink leaves it open; an operator may know more, and takes the decision."""
@@ -203,7 +201,7 @@ def _begins_a_transaction(cluster: MemoryCluster) -> None:
         (_begins_a_transaction, "began a transaction"),
     ],
 )
-def test_a_query_that_shows_life_is_left_alone(
+def test_intervention_refuses_while_the_query_is_active(
     cluster: MemoryCluster, does: Callable[[MemoryCluster], None], text: str
 ) -> None:
     decision = decided(cluster)
@@ -214,7 +212,7 @@ def test_a_query_that_shows_life_is_left_alone(
     assert not [call for call in cluster.calls[calls:] if call.startswith(("end", "decide"))]
 
 
-def test_a_driver_that_is_deciding_is_alive(cluster: MemoryCluster) -> None:
+def test_driver_with_an_open_decision_counts_as_active(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     driver = cluster.ids["p.q.driver"]
     driver.state, driver.started_at_ms = S.ONGOING, cluster.now_ms
@@ -223,7 +221,7 @@ def test_a_driver_that_is_deciding_is_alive(cluster: MemoryCluster) -> None:
         operator.carry_out(operator.plan(decision, OperatorAction.COMPLETE))
 
 
-def test_a_live_driver_that_was_not_seen_can_decide_nothing_any_more(cluster: MemoryCluster) -> None:
+def test_undetected_live_driver_is_fenced_by_the_intervention(cluster: MemoryCluster) -> None:
     live = committer_of(cluster)
     live.commit(prepare(cluster, 2), 2)
     waiting = prepare(cluster, 3)
@@ -237,7 +235,7 @@ def test_a_live_driver_that_was_not_seen_can_decide_nothing_any_more(cluster: Me
     assert newest(cluster).is_abandoned
 
 
-def test_a_decision_that_changed_after_it_was_shown_is_left_alone(cluster: MemoryCluster) -> None:
+def test_intervention_refuses_a_decision_that_changed_after_it_was_shown(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
     plan = operator.plan(decision, OperatorAction.COMPLETE)
@@ -250,7 +248,7 @@ def test_a_decision_that_changed_after_it_was_shown_is_left_alone(cluster: Memor
     assert visible(cluster) == before
 
 
-def test_orphans_of_a_dead_query_are_ended_too(cluster: MemoryCluster) -> None:
+def test_intervention_ends_orphans_of_a_dead_query(cluster: MemoryCluster) -> None:
     decided(cluster)
     prepare(cluster, 3, splits=(7,))
     other = task_id(prefix="p.q")
@@ -261,7 +259,7 @@ def test_orphans_of_a_dead_query_are_ended_too(cluster: MemoryCluster) -> None:
 
 
 @pytest.mark.parametrize("command", ["complete", "abort"])
-def test_there_is_nothing_to_do_about_what_is_committed_or_abandoned(cluster: MemoryCluster, command: str) -> None:
+def test_intervention_refuses_a_committed_or_abandoned_decision(cluster: MemoryCluster, command: str) -> None:
     decision = decided(cluster)
     for split in (0, 1):
         end(cluster, decision, split, commit=True)
@@ -275,7 +273,7 @@ def test_there_is_nothing_to_do_about_what_is_committed_or_abandoned(cluster: Me
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
-def test_a_watch_has_an_end(seconds: str) -> None:
+def test_activity_watch_ends_after_its_limit(seconds: str) -> None:
     with pytest.raises(SystemExit) as ended:
         _parser().parse_args(["decisions", "complete", *COMMAND, "--watch-seconds", seconds])
     assert ended.value.code == ExitCode.USAGE
@@ -301,7 +299,7 @@ def test_every_query_is_listed_with_its_state(cluster: MemoryCluster, capsys: py
     assert documents[0]["decision"]["micro_batch"] == 3
 
 
-def test_one_decision_is_shown_with_fates_and_interventions(
+def test_show_prints_transaction_outcomes_and_interventions(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(cluster)
@@ -320,7 +318,7 @@ def test_one_decision_is_shown_with_fates_and_interventions(
     assert "ann@desk  abort --restart skip of micro-batch 3: gone" in capsys.readouterr().out
 
 
-def test_showing_changes_nothing(cluster: MemoryCluster) -> None:
+def test_show_changes_nothing(cluster: MemoryCluster) -> None:
     decided(cluster)
     calls = len(cluster.calls)
     run(parsed("show"), cluster)
@@ -328,7 +326,7 @@ def test_showing_changes_nothing(cluster: MemoryCluster) -> None:
     assert {call.split()[0] for call in cluster.calls[calls:]} == {"describe"}
 
 
-def test_a_query_without_a_decision_is_refused(cluster: MemoryCluster) -> None:
+def test_query_without_a_decision_is_refused(cluster: MemoryCluster) -> None:
     cluster.logs[TopicPartition(DECISIONS, 0)] = []
     for command in ("show", "complete", "abort"):
         with pytest.raises(
@@ -337,7 +335,7 @@ def test_a_query_without_a_decision_is_refused(cluster: MemoryCluster) -> None:
             run(parsed(command), cluster)
 
 
-def test_a_damaged_audit_record_is_named_and_hides_no_other(cluster: MemoryCluster) -> None:
+def test_damaged_audit_record_is_reported_and_others_are_listed(cluster: MemoryCluster) -> None:
     place = TopicPartition(DECISIONS, 0)
     good = {"version": 1, "at_ms": 5, "action": "abort"}
     values = [sealed_json(good).replace(b"abort", b"abord"), sealed_json({**good, "version": 9}), sealed_json(good)]
@@ -352,7 +350,7 @@ def test_a_damaged_audit_record_is_named_and_hides_no_other(cluster: MemoryClust
     assert found[2] == good
 
 
-def test_keys_are_told_apart() -> None:
+def test_audit_and_decision_keys_are_distinct() -> None:
     audit, part = audit_key("a/b!c#d", "q!", 5, "t"), decision_key("a/b!c#d", "q!", 2)
     assert (is_audit_key(audit), is_head_key(audit)) == (True, False)
     assert (is_audit_key(part), is_head_key(part)) == (False, False)
@@ -360,7 +358,9 @@ def test_keys_are_told_apart() -> None:
     assert not decision_key("p", "q!1").startswith(audit_key_prefix("p", "q"))
 
 
-def test_a_decision_in_several_records_is_listed_whole(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decision_in_several_records_is_listed_completely(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
     )
@@ -376,7 +376,9 @@ def test_a_decision_in_several_records_is_listed_whole(cluster: MemoryCluster, m
     assert entry.state == "completed"
 
 
-def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completed_micro_batch_skips_the_activity_watch(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What others hold back cannot be read yet; to a micro-batch that is never written again it makes no difference."""
     place = TopicPartition("t", 0)
     cluster.logs[place] = [(ProducerIdentity(99, 0), None, b"foreign and open")]
@@ -394,7 +396,7 @@ def test_a_closed_micro_batch_waits_for_nobody(cluster: MemoryCluster, monkeypat
     assert [t.split for t in settled.unknown] == [0]
 
 
-def test_what_was_committed_after_it_was_shown_is_looked_at_again(cluster: MemoryCluster) -> None:
+def test_transactions_committed_after_the_listing_are_checked_again(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
     plan = operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE)
@@ -405,7 +407,7 @@ def test_what_was_committed_after_it_was_shown_is_looked_at_again(cluster: Memor
     assert cluster.ids[task_id(worker="w1")].state is S.ONGOING
 
 
-def test_the_list_has_the_newest_of_a_key_and_nothing_that_was_deleted(cluster: MemoryCluster) -> None:
+def test_list_shows_the_newest_record_of_a_key_and_no_tombstones(cluster: MemoryCluster) -> None:
     old, new = decided(cluster), replace(decided(cluster), micro_batch=9)
     values = {decision.micro_batch: write_decision(decision)[0] for decision in (old, new)}
     for place in [each for each in cluster.logs if each.topic == DECISIONS]:

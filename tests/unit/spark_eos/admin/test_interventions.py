@@ -43,7 +43,7 @@ def before_the_decision_is_changed(
 
 
 @pytest.mark.parametrize("now_ms", [1_000_000, 10**13])
-def test_what_is_an_orphan_is_told_by_runs_and_by_no_clock(
+def test_orphans_are_identified_by_run_and_not_by_time(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, now_ms: int
 ) -> None:
     """The operator's clock may be hours away from the coordinators'; a query may be started again meanwhile."""
@@ -60,7 +60,9 @@ def test_what_is_an_orphan_is_told_by_runs_and_by_no_clock(
     assert newest(cluster).superseded == ("run1", "run0")
 
 
-def test_what_has_been_decided_meanwhile_is_left_alone(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transactions_decided_in_the_meantime_are_left_alone(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decision = decided(cluster)
     orphans = prepare(cluster, 4, splits=(7,))
     plan = operator_of(cluster).plan(decision, OperatorAction.COMPLETE)
@@ -79,7 +81,7 @@ def test_what_has_been_decided_meanwhile_is_left_alone(cluster: MemoryCluster, m
     assert cluster.ids[task_id(worker="w7")].state is S.ONGOING
 
 
-def test_a_query_that_slept_through_an_intervention_decides_nothing_more(cluster: MemoryCluster) -> None:
+def test_query_paused_during_an_intervention_cannot_decide_afterwards(cluster: MemoryCluster) -> None:
     """Its driver's process has ended meanwhile, so that it would take over as if it were new."""
     decided(cluster)
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE
@@ -92,7 +94,7 @@ def test_a_query_that_slept_through_an_intervention_decides_nothing_more(cluster
 # Signs of life.
 
 
-def test_what_is_open_beside_the_decision_may_be_a_living_querys(cluster: MemoryCluster) -> None:
+def test_complete_refuses_while_open_transactions_may_belong_to_a_live_query(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     prepare(cluster, 4, "run2", (7,))
     calls = len(cluster.calls)
@@ -118,7 +120,7 @@ def failing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, name: str, 
     monkeypatch.setattr(cluster, name, fail)
 
 
-def test_a_note_that_cannot_be_written_hides_no_result_and_stops_no_sweep(
+def test_unwritable_note_does_not_hide_the_result_or_stop_the_sweep(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(cluster)
@@ -134,7 +136,7 @@ def test_a_note_that_cannot_be_written_hides_no_result_and_stops_no_sweep(
     assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
 
 
-def test_a_sweep_that_fails_hides_no_result(
+def test_failed_sweep_does_not_hide_the_result(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decided(cluster)
@@ -145,7 +147,7 @@ def test_a_sweep_that_fails_hides_no_result(
     assert "could not be aborted and end at their timeout: a broker is away" in printed.err
 
 
-def test_an_intervention_that_is_written_but_not_done_says_so(
+def test_intervention_written_but_not_carried_out_is_reported(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decided(cluster)
@@ -157,7 +159,7 @@ def test_an_intervention_that_is_written_but_not_done_says_so(
     assert visible(cluster) == 2
 
 
-def test_a_refusal_after_the_fencing_says_that_a_running_query_will_stop(
+def test_refusal_after_fencing_warns_that_a_running_query_stops(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     decision = decided(cluster)
@@ -176,7 +178,9 @@ def test_a_refusal_after_the_fencing_says_that_a_running_query_will_stop(
     assert capsys.readouterr().err.startswith("No transaction and no decision was changed: ")
 
 
-def test_an_error_after_the_fencing_says_so_too(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_after_fencing_warns_that_a_running_query_stops(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     decided(cluster)
     failing(cluster, monkeypatch, "write_decision", 1)
     with pytest.raises(UnansweredError, match=r"a broker is away.*was fenced before this check"):
@@ -186,7 +190,7 @@ def test_an_error_after_the_fencing_says_so_too(cluster: MemoryCluster, monkeypa
 # One intervention after another.
 
 
-def test_what_was_abandoned_to_be_written_again_and_is_visible_in_part_can_still_be_skipped(
+def test_partly_visible_batch_abandoned_for_rewrite_can_still_be_skipped(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A zombie's commit slipped in before the abort: the restart stops, and only skipping lets the query go on."""

@@ -82,7 +82,7 @@ def described(producer_id: int, state: str, *partitions: TopicPartition) -> Tran
     return TransactionDescription("an-id", 0, state, producer_id, 0, 900_000, NOW_MS, partitions)
 
 
-def test_producers_interleave_and_epochs_move_on() -> None:
+def test_timeline_separates_interleaved_producers_and_epochs() -> None:
     log = Log()
     log.data(1, 2)
     log.data(2, 3)
@@ -103,7 +103,7 @@ def test_producers_interleave_and_epochs_move_on() -> None:
     assert log.reading.plain == [PlainStretch(9, 11, 3, NOW_MS + 9, NOW_MS + 12)]
 
 
-def test_a_marker_alone_is_a_transaction_that_began_before() -> None:
+def test_marker_without_records_shows_a_transaction_that_began_earlier() -> None:
     log = Log(start=50)
     log.marker(1, ControlType.COMMIT)
     (bar,) = log.reading.transactions
@@ -111,7 +111,7 @@ def test_a_marker_alone_is_a_transaction_that_began_before() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["data", "commit", "abort"])), max_size=60))
-def test_bars_cover_the_log_once(steps: list[tuple[int, str]]) -> None:
+def test_timeline_bars_cover_the_log_without_overlap(steps: list[tuple[int, str]]) -> None:
     log = Log()
     expected: list[tuple[int, list[int], str]] = []
     current: dict[int, tuple[int, list[int], str]] = {}
@@ -131,7 +131,7 @@ def test_bars_cover_the_log_once(steps: list[tuple[int, str]]) -> None:
     ] == [(pid, offsets[0] if offsets else None, len(offsets), outcome) for pid, offsets, outcome in expected]
 
 
-def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
+def test_summary_names_the_blocking_transaction_and_its_coordinator_state() -> None:
     bars = [TransactionBar(8, 2, first_offset=30), TransactionBar(7, 1, first_offset=20)]
     live = a_timeline(bars, stable=20, high=100, owners={7: "an-id"}, descriptions={7: described(7, "Ongoing", TP)})
     assert summary_of(live) == (
@@ -160,7 +160,7 @@ def test_who_is_in_the_way_and_what_its_coordinator_says() -> None:
     assert refused.endswith("Its coordinator could not be queried: not allowed")
 
 
-def test_nothing_in_the_way() -> None:
+def test_summary_without_a_blocking_transaction() -> None:
     assert summary_of(a_timeline([], stable=100, high=100)) == (
         "No transaction blocks the last stable offset of orders-3: it has reached the high watermark, 100."
     )
@@ -170,7 +170,7 @@ def test_nothing_in_the_way() -> None:
     )
 
 
-def test_names_cannot_break_out_of_the_page() -> None:
+def test_names_are_escaped_in_the_html_page() -> None:
     name = "</script><b>@DATA@ & 'x'"
     timeline = a_timeline([TransactionBar(7, 1, first_offset=20)], stable=20, high=100, owners={7: name})
     text = page(timeline).html
@@ -190,7 +190,7 @@ def test_names_cannot_break_out_of_the_page() -> None:
         (["--from-offset", "-5"], "--from-offset is -5"),
     ],
 )
-def test_wrong_usage_is_told_before_anybody_is_asked(more: list[str], words: str, tmp_path: Path) -> None:
+def test_wrong_usage_is_refused_before_any_request(more: list[str], words: str, tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     command.add_parser(parser.add_subparsers())
     chosen = parser.parse_args(

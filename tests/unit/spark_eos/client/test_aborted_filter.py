@@ -83,7 +83,7 @@ steps = st.one_of(
 # Rules D.2/3 and D.2/5.
 @examples(400)
 @given(st.lists(steps, max_size=40), st.integers(1, 6), st.randoms())
-def test_any_log_read_in_any_pieces_shows_what_was_committed(
+def test_filter_shows_only_committed_records_for_any_split_of_the_log(
     script: list[tuple[str, ...]], batches_per_answer: int, chance: "object"
 ) -> None:
     log = Log()
@@ -107,7 +107,7 @@ def test_any_log_read_in_any_pieces_shows_what_was_committed(
 
 
 # Rule D.2/2.
-def test_a_producer_is_judged_afresh_after_each_marker() -> None:
+def test_producer_state_is_reset_after_each_marker() -> None:
     log = Log()
     for verdict in (ABORT, COMMIT, ABORT, COMMIT):
         log.write(7, 2)
@@ -117,7 +117,7 @@ def test_a_producer_is_judged_afresh_after_each_marker() -> None:
 
 
 # Rule D.2/1.
-def test_the_list_need_not_be_in_order() -> None:
+def test_aborted_list_may_be_unordered() -> None:
     log = Log()
     log.write(1, 1)
     log.write(2, 1)
@@ -130,7 +130,7 @@ def test_the_list_need_not_be_in_order() -> None:
 
 
 # Rule D.2/1.
-def test_a_transaction_begun_before_the_answer_is_known_by_its_list() -> None:
+def test_transaction_begun_before_the_fetch_is_filtered_by_the_aborted_list() -> None:
     log = Log()
     log.write(7, 1)
     log.write(7, 1)
@@ -141,7 +141,7 @@ def test_a_transaction_begun_before_the_answer_is_known_by_its_list() -> None:
 
 
 # Rule D.2/4.
-def test_without_a_list_only_control_batches_are_dropped() -> None:
+def test_without_an_aborted_list_only_control_batches_are_dropped() -> None:
     log = Log()
     log.write(7, 1)
     log.finish(7, ABORT)
@@ -149,11 +149,11 @@ def test_without_a_list_only_control_batches_are_dropped() -> None:
     assert visible(log.batches, []) == [0, 2]
 
 
-def test_plain_records_of_an_aborted_producer_are_visible() -> None:
+def test_nontransactional_records_of_an_aborted_producer_are_visible() -> None:
     batches = [("", header(0, 0, 7, TRANSACTIONAL)), ("", header(1, 1, 7)), (ABORT, header(2, 2, 7, 0x30))]
     assert visible(batches, [AbortedTransaction(7, 0)]) == [1]
 
 
 # Rules D.2/5 and C.12/8.
-def test_batches_emptied_by_compaction_show_nothing() -> None:
+def test_batches_emptied_by_compaction_yield_no_records() -> None:
     assert visible([("", header(0, 4, count=0)), ("", header(5, 5))], []) == [5]

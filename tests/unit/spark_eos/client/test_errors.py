@@ -141,7 +141,7 @@ LOOK_UPS = {
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-def test_every_family_survives_pickling(family: type[EosKafkaError]) -> None:
+def test_every_error_family_survives_pickling(family: type[EosKafkaError]) -> None:
     error = family("It broke", checked="Two things", remedy="Mend it", error_code=47)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is family
@@ -149,7 +149,7 @@ def test_every_family_survives_pickling(family: type[EosKafkaError]) -> None:
     assert (copy.happened, copy.checked, copy.remedy, copy.error_code) == ("It broke", "Two things", "Mend it", 47)
 
 
-def test_a_default_remedy_is_said_once_however_often_the_error_travels() -> None:
+def test_default_remedy_appears_once_in_a_rewrapped_error() -> None:
     error = spark_eos.errors.UnreachableError("Nobody is there")
     copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))
     assert str(copy) == str(error)
@@ -162,23 +162,23 @@ def test_a_refused_option_is_a_value_error() -> None:
 
 # Rules I.3/1, I.3/2, I.3/3, I.3/4, I.3/5, I.3/6, I.3/7, I.3/8 and I.3/9.
 @pytest.mark.parametrize("code", ROWS)
-def test_a_row_of_the_transactional_exchanges(code: int) -> None:
+def test_transactional_error_table_row(code: int) -> None:
     assert tuple(classify(api, code) for api in COLUMNS) == ROWS[code]
 
 
 # Rules I.3 produce/1, I.3 produce/2, I.3 produce/3, I.3 produce/4, I.3 produce/5, I.3 produce/6 and I.3 produce/7.
 @pytest.mark.parametrize("code", PRODUCE)
-def test_a_row_of_produce(code: int) -> None:
+def test_produce_error_table_row(code: int) -> None:
     assert classify(Api.PRODUCE, code) is PRODUCE[code]
 
 
 @pytest.mark.parametrize(("api", "code"), LOOK_UPS)
-def test_a_row_of_the_look_ups(api: Api, code: int) -> None:
+def test_lookup_error_table_row(api: Api, code: int) -> None:
     assert classify(api, code) is LOOK_UPS[api, code]
 
 
 @pytest.mark.parametrize("api", Api)
-def test_no_row_is_untested(api: Api) -> None:
+def test_every_error_table_row_is_tested(api: Api) -> None:
     tested = {
         **{each: set(ROWS) for each in COLUMNS},
         Api.PRODUCE: set(PRODUCE),
@@ -189,7 +189,7 @@ def test_no_row_is_untested(api: Api) -> None:
 
 # Rules I.3/10 and I.3 produce/8.
 @pytest.mark.parametrize("api", Api)
-def test_codes_without_a_row_get_the_default(api: Api) -> None:
+def test_codes_without_a_row_get_the_default_action(api: Api) -> None:
     absent = [code for code in ErrorCode if code not in TABLE[api] and code is not ErrorCode.NONE]
     assert absent
     assert {classify(api, code) for code in absent} == {DEFAULTS[api]}
@@ -197,7 +197,7 @@ def test_codes_without_a_row_get_the_default(api: Api) -> None:
 
 
 @pytest.mark.parametrize("api", Api)
-def test_only_produce_splits_and_no_error_is_a_success(api: Api) -> None:
+def test_only_produce_splits_batches_and_no_error_code_counts_as_success(api: Api) -> None:
     verdicts = set(TABLE[api].values())
     assert SUCCESS not in verdicts
     assert (SPLIT in verdicts) == (api is Api.PRODUCE)
@@ -218,7 +218,7 @@ def test_only_produce_splits_and_no_error_is_a_success(api: Api) -> None:
         (Api.INIT_PRODUCER_ID, 9999, BrokerError),
     ],
 )
-def test_a_code_becomes_an_error_of_its_family(api: Api, code: int, family: type[EosKafkaError]) -> None:
+def test_error_code_maps_to_an_error_of_its_family(api: Api, code: int, family: type[EosKafkaError]) -> None:
     error = failure(api, code, "somebody", detail="the broker's words")
     assert type(error) is family
     assert error.error_code == code
@@ -226,7 +226,7 @@ def test_a_code_becomes_an_error_of_its_family(api: Api, code: int, family: type
         assert part in str(error)
 
 
-def test_one_final_code_decides_over_retriable_ones() -> None:
+def test_one_fatal_code_outweighs_retriable_ones() -> None:
     assert worst_code(Api.TXN_OFFSET_COMMIT, [0, 16, 90, 14]) == 90
     assert worst_code(Api.TXN_OFFSET_COMMIT, [0, 16, 0]) == 16
     assert worst_code(Api.TXN_OFFSET_COMMIT, []) == 0

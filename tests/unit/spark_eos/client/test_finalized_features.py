@@ -19,7 +19,7 @@ def answer(epoch: int, level: int | None, error: ErrorCode = ErrorCode.NONE) -> 
 
 
 # Rule I.1/1.
-def test_a_feature_that_no_broker_names_is_at_level_0() -> None:
+def test_unlisted_feature_has_level_0() -> None:
     features = FinalizedFeatures(RealClock())
     assert features.level(FEATURE) == 0
     features.note(answer(3, 2))
@@ -29,7 +29,7 @@ def test_a_feature_that_no_broker_names_is_at_level_0() -> None:
 
 
 # Rule I.1/2.
-def test_the_answer_with_the_largest_epoch_counts() -> None:
+def test_finalized_features_with_the_largest_epoch_win() -> None:
     features = FinalizedFeatures(RealClock())
     features.note(answer(3, 2))
     for late in (answer(2, 1), answer(3, 1), answer(9, 1, ErrorCode.UNSUPPORTED_VERSION)):

@@ -60,7 +60,7 @@ def headers(client: FakeClient, topic_partition: TopicPartition = FIRST) -> list
     return found
 
 
-def test_batches_of_one_partition_follow_each_other_and_are_numbered() -> None:
+def test_batches_of_one_partition_are_sent_in_sequence() -> None:
     client = FakeClient(TOPIC, 1, [code(0, base_offset=10), code(0, base_offset=13)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b", "c"]) + encoded(["d"]))
@@ -78,7 +78,7 @@ def test_partitions_of_one_leader_share_a_request() -> None:
     assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}]
 
 
-def test_partitions_of_two_leaders_do_not() -> None:
+def test_partitions_of_two_leaders_use_separate_requests() -> None:
     client = FakeClient(TOPIC, 2, [code(0), code(0)])
     client.leaders[1] = 2
     producer = begun(client)
@@ -89,7 +89,7 @@ def test_partitions_of_two_leaders_do_not() -> None:
 
 
 @pytest.mark.parametrize("trouble", [code(6), code(19), code(7), code(51), code(14), unanswered])
-def test_a_retry_keeps_its_numbers_and_bytes(trouble: Any) -> None:
+def test_retry_keeps_its_sequence_numbers_and_bytes(trouble: Any) -> None:
     client = FakeClient(TOPIC, 1, [trouble, trouble, code(0), code(0)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b"]) + encoded(["c"]))
@@ -100,7 +100,7 @@ def test_a_retry_keeps_its_numbers_and_bytes(trouble: Any) -> None:
     assert producer.retries == 2
 
 
-def test_a_moved_leader_is_looked_up() -> None:
+def test_moved_leader_is_looked_up() -> None:
     def move(sent: SentProduce) -> Any:
         client.leaders[0] = 2
         return produced(sent, 6)
@@ -113,7 +113,7 @@ def test_a_moved_leader_is_looked_up() -> None:
     assert client.asked_for_metadata == 1
 
 
-def test_a_retriable_code_alone_asks_for_no_metadata() -> None:
+def test_retriable_code_alone_triggers_no_metadata_request() -> None:
     client = FakeClient(TOPIC, 1, [code(19), code(0)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a"]))
@@ -131,7 +131,7 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
     assert [sent.leader for sent in client.sent] == [4]
 
 
-def test_one_partitions_trouble_leaves_the_others_alone() -> None:
+def test_error_of_one_partition_does_not_affect_the_others() -> None:
     client = FakeClient(TOPIC, 2, [lambda sent: produced(sent, {0: 6}), code(0)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a"]))
@@ -140,7 +140,7 @@ def test_one_partitions_trouble_leaves_the_others_alone() -> None:
     assert [set(sent.batches) for sent in client.sent] == [{FIRST, SECOND}, {FIRST}]
 
 
-def test_a_batch_that_is_too_large_is_split_and_numbered_anew() -> None:
+def test_batch_that_is_too_large_is_split_and_renumbered() -> None:
     client = FakeClient(TOPIC, 1, [code(10)] * 2 + [code(0)] * 5 + [code(0, base_offset=5)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b", "c", "d", "e"]) + encoded(["f"]))
@@ -159,7 +159,7 @@ def test_a_batch_that_is_too_large_is_split_and_numbered_anew() -> None:
     assert (result.record_count, result.last_offset) == (6, 5)
 
 
-def test_what_one_partition_refuses_keeps_the_others_in_order_and_numbered() -> None:
+def test_refused_batch_of_one_partition_keeps_the_order_of_the_others() -> None:
     """Of five partitions in a request one is too large, one has moved, one is throttled by its replicas."""
     places = [TopicPartition(TOPIC, number) for number in range(5)]
     script = [lambda sent: produced(sent, {1: 18, 2: 6, 3: 19})] + [code(0)] * 20
@@ -178,7 +178,7 @@ def test_what_one_partition_refuses_keeps_the_others_in_order_and_numbered() -> 
 
 
 @pytest.mark.parametrize("number", [10, 18])
-def test_a_size_that_was_refused_is_not_tried_by_the_next_transaction(number: int) -> None:
+def test_refused_batch_size_is_not_tried_by_the_next_transaction(number: int) -> None:
     large = lambda sent: produced(sent, number if max(map(len, sent.batches.values())) > 1_500 else 0)  # noqa: E731
     client = FakeClient(TOPIC, 1, [large] * 100)
     tried = []
@@ -195,7 +195,7 @@ def test_a_size_that_was_refused_is_not_tried_by_the_next_transaction(number: in
     assert client.batch_limits.batch_bytes("another", 1_000_000) == 1_000_000
 
 
-def test_a_size_that_was_refused_is_tried_again_after_a_while() -> None:
+def test_refused_batch_size_is_tried_again_after_its_expiry() -> None:
     clock = StandingClock()
     limits = BatchLimits(clock)
     [batch] = encoded(["x" * 100] * 100)
@@ -205,7 +205,7 @@ def test_a_size_that_was_refused_is_tried_again_after_a_while() -> None:
     assert not limits.is_too_large(TOPIC, batch) and limits.batch_bytes(TOPIC, 77_777) == 77_777
 
 
-def test_a_refused_size_is_that_before_compression() -> None:
+def test_refused_batch_size_is_measured_before_compression() -> None:
     limits = BatchLimits(StandingClock())
     [batch] = encode_batches(
         key=None,
@@ -219,7 +219,7 @@ def test_a_refused_size_is_that_before_compression() -> None:
     assert batch.size_bytes < 1_000 and 5_000 < limits.batch_bytes(TOPIC, 1_000_000) < 5_500
 
 
-def test_the_work_for_a_batch_does_not_grow_with_the_partitions() -> None:
+def test_work_per_batch_is_independent_of_the_number_of_partitions() -> None:
     [batch] = encoded(["a" * 1_000])
     calls = []
     for partitions in (20, 400):
@@ -243,7 +243,7 @@ def test_the_work_for_a_batch_does_not_grow_with_the_partitions() -> None:
     assert calls[1] < 1.5 * calls[0], calls
 
 
-def test_each_leader_gets_requests_of_the_size_asked_for() -> None:
+def test_requests_to_each_leader_respect_the_size_limit() -> None:
     client = FakeClient(TOPIC, 40, [code(0)] * 100)
     client.leaders = {number: number % 4 for number in range(40)}
     producer = begun(client, max_request_bytes=5_500)
@@ -255,7 +255,7 @@ def test_each_leader_gets_requests_of_the_size_asked_for() -> None:
     ]
 
 
-def test_an_unanswered_leader_is_believed_by_no_later_transaction() -> None:
+def test_leader_that_did_not_answer_is_dropped_from_the_topic_cache() -> None:
     client = FakeClient(TOPIC, 1, [unanswered, code(0)])
     client.recent.note({**client.require_topics([TOPIC])}, time.monotonic())
     producer = begun(client)
@@ -264,7 +264,7 @@ def test_an_unanswered_leader_is_believed_by_no_later_transaction() -> None:
     assert client.recent.since([TOPIC], 0.0) is None
 
 
-def test_one_record_that_is_too_large_says_so() -> None:
+def test_single_record_that_is_too_large_is_reported() -> None:
     client = FakeClient(TOPIC, 1, [code(10)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a" * 1000]))
@@ -273,7 +273,7 @@ def test_one_record_that_is_too_large_says_so() -> None:
 
 
 @pytest.mark.parametrize("unsure", [unanswered, code(7), code(20)])
-def test_a_batch_that_may_have_been_appended_is_never_split(unsure: Any) -> None:
+def test_batch_that_may_have_been_appended_is_never_split(unsure: Any) -> None:
     client = FakeClient(TOPIC, 1, [unsure, code(10)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a", "b"]))
@@ -293,7 +293,7 @@ def test_a_batch_that_may_have_been_appended_is_never_split(unsure: Any) -> None
         (9999, AbortableError),
     ],
 )
-def test_a_final_code_fails_the_transaction_until_the_next_begin(number: int, family: type[Exception]) -> None:
+def test_fatal_code_fails_the_transaction_until_the_next_begin(number: int, family: type[Exception]) -> None:
     client = FakeClient(TOPIC, 1, [code(number), code(0)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a"]))
@@ -311,7 +311,7 @@ def test_a_final_code_fails_the_transaction_until_the_next_begin(number: int, fa
     assert headers(client)[-1].base_sequence == 0
 
 
-def test_an_acknowledgement_without_an_offset_is_not_believed() -> None:
+def test_acknowledgement_without_an_offset_is_an_error() -> None:
     client = FakeClient(TOPIC, 1, [code(0, base_offset=-1)])
     producer = begun(client)
     producer.send(FIRST, encoded(["a"]))
@@ -319,7 +319,7 @@ def test_an_acknowledgement_without_an_offset_is_not_believed() -> None:
         producer.flush()
 
 
-def test_delivery_is_given_up_in_time_with_the_last_trouble() -> None:
+def test_delivery_timeout_reports_the_last_error() -> None:
     client = FakeClient(TOPIC, 1, [code(19)] * 10_000)
     producer = begun(client, delivery_timeout_ms=200)
     producer.send(FIRST, encoded(["a"]))
@@ -331,7 +331,7 @@ def test_delivery_is_given_up_in_time_with_the_last_trouble() -> None:
 
 # Rule I.2/2.
 @pytest.mark.parametrize(("transaction_version", "versions"), [(0, (3, 11)), (1, (3, 11)), (2, (12, 13))])
-def test_the_transaction_version_bounds_the_request(
+def test_transaction_version_limits_the_produce_version(
     monkeypatch: pytest.MonkeyPatch, transaction_version: int, versions: tuple[int, int]
 ) -> None:
     added: list[list[TopicPartition]] = []
@@ -352,7 +352,7 @@ def test_the_transaction_version_bounds_the_request(
 
 
 # Rule I.2/4.
-def test_sequences_go_on_for_the_same_epoch_and_start_anew_for_another() -> None:
+def test_sequences_continue_within_an_epoch_and_restart_with_a_new_one() -> None:
     client = FakeClient(TOPIC, 1, [code(0)] * 4)
     producer = begun(client)
     for identity in (IDENTITY, IDENTITY, TransactionIdentity("id", 7, 4, 2)):
@@ -366,7 +366,7 @@ def test_sequences_go_on_for_the_same_epoch_and_start_anew_for_another() -> None
     assert producer.next_sequences() == {FIRST: 40}
 
 
-def test_memory_stays_bounded() -> None:
+def test_producer_memory_is_bounded() -> None:
     limit = 50_000
     client = FakeClient(TOPIC, 1, [code(0)] * 200)
     producer = begun(client, buffer_memory_bytes=limit, max_request_bytes=10_000)
@@ -377,21 +377,21 @@ def test_memory_stays_bounded() -> None:
     assert producer.flush()[FIRST].record_count == 100
 
 
-def test_a_batch_larger_than_the_buffer_still_goes() -> None:
+def test_batch_larger_than_the_buffer_is_sent() -> None:
     client = FakeClient(TOPIC, 1, [code(0)])
     producer = begun(client, buffer_memory_bytes=100)
     producer.send(FIRST, encoded(["x" * 4_000]))
     assert producer.flush()[FIRST].record_count == 1
 
 
-def test_a_partition_that_is_not_there_is_refused_before_anything_is_sent() -> None:
+def test_missing_partition_is_refused_before_sending() -> None:
     client = FakeClient(TOPIC, 2, [])
     producer = begun(client)
     with pytest.raises(TopicError, match="Topic 't' has no partition 2. The topic has 2"):
         producer.send(TopicPartition(TOPIC, 2), encoded(["a"]))
 
 
-def test_use_out_of_order_is_refused() -> None:
+def test_calls_out_of_order_are_refused() -> None:
     producer = TransactionalProducer(FakeClient(TOPIC, 1, []))  # type: ignore[arg-type]
     with pytest.raises(ClientStateError, match="outside of a transaction"):
         producer.send(FIRST, encoded(["a"]))

@@ -39,7 +39,7 @@ def a_request(version: int) -> UncopiedFetchRequest:
 
 @pytest.mark.parametrize("version", range(4, 19))
 @pytest.mark.parametrize(("records", "aborted"), [(RECORDS, [(5, 6), (7, 2**40)]), (b"", []), (None, None)])
-def test_an_answer_to_a_fetch_is_read_in_every_version(
+def test_fetch_response_is_read_in_every_version(
     version: int, records: bytes | None, aborted: list[tuple[int, int]] | None
 ) -> None:
     body = memoryview(fetch_answer(version, records, aborted))
@@ -53,7 +53,7 @@ def test_an_answer_to_a_fetch_is_read_in_every_version(
 
 
 @pytest.mark.parametrize("version", [12, 17])
-def test_an_answer_to_a_fetch_that_is_cut_is_refused(version: int) -> None:
+def test_truncated_fetch_response_is_refused(version: int) -> None:
     content = fetch_answer(version, RECORDS, [(5, 6)])
     for size in [*range(100), *range(len(content) - 20, len(content))]:
         with pytest.raises(MalformedResponse):
@@ -120,7 +120,7 @@ def through_a_socket(reader: ResponseReader, data: bytes, piece_bytes: Callable[
         lambda turn: 1 + turn % 65_537,
     ],
 )
-def test_large_and_small_answers_are_the_same_however_they_come(piece_bytes: Callable[[int], int]) -> None:
+def test_response_is_the_same_for_any_split_of_its_bytes(piece_bytes: Callable[[int], int]) -> None:
     sizes = [10, 70_000, 65_536, 12_000_000, 0, 65_000, 6_000_000, 3]
     contents = [bytes([1 + number]) * size for number, size in enumerate(sizes)]
     stream = b"".join(framed(17, fetch_answer(17, content, None), number) for number, content in enumerate(contents, 1))
@@ -129,7 +129,7 @@ def test_large_and_small_answers_are_the_same_however_they_come(piece_bytes: Cal
     assert [bytes(read.responses[0].partitions[0].records) for _, read in answers] == contents
 
 
-def test_large_answers_may_come_as_bytes_too() -> None:
+def test_large_responses_are_accepted_as_bytes() -> None:
     content = fetch_answer(17, bytes(300_000), None)
     data = framed(17, content, 1) + framed(17, content, 2)
     reader = asked(17, 2)
@@ -138,7 +138,7 @@ def test_large_answers_may_come_as_bytes_too() -> None:
     assert [number for number, _ in answers] == [1, 2]
 
 
-def test_a_length_that_lies_takes_no_more_than_a_step_of_memory() -> None:
+def test_false_length_allocates_at_most_one_step_of_memory() -> None:
     reader = asked(17)
     assert reader.receive_bytes(struct.pack(">i", 1 << 28) + b"x") == []
     assert len(reader.frame._data) <= 5 << 20

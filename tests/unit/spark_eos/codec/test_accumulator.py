@@ -87,7 +87,7 @@ class World:
 
 @pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
 @pytest.mark.parametrize("seed", range(4))
-def test_rows_come_out_in_order_whatever_the_chunks(seed: int, compression: Compression) -> None:
+def test_rows_keep_their_order_for_any_chunks(seed: int, compression: Compression) -> None:
     world = World(seed, compression=compression, max_open_bytes=40_000)
     for _ in range(12):
         places = world.chance.sample([f"p{n}" for n in range(40)], world.chance.randrange(1, 40))
@@ -101,7 +101,7 @@ def test_rows_come_out_in_order_whatever_the_chunks(seed: int, compression: Comp
     world.check()
 
 
-def test_no_batch_is_larger_than_asked_for_and_most_are_full() -> None:
+def test_batches_stay_within_the_size_limit_and_most_are_full() -> None:
     world = World(1)
     for _ in range(50):
         world.add({f"p{n}": 3 for n in range(30)}, stamps="each", keys=True, headers=False)
@@ -110,7 +110,7 @@ def test_no_batch_is_larger_than_asked_for_and_most_are_full() -> None:
     world.check()
 
 
-def test_a_record_larger_than_a_batch_goes_alone_and_in_its_place() -> None:
+def test_oversized_record_gets_its_own_batch_in_order() -> None:
     world = World(1)
     for longest in (100, 40_000, 100):
         world.add({"a": 6, "b": 6}, stamps="one", keys=False, headers=False, longest=longest)
@@ -126,7 +126,7 @@ def test_rows_of_many_chunks_share_a_batch() -> None:
     assert {len(batches) for batches in world.found.values()} == {1}
 
 
-def test_what_is_open_is_bounded_and_the_oldest_goes_first() -> None:
+def test_open_batches_are_bounded_and_the_oldest_is_sent_first() -> None:
     world = World(1, max_batch_bytes=1_000_000, max_open_bytes=100_000)
     for _ in range(200):
         world.add({f"p{n}": 1 for n in range(50)}, stamps="one", keys=False, headers=False)
@@ -136,7 +136,7 @@ def test_what_is_open_is_bounded_and_the_oldest_goes_first() -> None:
     world.check()
 
 
-def test_the_size_of_a_batch_is_asked_for_when_it_begins() -> None:
+def test_batch_size_is_read_when_the_batch_begins() -> None:
     world = World(1, max_batch_bytes=4_000)
     world.add({"a": 5}, stamps="one", keys=False, headers=False)
     world.max_batch_bytes = 1_000

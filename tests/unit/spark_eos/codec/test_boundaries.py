@@ -119,7 +119,7 @@ def make(batches: list[tuple[str, tuple[int, int], int, int]], large: bool = Fal
 
 @given(BATCHES, st.booleans(), st.booleans())
 @examples(150)
-def test_records_are_those_of_a_single_walk(batches: Any, large: bool, headers: bool) -> None:
+def test_boundaries_match_a_sequential_scan(batches: Any, large: bool, headers: bool) -> None:
     data, bounds, counts = make(batches, large, headers)
     check(data, bounds, counts)
     with lanes_for_everything():
@@ -131,7 +131,7 @@ def test_records_are_those_of_a_single_walk(batches: Any, large: bool, headers: 
 
 @given(BATCHES, st.booleans(), st.data())
 @examples(300)
-def test_damage_is_found_as_by_a_single_walk(batches: Any, large: bool, draw: st.DataObject) -> None:
+def test_damage_is_found_as_by_a_sequential_scan(batches: Any, large: bool, draw: st.DataObject) -> None:
     data, bounds, counts = make(batches, large)
     what = draw.draw(st.sampled_from(["bytes", "count", "end"]))
     section = draw.draw(st.integers(0, len(bounds) - 1))
@@ -155,7 +155,7 @@ def test_many_records(kind: str, sizes: tuple[int, int], seed: int) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_few_of_many_records_are_walked(large: bool) -> None:
+def test_only_a_sample_of_many_records_is_scanned(large: bool) -> None:
     data, bounds, counts = make([("text", (60, 124), 5000, 1), ("random", (60, 124), 5000, 2)], large)
     walked: list[int] = []
 
@@ -172,7 +172,7 @@ def test_few_of_many_records_are_walked(large: bool) -> None:
     assert len(walked) < 500
 
 
-def test_a_record_that_reaches_into_the_next_section_is_refused() -> None:
+def test_record_that_crosses_a_section_boundary_is_refused() -> None:
     data, bounds, counts = make([("text", (60, 70), 3, 1), ("text", (60, 70), 40, 2)])
     (start, middle), (next_start, end) = bounds
     places = walk(bytes(data), start, middle, counts[0])
@@ -185,7 +185,7 @@ def test_a_record_that_reaches_into_the_next_section_is_refused() -> None:
                     find_records(data, bounds, both)
 
 
-def test_a_length_without_end_is_refused() -> None:
+def test_unterminated_length_varint_is_refused() -> None:
     for data in (b"\xff" * 5, b"\xff" * 40, b"\x80" * 11 + b"\x00"):
         with pytest.raises(InvalidBatch, match=NOWHERE):
             find_records(data, [(0, len(data))], [1])

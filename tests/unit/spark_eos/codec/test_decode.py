@@ -47,7 +47,9 @@ def rows_of(records: list[NewRecord], base_offset: int = 0) -> list[dict[str, An
 
 @given(st.lists(st.tuples(RECORDS, st.sampled_from(Compression)), min_size=1, max_size=4), st.booleans())
 @examples(200)
-def test_batches_of_any_codec(batches: list[tuple[list[NewRecord], Compression]], include_headers: bool) -> None:
+def test_batches_of_any_codec_are_decoded(
+    batches: list[tuple[list[NewRecord], Compression]], include_headers: bool
+) -> None:
     data = b""
     wanted: list[dict[str, Any]] = []
     for records, codec in batches:
@@ -62,7 +64,7 @@ def test_batches_of_any_codec(batches: list[tuple[list[NewRecord], Compression]]
 
 @given(RECORDS, st.sampled_from([Compression.NONE, Compression.GZIP]))
 @examples(100)
-def test_batches_built_by_kafka_python(records: list[NewRecord], codec: Compression) -> None:
+def test_batches_built_by_kafka_python_are_decoded(records: list[NewRecord], codec: Compression) -> None:
     builder = MemoryRecordsBuilder(magic=2, compression_type=int(codec), batch_size=1 << 30)
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, list(record.headers))
@@ -81,7 +83,7 @@ def test_records_outside_the_range_are_dropped(
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_and_position(kind: Any) -> None:
+def test_any_buffer_and_position_is_decoded(kind: Any) -> None:
     records = [NewRecord(b"k", b"v", (("h", b"1"),), 4), NewRecord(None, None, (), 3)]
     data = kind(b"......" + build_batch(records) + b"junk")
     header = BatchHeader.parse(data, 6)
@@ -89,7 +91,7 @@ def test_any_buffer_and_position(kind: Any) -> None:
     assert found.to_pylist() == rows_of(records)
 
 
-def test_compaction_gaps_keep_their_offsets() -> None:
+def test_compacted_batches_keep_their_offsets() -> None:
     records = [NewRecord(b"a", b"1"), NewRecord(b"b", b"2"), NewRecord(b"c", b"3")]
     data = build_batch(records, base_offset=100, offset_deltas=[3, 4, 90], last_offset_delta=99)
     assert decode(data)["offset"].to_pylist() == [103, 104, 190]
@@ -97,7 +99,7 @@ def test_compaction_gaps_keep_their_offsets() -> None:
     assert decode(data, first_offset=191).num_rows == 0
 
 
-def test_log_append_time_is_the_batch_maximum() -> None:
+def test_log_append_time_is_the_batch_max_timestamp() -> None:
     records = [NewRecord(b"a", b"1", (), 5), NewRecord(b"b", b"2", (), 9)]
     stamped = bytearray(build_batch(records))
     write_timestamps(stamped, 0, BatchHeader.parse(stamped), TimestampType.LOG_APPEND_TIME, 700)
@@ -107,7 +109,7 @@ def test_log_append_time_is_the_batch_maximum() -> None:
     assert found["timestamp_type"].to_pylist() == [1, 1, 0, 0]
 
 
-def test_control_batches_and_no_batches_yield_no_rows() -> None:
+def test_control_batches_and_empty_input_yield_no_rows() -> None:
     marker = build_end_txn_marker(commit=True, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1)
     for data in (b"", marker):
         assert decode(data).schema == SCHEMA_WITH_HEADERS
@@ -116,7 +118,7 @@ def test_control_batches_and_no_batches_yield_no_rows() -> None:
     assert decode(build_batch([NewRecord(b"k", b"v")]) + marker).num_rows == 1
 
 
-def test_header_keys_that_are_not_utf8_are_replaced() -> None:
+def test_invalid_utf8_in_header_keys_is_replaced() -> None:
     data = bytearray(build_batch([NewRecord(b"k", b"v", (("hh", b"\xff"), ("ok", None)))] * 2))
     for position in (data.index(b"hh"), data.rindex(b"hh")):
         data[position : position + 2] = b"\xfe\xff"
@@ -125,14 +127,14 @@ def test_header_keys_that_are_not_utf8_are_replaced() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Compression))
-def test_a_damaged_batch_is_refused(codec: Compression) -> None:
+def test_damaged_batch_is_refused(codec: Compression) -> None:
     data = bytearray(build_batch([NewRecord(b"k", b"v")] * 9, base_offset=40, compression=codec))
     data[-1] ^= 0x10
     with pytest.raises(InvalidBatch, match="batch at offset 40 is corrupt"):
         decode(bytes(data))
 
 
-def test_a_batch_cut_short_is_refused() -> None:
+def test_truncated_batch_is_refused() -> None:
     data = build_batch([NewRecord(b"k", b"v")] * 9)
     header = BatchHeader.parse(data)
     with pytest.raises(InvalidBatch, match="truncated"):
@@ -141,7 +143,7 @@ def test_a_batch_cut_short_is_refused() -> None:
 
 @given(RECORDS, st.data())
 @examples(200)
-def test_damage_is_an_invalid_batch_and_nothing_else(records: list[NewRecord], data: st.DataObject) -> None:
+def test_damage_raises_only_invalid_batch(records: list[NewRecord], data: st.DataObject) -> None:
     batch = bytearray(build_batch(records))
     for _ in range(data.draw(st.integers(1, 3))):
         position = data.draw(st.integers(57, len(batch) - 1))

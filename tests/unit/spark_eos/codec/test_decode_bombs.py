@@ -70,7 +70,7 @@ def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("first", [TINY, record(17 * MIB)], ids=["tiny", "large"])
-def test_what_follows_the_last_record_is_not_unfolded(codec: Compression, first: bytes) -> None:
+def test_bytes_after_the_last_record_are_not_decompressed(codec: Compression, first: bytes) -> None:
     # Snappy cannot be read by pieces, but makes no more than 22 bytes of one.
     snappy = codec is Compression.SNAPPY
     data = bomb(codec, first, 64 if snappy else 512)
@@ -79,33 +79,33 @@ def test_what_follows_the_last_record_is_not_unfolded(codec: Compression, first:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_small_surplus_is_refused(codec: Compression) -> None:
+def test_small_surplus_is_refused(codec: Compression) -> None:
     refusal(batch(TINY + bytes(2 * MIB), 1, codec), "do not add up", seconds=1, mib=25)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.ZSTD])
-def test_a_bomb_costs_no_more_for_being_larger(codec: Compression) -> None:
+def test_decompression_bomb_cost_is_independent_of_its_size(codec: Compression) -> None:
     refusal(bomb(codec, TINY, 8192), "has data after the last", seconds=3, mib=150)
 
 
-def test_many_small_bombs_are_not_held_together() -> None:
+def test_many_small_bombs_are_not_kept_in_memory_together() -> None:
     data = batch(TINY + bytes(2 * MIB), 1, Compression.ZSTD) * 2000
     refusal(data, "do not add up", seconds=3, mib=150)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_empty_records_without_end_are_refused_at_the_first_few(codec: Compression) -> None:
+def test_endless_empty_records_are_refused_early(codec: Compression) -> None:
     snappy = codec is Compression.SNAPPY
     refusal(batch(bytes(8 * MIB), 2 * MIB, codec), "cannot fit", seconds=1, mib=60)
     refusal(bomb(codec, b"", 64, 9 * MIB), "extends beyond its record", seconds=6, mib=400 if snappy else 200)
 
 
-def test_looking_for_records_among_zeros_costs_little() -> None:
+def test_scanning_zeros_for_records_is_cheap() -> None:
     refusal(batch(TINY + bytes(64 * MIB), 20_000, Compression.NONE), "do not add up", seconds=3, mib=80)
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_that_are_not_there_are_refused(codec: Compression) -> None:
+def test_missing_records_are_refused(codec: Compression) -> None:
     refusal(batch(TINY, 2**31 - 1, codec), "2147483647 records cannot fit in 7 bytes", seconds=1, mib=20)
     there = 20 * MIB // len(record(1000))
     most = record(1000) * there
@@ -115,7 +115,7 @@ def test_records_that_are_not_there_are_refused(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("length", [2**30, 2**31 - 1, 2**31, 2**40, 2**62])
-def test_a_record_that_says_it_is_huge_costs_what_is_there(codec: Compression, length: int) -> None:
+def test_record_with_a_false_length_costs_only_its_real_bytes(codec: Compression, length: int) -> None:
     append_varint(head := bytearray(), length)
     refusal(batch(bytes(head) + bytes(40), 1, codec), "do not add up", seconds=1, mib=20)
     problem = "1 more than there are" if length < 2**31 - 6 else "the maximum is 2 GiB"
@@ -123,19 +123,19 @@ def test_a_record_that_says_it_is_huge_costs_what_is_there(codec: Compression, l
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_length_without_end_is_refused(codec: Compression) -> None:
+def test_unterminated_record_length_is_refused(codec: Compression) -> None:
     refusal(batch(b"\xff" * (20 * MIB), 1, codec), "the maximum is 2 GiB", seconds=3, mib=200)
     refusal(batch(record(17 * MIB) + b"\xff" * 5, 2, codec), "do not add up", seconds=3, mib=200)
 
 
 @pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.ZSTD])
-def test_a_large_section_cut_short_is_refused(codec: Compression) -> None:
+def test_truncated_large_section_is_refused(codec: Compression) -> None:
     folded = compress(codec, record(20 * MIB))
     refusal(batch(b"", 1, codec, folded=folded[:-9]), "decompress", seconds=3, mib=150)
     refusal(batch(b"", 1, codec, folded=folded + b"junk of more than a header"), "decompress", seconds=3, mib=150)
 
 
-def test_a_snappy_block_that_lies_about_its_size_is_refused() -> None:
+def test_snappy_block_with_a_false_size_is_refused() -> None:
     folded = b"\xff\xff\xff\xff\x07" + compress(Compression.SNAPPY, TINY)[20:]
     refusal(batch(b"", 1, Compression.SNAPPY, folded=folded), "limit", seconds=1, mib=20)
 
@@ -151,7 +151,7 @@ def test_a_million_tiny_records_are_read(codec: Compression) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_batch_of_equal_rows_is_read_whole(codec: Compression) -> None:
+def test_batch_of_equal_rows_is_read_completely(codec: Compression) -> None:
     # With zstd 64 MiB of rows take 7 kB: what a batch decompresses to says nothing about its honesty.
     one, value = record(100), bytes(100)
     count = (64 if codec is Compression.ZSTD else 24) * MIB // len(one)
@@ -167,7 +167,7 @@ def test_a_batch_of_equal_rows_is_read_whole(codec: Compression) -> None:
     assert by_slabs.mib < 250
 
 
-def test_what_is_given_slab_by_slab_is_not_held() -> None:
+def test_slabs_are_released_after_they_are_decoded() -> None:
     data = batch(record(MIB) * 300, 300, Compression.ZSTD)
     found = cost(lambda: [slab.num_rows for slab in slabs(data)])
     assert sum(found.outcome) == 300
@@ -177,14 +177,14 @@ def test_what_is_given_slab_by_slab_is_not_held() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_record_larger_than_a_slab_is_read(codec: Compression) -> None:
+def test_record_larger_than_a_slab_is_read(codec: Compression) -> None:
     section = TINY + record(33 * MIB) + TINY
     found = cost(lambda: decoded(batch(section, 3, codec)))
     assert [value.as_py() and len(value.as_py()) for value in found.outcome["value"]] == [None, 33 * MIB, None]
     assert found.mib < 330
 
 
-def test_headers_cost_what_they_are() -> None:
+def test_header_memory_is_proportional_to_header_bytes() -> None:
     found = cost(lambda: decoded(batch(record(0, 2**18), 1, Compression.ZSTD), include_headers=True))
     assert len(found.outcome["headers"][0]) == 2**18
     assert found.seconds < 3
@@ -196,13 +196,13 @@ def test_headers_cost_what_they_are() -> None:
     assert by_rows.mib < 250
 
 
-def test_more_headers_than_a_message_holds_are_refused() -> None:
+def test_header_count_above_the_limit_is_refused() -> None:
     data = batch(record(0, 2**19 + 1), 1, Compression.ZSTD)
     refusal(data, "a record has 524289 headers", seconds=1, mib=50, include_headers=True)
     assert decoded(data).num_rows == 1
 
 
-def test_one_arrow_batch_is_not_more_than_arrow_holds() -> None:
+def test_arrow_batch_stays_within_arrow_offset_limits() -> None:
     data = build_batch([NewRecord(None, bytes(150))] * 9, compression=Compression.ZSTD)
     with small_slabs(), patch.object(decode, "LARGEST_BYTES", 1000):
         with pytest.raises(DecompressedTooLarge, match="more than 2 GiB; decode fewer batches"):
@@ -239,7 +239,7 @@ def laid(batches: list[tuple[list[NewRecord], Compression]]) -> bytes:
 
 @given(BATCHES, st.sampled_from([1, 2, 64]), st.integers(0, 50), st.integers(0, 100))
 @examples(60)
-def test_slabs_hold_the_rows_that_are_decoded_at_once(
+def test_slabs_yield_the_same_rows_as_one_decode(
     batches: list[tuple[list[NewRecord], Compression]], header_rows: int, first_offset: int, width: int
 ) -> None:
     data = laid(batches)
@@ -254,7 +254,7 @@ def test_slabs_hold_the_rows_that_are_decoded_at_once(
     assert all(0 < slab.num_rows <= 3 for slab in found)
 
 
-def test_a_length_may_lie_across_the_end_of_a_slab() -> None:
+def test_length_varint_may_cross_a_slab_boundary() -> None:
     for size in range(100, SMALL_SLABS):
         records = [NewRecord(None, bytes(each)) for each in (size, 9000, 90, size, 90)]
         data = build_batch(records, compression=Compression.ZSTD)
@@ -264,7 +264,7 @@ def test_a_length_may_lie_across_the_end_of_a_slab() -> None:
 
 @pytest.mark.parametrize("rows_in_step", [1, 64])
 @pytest.mark.parametrize("fields", [b"\x03\x00", b"\x02k\x03", b"\x06k\x00", b"\x02k\x04", b"\xfe\xff\xff\xff\x0f\x00"])
-def test_a_header_of_an_impossible_length_is_refused(rows_in_step: int, fields: bytes) -> None:
+def test_impossible_header_length_is_refused(rows_in_step: int, fields: bytes) -> None:
     body = b"\x00\x00\x00\x01\x01\x02" + fields
     data = batch(bytes([2 * len(body)]) + body, 1, Compression.NONE)
     with patch.object(header_column, "_FEWEST_ROWS_IN_STEP", rows_in_step):
@@ -274,7 +274,7 @@ def test_a_header_of_an_impossible_length_is_refused(rows_in_step: int, fields: 
 
 @given(RECORDS, st.sampled_from(CODECS), st.integers(-2, 2), st.binary(max_size=3), st.data())
 @examples(120)
-def test_damage_is_refused_in_slabs_as_at_once(
+def test_slabs_refuse_the_same_damage_as_one_decode(
     records: list[NewRecord], codec: Compression, more: int, tail: bytes, data: st.DataObject
 ) -> None:
     section = bytearray(build_batch(records)[HEADER_SIZE:])

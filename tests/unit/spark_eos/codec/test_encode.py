@@ -69,13 +69,13 @@ def expected(rows: list[Row]) -> list[Record]:
 
 @given(ROWS, st.sampled_from(Compression), st.sampled_from([WIDE, 3000, 200, 1]))
 @examples(300)
-def test_the_broker_reads_what_is_encoded(rows: list[Row], codec: Compression, limit: int) -> None:
+def test_encoded_batches_are_accepted_by_broker_core(rows: list[Row], codec: Compression, limit: int) -> None:
     assert read(encode(rows, limit=limit, compression=codec)) == expected(rows)
 
 
 @given(ROWS, st.sampled_from([Compression.NONE, Compression.GZIP]))
 @examples(100)
-def test_kafka_python_reads_what_is_encoded(rows: list[Row], codec: Compression) -> None:
+def test_encoded_batches_are_read_by_kafka_python(rows: list[Row], codec: Compression) -> None:
     [batch] = encode(rows, compression=codec)
     theirs = MemoryRecords(bytes(seal(batch, producer_id=7, producer_epoch=1, base_sequence=0))).next_batch()
     assert theirs.validate_crc()
@@ -86,7 +86,7 @@ def test_kafka_python_reads_what_is_encoded(rows: list[Row], codec: Compression)
 
 @given(ROWS)
 @examples(100)
-def test_uncompressed_batches_are_the_bytes_the_broker_would_build(rows: list[Row]) -> None:
+def test_uncompressed_batches_match_broker_core_byte_for_byte(rows: list[Row]) -> None:
     [batch] = encode(rows)
     records = [NewRecord(k, v, tuple(h or ()), stamp) for k, v, h, stamp in rows]
     built = build_batch(records, producer_id=5, producer_epoch=6, base_sequence=7, is_transactional=True)
@@ -95,7 +95,7 @@ def test_uncompressed_batches_are_the_bytes_the_broker_would_build(rows: list[Ro
 
 @given(ROWS, st.integers(100, 4000))
 @examples(200)
-def test_batches_are_as_full_as_the_limit_allows(rows: list[Row], limit: int) -> None:
+def test_batches_are_filled_up_to_the_limit(rows: list[Row], limit: int) -> None:
     batches = encode(rows, limit=limit)
     start = 0
     for batch in batches:
@@ -110,7 +110,7 @@ def test_batches_are_as_full_as_the_limit_allows(rows: list[Row], limit: int) ->
 
 @given(ROWS, ROWS, ROWS)
 @examples(100)
-def test_slices_and_chunks(before: list[Row], rows: list[Row], after: list[Row]) -> None:
+def test_slices_and_chunks_are_encoded(before: list[Row], rows: list[Row], after: list[Row]) -> None:
     def column(index: int, build: Any) -> Any:
         return build([row[index] for row in before + rows + after]).slice(len(before), len(rows))
 
@@ -143,7 +143,7 @@ def test_slices_and_chunks(before: list[Row], rows: list[Row], after: list[Row])
     ids=str,
 )
 @pytest.mark.parametrize("other", [pa.string(), pa.large_binary()], ids=str)
-def test_types_of_columns(kind: Any, other: Any) -> None:
+def test_column_types_are_accepted(kind: Any, other: Any) -> None:
     words = ["abcd", None, "a€", "1234"]
     plain = pa.array(words)
     array = typed(plain, kind)
@@ -164,21 +164,21 @@ def typed(plain: Any, kind: Any) -> Any:
 
 
 @pytest.mark.parametrize("key", [None, pa.nulls(3), pa.nulls(3, pa.string())])
-def test_no_keys_and_one_time_for_all(key: Any) -> None:
+def test_encoding_without_keys_and_with_one_timestamp(key: Any) -> None:
     value = pa.array([b"a", None, b""])
     batches = list(encode_batches(key=key, value=value, headers=None, timestamp_ms=-7, max_batch_bytes=WIDE))
     assert read(batches) == [Record(0, -7, None, b"a", ()), Record(1, -7, None, None, ()), Record(2, -7, None, b"", ())]
 
 
 @pytest.mark.parametrize("value", [pa.array([], pa.string()), pa.chunked_array([], pa.binary()), pa.nulls(0)])
-def test_no_rows_make_no_batch(value: Any) -> None:
+def test_no_rows_produce_no_batch(value: Any) -> None:
     headers = pa.array([], HEADERS_TYPE)
     assert list(encode_batches(key=None, value=value, headers=headers, timestamp_ms=0, max_batch_bytes=100)) == []
     stamps = pa.array([], pa.int64())
     assert list(encode_batches(key=value, value=value, headers=None, timestamp_ms=stamps, max_batch_bytes=100)) == []
 
 
-def test_headers_in_lists_that_hide_their_entries() -> None:
+def test_null_header_lists_with_entries_are_encoded_as_empty() -> None:
     """A null list may still span entries, and a sliced one begins far in its children."""
     columns = [pa.array(list("abcdef")), pa.array([b"1", None, b"3", b"4", b"", b"6"])]
     entries = pa.StructArray.from_arrays(columns, ["k", "v"])
@@ -191,7 +191,7 @@ def test_headers_in_lists_that_hide_their_entries() -> None:
         assert found == [(), (("d", b"4"),), (("e", b""), ("f", b"6"))]
 
 
-def test_what_cannot_be_encoded_is_said() -> None:
+def test_unencodable_values_are_refused_with_a_message() -> None:
     def refused(match: str, **columns: Any) -> None:
         given_columns = {"key": None, "value": pa.array([b"v"]), "headers": None, "timestamp_ms": 0, **columns}
         with pytest.raises(EncodeError, match=match):
@@ -234,7 +234,7 @@ def test_split_halves_a_batch(rows: list[Row], codec: Compression) -> None:
     assert read([first, second]) == expected(rows)
 
 
-def test_more_rows_than_small_offset_deltas() -> None:
+def test_more_rows_than_fit_small_offset_deltas() -> None:
     count = 20_000
     value = pa.array(map(str, range(count)))
     [batch] = encode_batches(key=None, value=value, headers=None, timestamp_ms=1, max_batch_bytes=WIDE)
@@ -243,7 +243,7 @@ def test_more_rows_than_small_offset_deltas() -> None:
     assert [record.offset for record in records] == list(range(count))
 
 
-def test_batches_come_one_by_one() -> None:
+def test_batches_are_yielded_one_by_one() -> None:
     batches = encode_batches(
         key=None, value=pa.array(["x" * 50] * 1000), headers=None, timestamp_ms=1, max_batch_bytes=1000
     )
@@ -252,7 +252,7 @@ def test_batches_come_one_by_one() -> None:
 
 @given(ROWS, st.sampled_from([WIDE, 3000, 200]), st.integers(1, 9), st.integers(1, 2000))
 @examples(100)
-def test_batches_of_several_blocks(rows: list[Row], limit: int, block_rows: int, block_bytes: int) -> None:
+def test_batches_of_several_blocks_are_encoded(rows: list[Row], limit: int, block_rows: int, block_bytes: int) -> None:
     whole = encode(rows, limit=limit)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode_module, "_BLOCK_ROWS", block_rows)
@@ -261,7 +261,7 @@ def test_batches_of_several_blocks(rows: list[Row], limit: int, block_rows: int,
 
 
 @pytest.mark.parametrize("timestamp_ms", [0, 1_700_000_000_000])
-def test_a_record_larger_than_the_limit_is_alone_in_its_batch(timestamp_ms: int) -> None:
+def test_record_larger_than_the_limit_gets_its_own_batch(timestamp_ms: int) -> None:
     value = pa.array([b"x" * 50, b"y" * 5000, b"z" * 50] * 40)
     batches = list(encode_batches(key=None, value=value, headers=None, timestamp_ms=timestamp_ms, max_batch_bytes=400))
     assert [record.value for record in read(batches)] == value.to_pylist()

@@ -22,39 +22,41 @@ VECTORS = [
 ]
 
 
-def test_known_hashes() -> None:
+def test_hashes_match_known_values() -> None:
     hashes = murmur2(pa.array([key for key, _ in VECTORS]))
     assert hashes.astype(np.int32).tolist() == [hashed for _, hashed in VECTORS]
 
 
 @given(KEYS, st.integers(1, 1000), st.integers(0, 5))
 @examples(300)
-def test_equal_to_one_key_at_a_time(keys: list[bytes | None], partition_count: int, skipped: int) -> None:
+def test_vectorized_hashes_match_hashing_one_key_at_a_time(
+    keys: list[bytes | None], partition_count: int, skipped: int
+) -> None:
     theirs = [-1 if k is None else (their_murmur2(k) & 0x7FFFFFFF) % partition_count for k in keys]
     for kind in (pa.binary(), pa.large_binary()):
         array = pa.array(keys, kind).slice(skipped)
         assert murmur2_partitions(array, partition_count).tolist() == theirs[skipped:]
 
 
-def test_every_length() -> None:
+def test_keys_of_every_length_are_hashed() -> None:
     keys = [bytes(range(length)) for length in range(201)]
     assert murmur2(pa.array(keys)).tolist() == [their_murmur2(key) & 0xFFFFFFFF for key in keys]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
-def test_strings_hash_as_their_utf8(kind: object) -> None:
+def test_strings_are_hashed_as_utf8(kind: object) -> None:
     words = ["", "ä", "foobar", None, "€" * 9]
     expected = murmur2_partitions(pa.array([None if w is None else w.encode() for w in words]), 77)
     assert murmur2_partitions(pa.array(words, kind), 77).tolist() == expected.tolist()
 
 
-def test_all_null() -> None:
+def test_all_null_keys_are_hashed() -> None:
     assert murmur2_partitions(pa.nulls(3), 5).tolist() == [-1, -1, -1]
     assert murmur2_partitions(pa.array([b"", b""]), 1).tolist() == [0, 0]
 
 
 @given(st.lists(st.integers(-1, 5) | st.sampled_from([0, 70_000]), max_size=50))
-def test_groups_keep_the_order_of_rows(partition_ids: list[int]) -> None:
+def test_groups_keep_row_order(partition_ids: list[int]) -> None:
     groups = group_rows(np.array(partition_ids, np.int32))
     assert groups.partitions.tolist() == sorted(set(partition_ids))
     assert len(groups.boundaries) == len(groups.partitions) + 1

@@ -17,7 +17,9 @@ KINDS = st.sampled_from([pa.binary(), pa.large_binary()])
 
 
 @given(VALUES, VALUES, st.integers(0, 5), KINDS, KINDS)
-def test_values_and_pieces_alternate(first: Any, second: Any, skipped: int, kind: Any, other: Any) -> None:
+def test_values_and_pieces_alternate_in_the_output(
+    first: Any, second: Any, skipped: int, kind: Any, other: Any
+) -> None:
     rows = max(min(len(first), len(second)) - skipped, 1)
     columns = [
         pa.array(values, given_kind).slice(min(skipped, len(values) - rows), rows)
@@ -39,7 +41,7 @@ def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
 
 
 @given(VALUES)
-def test_a_buffer_of_many_pages(values: Any) -> None:
+def test_buffer_of_many_pages_is_joined(values: Any) -> None:
     """A view's offset has 31 bits; pages of 16 bytes instead of 1 GiB show how a larger buffer is named."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binary_views, "_PAGE_BITS", 4)
@@ -48,7 +50,7 @@ def test_a_buffer_of_many_pages(values: Any) -> None:
         assert join([column, column]).to_pylist() == [value or b"" for value in values for _ in range(2)]
 
 
-def test_columns_without_bytes() -> None:
+def test_columns_without_bytes_are_joined() -> None:
     for array in (pa.nulls(2).cast(pa.binary()), pa.array([b"", None]), pa.array([b"", b""], pa.large_binary())):
         assert join([ByteColumn.of(array)]).to_pylist() == [b"", b""]
     assert join([ByteColumn.of(pa.array([], pa.binary()))]).to_pylist() == []

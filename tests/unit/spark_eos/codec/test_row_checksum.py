@@ -120,12 +120,12 @@ row_lists = st.lists(rows_of_any_kind, max_size=12)
 
 @given(row_lists)
 @examples(200)
-def test_each_row_has_the_hash_of_the_plain_one(rows: list[Row]) -> None:
+def test_vectorized_row_hash_matches_the_reference(rows: list[Row]) -> None:
     assert hashes(rows) == [plain_hash(row) for row in rows]
 
 
 @pytest.mark.parametrize("longest", [12, 90, 530])
-def test_rows_of_several_rounds_have_the_same_hash(longest: int) -> None:
+def test_rows_of_several_rounds_match_the_reference(longest: int) -> None:
     """More rows than are hashed at once, their values of all lengths and in the middle of a buffer."""
     generator = np.random.default_rng(1)
     octets = generator.integers(0, 256, longest).astype(np.uint8).tobytes()
@@ -156,12 +156,12 @@ def test_rows_of_several_rounds_have_the_same_hash(longest: int) -> None:
         (Row(b"v" * 1000, b"k" * 600, (("h", b"x" * 700),), 7, 1_700_000_000_000), 0x154263A95C4BADA7),
     ],
 )
-def test_the_hash_never_changes(row: Row, expected: int) -> None:
+def test_row_hash_is_stable_across_versions(row: Row, expected: int) -> None:
     """Decisions outlive the version of the package that wrote them."""
     assert hashes([row]) == [expected]
 
 
-def test_the_checksum_of_nothing_is_zero() -> None:
+def test_checksum_of_no_rows_is_zero() -> None:
     assert checksum([]) == 0
 
 
@@ -170,7 +170,7 @@ def test_the_checksum_of_nothing_is_zero() -> None:
 
 @given(row_lists, st.randoms(use_true_random=False), st.integers(0, 12))
 @examples(100)
-def test_any_order_and_any_cut_gives_the_same_sum(rows: list[Row], chance: random.Random, cut: int) -> None:
+def test_checksum_is_independent_of_row_order_and_chunking(rows: list[Row], chance: random.Random, cut: int) -> None:
     shuffled = list(rows)
     chance.shuffle(shuffled)
     assert checksum(shuffled) == checksum(rows)
@@ -179,7 +179,7 @@ def test_any_order_and_any_cut_gives_the_same_sum(rows: list[Row], chance: rando
 
 @given(row_lists, st.integers(0, 12), st.integers(0, 12))
 @examples(100)
-def test_a_slice_has_the_hashes_of_its_rows(rows: list[Row], start: int, count: int) -> None:
+def test_slice_has_the_hashes_of_its_rows(rows: list[Row], start: int, count: int) -> None:
     sliced = {name: column.slice(start, count) for name, column in arrays(rows).items()}
     assert hash_rows(**sliced).tolist() == hashes(rows[start : start + count])
 
@@ -201,7 +201,7 @@ TEXTS = ["", "a", None, "12345678", "ü" * 5, "x" * 600, "123456789012345"]
     ],
     ids=str,
 )
-def test_the_type_of_a_column_does_not_matter(kind: pa.DataType) -> None:
+def test_hash_is_independent_of_the_column_type(kind: pa.DataType) -> None:
     expected = hash_rows(value=pa.array(TEXTS), key=pa.array(TEXTS[::-1]))
     if pa.types.is_dictionary(kind):
         value, key = (pa.array(texts).cast(kind.value_type).dictionary_encode() for texts in (TEXTS, TEXTS[::-1]))
@@ -213,14 +213,14 @@ def test_the_type_of_a_column_does_not_matter(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int16(), pa.int32(), pa.int64()], ids=str)
-def test_the_width_of_a_number_does_not_matter(kind: pa.DataType) -> None:
+def test_hash_is_independent_of_the_integer_width(kind: pa.DataType) -> None:
     value, numbers = pa.array(["a", "b", "c"]), [0, None, 127]
     assert hash_rows(value=value, partition=pa.array(numbers, kind)).tolist() == hashes(
         [Row(b"a", partition=0), Row(b"b"), Row(b"c", partition=127)]
     )
 
 
-def test_headers_may_be_a_large_or_fixed_list_and_a_column_of_nulls_any_type() -> None:
+def test_header_list_types_and_null_columns_hash_equally() -> None:
     rows = [Row(b"a", headers=(("x", b"1"), ("y", None))), Row(b"b", headers=(("x", b""), ("x", b"2")))]
     columns = arrays(rows)
     for kind in (pa.large_list(HEADERS.value_type), pa.list_(HEADERS.value_type, 2)):
@@ -230,7 +230,7 @@ def test_headers_may_be_a_large_or_fixed_list_and_a_column_of_nulls_any_type() -
     assert found.tolist() == hash_rows(value=columns["value"]).tolist()
 
 
-def test_headers_of_null_lists_that_still_have_entries_do_not_count() -> None:
+def test_entries_of_null_header_lists_are_ignored() -> None:
     """Arrow may keep the entries of a list that a mask has made null."""
     entries = pa.array([{"key": "x", "value": b"1"}, {"key": "y", "value": b"2"}], HEADERS.value_type)
     masked = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), entries, mask=pa.array([True, False]))
@@ -239,7 +239,7 @@ def test_headers_of_null_lists_that_still_have_entries_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("last", range(41))
-def test_a_last_row_may_end_where_its_buffer_ends(last: int) -> None:
+def test_last_row_may_end_at_the_buffer_end(last: int) -> None:
     """Words are read eight bytes at a time, and must not be read beyond the buffer nor with what lies before."""
     for first in (0, 1, 7, 8, 9):
         data = bytes(range(1, first + last + 1))
@@ -250,7 +250,7 @@ def test_a_last_row_may_end_where_its_buffer_ends(last: int) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 40, 503, 504, 505, 510, 511, 512, 513, 1024])
-def test_a_value_does_not_depend_on_its_neighbours(size: int) -> None:
+def test_hash_of_a_row_is_independent_of_other_rows(size: int) -> None:
     sizes = [0, 1, 8, 40, 511, 512, 513]
     rows = [Row(bytes([65 + at]) * each) for at, each in enumerate([*sizes, size, *sizes])]
     assert hashes(rows) == [plain_hash(row) for row in rows]
@@ -294,13 +294,13 @@ def changes(row: Row) -> list[Row]:
 
 @given(rows_of_any_kind)
 @examples(150)
-def test_every_change_of_one_field_changes_the_hash(row: Row) -> None:
+def test_any_changed_field_changes_the_hash(row: Row) -> None:
     others = hashes(changes(row))
     assert plain_hash(row) not in others
 
 
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 31, 32, 40, 511, 512, 600])
-def test_every_changed_bit_changes_the_hash(size: int) -> None:
+def test_any_changed_bit_changes_the_hash(size: int) -> None:
     original = bytes(range(251)) * 3
     rows = [Row(original[:size])]
     for bit in range(8 * size):
@@ -310,7 +310,7 @@ def test_every_changed_bit_changes_the_hash(size: int) -> None:
     assert len(set(hashes(rows))) == len(rows)
 
 
-def test_null_empty_and_absent_are_told_apart_only_where_readers_can() -> None:
+def test_null_empty_and_absent_hash_apart_only_where_readers_can_tell() -> None:
     assert len(set(hashes([Row(None), Row(b""), Row(None, b""), Row(b"", b""), Row(b"\0"), Row(b"\0\0")]))) == 6
     assert hashes([Row(b"v", headers=())]) == hashes([Row(b"v")]), "a record has no null headers"
     assert len(set(hashes([Row(b"v", headers=((("x", value)),)) for value in (None, b"", b"\0")]))) == 3
@@ -325,7 +325,7 @@ def test_bytes_moved_between_fields_change_the_hash() -> None:
     assert len(set(hashes(moved))) == len(moved)
 
 
-def test_headers_are_ordered_and_may_repeat() -> None:
+def test_header_order_and_repetition_change_the_hash() -> None:
     entries: list[Header] = [("a", b"1"), ("a", b"2"), ("b", b"1"), ("a", b"1")]
     lists = {entry for size in range(5) for entry in itertools.permutations(entries, size)}
     assert len(set(hashes([Row(b"v", headers=each) for each in lists]))) == len(lists)
@@ -336,7 +336,7 @@ def test_headers_are_ordered_and_may_repeat() -> None:
     st.sampled_from(["value", "key", "headers", "partition", "timestamp_ms"]),
 )
 @examples(150)
-def test_fields_swapped_between_two_rows_change_the_sum(rows: list[Row], name: str) -> None:
+def test_fields_swapped_between_rows_change_the_sum(rows: list[Row], name: str) -> None:
     one, other = rows
     swapped = [replace(one, **{name: getattr(other, name)}), replace(other, **{name: getattr(one, name)})]
     if sorted(map(plain_hash, rows)) != sorted(map(plain_hash, swapped)):
@@ -344,7 +344,7 @@ def test_fields_swapped_between_two_rows_change_the_sum(rows: list[Row], name: s
 
 
 @pytest.mark.parametrize("name", ["partition", "timestamp_ms"])
-def test_numbers_dealt_to_other_rows_change_the_sum(name: str) -> None:
+def test_numbers_moved_between_rows_change_the_sum(name: str) -> None:
     """As `row_number` and `monotonically_increasing_id` do it over rows without an order."""
     chance = random.Random(3)
     rows = [Row(f"order {at}".encode()) for at in range(40)]
@@ -374,7 +374,7 @@ def signs(count: int) -> npt.NDArray[np.int64]:
 
 @pytest.mark.parametrize(("kind", "count"), [("<f4", 16), ("<f8", 16), ("<i4", 16), ("<i8", 16), ("<i2", 16)])
 @pytest.mark.parametrize("base", [lambda n: np.arange(1, n + 1) / 4, np.ones], ids=["rising", "ones"])
-def test_no_two_sign_patterns_of_a_vector_collide(
+def test_sign_patterns_of_a_vector_do_not_collide(
     kind: str, count: int, base: Callable[[int], npt.NDArray[np.float64]]
 ) -> None:
     vectors = (np.ceil(base(count)) * signs(count)).astype(kind)
@@ -382,7 +382,7 @@ def test_no_two_sign_patterns_of_a_vector_collide(
 
 
 @pytest.mark.parametrize("kind", ["<f4", "<f8", "<i4", "<i8", "<i1", "<u2"])
-def test_no_two_permutations_or_roundings_of_a_vector_collide(kind: str) -> None:
+def test_permutations_and_roundings_of_a_vector_do_not_collide(kind: str) -> None:
     permuted = np.array(list(itertools.permutations(range(8))))
     grid = np.array(list(itertools.product(range(-2, 3), repeat=6)))
     if kind == "<u2":
@@ -392,7 +392,7 @@ def test_no_two_permutations_or_roundings_of_a_vector_collide(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["<f4", "<f8", "<i4", "<i8"])
-def test_a_vector_and_its_negative_swapped_in_part_change_the_sum(kind: str) -> None:
+def test_partial_swap_with_a_negated_vector_changes_the_sum(kind: str) -> None:
     """Sums of pairs: (a, b) and (c, d) against (a, d) and (c, b), with d = -b and the like."""
     chance = np.random.default_rng(5)
     one = np.ceil(chance.normal(size=(3_000, 16)) * 100).astype(kind)
@@ -407,7 +407,7 @@ def test_a_vector_and_its_negative_swapped_in_part_change_the_sum(kind: str) -> 
         assert not (before == after)[changed].any()
 
 
-def test_long_values_that_differ_in_one_place_do_not_collide() -> None:
+def test_long_values_differing_in_one_byte_do_not_collide() -> None:
     base = bytearray(b"x" * 10_000)
     rows = [Row(bytes(base))]
     for at in range(0, len(base), 7):

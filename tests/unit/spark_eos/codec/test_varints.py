@@ -30,7 +30,7 @@ def one_at_a_time(values: list[int]) -> list[bytes]:
 
 
 @given(COLUMNS)
-def test_pieces_are_the_varints(values: list[int]) -> None:
+def test_pieces_are_encoded_varints(values: list[int]) -> None:
     column = np.array(values, np.int64)
     pieces = encode_varints(column)
     joined = join(pieces).to_pylist()
@@ -41,7 +41,7 @@ def test_pieces_are_the_varints(values: list[int]) -> None:
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
-def test_pieces_are_joined_row_by_row(pairs: list[tuple[int, int]]) -> None:
+def test_varint_pieces_are_joined_by_row(pairs: list[tuple[int, int]]) -> None:
     first, second = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     empty = InlineBytes(np.zeros(len(pairs), np.uint64), np.zeros(len(pairs), np.int64), 0)
     columns = [*encode_varints(first), empty, *encode_varints(second), empty]
@@ -53,7 +53,7 @@ def test_pieces_are_joined_row_by_row(pairs: list[tuple[int, int]]) -> None:
 
 @given(COLUMNS)
 @examples(200)
-def test_read_back(values: list[int]) -> None:
+def test_encoded_varints_are_read_back(values: list[int]) -> None:
     encoded = one_at_a_time(values)
     data = np.frombuffer(b"".join(encoded), np.uint8)
     ends = np.cumsum([len(item) for item in encoded])
@@ -63,7 +63,7 @@ def test_read_back(values: list[int]) -> None:
     assert after.tolist() == ends.tolist()
 
 
-def test_a_varint_without_end_is_refused() -> None:
+def test_unterminated_varint_is_refused() -> None:
     with pytest.raises(InvalidBatch, match="longer than 10"):
         read_varints(np.full(20, 0xFF, np.uint8), np.array([0, 3]))
     with pytest.raises(IndexError):

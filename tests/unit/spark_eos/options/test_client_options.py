@@ -19,7 +19,7 @@ def refused(options: dict[str, str]) -> str:
     return str(caught.value)
 
 
-def test_addresses_are_split_and_defaults_hold() -> None:
+def test_addresses_are_split_and_defaults_apply() -> None:
     options = client_options(SERVERS)
     assert options.bootstrap_servers == ("a:1", "b:2")
     assert options.security_protocol == "PLAINTEXT"
@@ -27,18 +27,18 @@ def test_addresses_are_split_and_defaults_hold() -> None:
 
 
 @pytest.mark.parametrize("side", ["consumer", "producer"])
-def test_missing_servers_are_said_in_sparks_words(side: str) -> None:
+def test_missing_bootstrap_servers_use_spark_error_text(side: str) -> None:
     words = f"Option 'kafka.bootstrap.servers' must be specified for configuring Kafka {side}"
     with pytest.raises(OptionError, match=words):
         kafka_settings({"topic": "t"}, side=side)
 
 
 @pytest.mark.parametrize("servers", ["a:0", "a:x", "a:99999"])
-def test_an_address_without_a_port_is_refused(servers: str) -> None:
+def test_address_without_a_port_is_refused(servers: str) -> None:
     assert servers in refused({"kafka.bootstrap.servers": servers})
 
 
-def test_names_are_read_in_any_case_and_others_are_left_alone() -> None:
+def test_option_names_are_case_insensitive_and_unrelated_ones_ignored() -> None:
     assert client_options({"KAFKA.Bootstrap.Servers": "a:1", "topic": "t"}).bootstrap_servers == ("a:1",)
 
 
@@ -50,25 +50,25 @@ def test_names_are_read_in_any_case_and_others_are_left_alone() -> None:
         ("kafka.ssl.ca.locaton", "kafka.ssl.ca.location"),
     ],
 )
-def test_a_misspelt_name_is_refused_with_the_nearest(written: str, meant: str) -> None:
+def test_misspelled_option_is_refused_with_the_closest_name(written: str, meant: str) -> None:
     text = refused({**SERVERS, written: "x"})
     assert f"Unknown option '{written}'" in text
     assert f"Did you mean '{meant}'?" in text
 
 
-def test_a_name_like_no_other_is_refused_without_a_guess() -> None:
+def test_unknown_option_without_a_close_match_is_refused_without_suggestion() -> None:
     assert "Remove it" in refused({**SERVERS, "kafka.zzzzqqqq": "x"})
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_what_cannot_work_here_is_refused_with_a_reason(name: str) -> None:
+def test_unsupported_option_is_refused_with_a_reason(name: str) -> None:
     text = refused({**SERVERS, f"kafka.{name}": "x"})
     assert f"Kafka option '{name}' is not supported" in text
     assert REFUSED[name] in text
 
 
 @pytest.mark.parametrize("name", sorted(FIXED))
-def test_a_fixed_setting_takes_its_one_value_only(name: str) -> None:
+def test_fixed_setting_accepts_only_its_value(name: str) -> None:
     allowed, reason = FIXED[name]
     assert reason in refused({**SERVERS, f"kafka.{name}": "0"})
     for value in allowed:
@@ -76,17 +76,17 @@ def test_a_fixed_setting_takes_its_one_value_only(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(IGNORED))
-def test_settings_of_other_clients_are_let_through(name: str) -> None:
+def test_settings_of_other_clients_are_accepted(name: str) -> None:
     assert name not in kafka_settings({**SERVERS, f"kafka.{name}": "7"})
 
 
 @pytest.mark.parametrize(("alias", "name"), sorted(ALIASES.items()))
-def test_librdkafkas_names_are_understood(alias: str, name: str) -> None:
+def test_librdkafka_names_are_accepted(alias: str, name: str) -> None:
     assert name in USED
     assert kafka_settings({**SERVERS, f"kafka.{alias}": "a:1, b:2"})[name] == "a:1, b:2"
 
 
-def test_what_is_read_by_nobody_is_not_called_used() -> None:
+def test_unread_settings_are_not_reported_as_used() -> None:
     package = Path(__file__).parents[4] / "spark_eos"
     code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "client_settings.py")
     # Some names are put together: those of the two stores, and of each codec's level.
@@ -94,18 +94,18 @@ def test_what_is_read_by_nobody_is_not_called_used() -> None:
     assert [name for name in sorted(USED) if f'"{name}"' not in code and not name.endswith(made)] == []
 
 
-def test_two_names_for_one_setting_must_agree() -> None:
+def test_conflicting_aliases_of_one_setting_are_refused() -> None:
     options = {**SERVERS, "kafka.request.timeout.ms": "1000", "kafka.socket.timeout.ms": "2000"}
     assert "second time" in refused(options)
 
 
-def test_the_lists_of_names_do_not_overlap() -> None:
+def test_option_name_lists_do_not_overlap() -> None:
     lists = [set(USED), set(ALIASES), set(IGNORED), set(FIXED), set(REFUSED)]
     assert sum(map(len, lists)) == len(set().union(*lists))
 
 
 @pytest.mark.parametrize("text", ["soon", "1.5", "0", ""])
-def test_a_number_below_its_minimum_or_no_number_is_refused(text: str) -> None:
+def test_non_numeric_or_too_small_number_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="whole number of at least 1"):
         int_setting({"request.timeout.ms": text}, "request.timeout.ms", 5, minimum=1)
 
@@ -119,7 +119,7 @@ def test_a_number_below_its_minimum_or_no_number_is_refused(text: str) -> None:
         ('x.scram.ScramLoginModule required username="u" password="";', "u", ""),
     ],
 )
-def test_jaas_lines_give_name_and_password(jaas: str, username: str, password: str) -> None:
+def test_jaas_config_yields_username_and_password(jaas: str, username: str, password: str) -> None:
     options = client_options(
         {
             **SERVERS,
@@ -147,11 +147,11 @@ def test_jaas_lines_give_name_and_password(jaas: str, username: str, password: s
         ),
     ],
 )
-def test_security_that_cannot_work_is_refused_with_the_way_out(extra: dict[str, str], text: str) -> None:
+def test_unsupported_security_settings_are_refused_with_a_remedy(extra: dict[str, str], text: str) -> None:
     assert text in refused({**SERVERS, **extra})
 
 
-def test_pem_stores_are_taken_under_both_names(tmp_path: Path) -> None:
+def test_pem_stores_are_accepted_under_both_names(tmp_path: Path) -> None:
     java = client_options(
         {
             **SERVERS,
@@ -168,7 +168,7 @@ def test_pem_stores_are_taken_under_both_names(tmp_path: Path) -> None:
     assert (other.ssl_ca_path, other.ssl_key_path, other.ssl_check_hostname) == ("c", "k", True)
 
 
-def test_options_travel_and_keep_their_secrets() -> None:
+def test_options_are_pickled_and_hide_secrets_in_repr() -> None:
     options = ClientOptions(
         ("a:1",),
         security_protocol="SASL_SSL",

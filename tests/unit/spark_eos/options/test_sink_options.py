@@ -21,7 +21,7 @@ def test_defaults() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
 
 
-def test_names_are_case_insensitive_and_topics_trimmed() -> None:
+def test_names_are_case_insensitive_and_topics_are_trimmed() -> None:
     written = {"TOPIC": " t ", "TransactionalIDprefix": "p.q", "ONLOSTTRANSACTION": "Rewrite", "jobid": "j"}
     options = sink_options(BASE | written)
     assert (options.topic, options.prefix, options.job_id) == ("t", "p.q", "j")
@@ -39,19 +39,19 @@ def test_names_are_case_insensitive_and_topics_trimmed() -> None:
         ("2147483647", 2**31 - 1),
     ],
 )
-def test_timeouts(text: str, timeout_ms: int) -> None:
+def test_timeouts_are_parsed(text: str, timeout_ms: int) -> None:
     assert sink_options(BASE | {"transactionTimeout": text}).transaction_timeout_ms == timeout_ms
     if text.isdigit():
         assert sink_options(BASE | {"kafka.transaction.timeout.ms": text}).transaction_timeout_ms == timeout_ms
 
 
 @pytest.mark.parametrize("prefix", ["", "kafka."])
-def test_compression_and_sizes_under_both_names(prefix: str) -> None:
+def test_compression_and_sizes_are_accepted_under_both_names(prefix: str) -> None:
     options = sink_options(BASE | {f"{prefix}compression.type": "ZSTD", f"{prefix}batch.size": "1000"})
     assert (options.compression, options.batch_bytes) == (Compression.ZSTD, 1000)
 
 
-def test_compression_levels() -> None:
+def test_compression_levels_are_parsed() -> None:
     assert sink_options(BASE | {"compression.type": "gzip", "compression.level": "9"}).compression_level == 9
     assert sink_options(BASE | {"compression.type": "zstd", "kafka.compression.zstd.level": "3"}).compression_level == 3
     for more in ({}, {"compression.level": "4"}):
@@ -113,16 +113,16 @@ def test_wrong_options_are_refused_with_a_remedy(wrong: dict[str, str], text: st
 
 @pytest.mark.parametrize("setting", ["acks", "request.required.acks"])
 @pytest.mark.parametrize("value", ["all", "-1", "ALL"])
-def test_the_acks_of_transactions_may_be_said(setting: str, value: str) -> None:
+def test_acks_all_is_accepted(setting: str, value: str) -> None:
     sink_options(BASE | {f"kafka.{setting}": value})
 
 
-def test_servers_without_the_prefix_are_named_before_they_are_missed() -> None:
+def test_bootstrap_servers_without_prefix_are_reported_by_name() -> None:
     with pytest.raises(OptionError, match=r"Did you mean 'kafka\.bootstrap\.servers'"):
         sink_options({"bootstrap.servers": "h:1", "topic": "t"})
 
 
-def test_bootstrap_servers_are_required_in_sparks_words() -> None:
+def test_missing_bootstrap_servers_are_refused_with_spark_error_text() -> None:
     words = r"'kafka\.bootstrap\.servers' must be specified for configuring Kafka producer"
     with pytest.raises(OptionError, match=words):
         sink_options({"topic": "t"})
@@ -144,12 +144,12 @@ def test_bootstrap_servers_are_required_in_sparks_words() -> None:
         "spark.sql.shuffle.partitions",
     ],
 )
-def test_options_of_spark_itself_pass(foreign: str) -> None:
+def test_options_of_spark_itself_are_accepted(foreign: str) -> None:
     sink_options(BASE | {foreign: "x"})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
+def test_own_options_are_never_reported_as_misspelled(name: str) -> None:
     good = {
         "transactionTimeout": "60000",
         "onLostTransaction": "fail",
@@ -178,10 +178,12 @@ def test_no_own_option_is_taken_for_a_misspelt_one(name: str) -> None:
         (None, 5_000, 5_000),
     ],
 )
-def test_the_timeout_is_what_the_brokers_allow(wanted: int | None, limit: int | None, settled: int) -> None:
+def test_transaction_timeout_defaults_to_the_broker_maximum(
+    wanted: int | None, limit: int | None, settled: int
+) -> None:
     assert choose_timeout(wanted, limit) == settled
 
 
-def test_a_timeout_above_the_brokers_limit_is_refused() -> None:
+def test_timeout_above_the_broker_maximum_is_refused() -> None:
     with pytest.raises(OptionError, match="900001 ms, but the brokers allow at most 900000 ms"):
         choose_timeout(900_001, 900_000)

@@ -23,7 +23,7 @@ from spark_eos.options.source import NoMatch, SourceOptions, batch_options, incl
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "t"}
 
 
-def test_defaults_are_sparks_except_isolation() -> None:
+def test_defaults_match_spark_except_isolation_level() -> None:
     options = stream_options(BASE)
     assert options.subscription == Subscribe(("t",))
     assert options.isolation is IsolationLevel.READ_COMMITTED
@@ -40,7 +40,7 @@ def test_defaults_are_sparks_except_isolation() -> None:
     assert (batch.starting, batch.ending) == (Edge(EARLIEST), Edge(LATEST))
 
 
-def test_options_travel_to_executors() -> None:
+def test_options_survive_pickling() -> None:
     options = stream_options(BASE | {"startingOffsets": '{"t":{"0":3}}'})
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -54,12 +54,12 @@ def test_options_travel_to_executors() -> None:
         ({"SUBSCRIBEPATTERN": "a.*"}, SubscribePattern("a.*")),
     ],
 )  # fmt: skip
-def test_subscriptions(given: dict[str, str], expected: object) -> None:
+def test_subscription_options_are_parsed(given: dict[str, str], expected: object) -> None:
     address = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
     assert stream_options(address | given).subscription == expected
 
 
-def test_a_pattern_must_match_the_whole_name() -> None:
+def test_pattern_must_match_the_whole_topic_name() -> None:
     pattern = SubscribePattern("lines-[0-9]+")
     assert pattern.matches("lines-12")
     assert not pattern.matches("my-lines-12")
@@ -78,27 +78,29 @@ def test_a_pattern_must_match_the_whole_name() -> None:
          Timestamp(7)),
     ],
 )  # fmt: skip
-def test_one_time_beats_times_and_those_beat_offsets(given: dict[str, str], expected: object) -> None:
+def test_starting_timestamp_takes_precedence_over_timestamps_and_offsets(
+    given: dict[str, str], expected: object
+) -> None:
     assert stream_options(BASE | given).starting == expected
 
 
-def test_the_same_precedence_at_the_end() -> None:
+def test_ending_options_follow_the_same_precedence() -> None:
     given = {"endingOffsets": "latest", "endingOffsetsByTimestamp": '{"t":{"0":9}}'}
     assert batch_options(BASE | given).ending == Timestamps({TopicPartition("t", 0): 9})
     assert batch_options(BASE | given | {"endingTimestamp": "5"}).ending == Timestamp(5)
 
 
 @pytest.mark.parametrize("name", ["isolation.level", "kafka.isolation.level"])
-def test_isolation_can_be_lowered(name: str) -> None:
+def test_isolation_level_can_be_lowered(name: str) -> None:
     assert stream_options(BASE | {name: "read_uncommitted"}).isolation is IsolationLevel.READ_UNCOMMITTED
 
 
-def test_durations() -> None:
+def test_durations_are_parsed() -> None:
     for text, expected_ms in {"5s": 5_000, "15m": 900_000, "250": 250, "250ms": 250, "2 h": 7_200_000}.items():
         assert stream_options(BASE | {"maxTriggerDelay": text}).max_trigger_delay_ms == expected_ms
 
 
-def test_headers_are_asked_for_without_looking_at_the_rest() -> None:
+def test_include_headers_is_read_without_validating_other_options() -> None:
     assert include_headers({"INCLUDEHEADERS": "true"})
     assert not include_headers({})
 
@@ -164,7 +166,7 @@ def test_wrong_options_are_refused(given: dict[str, str | None], message: str) -
         ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest"),
     ],
 )
-def test_wrong_batch_options(given: dict[str, str], message: str) -> None:
+def test_wrong_batch_options_are_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         batch_options(BASE | given)
 
@@ -177,12 +179,12 @@ def test_wrong_batch_options(given: dict[str, str], message: str) -> None:
         ("endingOffsetsByTimestamp", '{"t":{"0":5}}', "ending timestamp not valid in streaming queries"),
     ],
 )
-def test_a_stream_has_no_end(name: str, value: str, message: str) -> None:
+def test_stream_refuses_ending_offsets(name: str, value: str, message: str) -> None:
     with pytest.raises(OptionError, match=message):
         stream_options(BASE | {name: value})
 
 
-def test_the_group_that_lag_tools_look_at(caplog: pytest.LogCaptureFixture) -> None:
+def test_commit_group_option_is_parsed(caplog: pytest.LogCaptureFixture) -> None:
     wanted = {"commitOffsetsToGroup": "true"}
     assert stream_options(BASE).commit_group_id is None
     assert stream_options(BASE | {"groupIdPrefix": "p"}).commit_group_id is None
@@ -195,7 +197,7 @@ def test_the_group_that_lag_tools_look_at(caplog: pytest.LogCaptureFixture) -> N
     assert stream_options(BASE | wanted | {"groupIdPrefix": "p", "subscribe": "u"}).commit_group_id != named
 
 
-def test_secrets_do_not_show() -> None:
+def test_secrets_are_hidden_in_repr() -> None:
     secret = {"kafka.security.protocol": "SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN",
               "kafka.sasl.username": "u", "kafka.sasl.password": "hush"}  # fmt: skip
     assert "hush" not in repr(stream_options(BASE | secret))
@@ -214,7 +216,7 @@ def test_secrets_do_not_show() -> None:
     ],
 )
 @pytest.mark.parametrize("read", [batch_options, stream_options])
-def test_a_setting_of_kafkas_without_its_prefix_is_refused(
+def test_kafka_setting_without_prefix_is_refused(
     read: Callable[[dict[str, str]], SourceOptions], written: str, text: str
 ) -> None:
     with pytest.raises(OptionError, match=text):
@@ -222,5 +224,5 @@ def test_a_setting_of_kafkas_without_its_prefix_is_refused(
 
 
 @pytest.mark.parametrize("written", ["compression.type", "batch.size", "path", "checkpointLocation", "topic"])
-def test_options_of_the_sink_and_of_spark_pass(written: str) -> None:
+def test_options_of_the_sink_and_of_spark_are_accepted(written: str) -> None:
     stream_options(BASE | {written: "x"})

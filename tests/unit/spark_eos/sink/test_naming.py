@@ -13,7 +13,7 @@ tricky = st.sampled_from(["a", "a.b", "a.b.c", "%2E", "a%2Eb", "driver", "0", "a
 
 
 @given(prefix=tricky, query=tricky, run=tricky, worker=tricky, number=st.integers(0, 10**9))
-def test_a_task_id_is_read_back_exactly(prefix: str, query: str, run: str, worker: str, number: int) -> None:
+def test_task_id_is_parsed_back_exactly(prefix: str, query: str, run: str, worker: str, number: int) -> None:
     name = TaskId(prefix, query, run, worker, number)
     assert parse_task_id(str(name)) == name
     assert str(name).startswith(id_prefix(prefix, query))
@@ -22,7 +22,7 @@ def test_a_task_id_is_read_back_exactly(prefix: str, query: str, run: str, worke
 @given(
     one=st.tuples(tricky, tricky), other=st.tuples(tricky, tricky), first=st.integers(0, 3), second=st.integers(0, 3)
 )
-def test_no_two_queries_share_a_group_a_driver_or_a_decision(
+def test_group_driver_and_decision_names_are_unique_per_query(
     one: tuple[str, str], other: tuple[str, str], first: int, second: int
 ) -> None:
     if one != other:
@@ -33,16 +33,16 @@ def test_no_two_queries_share_a_group_a_driver_or_a_decision(
         assert decision_key(*one, first) != decision_key(*other, second)
 
 
-def test_a_part_is_not_the_head_of_another_query_whose_prefix_holds_a_slash() -> None:
+def test_decision_part_key_differs_from_that_of_a_prefix_with_a_slash() -> None:
     assert decision_key("a", "b", 1) != decision_key("a/b", "1", 0)
 
 
 @given(prefix=tricky, query=tricky)
-def test_a_driver_id_is_no_task_id(prefix: str, query: str) -> None:
+def test_driver_id_is_not_parsed_as_a_task_id(prefix: str, query: str) -> None:
     assert parse_task_id(driver_id(prefix, query)) is None
 
 
-def test_a_prefix_that_begins_another_matches_none_of_its_ids() -> None:
+def test_prefix_of_another_prefix_matches_none_of_its_ids() -> None:
     parsed = parse_task_id(str(TaskId("orders.eu", "q", "r", "w", 1)))
     assert parsed is not None and parsed.prefix == "orders.eu"
     confusing = str(TaskId("orders", "eu.q", "r", "w", 1))
@@ -66,11 +66,11 @@ def test_a_prefix_that_begins_another_matches_none_of_its_ids() -> None:
         "p.q.r.w.99999999999",
     ],
 )
-def test_what_the_sink_never_writes_is_not_taken_for_its_own(text: str) -> None:
+def test_names_the_sink_never_writes_are_not_recognized(text: str) -> None:
     assert parse_task_id(text) is None
 
 
 @given(names)
-def test_escaped_names_are_plain_and_come_back(name: str) -> None:
+def test_escaped_names_are_plain_and_reversible(name: str) -> None:
     assert re.fullmatch(r"[A-Za-z0-9_%-]+", escape(name))
     assert unescape(escape(name)) == name

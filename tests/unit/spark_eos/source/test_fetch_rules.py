@@ -81,7 +81,7 @@ def read(client: Any, start: int = 0, end: int = 4) -> list[FetchedChunk]:
     return list(reading(client).chunks(start, end))
 
 
-def test_the_next_request_is_under_way_before_an_answer_is_handed_out() -> None:
+def test_next_fetch_is_in_flight_before_a_response_is_returned() -> None:
     client = ScriptedClient(answer(batch(0, 2)), answer(batch(2, 2)))
     chunks = reading(client).chunks(0, 4)
     assert next(chunks).next_position == 2
@@ -98,7 +98,7 @@ def test_the_next_request_is_under_way_before_an_answer_is_handed_out() -> None:
     answer(error=ErrorCode.UNKNOWN_SERVER_ERROR),
     THROTTLED,
 ])  # fmt: skip
-def test_passing_trouble_is_asked_again_of_the_leader_of_now(trouble: Any) -> None:
+def test_retriable_fetch_error_is_retried_at_the_current_leader(trouble: Any) -> None:
     client = ScriptedClient(trouble, answer(batch(0, 4)))
     assert [chunk.next_position for chunk in read(client)] == [4]
     assert [node for node, _, _ in client.asked] == [1, 2]
@@ -112,35 +112,35 @@ def test_passing_trouble_is_asked_again_of_the_leader_of_now(trouble: Any) -> No
         (ErrorCode.UNSUPPORTED_VERSION, BrokerError),
     ],
 )
-def test_lasting_trouble_is_told(code: ErrorCode, family: type[Exception]) -> None:
+def test_fatal_fetch_error_is_raised(code: ErrorCode, family: type[Exception]) -> None:
     with pytest.raises(family, match=code.name):
         read(ScriptedClient(answer(error=code)))
 
 
-def test_a_deleted_topic_is_told() -> None:
+def test_deleted_topic_is_reported() -> None:
     client = ScriptedClient(answer(error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), topic_exists=False)
     with pytest.raises(OffsetsGoneError) as caught:
         read(client)
     assert caught.value.reason is Gone.TOPIC_DELETED
 
 
-def test_nothing_left_below_the_last_stable_offset_is_proved_by_the_next_batch() -> None:
+def test_next_batch_proves_that_no_records_remain_below_the_last_stable_offset() -> None:
     client = ScriptedClient(answer(batch(0, 2)), answer(), answer(batch(10)))
     assert [chunk.next_position for chunk in read(client)] == [2]
     assert client.asked[-1] == (1, 2, IsolationLevel.READ_UNCOMMITTED)
 
 
 @pytest.mark.parametrize("probe", [answer(), answer(batch(3))])
-def test_an_empty_answer_alone_is_never_believed(probe: Any) -> None:
+def test_empty_response_alone_is_not_taken_as_the_end(probe: Any) -> None:
     with pytest.raises(UnansweredError, match="made no progress at offset 2"):
         read(ScriptedClient(answer(batch(0, 2)), *[answer(), probe] * 10))
 
 
-def test_waiting_for_the_last_stable_offset_goes_on_when_it_moves() -> None:
+def test_fetch_continues_when_the_last_stable_offset_moves() -> None:
     client = ScriptedClient(answer(stable=0), answer(stable=0), answer(batch(0, 4)))
     assert [chunk.next_position for chunk in read(client)] == [4]
 
 
-def test_bytes_that_are_no_batch_are_told() -> None:
+def test_invalid_batch_bytes_are_reported() -> None:
     with pytest.raises(BrokerError, match="at offset 0 that is not a record batch"):
         read(ScriptedClient(answer(b"\x01" * 100)))

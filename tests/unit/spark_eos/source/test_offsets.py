@@ -22,13 +22,13 @@ offset_maps = st.dictionaries(
 )
 
 
-def test_json_is_sparks_and_in_order() -> None:
+def test_offset_json_matches_spark_and_is_ordered() -> None:
     text = json.dumps(to_json_offsets({B0: 1, A10: 5, A1: 4, A0: 23}), separators=(",", ":"))
     assert text == '{"a":{"0":23,"1":4,"10":5},"b":{"0":1}}'
 
 
 @given(offset_maps)
-def test_json_round_trip(offsets: dict[TopicPartition, int]) -> None:
+def test_offset_json_round_trips(offsets: dict[TopicPartition, int]) -> None:
     assert from_json_offsets(json.loads(json.dumps(to_json_offsets(offsets)))) == offsets
 
 
@@ -37,7 +37,7 @@ def test_foreign_offsets_are_refused() -> None:
         from_json_offsets({"index": 3})
 
 
-def test_spark_example_101_11_1_limit_10() -> None:
+def test_rate_limit_matches_spark_example_101_11_1_limit_10() -> None:
     start = dict.fromkeys((A0, A1, A10), 0)
     end = {A0: 101, A1: 11, A10: 1}
     first = limit_offsets(start, end, 10)
@@ -45,12 +45,12 @@ def test_spark_example_101_11_1_limit_10() -> None:
     assert limit_offsets(first, end, 10) == {A0: 8 + 9, A1: 1 + 1, A10: 1}  # KafkaMicroBatchSourceSuite: 9 + 1
 
 
-def test_limits_beyond_a_long() -> None:
+def test_limits_beyond_a_long_are_accepted() -> None:
     assert limit_offsets({A0: 0, A1: 0}, {A0: 5, A1: 2**62}, 2**63 - 1) == {A0: 5, A1: 2**62}
 
 
 @given(offset_maps, offset_maps, st.integers(1, 1_000))
-def test_a_limit_moves_forward_and_stays_within(
+def test_limit_moves_forward_and_stays_within_the_range(
     start: dict[TopicPartition, int], sizes: dict[TopicPartition, int], most: int
 ) -> None:
     end = {tp: start[tp] + sizes.get(tp, 0) for tp in start}
@@ -60,7 +60,7 @@ def test_a_limit_moves_forward_and_stays_within(
     assert new_offset_count(start, limited) <= most + len(end)
 
 
-def test_nothing_new_is_nothing_new() -> None:
+def test_unchanged_end_yields_no_batch() -> None:
     assert limit_offsets({A0: 5}, {A0: 5}, 3) == {A0: 5}
     assert limit_offsets({A0: 5}, {A0: 3}, 3) == {A0: 3}
 
@@ -77,7 +77,7 @@ def admission(clock: Clock, **options: str) -> AdmissionControl:
     return AdmissionControl(stream_options(BASE | options), clock)
 
 
-def test_default_limits() -> None:
+def test_default_limits_are_unlimited() -> None:
     clock = Clock()
     assert admission(clock).default_limit() == ReadAllAvailable()
     assert admission(clock, maxOffsetsPerTrigger="7").default_limit() == ReadMaxRows(7)
@@ -86,12 +86,12 @@ def test_default_limits() -> None:
     assert both.default_limit() == ReadMaxRows(9)
 
 
-def test_all_available_beats_the_options() -> None:
+def test_all_available_takes_precedence_over_the_options() -> None:
     limited = admission(Clock(), maxOffsetsPerTrigger="2", minOffsetsPerTrigger="1")
     assert limited.admit({A0: 0}, {A0: 50}, ReadAllAvailable()) == {A0: 50}
 
 
-def test_too_little_waits_until_the_longest_delay() -> None:
+def test_min_offsets_waits_until_max_trigger_delay() -> None:
     clock = Clock()
     waiting = admission(clock, minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     limit = waiting.default_limit()
@@ -104,7 +104,7 @@ def test_too_little_waits_until_the_longest_delay() -> None:
     assert waiting.admit({A0: 9}, {A0: 19}, limit) == {A0: 19}, "enough needs no delay"
 
 
-def test_both_limits_together() -> None:
+def test_min_and_max_offsets_apply_together() -> None:
     clock = Clock()
     both = admission(clock, minOffsetsPerTrigger="15", maxOffsetsPerTrigger="20")
     limit = both.default_limit()
@@ -113,7 +113,7 @@ def test_both_limits_together() -> None:
     assert both.admit({A0: 20}, {A0: 30}, limit, may_wait=False) == {A0: 30}
 
 
-def test_limits_in_files_mean_nothing() -> None:
+def test_limits_on_files_are_ignored() -> None:
     with pytest.raises(EosKafkaError, match="maxOffsetsPerTrigger"):
         admission(Clock()).admit({A0: 0}, {A0: 3}, ReadMaxFiles(1))
 
@@ -124,18 +124,18 @@ def cut(sizes: list[int], **limits: int | None) -> list[tuple[int, int, int]]:
     return [(piece.partition, piece.start, piece.end) for piece in pieces]
 
 
-def test_one_range_is_one_task_and_empty_ones_are_dropped() -> None:
+def test_one_range_makes_one_task_and_empty_ranges_are_dropped() -> None:
     assert cut([5, 0, 3]) == [(0, 10, 15), (2, 10, 13)]
 
 
-def test_min_partitions_cuts_large_ranges_in_proportion() -> None:
+def test_min_partitions_splits_large_ranges_in_proportion() -> None:
     assert cut([100], min_partitions=4) == [(0, 10, 35), (0, 35, 60), (0, 60, 85), (0, 85, 110)]
     assert [piece[0] for piece in cut([1, 100, 1], min_partitions=6)] == [0, 1, 1, 1, 1, 2]
     assert len(cut([30, 30, 30], min_partitions=6)) == 6
     assert len(cut([5, 5], min_partitions=1)) == 2
 
 
-def test_max_records_first_then_min_partitions() -> None:
+def test_max_records_applies_before_min_partitions() -> None:
     assert [end - start for _, start, end in cut([100, 7], max_records=30)] == [25, 25, 25, 25, 7]
     assert len(cut([100], max_records=60, min_partitions=5)) >= 4
 
@@ -145,7 +145,7 @@ def test_max_records_first_then_min_partitions() -> None:
     st.one_of(st.none(), st.integers(1, 40)),
     st.one_of(st.none(), st.integers(1, 100)),
 )
-def test_cutting_loses_nothing(sizes: list[int], least: int | None, most: int | None) -> None:
+def test_splitting_loses_no_offsets(sizes: list[int], least: int | None, most: int | None) -> None:
     pieces = cut(sizes, min_partitions=least, max_records=most)
     for number, size in enumerate(sizes):
         covered = [offset for part, start, end in pieces if part == number for offset in range(start, end)]

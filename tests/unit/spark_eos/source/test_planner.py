@@ -80,7 +80,7 @@ def make(parse: Callable[[Mapping[str, str]], SourceOptions], lookup: Table, opt
     return Planner(lookup, parse(base | dict(options)), pause=lambda _: None)
 
 
-def test_the_three_subscriptions() -> None:
+def test_three_kinds_of_subscription_are_planned() -> None:
     lookup = table()
     lookup.marks[U0] = Marks(0, 0, 0)
     assert planner(lookup).partitions().keys() == {T0, T1}
@@ -89,19 +89,19 @@ def test_the_three_subscriptions() -> None:
 
 
 @pytest.mark.parametrize("options", [{"subscribe": "t,nowhere"}, {"assign": '{"t":[0,7]}'}])
-def test_what_does_not_exist_is_named_with_the_address(options: dict[str, str]) -> None:
+def test_missing_topic_is_reported_with_the_broker_address(options: dict[str, str]) -> None:
     with pytest.raises(OptionError, match=r"Unknown topic or partition: (nowhere|t-7).*127\.0\.0\.1:9092"):
         planner(table(), **options).starting_offsets()
 
 
-def test_ends_are_the_last_stable_offset_unless_uncommitted_is_asked_for() -> None:
+def test_end_offset_is_the_last_stable_offset_unless_read_uncommitted() -> None:
     assert planner(table()).starting_offsets() == {T0: 8, T1: 5}
     assert planner(table(), **{"isolation.level": "read_uncommitted"}).starting_offsets() == {T0: 10, T1: 5}
     assert batch_planner(table()).ending_offsets() == {T0: 8, T1: 5}
     assert batch_planner(table()).starting_offsets() == {T0: 2, T1: 0}
 
 
-def test_given_offsets_with_both_ends_by_number() -> None:
+def test_given_offsets_resolve_earliest_and_latest() -> None:
     assert planner(table(), startingOffsets='{"t":{"0":-2,"1":-1}}').starting_offsets() == {T0: 2, T1: 5}
     assert planner(table(), startingOffsets='{"t":{"0":9,"1":3}}').starting_offsets() == {T0: 9, T1: 3}
 
@@ -114,27 +114,27 @@ def test_given_offsets_with_both_ends_by_number() -> None:
     ],
 )
 @pytest.mark.parametrize("given", ['{"t":{"0":3}}', '{"t":{"0":3,"1":3,"2":3}}'])
-def test_given_offsets_must_be_for_exactly_the_partitions(option: str, error_class: str, given: str) -> None:
+def test_given_offsets_must_cover_exactly_the_partitions(option: str, error_class: str, given: str) -> None:
     with pytest.raises(OptionError, match="you must specify all TopicPartitions") as caught:
         planner(table(), **{option: given}).starting_offsets()
     assert error_class in str(caught.value)
 
 
 @pytest.mark.parametrize("offset", [1, 11])
-def test_a_starting_offset_outside_the_log(offset: int) -> None:
+def test_starting_offset_outside_the_log_fails_or_is_reset(offset: int) -> None:
     given = {"startingOffsets": f'{{"t":{{"0":{offset},"1":0}}}}'}
     with pytest.raises(DataLossError, match=f"START_OFFSET_RESET.*t-0 was {offset}"):
         planner(table(), **given).starting_offsets()
     assert planner(table(), failOnDataLoss="false", **given).starting_offsets() == {T0: 2, T1: 0}
 
 
-def test_starting_times() -> None:
+def test_starting_timestamps_are_resolved() -> None:
     assert planner(table(), startingTimestamp="3").starting_offsets() == {T0: 1, T1: 3}
     given = {"startingOffsetsByTimestamp": '{"t":{"0":45,"1":2}}'}
     assert planner(table(), **given).starting_offsets() == {T0: 5, T1: 2}
 
 
-def test_no_record_that_young() -> None:
+def test_timestamp_after_the_last_record_fails_or_uses_the_end() -> None:
     with pytest.raises(OptionError, match="No offset matched from request of topic-partition t-1 and timestamp 50"):
         planner(table(), startingTimestamp="50").starting_offsets()
     lenient = planner(table(), startingTimestamp="50", startingOffsetsByTimestampStrategy="latest")
@@ -142,7 +142,7 @@ def test_no_record_that_young() -> None:
     assert batch_planner(table(), endingTimestamp="50").ending_offsets() == {T0: 5, T1: 5}
 
 
-def test_an_end_beyond_the_last_stable_offset_is_refused_or_cut() -> None:
+def test_end_beyond_the_last_stable_offset_is_refused_or_cut() -> None:
     given = {"endingOffsets": '{"t":{"0":9,"1":4}}'}
     with pytest.raises(EosKafkaError, match="t-0: requested 9, readable 8, log end 10"):
         batch_planner(table(), **given).ending_offsets()
@@ -150,24 +150,24 @@ def test_an_end_beyond_the_last_stable_offset_is_refused_or_cut() -> None:
     assert lenient.ending_offsets() == {T0: 8, T1: 4}
 
 
-def test_a_stale_answer_is_asked_again() -> None:
+def test_stale_response_is_requested_again() -> None:
     lookup = table()
     lookup.stale = [{T0: 3}]
     assert planner(lookup).latest({T0: 7, T1: 0}) == {T0: 8, T1: 5}
 
 
-def test_a_start_above_the_last_stable_offset_waits_and_is_no_loss() -> None:
+def test_start_above_the_last_stable_offset_waits_without_reporting_loss() -> None:
     assert planner(table()).latest({T0: 9, T1: 0}) == {T0: 9, T1: 5}
     assert planner(table()).latest({T0: 11, T1: 0}) == {T0: 8, T1: 5}
 
 
-def test_plan_carries_what_the_driver_knows() -> None:
+def test_plan_carries_the_metadata_of_the_driver() -> None:
     piece = planner(table()).plan({T0: 2, T1: 5}, {T0: 8, T1: 5})[0]
     assert (piece.topic_partition, piece.start, piece.end) == (T0, 2, 8)
     assert (piece.topic_id, piece.leader_id, piece.leader_epoch) == (TOPIC_ID, 1, 4)
 
 
-def test_a_plan_names_the_leader_epoch_of_its_end_where_a_leader_named_the_end() -> None:
+def test_plan_contains_the_leader_epoch_of_its_end_offset_when_known() -> None:
     lookup = table()
     planned = planner(lookup)
     assert planned.plan({T0: 2}, {T0: 8})[0].end_epoch == -1, "as a plan from a checkpoint"
@@ -179,7 +179,7 @@ def test_a_plan_names_the_leader_epoch_of_its_end_where_a_leader_named_the_end()
     assert planned.plan({T0: 2}, {T0: 9})[0].end_epoch == -1, "beyond what it named"
 
 
-def test_plan_is_cut_as_the_options_say() -> None:
+def test_plan_is_split_according_to_the_options() -> None:
     start, end = {T0: 2, T1: 0}, {T0: 8, T1: 5}
     assert len(planner(table()).plan(start, end)) == 2
     assert len(planner(table(), minPartitions="6").plan(start, end)) >= 5
@@ -200,7 +200,7 @@ def test_added_partitions_start_at_their_first_record() -> None:
         ({T0: 9, T1: 0}, {T0: 8, T1: 5}, "PARTITION_OFFSET_CHANGED.*t-0's offset was changed from 9 to 8"),
     ],
 )
-def test_losses_between_two_offsets(
+def test_data_loss_between_two_offsets_is_detected(
     start: dict[TopicPartition, int], end: dict[TopicPartition, int], words: str
 ) -> None:
     with pytest.raises(DataLossError, match=words) as caught:

@@ -53,7 +53,7 @@ def moment(timestamp_ms: float) -> datetime.datetime:
     (EqualTo(("key",), b"k"), "a1-0 b1-0 b1-1"),
     (EqualTo(("value", "topic"), "b1"), "a1-0 b1-0 b1-1"),
 ])  # fmt: skip
-def test_partitions_that_filters_keep(wanted: Filter, kept: str) -> None:
+def test_partition_filters_select_partitions(wanted: Filter, kept: str) -> None:
     everything = [TopicPartition("a1", 0), TopicPartition("b1", 0), TopicPartition("b1", 1)]
     found = narrowing([wanted])
     assert [str(tp) for tp in everything if found.keeps(tp)] == kept.split()
@@ -77,7 +77,7 @@ def test_partitions_that_filters_keep(wanted: Filter, kept: str) -> None:
     (Not(GreaterThan(OFFSET, 5)), (3, 9)),
     (GreaterThan(PARTITION, 5), (3, 9)),
 ])  # fmt: skip
-def test_offsets_that_filters_leave(wanted: Filter, left: tuple[int, int]) -> None:
+def test_offset_filters_limit_ranges(wanted: Filter, left: tuple[int, int]) -> None:
     assert narrowing([wanted]).narrowed(3, 9) == left
 
 
@@ -97,11 +97,11 @@ def test_offsets_that_filters_leave(wanted: Filter, left: tuple[int, int]) -> No
     (In(TIMESTAMP, ()), None),
     (Not(GreaterThan(TIMESTAMP, moment(NOON_MS))), None),
 ])  # fmt: skip
-def test_times_that_filters_ask_for(wanted: Filter, since_ms: int | None) -> None:
+def test_timestamp_filters_are_resolved_to_offsets(wanted: Filter, since_ms: int | None) -> None:
     assert narrowing([wanted]).since_ms == since_ms
 
 
-def test_several_filters_all_hold() -> None:
+def test_several_filters_all_apply() -> None:
     found = narrowing([
         GreaterThan(OFFSET, 2), GreaterThan(OFFSET, 4), LessThan(OFFSET, 9), LessThan(OFFSET, 8),
         GreaterThan(TIMESTAMP, moment(NOON_MS)), GreaterThan(TIMESTAMP, moment(NOON_MS + 7)), EqualTo(PARTITION, 1),

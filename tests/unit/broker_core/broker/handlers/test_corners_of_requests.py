@@ -175,7 +175,7 @@ def fetched(
 
 # Rule A.4/3.
 @pytest.mark.parametrize(("key_type", "topic"), [(0, CONSUMER_OFFSETS_TOPIC), (1, TRANSACTION_STATE_TOPIC)])
-def test_a_coordinator_is_found_although_its_topic_did_not_exist(key_type: int, topic: str) -> None:
+def test_find_coordinator_creates_the_state_topic(key_type: int, topic: str) -> None:
     cluster = direct_cluster()
     assert topic not in cluster.metadata.topics
     answer = DirectClient(cluster).ask(m.FindCoordinatorRequest(key="any", key_type=key_type), 3)
@@ -185,7 +185,9 @@ def test_a_coordinator_is_found_although_its_topic_did_not_exist(key_type: int, 
 
 # Rule A.6 request/7.
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_batched_add_without_transactions_is_answered(client: DirectClient, version: int) -> None:
+def test_add_partitions_batch_without_transactions_returns_an_empty_response(
+    client: DirectClient, version: int
+) -> None:
     answer = client.ask(m.AddPartitionsToTxnRequest(transactions=[]), version)
     assert (answer.error_code, answer.results_by_transaction) == (E.NONE, [])
 
@@ -195,13 +197,13 @@ def test_a_batched_add_without_transactions_is_answered(client: DirectClient, ve
 
 # Rule C.1 more/2.
 @pytest.mark.parametrize("acks", [1, -1])
-def test_transactional_data_may_come_with_less_than_all_acks(client: DirectClient, acks: int) -> None:
+def test_transactional_produce_accepts_fewer_than_all_acks(client: DirectClient, acks: int) -> None:
     assert produced(client, batch_of(identity_of(client)), acks=acks) is E.NONE
     assert fetched(client).last_stable_offset == 0
 
 
 # Rule C.1 more/3.
-def test_a_plain_batch_beside_a_transactional_id_opens_no_transaction(client: DirectClient) -> None:
+def test_nontransactional_batch_with_a_transactional_id_opens_no_transaction(client: DirectClient) -> None:
     assert produced(client, batch_of(identity_of(client), is_transactional=False)) is E.NONE
     assert fetched(client).last_stable_offset == 1
     [described] = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
@@ -209,7 +211,7 @@ def test_a_plain_batch_beside_a_transactional_id_opens_no_transaction(client: Di
 
 
 # Rule C.1 more/8.
-def test_a_partition_named_twice_gets_both_batches(client: DirectClient) -> None:
+def test_partition_named_twice_gets_both_batches(client: DirectClient) -> None:
     request = produce_request(batch_of(ProducerIdentity(-1, -1), is_transactional=False), transactional_id=None)
     request.topic_data[0].partition_data *= 2
     answer = client.ask(request, 12)
@@ -218,7 +220,7 @@ def test_a_partition_named_twice_gets_both_batches(client: DirectClient) -> None
 
 
 # Rule C.3 answer/5.
-def test_an_added_partition_is_durable_before_its_batch_is_appended(
+def test_added_partition_is_durable_before_its_batch_is_appended(
     client: DirectClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = produce_request(batch_of(identity_of(client)))
@@ -234,7 +236,7 @@ def test_an_added_partition_is_durable_before_its_batch_is_appended(
 
 
 # Rule C.4/2.
-def test_a_duplicate_of_what_was_never_promised_is_durable_when_it_is_acknowledged() -> None:
+def test_duplicate_of_an_unacknowledged_batch_is_durable_when_acknowledged() -> None:
     storage = MemoryStorage()
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC, 1)
@@ -248,7 +250,7 @@ def test_a_duplicate_of_what_was_never_promised_is_durable_when_it_is_acknowledg
 
 
 # Rule C.3 mode/4.
-def test_partitions_are_added_although_nothing_is_verified() -> None:
+def test_partitions_are_added_when_verification_is_disabled() -> None:
     client = connected(transaction_partition_verification_enable="false")
     assert produced(client, batch_of(identity_of(client))) is E.NONE
     [described] = client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states
@@ -259,7 +261,7 @@ def test_partitions_are_added_although_nothing_is_verified() -> None:
 
 
 # Rules B.3/7 and E.1/19.
-def test_offsets_of_a_transaction_are_records_of_its_producer_and_a_marker_ends_them(client: DirectClient) -> None:
+def test_transactional_offsets_are_records_of_the_producer_ended_by_a_marker(client: DirectClient) -> None:
     identity = identity_of(client)
     assert committed_in_transaction(client, identity, 5) == [E.NONE]
     assert marked(client, OFFSETS, identity) is E.NONE
@@ -276,7 +278,7 @@ def test_offsets_of_a_missing_partition_fail_alone(client: DirectClient) -> None
 
 
 # Rules C.5 codes/1 and E.1/21.
-def test_offsets_of_an_epoch_that_their_partition_knows_to_be_over_are_refused() -> None:
+def test_offsets_of_an_ended_producer_epoch_are_refused() -> None:
     client = connected(transaction_partition_verification_enable="false")
     identity = identity_of(client)
     assert marked(client, OFFSETS, ProducerIdentity(identity.producer_id, identity.producer_epoch + 1)) is E.NONE
@@ -285,7 +287,7 @@ def test_offsets_of_an_epoch_that_their_partition_knows_to_be_over_are_refused()
 
 # Rule C.5 codes/4.
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_offsets_of_a_zombie_are_refused_by_the_word_of_its_coordinator(client: DirectClient, version: int) -> None:
+def test_offsets_of_a_zombie_are_refused_by_its_transaction_coordinator(client: DirectClient, version: int) -> None:
     zombie = identity_of(client)
     assert identity_of(client) == (zombie.producer_id, zombie.producer_epoch + 1)
     assert committed_in_transaction(client, zombie, version) == [E.INVALID_PRODUCER_EPOCH]
@@ -301,7 +303,7 @@ def test_offsets_of_a_zombie_are_refused_by_the_word_of_its_coordinator(client: 
         (5, E.COORDINATOR_LOAD_IN_PROGRESS),
     ],
 )
-def test_old_clients_take_a_loading_group_coordinator_for_a_missing_one(
+def test_loading_group_coordinator_is_not_available_to_old_clients(
     client: DirectClient, version: int, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = identity_of(client)
@@ -311,7 +313,7 @@ def test_old_clients_take_a_loading_group_coordinator_for_a_missing_one(
 
 
 # Rule E.3/5.
-def test_a_member_epoch_without_a_member_id_fetches_nothing() -> None:
+def test_offset_fetch_with_member_epoch_but_no_member_id_is_refused() -> None:
     group = ConsumerGroup(GROUP)
     assert group.fetch_error(None, 3) is E.UNKNOWN_MEMBER_ID
     assert group.fetch_error(None, -1) is E.NONE
@@ -321,7 +323,7 @@ def test_a_member_epoch_without_a_member_id_fetches_nothing() -> None:
 
 
 # Rules D.1 more/5 and D.3 errors/6.
-def test_readers_name_the_leader_epoch_of_now_or_none() -> None:
+def test_read_requests_accept_only_the_current_leader_epoch_or_none() -> None:
     client = connected()
     client.cluster.controller.move_leader(P0, 1)
     client.cluster.settle(client.cluster.now_ms)
@@ -334,7 +336,7 @@ def test_readers_name_the_leader_epoch_of_now_or_none() -> None:
 
 # Rule D.1 more/6.
 @pytest.mark.parametrize("limits", [{"max_bytes": -5}, {"partition_bytes": -5}])
-def test_a_negative_limit_counts_as_none_at_all(client: DirectClient, limits: dict[str, int]) -> None:
+def test_negative_limit_means_unlimited(client: DirectClient, limits: dict[str, int]) -> None:
     for _ in range(2):
         assert produced(client, batch_of(identity_of(client, None), is_transactional=False)) is E.NONE
     found, nothing = fetched(client, **limits), fetched(client, **dict.fromkeys(limits, 0))
@@ -342,7 +344,7 @@ def test_a_negative_limit_counts_as_none_at_all(client: DirectClient, limits: di
 
 
 # Rules D.3/3, D.3/5, D.3/6 and D.3/7.
-def test_the_ends_of_a_log_without_tiers(client: DirectClient) -> None:
+def test_special_timestamps_of_a_log_without_tiered_storage(client: DirectClient) -> None:
     for _ in range(3):
         assert produced(client, batch_of(identity_of(client, None), is_transactional=False)) is E.NONE
     client.cluster.logs.get(P0, client.cluster.now_ms).delete_records_before(2)
@@ -357,5 +359,5 @@ def test_the_ends_of_a_log_without_tiers(client: DirectClient) -> None:
 
 
 # Rule D.3 errors/2.
-def test_a_partition_asked_for_twice_is_refused(client: DirectClient) -> None:
+def test_partition_requested_twice_is_refused(client: DirectClient) -> None:
     assert listed(client, -1, 4, times=2) == [(E.INVALID_REQUEST, -1)] * 2

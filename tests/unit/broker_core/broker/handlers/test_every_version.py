@@ -46,7 +46,7 @@ REFUSED = {
 
 # Rule J.1/3.
 @pytest.mark.parametrize(("name", "version"), CASES, ids=[f"{name}-{version}" for name, version in CASES])
-def test_it_answers(client, name, version):
+def test_served_version_is_answered(client, name, version):
     topic_id = client.cluster.metadata.topic(TOPIC).topic_id
     answer = client.ask(full_requests(version, topic_id)[name](), version)
     assert not client.closed

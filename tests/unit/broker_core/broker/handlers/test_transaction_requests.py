@@ -53,13 +53,13 @@ def other_than(world: MovesWorld, broker: int) -> DirectClient:
         ("polygenelubricants", -2147483648, 0),
     ],
 )
-def test_ids_and_groups_live_where_javas_hash_puts_them(text: str, hashed: int, of_50: int) -> None:
+def test_ids_and_groups_are_placed_by_the_java_hash(text: str, hashed: int, of_50: int) -> None:
     assert java_string_hash(text) == hashed
     assert coordinator_partition(text, 50) == of_50
 
 
 # Rules A.4/5 and B.2/4.
-def test_the_coordinator_that_is_found_is_the_one_that_answers(world: MovesWorld) -> None:
+def test_coordinator_found_is_the_one_that_answers(world: MovesWorld) -> None:
     for key_type, partition in ((1, world.state_partition), (0, world.offsets_partition)):
         key = "id" if key_type else "group"
         for _ in range(3):
@@ -71,7 +71,7 @@ def test_the_coordinator_that_is_found_is_the_one_that_answers(world: MovesWorld
 
 
 # Rule B.1/9.
-def test_the_state_topic_is_made_as_kafka_makes_it() -> None:
+def test_state_topic_has_kafka_settings() -> None:
     cluster = direct_cluster()
     topic = cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     assert len(topic.partitions) == 50
@@ -101,7 +101,7 @@ def test_the_state_topic_is_made_as_kafka_makes_it() -> None:
 # Who answers
 
 
-def test_only_the_coordinator_answers_and_all_others_say_so(world: MovesWorld) -> None:
+def test_only_the_coordinator_answers_and_others_return_not_coordinator(world: MovesWorld) -> None:
     wrong = other_than(world, world.coordinator)
     broker = 3 - world.coordinator
     assert world.init(broker) is E.NOT_COORDINATOR
@@ -137,7 +137,7 @@ def test_only_the_coordinator_answers_and_all_others_say_so(world: MovesWorld) -
         assert result.partition_error_code == E.NOT_COORDINATOR
 
 
-def test_each_broker_lists_the_ids_that_it_coordinates(world: MovesWorld) -> None:
+def test_each_broker_lists_only_ids_it_coordinates(world: MovesWorld) -> None:
     def listed(client: DirectClient) -> list[str]:
         answer = client.ask(m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]), 2)
         assert answer.error_code == E.NONE
@@ -161,7 +161,7 @@ def test_each_broker_lists_the_ids_that_it_coordinates(world: MovesWorld) -> Non
         (2, {"transactional_id_pattern": "x.*"}, False),
     ],
 )
-def test_a_version_of_list_transactions_knows_its_own_filters(
+def test_list_transactions_version_supports_its_own_filters(
     world: MovesWorld, version: int, fields: dict[str, Any], kept: bool
 ) -> None:
     world.write()
@@ -186,7 +186,7 @@ def test_every_broker_describes_the_producers_of_a_partition(world: MovesWorld) 
 
 
 # Rules A.13 receiver/4, A.13 receiver/5 and C.6/1.
-def test_a_marker_is_refused_by_a_broker_that_does_not_lead_its_partition(world: MovesWorld) -> None:
+def test_marker_is_refused_by_a_broker_that_does_not_lead_the_partition(world: MovesWorld) -> None:
     assert world.commit_offset(3) is E.NONE
     world.write(P0)
     # A broker that hosts the partition without leading it says so; the group coordinator's errors become that too.
@@ -221,7 +221,7 @@ def test_a_marker_is_refused_by_a_broker_that_does_not_lead_its_partition(world:
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, V2])
-def test_a_topic_deleted_while_its_marker_is_retried_is_dropped_and_the_rest_completes(
+def test_topic_deleted_while_its_marker_is_retried_is_dropped_and_the_rest_completes(
     protocol: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = MovesWorld(protocol=protocol)
@@ -241,7 +241,7 @@ def test_a_topic_deleted_while_its_marker_is_retried_is_dropped_and_the_rest_com
     assert world.outcome(P0) == (True, 0)
 
 
-def test_the_coordinator_epoch_of_markers_never_goes_down_over_restarts() -> None:
+def test_coordinator_epoch_of_markers_never_decreases_across_restarts() -> None:
     storage, epochs = MemoryStorage(), []
     for _ in range(3):
         cluster = direct_cluster(storage)
@@ -251,7 +251,7 @@ def test_the_coordinator_epoch_of_markers_never_goes_down_over_restarts() -> Non
     assert epochs == sorted(set(epochs))
 
 
-def test_a_marker_of_an_older_coordinator_is_refused_in_both_kinds_of_partition(world: MovesWorld) -> None:
+def test_marker_of_an_older_coordinator_is_refused_in_data_and_offset_partitions(world: MovesWorld) -> None:
     assert world.commit_offset(3) is E.NONE
     world.write(P0)
     for _ in range(3):
@@ -271,7 +271,7 @@ def test_a_marker_of_an_older_coordinator_is_refused_in_both_kinds_of_partition(
         assert late is E.TRANSACTION_COORDINATOR_FENCED
 
 
-def test_tombstones_fit_the_batches_that_the_state_topic_allows_at_the_moment() -> None:
+def test_tombstone_batches_fit_the_current_state_topic_limit() -> None:
     cluster = direct_cluster(
         settings={
             "transactional.id.expiration.ms": "1000",
@@ -314,7 +314,7 @@ def test_tombstones_fit_the_batches_that_the_state_topic_allows_at_the_moment() 
 
 
 # Rules A.14/1 and A.14/2.
-def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> None:
+def test_producer_ids_are_never_reused_after_a_crash() -> None:
     storage, given = MemoryStorage(), []
     for _ in range(4):
         cluster = direct_cluster(storage, brokers=2, settings={"log.flush.before.ack": "false"})
@@ -335,7 +335,7 @@ def test_producer_ids_are_never_given_again_whatever_is_lost_in_a_crash() -> Non
 
 
 # Rule A.7/4.
-def test_offsets_may_be_added_before_any_group_was_ever_there() -> None:
+def test_offsets_may_be_added_before_the_group_exists() -> None:
     cluster = direct_cluster()
     client = DirectClient(cluster)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)

@@ -61,7 +61,7 @@ def test_requests_are_counted_by_api_and_version(cluster, client):
     assert metrics(cluster).requests("Fetch").count == 0
 
 
-def test_errors_are_counted_by_their_code_and_success_is_none(cluster, client):
+def test_errors_are_counted_by_code_without_successes(cluster, client):
     produced(client, records(1))
     assert metrics(cluster).requests("Produce").errors == {}
     for partition in (7, 8):
@@ -73,7 +73,7 @@ def test_errors_are_counted_by_their_code_and_success_is_none(cluster, client):
     assert told.requests("EndTxn").errors == {"PRODUCER_FENCED": 1}
 
 
-def test_a_request_takes_until_its_answer_leaves(cluster, client, watch):
+def test_request_time_ends_when_its_response_is_sent(cluster, client, watch):
     client.post(*fetch(0, max_wait_ms=1_000))
     assert client.take() is None
     assert metrics(cluster).requests("Fetch").count == 0, "it waits still"
@@ -84,7 +84,7 @@ def test_a_request_takes_until_its_answer_leaves(cluster, client, watch):
     assert (latency.count, latency.total_ms, latency.max_ms, latency.recent_ms) == (1, 30.25, 30.25, (30.25,))
 
 
-def test_a_client_that_is_not_let_in_is_counted_when_it_is_told():
+def test_failed_authentication_is_counted_when_its_response_is_sent():
     cluster = secured_cluster()
     client = SaslClient(cluster)
     client.handshake()
@@ -95,21 +95,21 @@ def test_a_client_that_is_not_let_in_is_counted_when_it_is_told():
     assert (told.count, told.errors) == (1, {"SASL_AUTHENTICATION_FAILED": 1})
 
 
-def test_a_client_that_has_gone_is_not_answered_and_not_counted(cluster, client):
+def test_request_of_a_closed_connection_is_not_counted(cluster, client):
     client.post(*fetch(0, max_wait_ms=1_000))
     client._connection.lost()
     cluster.advance(cluster.now_ms + 2_000)
     assert metrics(cluster).requests("Fetch").count == 0
 
 
-def test_an_answer_is_counted_before_it_leaves(cluster, client, monkeypatch):
+def test_response_is_counted_before_it_is_sent(cluster, client, monkeypatch):
     seen = []
     monkeypatch.setattr(client, "send", lambda data: seen.append(metrics(cluster).requests("Produce").count))
     client.post(*produce(client, records(1)))
     assert seen == [1]
 
 
-def test_quantiles_are_those_of_the_latest():
+def test_quantiles_cover_the_most_recent_values():
     timing = Timing()
     for value in (9_999, *range(RECENT)):
         timing.add(float(value))
@@ -130,12 +130,12 @@ def test_quantiles_are_those_of_the_latest():
         (m.EndTxnResponse(error_code=-1), 5, [-1]),
     ],
 )
-def test_codes_are_found_where_the_version_has_them(response, version, codes):
+def test_error_codes_are_found_in_every_version(response, version, codes):
     assert list(error_codes(response, version)) == codes
 
 
 @pytest.mark.parametrize("api", SERVED.values(), ids=lambda api: api.name)
-def test_every_answer_that_can_tell_an_error_is_looked_into(api):
+def test_every_response_with_error_codes_is_inspected(api):
     for version in range(api.min_version, api.max_version + 1):
         response = filled(api.response, version)
         written = str(response.to_dict()).count("error_code': 3")
@@ -165,7 +165,7 @@ def inner_form(form, field):
 # Partitions
 
 
-def test_the_last_stable_offset_lags_as_far_as_an_open_transaction_holds_it_back(cluster, client):
+def test_last_stable_offset_lag_reflects_an_open_transaction(cluster, client):
     produced(client, records(3))
     identity = begin(client)
     told = metrics(cluster)
@@ -177,7 +177,7 @@ def test_the_last_stable_offset_lags_as_far_as_an_open_transaction_holds_it_back
 
 
 # Rules C.7/5 and H.1/5.
-def test_the_lag_is_behind_the_high_watermark_not_the_log_end(cluster):
+def test_lag_is_measured_from_the_high_watermark(cluster):
     log = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
     log.append_as_leader(records(3), now_ms=cluster.now_ms, leader_epoch=0)
     log.append_as_leader(records(2), now_ms=cluster.now_ms, leader_epoch=0, advance=False)
@@ -185,21 +185,21 @@ def test_the_lag_is_behind_the_high_watermark_not_the_log_end(cluster):
     assert (told.high_watermark, told.log_end_offset, told.last_stable_offset_lag) == (3, 5, 0)
 
 
-def test_every_partition_is_told_of_and_none_is_made_for_that(cluster, storage):
+def test_every_partition_is_reported_and_none_is_created(cluster, storage):
     assert metrics(cluster).last_stable_offset_lag((TOPIC, 1)) == 0
     assert not storage.exists(f"{TOPIC}-1")
     with pytest.raises(KeyError):
         metrics(cluster).last_stable_offset_lag((TOPIC, 2))
 
 
-def test_a_partition_nobody_has_asked_for_since_the_start_is_told_of(client, storage, cluster):
+def test_partition_never_requested_since_start_is_reported(client, storage, cluster):
     begin(client)
     cluster.close(cluster.now_ms)
     again = direct_cluster(storage, settings=SETTINGS)
     assert metrics(again).last_stable_offset_lag((TOPIC, 0)) == 2
 
 
-def test_a_partition_that_cannot_be_read_is_left_out_and_hides_no_other(cluster, client, storage, monkeypatch):
+def test_unreadable_partition_is_omitted_and_others_are_reported(cluster, client, storage, monkeypatch):
     begin(client, partitions=(0, 1))
     cluster.close(cluster.now_ms)
     again = direct_cluster(storage, settings=SETTINGS)
@@ -217,7 +217,7 @@ def test_a_partition_that_cannot_be_read_is_left_out_and_hides_no_other(cluster,
 
 
 # Rules C.7/4 and H.1/1.
-def test_a_transaction_is_late_five_minutes_after_the_longest_timeout(cluster, client):
+def test_transaction_is_late_five_minutes_after_the_maximum_timeout(cluster, client):
     identity = begin(client, partitions=(0, 1))
     late_ms = WRITTEN_MS + LATE_AFTER_MS
     assert take_metrics(cluster, late_ms).partitions_with_late_transactions == 0
@@ -228,7 +228,7 @@ def test_a_transaction_is_late_five_minutes_after_the_longest_timeout(cluster, c
 
 # Rule C.7/4.
 @pytest.mark.parametrize(("timestamp_ms", "late"), [(0, 0), (1, 1)])
-def test_a_transaction_whose_records_bear_no_time_is_never_late(cluster, client, timestamp_ms, late):
+def test_transaction_without_timestamps_is_never_late(cluster, client, timestamp_ms, late):
     identity = init_producer(client)
     batch = build_batch(
         [NewRecord(b"k", b"v", (), timestamp_ms)],
@@ -245,7 +245,7 @@ def test_a_transaction_whose_records_bear_no_time_is_never_late(cluster, client,
 
 
 # Rule H.1/2.
-def test_producer_ids_are_counted_once_and_for_each_partition(cluster, client):
+def test_producer_ids_are_counted_in_total_and_per_partition(cluster, client):
     assert (metrics(cluster).producer_ids, metrics(cluster).producer_id_count) == (frozenset(), 0)
     identity = begin(client, partitions=(0, 1))
     produced(client, records(1, producer_id=77, producer_epoch=0, base_sequence=0))
@@ -271,7 +271,7 @@ def test_transactional_ids_are_counted_by_state_until_they_expire(cluster, clien
 
 
 # Rule H.1/4.
-def test_a_refused_verification_is_a_failure(cluster, client):
+def test_refused_verification_counts_as_a_failure(cluster, client):
     identity = init_producer(client)
     for failures, version in enumerate((10, 11), 1):
         assert produced(client, in_transaction(identity), transactional_id="id", version=version).error_code != 0
@@ -280,7 +280,7 @@ def test_a_refused_verification_is_a_failure(cluster, client):
 
 
 # Rule H.1/4.
-def test_each_partition_that_is_refused_is_a_failure_of_its_own(cluster, client):
+def test_each_refused_partition_counts_as_a_failure(cluster, client):
     identity = init_producer(client)
     form = m.ProduceRequest.TopicProduceData
     client.ask(
@@ -303,7 +303,7 @@ def test_each_partition_that_is_refused_is_a_failure_of_its_own(cluster, client)
     assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (1, 2)
 
 
-def test_an_add_takes_until_what_the_coordinator_recorded_is_durable(cluster, client, watch, monkeypatch):
+def test_add_partitions_time_includes_the_durable_write(cluster, client, watch, monkeypatch):
     identity = init_producer(client)
     sync = cluster.logs.sync
 
@@ -333,14 +333,14 @@ def test_an_add_takes_until_what_the_coordinator_recorded_is_durable(cluster, cl
 
 
 # Rule H.1/3.
-def test_each_question_to_a_coordinator_that_is_busy_is_timed(cluster, client, monkeypatch):
+def test_each_retry_to_a_busy_coordinator_is_timed(cluster, client, monkeypatch):
     waiting_produce(client, monkeypatch)
     told = metrics(cluster)
     # The first transaction was added, the second has been told to wait.
     assert (told.verification_time_ms.count, told.verification_failures) == (2, 1)
 
 
-def test_offsets_in_a_transaction_are_verified_too(cluster, client):
+def test_verification_of_transactional_offsets_is_measured(cluster, client):
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     identity = init_producer(client)
     form = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -374,7 +374,7 @@ def test_offsets_in_a_transaction_are_verified_too(cluster, client):
 
 
 # Rule H.1/6.
-def test_loads_are_timed_for_each_coordinator(client, storage, cluster, watch):
+def test_load_time_is_measured_per_coordinator(client, storage, cluster, watch):
     watch.step_ms = 2.0
     cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 1)
     watch.step_ms = 4.0
@@ -386,7 +386,7 @@ def test_loads_are_timed_for_each_coordinator(client, storage, cluster, watch):
 
 
 # Rule H.1/7.
-def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(cluster, client, monkeypatch):
+def test_marker_for_an_unknown_partition_is_counted_as_waiting(cluster, client, monkeypatch):
     identity = begin(client, partitions=(0, 1))
     deleting = DirectClient(cluster)
 
@@ -404,7 +404,7 @@ def test_a_marker_for_a_partition_that_cannot_be_found_waits_and_is_counted(clus
     assert metrics(cluster).transactional_ids == {"CompleteCommit": 1}
 
 
-def test_a_marker_that_waits_for_a_partition_that_is_there_has_a_destination(cluster, client, monkeypatch):
+def test_waiting_marker_for_a_known_partition_has_a_destination(cluster, client, monkeypatch):
     identity = begin(client)
     monkeypatch.setattr(
         "broker_core.broker.marker_writer.append_marker", lambda *_, **__: ErrorCode.NOT_ENOUGH_REPLICAS
@@ -419,7 +419,7 @@ def backlogs(cluster):
 
 
 # Rule H.1/8.
-def test_a_completion_that_cannot_be_recorded_yet_is_counted():
+def test_completion_that_cannot_be_recorded_yet_is_counted():
     world = World()
     world.add(identity := world.identity(), T0, T1)
     world.end(identity)
@@ -431,7 +431,7 @@ def test_a_completion_that_cannot_be_recorded_yet_is_counted():
     assert world.state() == "CompleteCommit"
 
 
-def test_what_has_been_given_up_waits_for_nothing():
+def test_abandoned_completion_is_not_counted():
     world = World()
     world.add(identity := world.identity(), T0, T1)
     world.end(identity)
@@ -441,7 +441,7 @@ def test_what_has_been_given_up_waits_for_nothing():
     assert world.coordinator.marker_backlog() == ((), 0)
 
 
-def test_the_size_of_that_queue_is_told(cluster, client, monkeypatch):
+def test_completion_queue_size_is_reported(cluster, client, monkeypatch):
     identity = begin(client)
     writer = cluster.brokers[1].transactions._completion._writer
     write = type(writer).write

@@ -26,7 +26,7 @@ def test_a_stable_group_is_described_with_assignments():
     )
 
 
-def test_a_group_in_motion_is_described_without_them():
+def test_rebalancing_group_is_described_without_assignments():
     world = GroupWorld()
     world.stable("a")
     world.join()
@@ -62,7 +62,7 @@ def test_the_list_is_filtered_by_state_and_type(states: tuple[str, ...], types: 
     assert {listing.group_id for listing in listed} == groups
 
 
-def test_the_list_says_what_is_known_of_each_group():
+def test_group_list_shows_the_known_fields_of_each_group():
     world = GroupWorld(partition_count=4)
     world.stable("a")
     world.commit(group_id="simple")
@@ -81,7 +81,7 @@ def test_groups_with_members_are_not_deleted():
     assert world.fetch() == 1
 
 
-def test_a_deleted_group_leaves_nothing_behind():
+def test_deleted_group_leaves_no_state():
     world = GroupWorld()
     (member,) = world.stable("a")
     world.commit(1, generation_id=1, member_id=member)
@@ -96,7 +96,7 @@ def test_a_deleted_group_leaves_nothing_behind():
     assert world.shard().offsets.snapshot() == ({}, {})
 
 
-def test_a_group_that_cannot_be_deleted_now_stays_whole():
+def test_group_that_cannot_be_deleted_is_unchanged():
     world = GroupWorld()
     world.commit(1)
     world.journal.refuse_next.append(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -104,7 +104,7 @@ def test_a_group_that_cannot_be_deleted_now_stays_whole():
     assert world.fetch() == 1
 
 
-def test_a_client_told_its_id_by_a_group_since_deleted_starts_anew():
+def test_member_id_given_before_the_group_was_deleted_is_unknown():
     world = GroupWorld()
     told = world.join(requires_known_member_id=True).now
     assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: NONE}
@@ -112,7 +112,7 @@ def test_a_client_told_its_id_by_a_group_since_deleted_starts_anew():
     assert world.join(told.member_id).now.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_offsets_of_topics_that_are_read_are_not_deleted():
+def test_offsets_of_subscribed_topics_are_not_deleted():
     world = GroupWorld()
     (member,) = world.stable("a")
     for partition in (T0, U0):
@@ -122,7 +122,7 @@ def test_offsets_of_topics_that_are_read_are_not_deleted():
     assert (world.fetch(T0), world.fetch(U0)) == (1, -1)
 
 
-def test_a_subscription_nobody_can_read_may_be_to_everything():
+def test_undecodable_subscription_counts_as_subscribed_to_everything():
     world = GroupWorld()
     joined = world.join(protocols=(("own", b"?"),)).now
     world.settle(1, {joined.member_id: b"A"})
@@ -130,7 +130,7 @@ def test_a_subscription_nobody_can_read_may_be_to_everything():
     assert world.coordinator.delete_offsets(GROUP, [U0], 0).partitions == {U0: SUBSCRIBED}
 
 
-def test_offsets_of_a_group_of_another_kind_are_deleted_only_without_members():
+def test_offsets_of_a_nonconsumer_group_are_deleted_only_without_members():
     world = GroupWorld()
     joined = world.join(protocol_type="connect", protocols=(("p", b""),)).now
     world.settle(1, {joined.member_id: b"A"})
@@ -139,7 +139,7 @@ def test_offsets_of_a_group_of_another_kind_are_deleted_only_without_members():
     assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(NONE, {T0: NONE})
 
 
-def test_deleting_an_offset_takes_the_pending_one_too():
+def test_deleting_an_offset_deletes_its_pending_offset():
     world = GroupWorld()
     world.txn_commit(2)
     assert world.coordinator.delete_offsets(GROUP, [T0], 0).partitions == {T0: NONE}
@@ -148,13 +148,13 @@ def test_deleting_an_offset_takes_the_pending_one_too():
     assert world.fetch() == -1
 
 
-def test_deleting_offsets_of_an_unknown_group():
+def test_deleting_offsets_of_an_unknown_group_is_refused():
     world = GroupWorld()
     assert world.coordinator.delete_offsets(GROUP, [T0], 0) == DeleteOffsetsResult(ErrorCode.GROUP_ID_NOT_FOUND)
     assert world.coordinator.delete_offsets("", [T0], 0) == DeleteOffsetsResult(ErrorCode.INVALID_GROUP_ID)
 
 
-def test_a_refused_deletion_of_offsets_is_told_for_the_whole():
+def test_refused_offset_deletion_is_reported_at_the_top_level():
     world = GroupWorld()
     world.commit(1)
     world.journal.refuse_next.append(ErrorCode.REQUEST_TIMED_OUT)
@@ -162,7 +162,7 @@ def test_a_refused_deletion_of_offsets_is_told_for_the_whole():
     assert world.fetch() == 1
 
 
-def test_offsets_of_deleted_partitions_are_forgotten_in_all_groups():
+def test_offsets_of_deleted_partitions_are_removed_from_all_groups():
     world = GroupWorld(partition_count=4)
     for group_id in (GROUP, "a", "b"):
         world.commit(1, T0, group_id=group_id)

@@ -33,7 +33,7 @@ def answers_everywhere(world: GroupWorld) -> set[ErrorCode]:
     }
 
 
-def test_members_find_their_group_stable():
+def test_members_find_their_group_stable_after_failover():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.fail_over()
@@ -43,7 +43,7 @@ def test_members_find_their_group_stable():
     assert world.group().leader == leader
 
 
-def test_members_get_a_whole_session_to_show_up():
+def test_members_get_a_full_session_after_failover():
     world = GroupWorld()
     member, silent = world.stable("a", "b")
     world.pass_ms(SESSION_MS - 1)
@@ -55,7 +55,7 @@ def test_members_get_a_whole_session_to_show_up():
     assert list(world.group().members) == [member]
 
 
-def test_a_rebalance_in_flight_is_forgotten():
+def test_rebalance_in_progress_is_dropped_at_failover():
     world = GroupWorld()
     (leader,) = world.stable("a")
     parked = world.join()
@@ -65,7 +65,7 @@ def test_a_rebalance_in_flight_is_forgotten():
     assert parked.now.error is NOT_COORDINATOR
 
 
-def test_who_waits_is_sent_to_the_new_coordinator():
+def test_delayed_requests_are_redirected_to_the_new_coordinator():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.join(leader)
@@ -79,7 +79,7 @@ def test_who_waits_is_sent_to_the_new_coordinator():
 
 
 # Rule E.1/7.
-def test_everything_is_refused_where_the_partition_is_not_led():
+def test_every_request_is_refused_where_the_partition_is_not_led():
     world = GroupWorld()
     world.stable("a")
     world.coordinator.resign(0)
@@ -88,7 +88,7 @@ def test_everything_is_refused_where_the_partition_is_not_led():
     assert world.coordinator.list_groups(ListGroups()) == []
 
 
-def test_a_zombie_coordinator_cannot_record_anything():
+def test_zombie_coordinator_cannot_write_records():
     world = GroupWorld()
     world.commit(1)
     (member,) = world.stable("a")
@@ -105,7 +105,7 @@ def test_a_zombie_coordinator_cannot_record_anything():
 
 
 # Rule E.1/7.
-def test_an_unreadable_partition_is_loading_until_it_can_be_read():
+def test_unreadable_partition_is_loading_until_it_can_be_read():
     world = GroupWorld()
     world.stable("a")
     world.coordinator = world.instance()
@@ -118,7 +118,7 @@ def test_an_unreadable_partition_is_loading_until_it_can_be_read():
     assert world.heartbeat("a-1", 1) is NONE
 
 
-def test_a_second_call_of_the_same_epoch_changes_nothing():
+def test_second_election_with_the_same_epoch_changes_nothing():
     world = GroupWorld()
     (leader,) = world.stable("a")
     parked = world.join()
@@ -129,7 +129,7 @@ def test_a_second_call_of_the_same_epoch_changes_nothing():
     assert world.heartbeat(leader, 1) is NONE
 
 
-def test_groups_belong_to_the_partition_their_id_hashes_to():
+def test_groups_belong_to_the_partition_of_their_hash():
     world = GroupWorld(partition_count=50)
     assert world.coordinator.partition_for(GROUP) == coordinator_partition(GROUP, 50) == 49
     world.commit()
@@ -141,7 +141,7 @@ def test_groups_belong_to_the_partition_their_id_hashes_to():
     assert world.coordinator.heartbeat(Heartbeat("", "m", 1), 0) is ErrorCode.INVALID_GROUP_ID
 
 
-def test_a_group_that_has_grown_too_large_gathers_anew():
+def test_group_above_the_size_limit_rebalances_after_failover():
     world = GroupWorld()
     members = world.stable("a", "b", "c")
     world.config = world.config.override({"group.max.size": "2"})
@@ -173,7 +173,7 @@ def test_records_of_other_protocols_are_left_alone():
         ("value", b"\0\7"),
     ],
 )
-def test_a_partition_with_a_damaged_record_is_reported_and_coordinated_by_nobody(caplog, field, damage):
+def test_partition_with_a_damaged_record_is_reported_and_not_coordinated(caplog, field, damage):
     world = GroupWorld()
     world.commit()
     sound = world.journal.partitions[0][0]
@@ -189,7 +189,7 @@ def test_a_partition_with_a_damaged_record_is_reported_and_coordinated_by_nobody
     assert world.fetch() == 42
 
 
-def test_a_record_that_replay_did_not_expect_is_damage_too(monkeypatch):
+def test_record_that_fails_replay_is_reported_as_damage(monkeypatch):
     world = GroupWorld()
     world.commit()
     with monkeypatch.context() as patch:
@@ -199,7 +199,7 @@ def test_a_record_that_replay_did_not_expect_is_damage_too(monkeypatch):
 
 
 # Rule B.3/6.
-def test_key_types_of_nobody_are_named_once_and_left_alone(caplog):
+def test_unknown_key_types_are_logged_once_and_left_alone(caplog):
     world = GroupWorld()
     strange = [JournalRecord(b"\x7f\1" + bytes([number]), b"x") for number in range(3)]
     world.journal.append(0, world.journal.epochs[0], strange, 0)
@@ -209,7 +209,7 @@ def test_key_types_of_nobody_are_named_once_and_left_alone(caplog):
     assert len([record for record in caplog.records if "key type 32513" in record.getMessage()]) == 1
 
 
-def test_a_marker_found_at_load_takes_effect():
+def test_marker_found_at_load_takes_effect():
     world = GroupWorld()
     world.txn_commit(7)
     world.end(commit=True)

@@ -8,7 +8,7 @@ from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 KEYS = [TimerKey(TimerKind.MEMBER, "g", str(n)) for n in range(4)]
 
 
-def test_the_earliest_comes_first_and_only_when_due():
+def test_earliest_timer_fires_first_and_only_when_due():
     timers = Timers()
     timers.schedule(KEYS[0], 20)
     timers.schedule(KEYS[1], 10)
@@ -18,7 +18,7 @@ def test_the_earliest_comes_first_and_only_when_due():
     assert timers.next_deadline_ms() is None
 
 
-def test_a_moved_deadline_counts_in_both_directions():
+def test_deadline_may_be_moved_forward_and_back():
     timers = Timers()
     timers.schedule(KEYS[0], 10)
     timers.schedule(KEYS[0], 30)
@@ -33,7 +33,7 @@ OPERATIONS = st.lists(st.tuples(st.sampled_from(["set", "cancel", "pass"]), st.s
 
 
 @given(OPERATIONS)
-def test_timers_agree_with_a_plain_dictionary(operations: list[tuple[str, TimerKey, int]]):
+def test_timers_match_a_dictionary_model(operations: list[tuple[str, TimerKey, int]]):
     timers, model = Timers(), {}
     for name, key, number in operations:
         if name == "set":

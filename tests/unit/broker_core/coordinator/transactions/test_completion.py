@@ -34,7 +34,7 @@ def take(world: World) -> MarkerOrder:
 # Markers
 
 
-def test_an_order_says_all_that_a_marker_needs() -> None:
+def test_marker_order_contains_all_fields_of_a_marker() -> None:
     world = World()
     prepared(world, T0, T1)
     order = take(world)
@@ -42,7 +42,7 @@ def test_an_order_says_all_that_a_marker_needs() -> None:
     assert order[:8] == (ID, partition, 4000, 1, True, world.journal.epochs[partition], 2, frozenset({T0, T1}))
 
 
-def test_a_marker_is_handed_out_once_until_it_is_answered() -> None:
+def test_marker_is_issued_once_until_it_is_answered() -> None:
     world = World()
     prepared(world)
     take(world)
@@ -50,7 +50,7 @@ def test_a_marker_is_handed_out_once_until_it_is_answered() -> None:
 
 
 # Rules A.13 sender/1 and A.13 completion/1.
-def test_the_transaction_completes_with_its_last_answer_and_once() -> None:
+def test_transaction_completes_once_with_its_last_marker() -> None:
     world = World()
     prepared(world, T0, T1)
     order = take(world)
@@ -65,7 +65,7 @@ def test_the_transaction_completes_with_its_last_answer_and_once() -> None:
 
 # Rule A.13 sender/2.
 @pytest.mark.parametrize("code", RETRIABLE)
-def test_a_passing_error_is_tried_again_after_a_pause(code: int) -> None:
+def test_retriable_marker_error_is_retried_after_a_backoff(code: int) -> None:
     world = World()
     prepared(world, T0, T1)
     order = take(world)
@@ -83,7 +83,7 @@ def test_a_passing_error_is_tried_again_after_a_pause(code: int) -> None:
 
 # Rule A.13 sender/4.
 @pytest.mark.parametrize("code", [43, 35])
-def test_a_partition_that_can_hold_no_marker_counts_as_done(code: int) -> None:
+def test_partition_that_cannot_store_markers_counts_as_done(code: int) -> None:
     world = World()
     prepared(world)
     world.answer(take(world), ErrorCode(code))
@@ -92,7 +92,9 @@ def test_a_partition_that_can_hold_no_marker_counts_as_done(code: int) -> None:
 
 # Rules A.13 sender/3, A.13 sender/5 and A.12/5.
 @pytest.mark.parametrize("code", CANCELLING + ILLEGAL)
-def test_a_fatal_answer_leaves_it_prepared_until_the_next_load(code: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_fatal_marker_error_leaves_the_transaction_prepared_until_the_next_load(
+    code: int, caplog: pytest.LogCaptureFixture
+) -> None:
     world = World()
     prepared(world, T0, T1)
     order = take(world)
@@ -110,7 +112,7 @@ def test_a_fatal_answer_leaves_it_prepared_until_the_next_load(code: int, caplog
 
 
 # Rule A.13 sender/6.
-def test_partitions_that_are_gone_need_no_marker() -> None:
+def test_deleted_partitions_need_no_marker() -> None:
     world = World()
     held = world.identity()
     world.add(held, T0, T1)
@@ -126,7 +128,7 @@ def test_partitions_that_are_gone_need_no_marker() -> None:
 
 
 # Rule A.13 sender/6.
-def test_a_partition_that_goes_while_its_marker_is_retried_is_dropped() -> None:
+def test_partition_deleted_while_its_marker_is_retried_is_dropped() -> None:
     world = World()
     prepared(world)
     world.answer(take(world), E.UNKNOWN_TOPIC_OR_PARTITION)
@@ -137,7 +139,7 @@ def test_a_partition_that_goes_while_its_marker_is_retried_is_dropped() -> None:
 
 
 # Rule A.13 completion/5.
-def test_a_late_answer_does_not_end_the_next_transaction_of_the_same_epoch() -> None:
+def test_late_marker_response_does_not_end_the_next_transaction_of_the_same_epoch() -> None:
     world = World(level=1)
     held = prepared(world)
     first = take(world)
@@ -152,7 +154,7 @@ def test_a_late_answer_does_not_end_the_next_transaction_of_the_same_epoch() -> 
 
 
 # Rule A.13 completion/5.
-def test_an_answer_to_an_order_of_an_older_epoch_is_ignored() -> None:
+def test_marker_response_for_an_older_coordinator_epoch_is_ignored() -> None:
     world = World()
     prepared(world)
     old = take(world)
@@ -166,7 +168,7 @@ def test_an_answer_to_an_order_of_an_older_epoch_is_ignored() -> None:
 
 
 # Rules A.13 completion/2 and A.13 completion/4.
-def test_a_completion_refused_for_now_is_recorded_later() -> None:
+def test_completion_refused_with_a_retriable_error_is_recorded_later() -> None:
     world = World()
     prepared(world)
     world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS, E.REQUEST_TIMED_OUT]
@@ -186,7 +188,7 @@ def test_a_completion_refused_for_now_is_recorded_later() -> None:
 # Rule A.13 completion/3.
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("refusal", [E.NOT_LEADER_OR_FOLLOWER, E.KAFKA_STORAGE_ERROR, E.MESSAGE_TOO_LARGE])
-def test_a_completion_refused_for_good_waits_for_the_next_load(refusal: ErrorCode, version: int) -> None:
+def test_completion_refused_with_a_fatal_error_waits_for_the_next_load(refusal: ErrorCode, version: int) -> None:
     world = World()
     held = world.identity()
     world.add(held)
@@ -209,7 +211,7 @@ def test_a_completion_refused_for_good_waits_for_the_next_load(refusal: ErrorCod
 # Rules A.12/1 and A.12/5.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> None:
+def test_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> None:
     world = World(level)
     prepared(world, T0, T1, commit=commit)
     old_order = take(world)
@@ -225,7 +227,7 @@ def test_a_new_coordinator_sends_the_markers_again(level: int, commit: bool) -> 
 
 
 # Rule A.12/6.
-def test_an_open_transaction_stays_open_and_its_clock_runs_on() -> None:
+def test_open_transaction_stays_open_after_load_and_its_timeout_continues() -> None:
     world = World()
     held = world.identity()
     world.add(held)
@@ -236,7 +238,7 @@ def test_an_open_transaction_stays_open_and_its_clock_runs_on() -> None:
     assert world.state() == "PrepareAbort"
 
 
-def test_an_empty_abort_cut_short_is_completed_at_load() -> None:
+def test_interrupted_empty_abort_is_completed_at_load() -> None:
     world = World()
     held = world.identity()
     world.journal.refuse_next = []
@@ -249,7 +251,7 @@ def test_an_empty_abort_cut_short_is_completed_at_load() -> None:
 
 
 # Rule A.12/2.
-def test_the_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
+def test_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
     world = World()
     world.identity()
     world.identity()
@@ -264,7 +266,7 @@ def test_the_last_record_of_an_id_wins_and_a_tombstone_removes_it() -> None:
 
 
 # Rule A.12/3.
-def test_records_of_another_time_are_skipped_and_markers_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_record_versions_and_markers_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     held = world.identity()
     partition = world.coordinator.partition_for(ID)
@@ -291,7 +293,7 @@ def test_records_of_another_time_are_skipped_and_markers_too(caplog: pytest.LogC
     "damage",
     [JournalRecord(None, b"x"), JournalRecord(b"\x00\x00\x00\x01a", b"\x00\x01 cut")],  # type: ignore[arg-type]
 )
-def test_a_damaged_record_ends_the_load_and_what_came_before_is_used(
+def test_damaged_record_ends_the_load_and_earlier_records_are_used(
     damage: JournalRecord, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = World()
@@ -305,7 +307,7 @@ def test_a_damaged_record_ends_the_load_and_what_came_before_is_used(
 
 
 # Rules A.12/11 and F.3/1.
-def test_a_journal_that_cannot_be_read_keeps_the_partition_loading() -> None:
+def test_unreadable_journal_keeps_the_partition_loading() -> None:
     world = World()
     held = world.identity()
     partition = world.coordinator.partition_for(ID)
@@ -324,7 +326,7 @@ def test_a_journal_that_cannot_be_read_keeps_the_partition_loading() -> None:
 
 
 # Rule A.12/8.
-def test_a_late_election_is_ignored() -> None:
+def test_late_election_is_ignored() -> None:
     world = World()
     prepared(world)
     order = take(world)
@@ -335,7 +337,7 @@ def test_a_late_election_is_ignored() -> None:
 
 
 # Rule A.12/7.
-def test_resigning_forgets_state_and_markers() -> None:
+def test_resignation_drops_state_and_markers() -> None:
     world = World()
     held = prepared(world)
     order = take(world)

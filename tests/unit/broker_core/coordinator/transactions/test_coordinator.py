@@ -19,7 +19,7 @@ def result(error: ErrorCode, identity: ProducerIdentity | tuple[int, int] = (-1,
 
 
 # Rules A.6/9 and A.6/10.
-def test_partitions_begin_and_extend_a_transaction() -> None:
+def test_adding_partitions_begins_and_extends_a_transaction() -> None:
     world = World()
     held = world.identity()
     assert world.add(held, T0) is E.NONE
@@ -31,7 +31,7 @@ def test_partitions_begin_and_extend_a_transaction() -> None:
 
 
 # Rule A.6/8.
-def test_partitions_already_in_record_nothing() -> None:
+def test_partitions_already_added_record_nothing() -> None:
     world = World()
     held = world.identity()
     world.add(held, T0, T1)
@@ -41,7 +41,7 @@ def test_partitions_already_in_record_nothing() -> None:
 
 
 # Rule A.6/9.
-def test_a_completed_transaction_starts_the_next_from_nothing() -> None:
+def test_transaction_after_a_completed_one_starts_empty() -> None:
     world = World(1)
     held = world.identity()
     world.add(held, T0)
@@ -52,7 +52,7 @@ def test_a_completed_transaction_starts_the_next_from_nothing() -> None:
 
 
 # Rules A.6/1, A.6/3, A.6/4, A.6/5, A.6/6 and A.6/7.
-def test_adding_is_refused_as_the_rules_say() -> None:
+def test_add_partitions_table() -> None:
     world = World()
     held = world.identity()
     assert (
@@ -76,7 +76,7 @@ def test_adding_is_refused_as_the_rules_say() -> None:
 
 
 # Rules A.6 verify/1, A.6 verify/2, A.6 verify/3, A.6 verify/4, A.6 verify/5, A.6 verify/6 and A.6 verify/7.
-def test_verifying_tells_each_partition_and_records_nothing() -> None:
+def test_verification_answers_each_partition_and_records_nothing() -> None:
     world = World()
     held = world.identity()
     verify = world.coordinator.verify_partitions
@@ -101,7 +101,7 @@ def test_verifying_tells_each_partition_and_records_nothing() -> None:
 # Rules A.8 V1/5, A.8 V1/6, A.8 V1/7 and A.8 V1/8.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", LEVELS)
-def test_v1_end_keeps_the_epoch_and_may_be_repeated_blindly(level: int, commit: bool) -> None:
+def test_v1_end_keeps_the_epoch_and_may_be_repeated(level: int, commit: bool) -> None:
     world = World(level)
     held = world.identity()
     world.add(held, version=0)
@@ -115,7 +115,7 @@ def test_v1_end_keeps_the_epoch_and_may_be_repeated_blindly(level: int, commit: 
 
 
 # Rules A.8 V1/1, A.8 V1/2, A.8 V1/3, A.8 V1/4, A.8 V1/11 and A.8 V2/1.
-def test_v1_end_is_refused_as_the_rules_say() -> None:
+def test_v1_end_table_refusals() -> None:
     world = World(1)
     held = world.identity()
     assert world.end(held) == result(E.INVALID_TXN_STATE)
@@ -133,7 +133,7 @@ def test_v1_end_is_refused_as_the_rules_say() -> None:
 # Rules A.8 V2/5, A.8 V2/9, A.8 V2/11, A.8 V2/12, A.8 V2/13, A.9/1, A.9/2, A.9/3, A.9/5, A.12/10 and A.15/7.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("level", LEVELS)
-def test_v2_end_moves_the_epoch_on_and_knows_its_retry(level: int, commit: bool) -> None:
+def test_v2_end_bumps_the_epoch_and_recognizes_its_retry(level: int, commit: bool) -> None:
     world = World(level)
     held = world.identity()
     world.add(held, version=2)
@@ -164,7 +164,7 @@ def test_v2_end_without_a_transaction() -> None:
 
 
 # Rules A.8 V2/10 and A.8 V2/11.
-def test_v2_commit_after_a_commit_with_the_new_epoch_is_no_retry() -> None:
+def test_v2_commit_after_a_commit_with_the_new_epoch_is_not_a_retry() -> None:
     world = World()
     held = world.identity()
     world.add(held)
@@ -177,7 +177,7 @@ def test_v2_commit_after_a_commit_with_the_new_epoch_is_no_retry() -> None:
 # Rules A.9/1, A.9/2, A.9/3, A.9/4, A.9/5 and A.9/7.
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("failover", [False, True])
-def test_v2_end_at_the_last_epoch_goes_on_with_a_new_producer_id(commit: bool, failover: bool) -> None:
+def test_v2_end_at_the_last_epoch_continues_with_a_new_producer_id(commit: bool, failover: bool) -> None:
     world = World()
     held = world.at(TransactionState.ONGOING, 32766)
     assert world.end(held, commit=commit) == result(E.NONE, (4000, 0))
@@ -198,7 +198,7 @@ def test_v2_end_at_the_last_epoch_goes_on_with_a_new_producer_id(commit: bool, f
     assert world.end(held, commit=commit) == result(E.INVALID_PRODUCER_ID_MAPPING)
 
 
-def test_v2_empty_abort_at_the_last_epoch_rotates_too() -> None:
+def test_v2_empty_abort_at_the_last_epoch_rotates_the_producer_id() -> None:
     world = World()
     held = world.at(TransactionState.EMPTY, 32766)
     assert world.end(held, commit=False) == result(E.NONE, (4000, 0))
@@ -206,7 +206,7 @@ def test_v2_empty_abort_at_the_last_epoch_rotates_too() -> None:
 
 
 # Rule A.1/3.
-def test_the_fencing_epoch_is_never_told_to_a_client() -> None:
+def test_fencing_epoch_is_never_sent_to_a_client() -> None:
     world = World()
     world.at(TransactionState.COMPLETE_ABORT, 32767, client_transaction_version=2)
     assert world.end(ProducerIdentity(9, 32766), commit=False) == result(E.PRODUCER_FENCED)
@@ -226,7 +226,7 @@ def test_the_fencing_epoch_is_never_told_to_a_client() -> None:
         (E.POLICY_VIOLATION, E.POLICY_VIOLATION),
     ],
 )
-def test_a_refused_record_changes_nothing(version: int, refusal: ErrorCode, told: ErrorCode) -> None:
+def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, told: ErrorCode) -> None:
     world = World()
     held = world.identity()
     before = world.image()
@@ -244,7 +244,7 @@ def test_a_refused_record_changes_nothing(version: int, refusal: ErrorCode, told
 
 
 # Rule A.3/5.
-def test_a_zombie_coordinator_is_told_that_it_is_none() -> None:
+def test_zombie_coordinator_returns_not_coordinator() -> None:
     world = World()
     held = world.identity()
     zombie = world.fail_over()
@@ -258,7 +258,7 @@ def test_a_zombie_coordinator_is_told_that_it_is_none() -> None:
 
 
 # Rules A.15/1 and A.15/8.
-def test_the_level_is_read_each_time_and_decides_the_value_version() -> None:
+def test_feature_level_is_read_each_time_and_determines_the_value_version() -> None:
     world = World(0)
     world.identity()
     world.level = 1
@@ -270,7 +270,7 @@ def test_the_level_is_read_each_time_and_decides_the_value_version() -> None:
 
 
 # Rule A.15/6.
-def test_a_v2_transaction_outlives_a_downgrade() -> None:
+def test_v2_transaction_survives_a_downgrade() -> None:
     world = World(2)
     held = world.identity()
     world.add(held)
@@ -283,7 +283,7 @@ def test_a_v2_transaction_outlives_a_downgrade() -> None:
     assert world.end(held, version=2) == result(E.NONE, (4000, 1))
 
 
-def test_clients_of_both_generations_share_an_id_one_after_the_other() -> None:
+def test_v1_and_v2_clients_use_an_id_alternately() -> None:
     world = World(2)
     held = world.identity()
     world.add(held, version=0)
@@ -296,7 +296,7 @@ def test_clients_of_both_generations_share_an_id_one_after_the_other() -> None:
 
 
 # Rule A.8 V2/14.
-def test_a_v2_zombie_is_not_told_that_a_v1_clients_commit_was_its_own() -> None:
+def test_v2_zombie_does_not_take_a_v1_commit_for_its_own() -> None:
     world = World(2)
     zombie = world.identity()
     held = world.identity()
@@ -307,7 +307,7 @@ def test_a_v2_zombie_is_not_told_that_a_v1_clients_commit_was_its_own() -> None:
     assert world.end(zombie, version=2) == result(E.PRODUCER_FENCED)
 
 
-def test_the_end_decides_which_generation_a_transaction_is_of() -> None:
+def test_end_txn_version_determines_the_transaction_version() -> None:
     world = World(2)
     held = world.identity()
     world.add(held, version=2)
@@ -317,14 +317,14 @@ def test_the_end_decides_which_generation_a_transaction_is_of() -> None:
 
 
 # Rule B.2/4.
-def test_ids_live_in_the_partition_their_hash_names() -> None:
+def test_ids_belong_to_the_partition_of_their_hash() -> None:
     world = World(partition_count=50)
     assert world.coordinator.partition_for("my-txn") == 45
     world.identity()
     assert list(world.journal.partitions) == [45]
 
 
-def test_time_may_go_back_in_every_step() -> None:
+def test_clock_may_go_back_at_every_step() -> None:
     world = World()
     held = world.identity()
     for step in (

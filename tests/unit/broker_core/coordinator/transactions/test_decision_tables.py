@@ -222,7 +222,7 @@ RULES: list[tuple[Table[Any], Callable[[Case], Any]]] = [
 
 
 @pytest.mark.parametrize(("table", "rule"), RULES, ids=lambda one: getattr(one, "name", None))
-def test_every_case_is_decided_as_the_rules_in_order_decide_it(table: Table[Any], rule: Callable[[Case], Any]) -> None:
+def test_decision_table_matches_its_rules_in_order(table: Table[Any], rule: Callable[[Case], Any]) -> None:
     cases = list(table.cases())
     assert cases
     for case in cases:
@@ -231,14 +231,14 @@ def test_every_case_is_decided_as_the_rules_in_order_decide_it(table: Table[Any]
 
 
 @pytest.mark.parametrize("table", [table for table, _ in RULES], ids=lambda table: table.name)
-def test_every_row_is_met_by_some_case_and_named_once(table: Table[Any]) -> None:
+def test_every_row_matches_some_case_and_is_named_once(table: Table[Any]) -> None:
     met = {table.row(**case).rule for case in table.cases()}
     assert met == {row.rule for row in table.rows}
     assert len(met) == len(table.rows)
 
 
 @pytest.mark.parametrize("table", [INIT, ADD, END_V1, END_V2, COMPLETE], ids=lambda table: table.name)
-def test_no_verdict_takes_an_illegal_step(table: Table[TransitionVerdict]) -> None:
+def test_no_verdict_takes_an_illegal_transition(table: Table[TransitionVerdict]) -> None:
     for case in table.cases():
         verdict = table.resolve(**case)
         if verdict.next_state is not None:
@@ -246,7 +246,7 @@ def test_no_verdict_takes_an_illegal_step(table: Table[TransitionVerdict]) -> No
 
 
 @pytest.mark.parametrize("table", [INIT, ADD, END_V1, END_V2], ids=lambda table: table.name)
-def test_an_error_records_nothing_but_the_fence(table: Table[TransitionVerdict]) -> None:
+def test_error_records_nothing_but_the_fence(table: Table[TransitionVerdict]) -> None:
     for case in table.cases():
         verdict = table.resolve(**case)
         if verdict.error:
@@ -254,7 +254,7 @@ def test_an_error_records_nothing_but_the_fence(table: Table[TransitionVerdict])
             assert verdict.next_state in (None, FENCED), case
 
 
-def test_all_numbered_rows_of_the_rules_are_there() -> None:
+def test_all_numbered_rows_of_the_rules_exist() -> None:
     def numbers(table: Table[Any], prefix: str) -> set[int]:
         return {int(row.rule.removeprefix(prefix).split()[0]) for row in table.rows}
 
@@ -273,7 +273,7 @@ def test_a_8_the_epochs_accepted_under_v2(state: TransactionState, claim: Claim)
 
 
 @pytest.mark.parametrize("state", [DEAD, FENCED])
-def test_states_of_memory_reach_no_table(state: TransactionState) -> None:
+def test_in_memory_states_are_rejected_by_every_table(state: TransactionState) -> None:
     for table in (INIT, ADD, VERIFY, END_V1, END_V2, COMPLETE):
         case = {**next(iter(table.cases())), "state": state}
         with pytest.raises(AssertionError, match="cannot come about"):
@@ -286,7 +286,7 @@ def test_only_a_prepared_transaction_completes(state: TransactionState) -> None:
         COMPLETE.resolve(state=state, rotates=False)
 
 
-def test_a_table_with_two_claims_or_none_is_not_built() -> None:
+def test_ambiguous_or_incomplete_table_is_rejected() -> None:
     facts = {"one": (False, True)}
     with pytest.raises(AssertionError, match="claim"):
         Table("twice", facts, [Row("a", {}, 1), Row("b", {"one": (True,)}, 2)])
@@ -305,7 +305,7 @@ def test_a_3_append_errors(code: ErrorCode) -> None:
 
 # Rules A.13 sender/1, A.13 sender/2, A.13 sender/3, A.13 sender/4 and A.13 sender/5.
 @pytest.mark.parametrize("code", ErrorCode)
-def test_a_13_answers_to_markers(code: ErrorCode) -> None:
+def test_a_13_marker_responses(code: ErrorCode) -> None:
     done, retry, cancel = {0, 43, 35}, {3, 6, 7, 19, 20, 56, 13}, {47, 52}
     expected = (
         MarkerAction.DONE

@@ -15,7 +15,7 @@ E = ErrorCode
 
 # Rules A.10/1, A.10/2 and A.11/1.
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_transaction_over_its_timeout_is_aborted_by_the_next_scan(level: int) -> None:
+def test_transaction_over_its_timeout_is_aborted_by_the_next_scan(level: int) -> None:
     world = World(level)
     held = world.identity()
     world.add(held)
@@ -35,7 +35,7 @@ def test_a_transaction_over_its_timeout_is_aborted_by_the_next_scan(level: int) 
         assert world.end(held, commit=False) == (E.PRODUCER_FENCED, -1, -1)
 
 
-def test_a_timeout_under_v2_carries_the_servers_version_to_v1_clients_too() -> None:
+def test_v2_timeout_abort_uses_the_server_version_for_v1_clients() -> None:
     world = World(2)
     world.add(world.identity(), version=0)
     world.advance(70_000)
@@ -43,7 +43,7 @@ def test_a_timeout_under_v2_carries_the_servers_version_to_v1_clients_too() -> N
 
 
 # Rule A.11/1.
-def test_neither_two_phase_nor_prepared_transactions_time_out() -> None:
+def test_two_phase_and_prepared_transactions_do_not_time_out() -> None:
     world = World(transaction_two_phase_commit_enable=True)
     answer = world.coordinator.init_producer_id(InitProducerId(ID, 1, enable_2pc=True), world.now_ms)
     world.add(ProducerIdentity(*answer[1:]))
@@ -55,7 +55,7 @@ def test_neither_two_phase_nor_prepared_transactions_time_out() -> None:
 
 
 # Rules A.10/4 and A.11/2.
-def test_an_abort_that_is_refused_is_tried_by_the_next_scan_with_one_bump() -> None:
+def test_refused_abort_is_retried_by_the_next_scan_with_one_epoch_bump() -> None:
     world = World()
     world.add(world.identity())
     world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]
@@ -66,7 +66,7 @@ def test_an_abort_that_is_refused_is_tried_by_the_next_scan_with_one_bump() -> N
     assert world.image().producer_epoch == 1
 
 
-def test_scans_are_what_the_coordinator_waits_for() -> None:
+def test_coordinator_schedules_scans() -> None:
     world = World()
     assert world.coordinator.next_deadline_ms() == world.now_ms + 10_000
     world.advance(10_000)
@@ -88,7 +88,7 @@ def idle(world: World, state: str) -> None:
 
 # Rules A.5 more/3, A.11/3 and A.11/6.
 @pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
-def test_an_idle_id_is_forgotten_after_its_time(state: str) -> None:
+def test_idle_id_expires_after_its_retention(state: str) -> None:
     world = World(transactional_id_expiration_ms=20_000_000)
     idle(world, state)
     held = world.image().identity
@@ -105,7 +105,7 @@ def test_an_idle_id_is_forgotten_after_its_time(state: str) -> None:
 
 
 # Rule A.11/8.
-def test_busy_ids_are_not_forgotten() -> None:
+def test_ids_with_an_open_transaction_do_not_expire() -> None:
     world = World(transactional_id_expiration_ms=1, transaction_two_phase_commit_enable=True)
     answer = world.coordinator.init_producer_id(InitProducerId(ID, 1, enable_2pc=True), world.now_ms)
     held = ProducerIdentity(*answer[1:])
@@ -118,7 +118,7 @@ def test_busy_ids_are_not_forgotten() -> None:
 
 
 # Rule A.11/4.
-def test_a_refused_tombstone_forgets_nothing() -> None:
+def test_refused_tombstone_removes_nothing() -> None:
     world = World(transactional_id_expiration_ms=1)
     world.identity()
     world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]

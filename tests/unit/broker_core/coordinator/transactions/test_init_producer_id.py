@@ -19,7 +19,7 @@ def result(error: ErrorCode, identity: ProducerIdentity | tuple[int, int] = (-1,
 
 # Rule A.1/1.
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_new_id_gets_epoch_0_and_then_1(level: int) -> None:
+def test_new_id_gets_epoch_0_and_then_1(level: int) -> None:
     world = World(level)
     assert world.init() == result(E.NONE, (4000, 0))
     assert world.init() == result(E.NONE, (4000, 1))
@@ -27,7 +27,7 @@ def test_a_new_id_gets_epoch_0_and_then_1(level: int) -> None:
 
 
 # Rule A.5/5.
-def test_no_transactional_id_gets_a_new_producer_id_each_time_and_no_record() -> None:
+def test_init_without_a_transactional_id_gets_a_new_producer_id_and_no_record() -> None:
     world = World()
     assert [world.init(None) for _ in range(2)] == [result(E.NONE, (4000, 0)), result(E.NONE, (4001, 0))]
     assert world.init(None, 17, 3) == result(E.NONE, (4002, 0))
@@ -49,13 +49,13 @@ def test_no_transactional_id_gets_a_new_producer_id_each_time_and_no_record() ->
         (InitProducerId(ID, 1000, keep_prepared=True), E.UNSUPPORTED_VERSION),
     ],
 )
-def test_what_is_refused_without_looking_at_state(request_: InitProducerId, error: ErrorCode) -> None:
+def test_stateless_refusals_of_init(request_: InitProducerId, error: ErrorCode) -> None:
     world = World()
     assert world.coordinator.init_producer_id(request_, world.now_ms).error is error
 
 
 # Rule A.5 more/2.
-def test_two_phase_commit_where_allowed_stores_no_timeout() -> None:
+def test_two_phase_commit_stores_no_timeout() -> None:
     world = World(transaction_two_phase_commit_enable=True)
     request = InitProducerId(ID, 0, enable_2pc=True)
     assert world.coordinator.init_producer_id(request, world.now_ms).error is E.NONE
@@ -63,20 +63,20 @@ def test_two_phase_commit_where_allowed_stores_no_timeout() -> None:
 
 
 # Rule A.5/10.
-def test_a_partition_not_led_here_is_not_ours_to_answer() -> None:
+def test_partition_not_led_returns_not_coordinator() -> None:
     world = World()
     world.coordinator.resign(world.coordinator.partition_for(ID))
     assert world.init() == result(E.NOT_COORDINATOR)
 
 
 # Rule A.5/12.
-def test_an_unknown_id_with_an_expectation_gets_a_new_producer_id() -> None:
+def test_unknown_id_with_an_expected_producer_gets_a_new_producer_id() -> None:
     world = World()
     assert world.init(ID, 17, 3) == result(E.NONE, (4000, 0))
 
 
 # Rules A.5/11, A.9/6 and A.14/4.
-def test_without_a_producer_id_block_the_client_comes_again() -> None:
+def test_missing_producer_id_block_returns_a_retriable_error() -> None:
     world = World()
     held = world.at(TransactionState.ONGOING, 32766)
     world.blocks_fail = True
@@ -91,7 +91,7 @@ def test_without_a_producer_id_block_the_client_comes_again() -> None:
 
 
 # Rules A.1/4 and A.5/12.
-def test_a_refused_first_record_leaves_nothing_behind() -> None:
+def test_refused_first_record_leaves_no_state() -> None:
     world = World()
     world.journal.refuse_next = [E.NOT_ENOUGH_REPLICAS]
     assert world.init() == result(E.COORDINATOR_NOT_AVAILABLE)
@@ -100,7 +100,7 @@ def test_a_refused_first_record_leaves_nothing_behind() -> None:
 
 
 # Rule A.5/19.
-def test_a_lost_answer_is_given_again_without_a_bump() -> None:
+def test_lost_init_response_is_repeated_without_a_bump() -> None:
     world = World()
     held = world.identity()
     first = world.init(ID, *held)
@@ -111,7 +111,7 @@ def test_a_lost_answer_is_given_again_without_a_bump() -> None:
 
 
 # Rule A.5/20.
-def test_an_expectation_older_than_the_last_is_fenced() -> None:
+def test_expected_epoch_older_than_the_previous_is_fenced() -> None:
     world = World()
     held = world.identity()
     world.init(ID, *held)
@@ -119,7 +119,7 @@ def test_an_expectation_older_than_the_last_is_fenced() -> None:
     assert world.init(ID, *held) == result(E.PRODUCER_FENCED)
 
 
-def test_another_producer_taking_over_fences_the_lost_answer() -> None:
+def test_takeover_by_another_producer_fences_the_lost_response() -> None:
     world = World()
     held = world.identity()
     world.init(ID, *held)
@@ -128,7 +128,7 @@ def test_another_producer_taking_over_fences_the_lost_answer() -> None:
 
 
 # Rules A.1/2 and A.12/9.
-def test_a_lost_answer_does_not_outlive_a_failover() -> None:
+def test_lost_init_response_is_not_remembered_across_failover() -> None:
     world = World()
     held = world.identity()
     world.init(ID, *held)
@@ -137,7 +137,7 @@ def test_a_lost_answer_does_not_outlive_a_failover() -> None:
 
 
 # Rule A.5/14.
-def test_an_expectation_of_a_foreign_producer_id_is_fenced() -> None:
+def test_expected_foreign_producer_id_is_fenced() -> None:
     world = World()
     world.identity()
     assert world.init(ID, 17, 0) == result(E.PRODUCER_FENCED)
@@ -145,7 +145,7 @@ def test_an_expectation_of_a_foreign_producer_id_is_fenced() -> None:
 
 # Rules A.5/16 and A.5/19.
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_exhausted_epoch_rotates_and_the_lost_answer_is_given_again(level: int) -> None:
+def test_exhausted_epoch_rotates_and_the_lost_response_is_repeated(level: int) -> None:
     world = World(level)
     held = world.at(TransactionState.EMPTY, 32766)
     first = world.init(ID, *held)
@@ -155,14 +155,14 @@ def test_an_exhausted_epoch_rotates_and_the_lost_answer_is_given_again(level: in
 
 
 # Rule A.5/16.
-def test_an_exhausted_epoch_rotates_for_a_new_producer_too() -> None:
+def test_exhausted_epoch_rotates_for_a_new_producer() -> None:
     world = World()
     world.at(TransactionState.COMPLETE_COMMIT, 32767)
     assert world.init() == result(E.NONE, (4000, 0))
 
 
 # Rule A.5/21.
-def test_an_exhausted_epoch_with_another_expectation_is_an_internal_error() -> None:
+def test_exhausted_epoch_with_another_expectation_is_an_internal_error() -> None:
     world = World()
     world.at(TransactionState.EMPTY, 32766)
     assert world.init(ID, 9, 7) == result(E.UNKNOWN_SERVER_ERROR)
@@ -170,7 +170,7 @@ def test_an_exhausted_epoch_with_another_expectation_is_an_internal_error() -> N
 
 # Rules A.5/22, A.5/15, A.10/1 and A.10/2.
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_open_transaction_is_fenced_and_the_client_comes_again(level: int) -> None:
+def test_init_with_an_open_transaction_fences_it_and_returns_a_retriable_error(level: int) -> None:
     world = World(level)
     held = world.identity()
     world.add(held)
@@ -185,7 +185,7 @@ def test_an_open_transaction_is_fenced_and_the_client_comes_again(level: int) ->
 
 
 # Rule A.10/4.
-def test_a_fence_that_is_not_recorded_bumps_once_however_often_it_is_tried() -> None:
+def test_unrecorded_fence_bumps_once_for_any_number_of_retries() -> None:
     for level in LEVELS:
         world = World(level)
         world.add(world.identity())
@@ -198,7 +198,7 @@ def test_a_fence_that_is_not_recorded_bumps_once_however_often_it_is_tried() -> 
 
 # Rule A.10/1.
 @pytest.mark.parametrize("level", [0, 1])
-def test_a_fence_at_the_last_epoch_uses_the_fencing_epoch_and_then_rotates(level: int) -> None:
+def test_fence_at_the_last_epoch_uses_the_fencing_epoch_and_then_rotates(level: int) -> None:
     world = World(level)
     world.at(TransactionState.ONGOING, 32766)
     assert world.init() == result(E.CONCURRENT_TRANSACTIONS)
@@ -209,7 +209,7 @@ def test_a_fence_at_the_last_epoch_uses_the_fencing_epoch_and_then_rotates(level
 
 
 # Rule A.10/3.
-def test_a_fence_at_the_last_epoch_rotates_at_once_under_v2() -> None:
+def test_fence_at_the_last_epoch_rotates_immediately_under_v2() -> None:
     world = World(2)
     held = world.at(TransactionState.ONGOING, 32766)
     assert world.init() == result(E.CONCURRENT_TRANSACTIONS)

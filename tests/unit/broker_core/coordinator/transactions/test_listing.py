@@ -12,7 +12,7 @@ E = ErrorCode
 
 
 # Rules F.2/2, F.2/4 and F.2/6.
-def test_describe_shows_what_is_stored_and_which_markers_are_missing() -> None:
+def test_describe_shows_stored_state_and_missing_markers() -> None:
     world = World()
     held = world.identity()
     world.add(held, T0, T1)
@@ -43,7 +43,7 @@ def listed(
 
 
 # Rules F.3/2, F.3/3 and F.3/4.
-def test_list_filters() -> None:
+def test_list_filters_transactions() -> None:
     world = World()
     ids = {name: world.identity(name) for name in ("a-1", "a-2", "b-1", ID)}
     world.add(ids[ID])
@@ -69,7 +69,7 @@ def test_list_filters() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a", "a**", "(?=a)b", r"(a)\1", "(?<!x)a", "a++", "(?P=x)"])
-def test_a_bad_pattern_is_told_whatever_else_is_asked(pattern: str) -> None:
+def test_invalid_pattern_is_reported_regardless_of_other_filters(pattern: str) -> None:
     world = World()
     world.identity()
     for states in ([], ["Bogus"], ["Ongoing"]):

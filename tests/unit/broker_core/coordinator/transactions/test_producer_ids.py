@@ -21,19 +21,19 @@ class Blocks:
 
 
 # Rule A.14/2.
-def test_ids_follow_each_other_over_blocks() -> None:
+def test_ids_are_consecutive_across_blocks() -> None:
     ids = ProducerIds(Blocks())
     assert [ids.next() for _ in range(35)] == list(range(35))
 
 
-def test_nothing_is_allocated_before_the_first_use() -> None:
+def test_no_block_is_allocated_before_the_first_use() -> None:
     blocks = Blocks()
     ProducerIds(blocks)
     assert blocks.given == 0
 
 
 # Rule A.14/3.
-def test_the_next_block_is_taken_when_nine_tenths_are_used() -> None:
+def test_next_block_is_allocated_at_nine_tenths_usage() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks)
     for _ in range(9):
@@ -44,7 +44,7 @@ def test_the_next_block_is_taken_when_nine_tenths_are_used() -> None:
 
 
 # Rule A.14/2.
-def test_the_rest_of_a_block_is_lost_at_a_restart_and_never_given_again() -> None:
+def test_rest_of_a_block_is_lost_at_restart_and_never_reused() -> None:
     blocks = Blocks()
     first = ProducerIds(blocks)
     given = {first.next() for _ in range(3)}
@@ -52,7 +52,7 @@ def test_the_rest_of_a_block_is_lost_at_a_restart_and_never_given_again() -> Non
     assert given.isdisjoint(second.next() for _ in range(20))
 
 
-def test_a_failing_allocator_is_not_felt_while_ids_are_at_hand() -> None:
+def test_allocator_failure_has_no_effect_while_ids_remain() -> None:
     blocks = Blocks()
     ids = ProducerIds(blocks)
     ids.next()
@@ -61,7 +61,7 @@ def test_a_failing_allocator_is_not_felt_while_ids_are_at_hand() -> None:
 
 
 # Rule A.14/4.
-def test_without_a_block_the_caller_is_told_to_come_again_and_then_served() -> None:
+def test_missing_block_returns_a_retriable_error_and_the_retry_succeeds() -> None:
     blocks = Blocks()
     blocks.failing = True
     ids = ProducerIds(blocks)
@@ -72,6 +72,6 @@ def test_without_a_block_the_caller_is_told_to_come_again_and_then_served() -> N
     assert ids.next() == 0
 
 
-def test_a_block_without_ids_is_a_bug() -> None:
+def test_empty_block_is_rejected() -> None:
     with pytest.raises(AssertionError):
         ProducerIds(lambda: (0, 0)).next()

@@ -62,14 +62,14 @@ VALUES = {
 
 
 # Rule B.1/1.
-def test_the_key_is_a_type_and_a_string() -> None:
+def test_key_is_a_version_and_a_string() -> None:
     assert encode_key("my-txn").hex() == "000000066d792d74786e"
     assert decode_key(bytes.fromhex("000000066d792d74786e")) == "my-txn"
 
 
 # Rules B.1/2, B.1/3 and B.1/4.
 @pytest.mark.parametrize("name", VALUES)
-def test_values_are_the_known_bytes(name: str) -> None:
+def test_values_match_known_bytes(name: str) -> None:
     image, level, text, size_bytes = VALUES[name]
     value = encode_value(image, level)
     assert value.hex() == text.replace(" ", "")
@@ -78,7 +78,7 @@ def test_values_are_the_known_bytes(name: str) -> None:
 
 
 # Rule B.1/5.
-def test_the_producer_ids_around_a_rotation_are_tags_0_and_1() -> None:
+def test_producer_ids_of_a_rotation_are_tags_0_and_1() -> None:
     image = TransactionImage(
         7, 32767, 1, TransactionState.PREPARE_ABORT, frozenset(), 2, 3, 7, 9, client_transaction_version=2
     )
@@ -95,20 +95,20 @@ def test_the_producer_ids_around_a_rotation_are_tags_0_and_1() -> None:
         TransactionImage(5000, 0, 1, TransactionState.EMPTY, frozenset(), 2, -1, 4000),
     ],
 )
-def test_version_0_is_not_used_where_it_would_lose_something(image: TransactionImage) -> None:
+def test_version_0_is_not_used_where_it_would_lose_data(image: TransactionImage) -> None:
     value = encode_value(image, 0)
     assert value[:2] == b"\x00\x01"
     assert decode_value(value) == image
 
 
-def test_version_0_leaves_out_a_previous_producer_id_that_says_nothing() -> None:
+def test_version_0_omits_an_irrelevant_previous_producer_id() -> None:
     image = TransactionImage(4000, 1, 1, TransactionState.EMPTY, frozenset(), 2, -1, 4000)
     decoded = decode_value(encode_value(image, 0))
     assert decoded == TransactionImage(4000, 1, 1, TransactionState.EMPTY, frozenset(), 2)
 
 
 # Rule B.1/4.
-def test_an_end_without_partitions_has_an_empty_array_and_not_null() -> None:
+def test_end_without_partitions_is_written_with_an_empty_array() -> None:
     image = TransactionImage(1, 1, 1, TransactionState.COMPLETE_COMMIT, frozenset(), 2, 3)
     assert encode_value(image, 0)[17:21] == b"\x00\x00\x00\x00"
     assert encode_value(image, 1)[17:18] == b"\x01"
@@ -129,12 +129,12 @@ def test_an_end_without_partitions_has_an_empty_array_and_not_null() -> None:
         st.integers(0, 3),
     )
 )
-def test_version_1_gives_back_every_image(image: TransactionImage) -> None:
+def test_version_1_round_trips_every_state(image: TransactionImage) -> None:
     assert decode_value(encode_value(image, 1)) == image
 
 
 @given(st.binary(max_size=80))
-def test_nonsense_is_damage_and_nothing_else(data: bytes) -> None:
+def test_malformed_values_raise_only_damage_errors(data: bytes) -> None:
     for decode in (decode_key, decode_value):
         try:
             decode(data)
@@ -143,7 +143,7 @@ def test_nonsense_is_damage_and_nothing_else(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_every_cut_value_is_damage(name: str) -> None:
+def test_truncated_values_are_damage(name: str) -> None:
     image, level, _, _ = VALUES[name]
     value = encode_value(image, level)
     for size_bytes in range(len(value)):
@@ -153,7 +153,7 @@ def test_every_cut_value_is_damage(name: str) -> None:
 
 # Rule B.1/7.
 @pytest.mark.parametrize("status", [6, 7, 8, -1])
-def test_a_status_that_is_never_written_is_damage(status: int) -> None:
+def test_invalid_status_is_damage(status: int) -> None:
     value = bytearray(encode_value(ONGOING, 0))
     value[16] = status & 0xFF
     with pytest.raises(DamageError, match="status"):
@@ -161,13 +161,13 @@ def test_a_status_that_is_never_written_is_damage(status: int) -> None:
 
 
 # Rule B.1/8.
-def test_tags_of_the_future_are_skipped() -> None:
+def test_unknown_tags_are_skipped() -> None:
     value = bytearray(encode_value(V2, 2))
     value[-5:] = bytes.fromhex("03 02 02 0002 03 02 0007 7f 03 616263")
     assert decode_value(bytes(value)) == V2
 
 
-def test_types_and_versions_of_the_future_are_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_types_and_versions_are_skipped_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert decode_key(bytes.fromhex("0001 0001 61")) is None
         assert decode_value(bytes.fromhex("0002 00")) is None
@@ -175,6 +175,6 @@ def test_types_and_versions_of_the_future_are_skipped_with_a_warning(caplog: pyt
 
 
 @pytest.mark.parametrize("state", [TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE])
-def test_states_of_memory_are_never_written(state: TransactionState) -> None:
+def test_in_memory_states_are_never_written(state: TransactionState) -> None:
     with pytest.raises(AssertionError):
         encode_value(TransactionImage(1, 1, 1, state, frozenset(), 2), 1)

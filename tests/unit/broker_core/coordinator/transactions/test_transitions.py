@@ -134,7 +134,7 @@ ROWS: list[tuple[Image, TransactionImage, TransactionState, dict[str, Any], int]
 
 # Rules A.5 more/1, A.6/9, A.6/10, A.9/1, A.9/4, A.10/1, A.10/2 and A.10/3.
 @pytest.mark.parametrize(("image", "old", "next_state", "fields", "last"), ROWS)
-def test_each_image_is_the_stored_one_moved_on(
+def test_each_transition_derives_from_the_stored_state(
     image: Image, old: TransactionImage, next_state: TransactionState, fields: dict[str, Any], last: int
 ) -> None:
     draft = build(image, change(old, next_state))
@@ -142,12 +142,12 @@ def test_each_image_is_the_stored_one_moved_on(
     assert draft.last_producer_epoch == last
 
 
-def test_every_image_has_a_row_above() -> None:
+def test_every_transition_has_a_row() -> None:
     assert {row[0] for row in ROWS} == set(Image) == set(BUILDERS)
 
 
 # Rule A.1/1.
-def test_a_new_id_goes_from_epoch_minus_one_to_zero() -> None:
+def test_new_id_goes_from_epoch_minus_one_to_zero() -> None:
     draft = build(Image.BUMP, change(fresh_image(P, 1000), S.EMPTY))
     assert draft.image.identity == (P, 0)
     assert draft.image.previous_producer_id == P
@@ -175,16 +175,16 @@ BROKEN: list[tuple[str, TransactionImage, TransactionImage]] = [
 
 # Rules A.3 step/1, A.3 step/2, A.3 step/3 and A.3 step/4.
 @pytest.mark.parametrize(("rule", "old", "new"), BROKEN)
-def test_each_rule_catches_the_step_that_breaks_it(rule: str, old: TransactionImage, new: TransactionImage) -> None:
+def test_each_rule_detects_the_step_that_violates_it(rule: str, old: TransactionImage, new: TransactionImage) -> None:
     assert rule in broken_rules(old, new)
 
 
-def test_every_rule_has_a_breaker_above() -> None:
+def test_every_rule_has_a_violation_example() -> None:
     assert {name for name, _, _ in STEP_RULES} == {row[0] for row in BROKEN}
 
 
 @pytest.mark.parametrize("image", [Image.COMPLETE, Image.EXTEND, Image.PREPARE, Image.BUMP])
-def test_a_builder_refuses_to_take_an_illegal_step(image: Image) -> None:
+def test_builder_refuses_an_illegal_step(image: Image) -> None:
     illegal = {
         Image.COMPLETE: (stored(S.ONGOING), S.COMPLETE_COMMIT),
         Image.EXTEND: (stored(S.PREPARE_COMMIT), S.ONGOING),
@@ -212,11 +212,11 @@ def test_a_builder_refuses_to_take_an_illegal_step(image: Image) -> None:
         ((3000, 32765), {"previous_producer_id": 3000}, Expectation.FOREIGN),
     ],
 )
-def test_what_a_caller_of_init_believes(expected: tuple[int, int], fields: dict[str, Any], fact: Expectation) -> None:
+def test_expected_identity_is_classified(expected: tuple[int, int], fields: dict[str, Any], fact: Expectation) -> None:
     assert expectation(stored(S.EMPTY, **fields), 3, ProducerIdentity(*expected)) is fact
 
 
-def test_a_lost_answer_to_a_rotation_is_known_by_the_last_epoch() -> None:
+def test_lost_rotation_response_is_recognized_by_the_last_epoch() -> None:
     rotated = stored(S.EMPTY, producer_id=N, producer_epoch=0, previous_producer_id=P)
     assert expectation(rotated, 32766, ProducerIdentity(P, 32766)) is Expectation.LAST
 
@@ -238,20 +238,20 @@ def test_a_lost_answer_to_a_rotation_is_known_by_the_last_epoch() -> None:
         ((P, 32766), {"producer_epoch": 32767, "client_transaction_version": 2}, Claim.OTHER_EPOCH),
     ],
 )
-def test_what_an_identity_claims(presented: tuple[int, int], fields: dict[str, Any], fact: Claim) -> None:
+def test_claimed_identity_is_classified(presented: tuple[int, int], fields: dict[str, Any], fact: Claim) -> None:
     assert claim(stored(S.COMPLETE_ABORT, **fields), ProducerIdentity(*presented)) is fact
 
 
 # Rule A.1/3.
 @pytest.mark.parametrize(("producer_epoch", "exhausted"), [(0, False), (32765, False), (32766, True), (32767, True)])
-def test_the_last_two_epochs_are_not_handed_out(producer_epoch: int, exhausted: bool) -> None:
+def test_last_two_epochs_are_never_given_to_clients(producer_epoch: int, exhausted: bool) -> None:
     assert is_exhausted(producer_epoch) is exhausted
 
 
 @pytest.mark.parametrize("state", [S.PREPARE_ABORT, S.PREPARE_COMMIT])
-def test_the_fencing_epoch_of_an_end_under_way_still_knows_its_retry(state: TransactionState) -> None:
+def test_fencing_epoch_of_an_end_in_progress_recognizes_its_retry(state: TransactionState) -> None:
     assert claim(stored(state, producer_epoch=32767), ProducerIdentity(P, 32766)) is Claim.PREVIOUS
 
 
-def test_only_written_states_are_checked() -> None:
+def test_only_persisted_states_are_checked() -> None:
     assert set().union(*(states for _, states, _ in STEP_RULES)) == PERSISTED

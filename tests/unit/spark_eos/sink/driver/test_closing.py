@@ -52,7 +52,7 @@ def forget_everything(cluster: MemoryCluster) -> None:
         del cluster.logs[place]
 
 
-def test_a_named_job_is_known_to_be_done_when_every_other_trace_is_gone(cluster: MemoryCluster) -> None:
+def test_named_job_is_recognized_as_done_by_its_mark_alone(cluster: MemoryCluster) -> None:
     job(cluster, Retirement.MARK).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
     again = job(cluster, Retirement.MARK, "run2")
@@ -64,7 +64,7 @@ def test_a_named_job_is_known_to_be_done_when_every_other_trace_is_gone(cluster:
     assert len(decision_values(cluster)) == decisions, "what is marked is not marked again"
 
 
-def test_without_the_mark_its_fate_would_be_unknown(cluster: MemoryCluster) -> None:
+def test_without_the_completion_mark_the_outcome_is_unknown(cluster: MemoryCluster) -> None:
     job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     forget_everything(cluster)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
@@ -73,7 +73,7 @@ def test_without_the_mark_its_fate_would_be_unknown(cluster: MemoryCluster) -> N
     assert len(settle(cluster, newest).unknown) == 2
 
 
-def test_a_job_that_died_after_its_decision_is_marked_by_the_re_run(cluster: MemoryCluster) -> None:
+def test_rerun_marks_a_job_that_died_after_its_decision(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     log.decide(decision_of(messages), log.take_over())
@@ -84,7 +84,7 @@ def test_a_job_that_died_after_its_decision_is_marked_by_the_re_run(cluster: Mem
     assert newest.completed_at_ms is not None
 
 
-def test_a_job_without_a_name_leaves_nothing_behind(cluster: MemoryCluster) -> None:
+def test_unnamed_job_leaves_no_decision_record(cluster: MemoryCluster) -> None:
     job(cluster, Retirement.FORGET).commit(prepare(cluster, 0), 0)
     values = decision_values(cluster)
     assert values[-1] is None
@@ -93,7 +93,7 @@ def test_a_job_without_a_name_leaves_nothing_behind(cluster: MemoryCluster) -> N
     assert DecisionLog(cluster, "p", "q", DECISIONS).newest() is None
 
 
-def test_all_parts_of_a_forgotten_decision_are_deleted(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_parts_of_an_expired_decision_are_deleted(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "spark_eos.sink.driver.decision_log.write_decision", lambda decision: write_decision(decision, 1)
     )
@@ -103,7 +103,7 @@ def test_all_parts_of_a_forgotten_decision_are_deleted(cluster: MemoryCluster, m
     assert decision_values(cluster)[3:] == [None] * 3
 
 
-def test_a_job_that_could_not_be_completed_keeps_its_decision(cluster: MemoryCluster) -> None:
+def test_incomplete_job_keeps_its_decision(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
     write = cluster.write_decision
 
@@ -120,7 +120,7 @@ def test_a_job_that_could_not_be_completed_keeps_its_decision(cluster: MemoryClu
 
 
 @pytest.mark.parametrize("retirement", [Retirement.MARK, Retirement.FORGET])
-def test_a_note_that_cannot_be_written_fails_no_job(
+def test_unwritable_completion_note_does_not_fail_the_job(
     cluster: MemoryCluster, retirement: Retirement, caplog: pytest.LogCaptureFixture
 ) -> None:
     committer = job(cluster, retirement)
@@ -140,7 +140,7 @@ def test_a_note_that_cannot_be_written_fails_no_job(
 
 
 @pytest.mark.parametrize(("code", "word"), [(ErrorCode.PRODUCER_FENCED, "PRODUCER_FENCED"), (None, "no response")])
-def test_a_deletion_that_was_not_confirmed_is_said(
+def test_unconfirmed_deletion_is_logged(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, code: ErrorCode | None, word: str
 ) -> None:
     committer, write = job(cluster, Retirement.FORGET), cluster.write_decision
@@ -159,12 +159,12 @@ def test_a_deletion_that_was_not_confirmed_is_said(
     assert committer.state.identity is None, "what is unclear is not written with again"
 
 
-def test_a_query_notes_nothing(cluster: MemoryCluster) -> None:
+def test_streaming_query_writes_no_completion_note(cluster: MemoryCluster) -> None:
     job(cluster, Retirement.REPLACE).commit(prepare(cluster, 0), 0)
     assert len(decision_values(cluster)) == 1
 
 
-def test_a_revision_is_newer_than_what_it_revises_wherever_both_are_found(cluster: MemoryCluster) -> None:
+def test_revision_supersedes_the_decision_it_revises_in_any_order(cluster: MemoryCluster) -> None:
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     decision = decision_of(prepare(cluster, 0))
     driver = log.decide(decision, log.take_over())
@@ -176,7 +176,7 @@ def test_a_revision_is_newer_than_what_it_revises_wherever_both_are_found(cluste
     assert DecisionLog(cluster, "p", "q", DECISIONS).newest() == completed(decision, 5), "found by a scan"
 
 
-def test_the_last_epoch_is_never_written_with() -> None:
+def test_last_usable_epoch_is_never_used_for_writing() -> None:
     """Its end would change the producer id, and the driver would take itself for a newer one."""
     cluster = MemoryCluster(version=2)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
@@ -195,7 +195,7 @@ def test_the_last_epoch_is_never_written_with() -> None:
 
 
 @given(revision=st.integers(0, 3), completed_at_ms=st.none() | st.integers(0, 2**50), word=interventions)
-def test_a_revised_decision_is_read_back(revision: int, completed_at_ms: int | None, word: Intervention | None) -> None:
+def test_revised_decision_is_read_back(revision: int, completed_at_ms: int | None, word: Intervention | None) -> None:
     plain = Decision("p", "q", "r", 7, 1, 0, 123, ())
     decision = replace(plain, revision=revision, completed_at_ms=completed_at_ms, intervention=word)
     value = write_decision(decision)[0]
@@ -207,7 +207,7 @@ def test_a_revised_decision_is_read_back(revision: int, completed_at_ms: int | N
     assert read_pointer(("d", 0), 1, '{"v":1,"batch":7,"attempt":1,"parts":1}', "g").rank == plain.rank
 
 
-def test_a_tombstone_hides_only_what_is_before_it(cluster: MemoryCluster) -> None:
+def test_tombstone_hides_only_earlier_records(cluster: MemoryCluster) -> None:
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     decision = decision_of(prepare(cluster, 0))
     place = TopicPartition(DECISIONS, 0)
@@ -237,9 +237,7 @@ def known_jobs(cluster: MemoryCluster) -> set[str]:
 
 
 @pytest.mark.parametrize(("days", "is_kept"), [(29, True), (31, False)])
-def test_a_completed_job_is_known_for_a_month_and_deleted_by_a_later_one(
-    cluster: MemoryCluster, days: int, is_kept: bool
-) -> None:
+def test_completed_job_is_remembered_for_a_month_then_deleted(cluster: MemoryCluster, days: int, is_kept: bool) -> None:
     named_job(cluster, "monday/2026")
     cluster.pass_time(days * DAY_MS)
     cluster.groups.clear()
@@ -250,7 +248,7 @@ def test_a_completed_job_is_known_for_a_month_and_deleted_by_a_later_one(
     assert sum(cluster.outcomes.values()) == rows + (not is_kept)
 
 
-def test_what_is_pointed_to_or_not_completed_or_anothers_is_not_deleted(cluster: MemoryCluster) -> None:
+def test_referenced_incomplete_or_foreign_decisions_are_not_deleted(cluster: MemoryCluster) -> None:
     named_job(cluster, "pointed")
     pointers = dict(cluster.groups)
     named_job(cluster, "theirs", "other")
@@ -262,7 +260,7 @@ def test_what_is_pointed_to_or_not_completed_or_anothers_is_not_deleted(cluster:
     assert known_jobs(cluster) == {"pointed", "theirs", "q", "later"}
 
 
-def test_a_job_deletes_a_few_at_most_and_fails_for_none(
+def test_cleanup_deletes_few_decisions_and_never_fails_a_job(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {f"job{number}" for number in range(5)}

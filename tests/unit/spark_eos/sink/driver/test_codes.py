@@ -14,7 +14,7 @@ S = TransactionState
 CODES = [*(code for code in ErrorCode if code is not ErrorCode.NONE), None]
 
 
-class LyingCluster(MemoryCluster):
+class MisreportingCluster(MemoryCluster):
     """Answer the first end of each kind with a given code, whatever was done."""
 
     code: ErrorCode | None = None
@@ -43,34 +43,34 @@ class LyingCluster(MemoryCluster):
         return EndAnswer(self.code)
 
 
-def lying(version: int, about: str, code: ErrorCode | None, is_applied: bool) -> LyingCluster:
-    cluster = LyingCluster(version=version)
+def misreporting(version: int, about: str, code: ErrorCode | None, is_applied: bool) -> MisreportingCluster:
+    cluster = MisreportingCluster(version=version)
     cluster.lies_about, cluster.code, cluster.is_applied = about, code, is_applied
     return cluster
 
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("is_applied", [False, True])
-def test_no_code_of_a_completion_loses_or_repeats_a_micro_batch(version: int, is_applied: bool) -> None:
+def test_no_completion_error_code_loses_or_duplicates_a_micro_batch(version: int, is_applied: bool) -> None:
     for code in CODES:
-        cluster = lying(version, "completion", code, is_applied)
+        cluster = misreporting(version, "completion", code, is_applied)
         committer_of(cluster).commit(prepare(cluster, 0), 0)
         assert states(cluster) == {S.COMPLETE_COMMIT}, code
         assert sum(cluster.outcomes.values()) == 2, code
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_no_code_of_a_decision_that_was_made_makes_it_unmade(version: int) -> None:
+def test_no_error_code_reverts_a_decision_that_was_made(version: int) -> None:
     for code in CODES:
-        cluster = lying(version, "decision", code, is_applied=True)
+        cluster = misreporting(version, "decision", code, is_applied=True)
         committer_of(cluster).commit(prepare(cluster, 0), 0)
         assert states(cluster) == {S.COMPLETE_COMMIT}, code
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_no_code_of_a_decision_that_was_not_made_makes_it_made(version: int) -> None:
+def test_no_error_code_confirms_a_decision_that_was_not_made(version: int) -> None:
     for code in CODES:
-        cluster = lying(version, "decision", code, is_applied=False)
+        cluster = misreporting(version, "decision", code, is_applied=False)
         committer_of(cluster).commit(prepare(cluster, 0), 0)
         assert cluster.calls.count("decide") == 1, f"{code}: decided by the second attempt, and only by that"
         assert states(cluster) == {S.COMPLETE_COMMIT}, code

@@ -57,7 +57,7 @@ def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
 
 
 @pytest.mark.parametrize("next_is_empty", [False, True])
-def test_the_first_commit_of_a_run_completes_an_older_decision(cluster: MemoryCluster, next_is_empty: bool) -> None:
+def test_first_commit_of_a_run_completes_an_older_decision(cluster: MemoryCluster, next_is_empty: bool) -> None:
     _commit_by_hand(cluster, _decide(cluster)[0])
     messages: list[TaskMessage] = [Empty("q", "run2", 1, 0)]
     committer_of(cluster, "run2").commit(messages if next_is_empty else prepare(cluster, 1, "run2", (5,)), 1)
@@ -65,7 +65,7 @@ def test_the_first_commit_of_a_run_completes_an_older_decision(cluster: MemoryCl
 
 
 @pytest.mark.parametrize("policy", OnLostTransaction)
-def test_an_older_decision_that_is_lost_stops_the_query_until_the_user_lets_it_go_on(
+def test_lost_older_decision_stops_the_query_until_rewrite_is_allowed(
     cluster: MemoryCluster, policy: OnLostTransaction, caplog: pytest.LogCaptureFixture
 ) -> None:
     _decide(cluster)
@@ -82,7 +82,7 @@ def test_an_older_decision_that_is_lost_stops_the_query_until_the_user_lets_it_g
     assert cluster.ids[task_id(worker="w0")].state is S.COMPLETE_ABORT
 
 
-def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one_hides_it(
+def test_open_older_decision_stops_the_query_before_a_newer_decision(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A coordinator does not answer for a while: were a newer micro-batch decided now, the sweep would abort it."""
@@ -105,7 +105,7 @@ def test_an_older_decision_that_is_still_open_stops_the_query_before_a_newer_one
     assert _visible(cluster) == 3
 
 
-def test_a_query_that_slept_until_all_traces_were_gone_goes_on(cluster: MemoryCluster) -> None:
+def test_query_resumes_after_all_its_state_has_expired(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.forgotten = set(cluster.ids)
     cluster.logs = {place: log for place, log in cluster.logs.items() if place.topic != "t"}
@@ -114,7 +114,7 @@ def test_a_query_that_slept_until_all_traces_were_gone_goes_on(cluster: MemoryCl
     assert cluster.calls.count("decide") == 2
 
 
-def test_a_sweep_keeps_its_hands_off_the_newest_decision_whoever_made_it(cluster: MemoryCluster) -> None:
+def test_sweep_leaves_the_newest_decision_alone(cluster: MemoryCluster) -> None:
     zombie = committer_of(cluster, "run1")
     zombie.commit(prepare(cluster, 0, "run1"), 0)
     newer = committer_of(cluster, "run1").log
@@ -124,7 +124,7 @@ def test_a_sweep_keeps_its_hands_off_the_newest_decision_whoever_made_it(cluster
     assert cluster.ids[task_id("run1", "w7")].state is S.ONGOING
 
 
-def test_a_lost_batch_whose_rerun_has_no_rows_is_decided_as_empty(cluster: MemoryCluster) -> None:
+def test_lost_batch_whose_rerun_is_empty_is_decided_as_empty(cluster: MemoryCluster) -> None:
     """Else the lost decision stays the newest, and every later start of the query would stop at it."""
     _decide(cluster)
     for worker in ("w0", "w1"):
@@ -139,7 +139,7 @@ def test_a_lost_batch_whose_rerun_has_no_rows_is_decided_as_empty(cluster: Memor
 # What comes after the decision never looks like "not written".
 
 
-def test_a_sweep_that_fails_is_logged_and_counted_and_the_batch_is_committed(
+def test_failed_sweep_is_logged_and_counted_and_the_batch_is_committed(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = SINK_METRICS.snapshot().get("sweeps_failed", 0)
@@ -157,7 +157,7 @@ def _raiser(error: Exception) -> Callable[..., None]:
     return fail
 
 
-def test_completion_is_tried_again_while_there_is_time(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_is_retried_within_the_timeout(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     _fail_ends(cluster, monkeypatch, times=5)
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert _visible(cluster) == 2
@@ -176,7 +176,7 @@ def _fail_ends(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, times: i
     return failed_at_ms
 
 
-def test_a_completion_that_fails_for_good_says_that_the_batch_is_decided(
+def test_permanently_failing_completion_reports_the_batch_as_decided(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed_at_ms = _fail_ends(cluster, monkeypatch, times=1_000)
@@ -203,7 +203,7 @@ def _after_writing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, then
     monkeypatch.setattr(cluster, "write_decision", written)
 
 
-def test_an_unclear_decision_that_cannot_be_looked_up_is_called_unclear(
+def test_unclear_decision_that_cannot_be_looked_up_is_reported_as_unclear(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail = _raiser(UnreachableError("no broker answers"))
@@ -215,9 +215,7 @@ def test_an_unclear_decision_that_cannot_be_looked_up_is_called_unclear(
 # Reading the decision log.
 
 
-def test_a_group_coordinator_that_is_away_for_seconds_is_waited_for(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unavailable_group_coordinator_is_waited_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = cluster.committed_offsets
 
     def slow(group_id: str, *, wait_ms: int) -> object:
@@ -230,7 +228,7 @@ def test_a_group_coordinator_that_is_away_for_seconds_is_waited_for(
     assert _visible(cluster) == 2
 
 
-def test_a_changed_decision_topic_is_refused_with_the_name_of_the_old_one(cluster: MemoryCluster) -> None:
+def test_changed_decision_topic_is_refused_with_the_old_name(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     moved = committer_of(cluster, "run2", topic="other-decisions")
     for act in (moved.log.newest, lambda: moved.commit(prepare(cluster, 0, "run2"), 0)):
@@ -239,9 +237,7 @@ def test_a_changed_decision_topic_is_refused_with_the_name_of_the_old_one(cluste
     assert _visible(cluster) == 2 and cluster.calls.count("decide") == 1
 
 
-def test_a_scan_that_fails_is_not_remembered_as_nothing(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_scan_is_not_cached_as_no_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.groups.clear()
     again = committer_of(cluster, "run2")
@@ -255,7 +251,7 @@ def test_a_scan_that_fails_is_not_remembered_as_nothing(
 # The driver's time and its id.
 
 
-def test_a_decision_that_comes_too_late_is_not_made(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_decision_is_not_made(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """One transaction times out while the decision is written: to decide now would show half of the batch for ever."""
     messages = prepare(cluster, 0)
     cluster.pass_time(53_000)
@@ -281,9 +277,7 @@ def test_a_decision_that_comes_too_late_is_not_made(cluster: MemoryCluster, monk
     assert _visible(cluster) == 0
 
 
-def test_the_time_for_the_decision_leaves_some_for_the_completion(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int | None] = []
     write = cluster.write_decision
 
@@ -297,9 +291,7 @@ def test_the_time_for_the_decision_leaves_some_for_the_completion(
     assert asked == [cluster.now_ms + 60_000 - 3_000]
 
 
-def test_an_end_that_is_late_and_still_on_its_way_decides_nothing(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its time is over without an answer: if it came now, the transactions it names might be gone before their end."""
     on_the_way: list[Ending] = []
 
@@ -319,9 +311,7 @@ def test_an_end_that_is_late_and_still_on_its_way_decides_nothing(
     assert _visible(cluster) == 0
 
 
-def test_a_late_driver_does_not_abort_what_a_newer_one_decides(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_driver_does_not_abort_a_newer_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken_over(write: DecisionWrite) -> EndAnswer:
         cluster.init_producer_id(write.transactional_id, 60_000)
         cluster.prepare(write.transactional_id, 99, topic="elsewhere")
@@ -333,7 +323,7 @@ def test_a_late_driver_does_not_abort_what_a_newer_one_decides(
     assert cluster.ids["p.q.driver"].state is S.ONGOING
 
 
-def test_whether_a_late_end_has_come_must_be_known(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_result_of_a_late_end_txn_is_an_error(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     fail = _raiser(UnreachableError("no coordinator answers"))
     _after_writing(cluster, monkeypatch, lambda: monkeypatch.setattr(cluster, "describe_transactions", fail))
     with pytest.raises(
@@ -353,23 +343,19 @@ def test_whether_a_late_end_has_come_must_be_known(cluster: MemoryCluster, monke
         (900_000, 30_000),
     ],
 )
-def test_the_margin_is_enough_for_a_decision_and_its_completion_and_leaves_time_to_work(
-    timeout_ms: int, expected_ms: int
-) -> None:
+def test_margin_covers_decision_and_completion_and_leaves_working_time(timeout_ms: int, expected_ms: int) -> None:
     assert margin_ms(timeout_ms) == expected_ms
 
 
 @pytest.mark.parametrize(("left_ms", "repeated_for_ms"), [(None, None), (20_000, 20_000), (300, 300), (-50, 1)])
-def test_the_end_of_a_decision_is_repeated_until_its_time_and_not_longer(
-    left_ms: int | None, repeated_for_ms: int | None
-) -> None:
+def test_end_txn_of_a_decision_is_retried_until_its_deadline(left_ms: int | None, repeated_for_ms: int | None) -> None:
     """However short the timeouts are: an end that comes after its time could outlive the transactions it names."""
     by_ms = None if left_ms is None else 5_000_000 + left_ms
     write = DecisionWrite("d", ProducerIdentity(1, 1), 2, TopicPartition("t", 0), (), "g", None, 0, 0, by_ms)
     assert decision_writer._left_ms(write, StandingClock(5_000_000)) == repeated_for_ms
 
 
-def test_a_drivers_id_that_expired_while_idle_is_taken_anew(
+def test_driver_id_that_expired_while_idle_is_initialized_again(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     committer = _idle_driver(cluster)
@@ -388,7 +374,7 @@ def _idle_driver(cluster: MemoryCluster) -> Committer:
     return committer
 
 
-def test_an_expired_driver_gives_way_to_a_newer_one(cluster: MemoryCluster) -> None:
+def test_driver_with_an_expired_id_yields_to_a_newer_one(cluster: MemoryCluster) -> None:
     committer = _idle_driver(cluster)
     del cluster.ids["p.q.driver"]
     committer_of(cluster, "run2").log.take_over()
@@ -397,7 +383,7 @@ def test_an_expired_driver_gives_way_to_a_newer_one(cluster: MemoryCluster) -> N
 
 
 @pytest.mark.parametrize("policy", OnLostTransaction)
-def test_a_driver_that_was_paused_after_its_decision_looks_before_it_commits(
+def test_driver_paused_after_its_decision_checks_before_committing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, policy: OnLostTransaction
 ) -> None:
     """One transaction has timed out meanwhile: to commit the other would make half of the micro-batch visible."""
@@ -423,9 +409,7 @@ def test_a_driver_that_was_paused_after_its_decision_looks_before_it_commits(
     assert _visible(cluster) == 2
 
 
-def test_a_completion_that_is_tried_again_looks_before_it_commits(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_retried_completion_checks_before_committing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     end = cluster.end_transactions
 
     def fail_and_time_out(_: list[Ending]) -> object:
@@ -439,7 +423,7 @@ def test_a_completion_that_is_tried_again_looks_before_it_commits(
     assert _visible(cluster) == 0
 
 
-def test_a_pointer_may_lie_in_any_topic_but_must_be_ours(cluster: MemoryCluster) -> None:
+def test_pointer_may_be_in_any_topic_but_must_belong_to_the_query(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     ((place, offset),) = cluster.groups["p.q"].items()
     stranger = place._replace(topic="strange")
@@ -448,9 +432,7 @@ def test_a_pointer_may_lie_in_any_topic_but_must_be_ours(cluster: MemoryCluster)
         committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
 
 
-def test_a_completion_that_time_cannot_mend_is_not_tried_again(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nonretriable_completion_error_is_not_retried(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "end_transactions", _raiser(AuthorizationError("no right to write")))
     began_at_ms = cluster.now_ms
     with pytest.raises(TransactionError, match="is decided, but could not be completed: no right to write"):

@@ -23,7 +23,7 @@ __all__ = ["cluster"]
 S = TransactionState
 
 
-def test_a_micro_batch_is_decided_once_then_completed(cluster: MemoryCluster) -> None:
+def test_micro_batch_is_decided_once_then_completed(cluster: MemoryCluster) -> None:
     committer = committer_of(cluster)
     committer.commit(prepare(cluster, 0), 0)
     assert states(cluster) == {S.COMPLETE_COMMIT}
@@ -34,7 +34,7 @@ def test_a_micro_batch_is_decided_once_then_completed(cluster: MemoryCluster) ->
     assert (decision.micro_batch, decision.attempt, decision.run, decision.split_count) == (0, 1, "run1", 2)
 
 
-def test_the_driver_takes_over_once_a_run(cluster: MemoryCluster) -> None:
+def test_driver_takes_over_once_per_run(cluster: MemoryCluster) -> None:
     committer = committer_of(cluster)
     for micro_batch in range(3):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
@@ -42,13 +42,13 @@ def test_the_driver_takes_over_once_a_run(cluster: MemoryCluster) -> None:
     assert cluster.calls.count("init p.q.driver") == (3 if cluster.version == 1 else 1)
 
 
-def test_nothing_is_decided_when_every_task_was_empty(cluster: MemoryCluster) -> None:
+def test_empty_tasks_produce_no_decision(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit([Empty("q", "run1", 0, 0), Empty("q", "run1", 0, 1)], 0)
     assert "decide" not in cluster.calls
 
 
 @pytest.mark.parametrize("what", ["timed out", "forgotten", "near its timeout"])
-def test_a_transaction_that_is_not_safely_open_prevents_the_decision(cluster: MemoryCluster, what: str) -> None:
+def test_transaction_not_known_to_be_open_prevents_the_decision(cluster: MemoryCluster, what: str) -> None:
     messages = prepare(cluster, 0)
     if what == "timed out":
         cluster.time_out(task_id(worker="w1"))
@@ -66,7 +66,7 @@ def test_a_transaction_that_is_not_safely_open_prevents_the_decision(cluster: Me
         assert states(cluster) == {S.COMPLETE_ABORT}
 
 
-def test_abort_after_a_decision_aborts_nothing_of_it(cluster: MemoryCluster) -> None:
+def test_abort_after_a_decision_aborts_none_of_its_transactions(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
     committer = committer_of(cluster)
     cluster.lose_answer_of = {task_id(worker="w0"), task_id(worker="w1")}
@@ -76,9 +76,7 @@ def test_abort_after_a_decision_aborts_nothing_of_it(cluster: MemoryCluster) -> 
     assert not [call for call in cluster.calls if call.endswith("abort")]
 
 
-def test_abort_keeps_its_hands_off_a_decided_batch_that_is_not_completed(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_abort_leaves_decided_transactions_open(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     messages = prepare(cluster, 0)
     committer = committer_of(cluster)
     monkeypatch.setattr(completion, "commit_all", _raise)
@@ -92,7 +90,7 @@ def _raise(*_: object) -> set[PreparedTransaction]:
     raise RuntimeError("killed here")
 
 
-def test_abort_ends_what_the_run_prepared_and_lost_attempts_too(cluster: MemoryCluster) -> None:
+def test_abort_ends_prepared_transactions_and_lost_attempts_of_the_run(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
     cluster.prepare(task_id(worker="lost-attempt"), 2)
     other_run, other_prefix = task_id(run="run2"), task_id(prefix="p.q")
@@ -103,7 +101,7 @@ def test_abort_ends_what_the_run_prepared_and_lost_attempts_too(cluster: MemoryC
     assert still_open == {other_run, other_prefix}
 
 
-def test_the_sweep_ends_lost_attempts_and_older_runs_and_nothing_else(cluster: MemoryCluster) -> None:
+def test_sweep_ends_only_lost_attempts_and_older_runs(cluster: MemoryCluster) -> None:
     orphan_of_old_run = task_id(run="run0")
     cluster.prepare(orphan_of_old_run, 5)
     cluster.now_ms += 1_000
@@ -122,9 +120,7 @@ def test_the_sweep_ends_lost_attempts_and_older_runs_and_nothing_else(cluster: M
     assert not [call for call in cluster.calls[cluster.calls.index("decide") :] if call.startswith("init p.q.run")]
 
 
-def test_the_end_of_an_orphan_is_waited_for_as_long_as_a_coordinator_takes_to_move(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """There may be no further micro-batch to end it; that it was listed shows that it is in readers' way."""
     cluster.prepare(task_id(worker="lost"), 6)
     end, list_open, waits = cluster.end_transactions, cluster.open_transactions, {}
@@ -144,7 +140,7 @@ def test_the_end_of_an_orphan_is_waited_for_as_long_as_a_coordinator_takes_to_mo
     assert waits == {"list": 1_000, "end": 30_000}
 
 
-def test_a_rerun_of_a_decided_batch_commits_what_is_open_and_drops_its_own(cluster: MemoryCluster) -> None:
+def test_rerun_of_a_decided_batch_commits_its_transactions_and_aborts_the_new_ones(cluster: MemoryCluster) -> None:
     first = committer_of(cluster)
     first_messages = prepare(cluster, 0)
     driver = first.log.take_over()
@@ -156,14 +152,14 @@ def test_a_rerun_of_a_decided_batch_commits_what_is_open_and_drops_its_own(clust
     assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_ABORT}
 
 
-def test_tasks_that_found_the_batch_committed_end_it_without_a_decision(cluster: MemoryCluster) -> None:
+def test_tasks_that_found_the_batch_committed_need_no_decision(cluster: MemoryCluster) -> None:
     first = committer_of(cluster)
     first.commit(prepare(cluster, 0), 0)
     committer_of(cluster, "run2").commit(repeated(), 0)
     assert cluster.calls.count("decide") == 1
 
 
-def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cluster: MemoryCluster) -> None:
+def test_already_committed_report_without_a_decision_is_an_error(cluster: MemoryCluster) -> None:
     messages = [*prepare(cluster, 0, splits=(0,)), *repeated("run1", 0, (1,))]
     with pytest.raises(
         TransactionError, match="1 tasks, among them task 1.*no decision for it.*outdated.*restarting is safe"
@@ -172,7 +168,7 @@ def test_already_committed_without_a_decision_is_an_error_and_decides_nothing(cl
     assert "decide" not in cluster.calls
 
 
-def test_a_task_that_found_committed_what_the_driver_finds_lost_is_an_error(cluster: MemoryCluster) -> None:
+def test_conflict_between_task_and_driver_about_a_lost_batch_is_an_error(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(0, 1))
     messages = [*prepare(cluster, 0, "run2", (0,)), *repeated("run2", 0, (1,))]
     with pytest.raises(TransactionError, match="driver found all 2 transactions of attempt 1 lost.*restarting is safe"):
@@ -180,7 +176,7 @@ def test_a_task_that_found_committed_what_the_driver_finds_lost_is_an_error(clus
     assert cluster.calls.count("decide") == 1
 
 
-def test_a_batch_older_than_the_newest_decision_stops_and_drops_no_rows(cluster: MemoryCluster) -> None:
+def test_batch_older_than_the_newest_decision_stops_the_query(cluster: MemoryCluster) -> None:
     """Its driver is a zombie, or its checkpoint was rolled back or copied and its rows are others."""
     newer = committer_of(cluster, "run2")
     newer.commit(prepare(cluster, 0, "run2"), 0)
@@ -193,7 +189,7 @@ def test_a_batch_older_than_the_newest_decision_stops_and_drops_no_rows(cluster:
     assert cluster.ids[task_id("run1", "w0")].state is S.COMPLETE_ABORT
 
 
-def test_a_fenced_driver_decides_nothing_and_sweeps_only_its_own_run(cluster: MemoryCluster) -> None:
+def test_fenced_driver_decides_nothing_and_sweeps_only_its_own_run(cluster: MemoryCluster) -> None:
     old = committer_of(cluster, "run1")
     old.commit(prepare(cluster, 0, "run1"), 0)
     new = committer_of(cluster, "run2")
@@ -208,7 +204,7 @@ def test_a_fenced_driver_decides_nothing_and_sweeps_only_its_own_run(cluster: Me
     assert {cluster.ids[task_id("run2", f"w{n}")].state for n in (0, 1)} == {S.COMPLETE_COMMIT}
 
 
-def test_a_lost_answer_to_the_decision_is_cleared_up_by_the_pointer(cluster: MemoryCluster) -> None:
+def test_lost_decision_response_is_resolved_by_the_pointer(cluster: MemoryCluster) -> None:
     cluster.lose_answer_of = {"p.q.driver"}
     committer = committer_of(cluster)
     for micro_batch in range(2):
@@ -216,7 +212,7 @@ def test_a_lost_answer_to_the_decision_is_cleared_up_by_the_pointer(cluster: Mem
     assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
-def test_a_batch_whose_transactions_all_timed_out_is_decided_again(cluster: MemoryCluster) -> None:
+def test_batch_whose_transactions_all_timed_out_is_decided_again(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(0, 1))
     committer = committer_of(cluster, "run2")
     committer.commit(prepare(cluster, 0, "run2"), 0)
@@ -235,7 +231,7 @@ def _decide_and_lose(cluster: MemoryCluster, lost: Sequence[int]) -> list[TaskMe
     return messages
 
 
-def test_a_partly_lost_batch_stops_the_query(cluster: MemoryCluster) -> None:
+def test_partly_lost_batch_stops_the_query(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(1,))
     messages = [*repeated(splits=(0,)), *prepare(cluster, 0, "run2", (1,))]
     with pytest.raises(LostTransactionError, match="1 of its 2 transactions"):
@@ -243,7 +239,7 @@ def test_a_partly_lost_batch_stops_the_query(cluster: MemoryCluster) -> None:
     assert cluster.calls.count("decide") == 1
 
 
-def test_rewrite_decides_the_kept_and_the_rewritten_together(cluster: MemoryCluster) -> None:
+def test_rewrite_decides_kept_and_rewritten_transactions_together(cluster: MemoryCluster) -> None:
     first = _decide_and_lose(cluster, lost=(1,))
     committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
     rewritten = prepare(cluster, 0, "run2", (1,))
@@ -257,7 +253,7 @@ def test_rewrite_decides_the_kept_and_the_rewritten_together(cluster: MemoryClus
 
 
 @pytest.mark.parametrize("splits", [(0,), (0, 1, 2), ()])
-def test_rewrite_refuses_what_was_not_lost(cluster: MemoryCluster, splits: tuple[int, ...]) -> None:
+def test_rewrite_refuses_transactions_that_were_not_lost(cluster: MemoryCluster, splits: tuple[int, ...]) -> None:
     _decide_and_lose(cluster, lost=(1,))
     skipped = repeated(splits=[n for n in (0, 1) if n not in splits])
     committer = committer_of(cluster, "run2", policy=OnLostTransaction.REWRITE)
@@ -266,7 +262,7 @@ def test_rewrite_refuses_what_was_not_lost(cluster: MemoryCluster, splits: tuple
     assert cluster.calls.count("decide") == 1
 
 
-def test_an_expired_pointer_is_replaced_by_a_scan(cluster: MemoryCluster) -> None:
+def test_expired_pointer_is_replaced_by_a_scan(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.groups.clear()
     committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
@@ -275,7 +271,7 @@ def test_an_expired_pointer_is_replaced_by_a_scan(cluster: MemoryCluster) -> Non
     assert cluster.calls.count("scan 4") == 2
 
 
-def test_a_pointer_to_nothing_stops_the_query_rather_than_repeat_a_batch(cluster: MemoryCluster) -> None:
+def test_dangling_pointer_stops_the_query(cluster: MemoryCluster) -> None:
     committer = committer_of(cluster)
     committer.commit(prepare(cluster, 0), 0)
     for place in [place for place in cluster.logs if place.topic == DECISIONS]:
@@ -284,7 +280,7 @@ def test_a_pointer_to_nothing_stops_the_query_rather_than_repeat_a_batch(cluster
         committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
 
 
-def test_a_foreign_offset_in_the_group_is_named(cluster: MemoryCluster) -> None:
+def test_foreign_offset_in_the_group_is_reported(cluster: MemoryCluster) -> None:
     place = TopicPartition(DECISIONS, 0)
     cluster.groups["p.q"] = {place: CommittedOffset(place, 3, "")}
     with pytest.raises(UnreadableDecisionError, match=r"group p\.q was not committed by this sink"):
@@ -299,20 +295,20 @@ def test_messages_of_another_batch_or_version_are_refused(cluster: MemoryCluster
 
 
 @pytest.mark.parametrize(("age_ms", "is_problem"), [(0, False), (53_000, False), (54_500, True), (61_000, True)])
-def test_time_left_until_the_timeout(age_ms: int, is_problem: bool) -> None:
+def test_remaining_time_until_the_transaction_timeout(age_ms: int, is_problem: bool) -> None:
     transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
     described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
     assert (open_problem(transaction, described, 1_000 + age_ms) is not None) is is_problem
 
 
-def test_a_clock_that_cannot_be_right_is_named() -> None:
+def test_implausible_clock_is_reported() -> None:
     transaction = PreparedTransaction(0, "id", 1, 1, 2, 60_000, 0, ())
     described = Description("id", S.ONGOING, ProducerIdentity(1, 1), 60_000, 1_000)
     assert "compare the two clocks" in str(open_problem(transaction, described, 3_600_000))
     assert "compare the two clocks" not in str(open_problem(transaction, described, 62_000))
 
 
-def test_what_was_written_where_the_coordinator_knows_of_nothing_is_not_decided(cluster: MemoryCluster) -> None:
+def test_transactions_unknown_to_their_coordinator_are_not_decided(cluster: MemoryCluster) -> None:
     """Its end would write no marker there: the rows would stay invisible, and hold every reader back."""
     messages = prepare(cluster, 0)
     cluster.ids[task_id(worker="w1")].partitions = []

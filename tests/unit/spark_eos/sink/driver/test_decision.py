@@ -80,7 +80,7 @@ revised = st.builds(
 
 
 @given(decision=decisions | revised, part_bytes=st.sampled_from([1, 300, 10**6]))
-def test_a_decision_is_read_back_from_its_parts_in_any_order(decision: Decision, part_bytes: int) -> None:
+def test_decision_is_read_back_from_its_parts_in_any_order(decision: Decision, part_bytes: int) -> None:
     values = write_decision(decision, part_bytes)
     parts = [read_part(value, "here") for value in reversed(values)]
     assert join_parts(parts, "here") == decision
@@ -93,13 +93,13 @@ def _decision(count: int = 3) -> Decision:
     return Decision("p", "q", "r", 7, 1, count, 123, rows)
 
 
-def test_a_large_decision_is_split_and_each_part_stays_small() -> None:
+def test_large_decision_is_split_into_small_parts() -> None:
     values = write_decision(_decision(100), 2_000)
     assert len(values) > 5
     assert max(len(value) for value in values) < 2_600
 
 
-def test_a_missing_part_is_noticed() -> None:
+def test_missing_part_is_detected() -> None:
     parts = [read_part(value, "here") for value in write_decision(_decision(), 1)]
     assert len(parts) == 3
     for lacking in (parts[:2], parts[1:], [parts[0], parts[0], parts[2]]):
@@ -107,7 +107,7 @@ def test_a_missing_part_is_noticed() -> None:
             join_parts(lacking, "here")
 
 
-def test_every_changed_byte_is_noticed() -> None:
+def test_every_changed_byte_is_detected() -> None:
     value = write_decision(_decision(1))[0]
     for position in range(len(value)):
         changed = bytearray(value)
@@ -116,7 +116,7 @@ def test_every_changed_byte_is_noticed() -> None:
             read_part(bytes(changed), "here")
 
 
-def test_a_newer_version_is_refused_with_both_versions_named() -> None:
+def test_newer_version_is_refused_with_both_versions_named() -> None:
     document = json.loads(write_decision(_decision())[0])
     document["version"] = 4
     with pytest.raises(UnreadableDecisionError, match="version 4; this package reads versions 1 to 3"):
@@ -218,12 +218,12 @@ def test_decisions_of_older_versions_are_read(name: str) -> None:
     assert join_parts([read_part(value, "here") for value in write_decision(decision)], "here") == decision
 
 
-def test_a_second_part_of_an_older_version_is_read() -> None:
+def test_second_part_of_an_older_version_is_read() -> None:
     part = read_part(_WRITTEN["version 1, second part"].encode(), "here")
     assert (part.number, part.count, part.decision.transactions) == (1, 2, _OLD_TRANSACTIONS[1:])
 
 
-def test_a_decision_is_written_as_it_always_was() -> None:
+def test_decision_encoding_is_stable() -> None:
     assert write_decision(_NEW) == [_NEW_WRITTEN.encode()]
     assert join_parts([read_part(_NEW_WRITTEN.encode(), "here")], "here") == _NEW
 
@@ -241,7 +241,7 @@ def test_a_decision_is_written_as_it_always_was() -> None:
     ],
     ids=["a list", "a number", "too short", "no hex", "null", "ranges", "no split"],
 )
-def test_a_sealed_document_of_another_shape_is_refused(spoil: Callable[[dict[str, Any]], None]) -> None:
+def test_checksummed_document_of_another_shape_is_refused(spoil: Callable[[dict[str, Any]], None]) -> None:
     document = json.loads(write_decision(_NEW)[0])
     del document["crc32c"]
     spoil(document["transactions"][0])
@@ -249,7 +249,7 @@ def test_a_sealed_document_of_another_shape_is_refused(spoil: Callable[[dict[str
         read_part(sealed_json(document), "here")
 
 
-def test_a_very_wide_decision_is_split_and_read_back() -> None:
+def test_decision_with_many_tasks_is_split_and_read_back() -> None:
     topics = [f"topic-{number:04}" for number in range(1_000)]
     wide = replace(
         _OLD,
@@ -273,7 +273,7 @@ def test_a_very_wide_decision_is_split_and_read_back() -> None:
     assert join_parts([read_part(value, "here") for value in values], "here") == wide
 
 
-def test_a_pointer_is_read_back() -> None:
+def test_pointer_is_read_back() -> None:
     pointer = read_pointer(("d", 3), 42, write_pointer(_decision(), 2), "group g")
     assert (pointer.topic_partition, pointer.offset, pointer.micro_batch, pointer.attempt, pointer.parts) == (
         ("d", 3),
@@ -285,7 +285,7 @@ def test_a_pointer_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("metadata", ["", "x", "{}", "[]", '{"v":1}'])
-def test_an_offset_of_another_consumer_is_refused(metadata: str) -> None:
+def test_offset_of_another_consumer_is_refused(metadata: str) -> None:
     with pytest.raises(UnreadableDecisionError, match="not committed by this sink"):
         read_pointer(("d", 0), 0, metadata, "group g")
 

@@ -51,7 +51,7 @@ class Outage:
 
 @pytest.mark.parametrize("call", ["write_decision", "committed_offsets", "describe_transactions", "init_producer_id"])
 @pytest.mark.parametrize("for_ms", [5_000, 40_000])
-def test_an_outage_shorter_than_the_time_left_stops_nothing(
+def test_outage_shorter_than_the_remaining_time_is_survived(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, call: str, for_ms: int
 ) -> None:
     """The group's coordinator, or the transactions', or both, in the first micro-batch and in a later one."""
@@ -70,7 +70,7 @@ def test_an_outage_shorter_than_the_time_left_stops_nothing(
     assert newest is not None and (newest.run, newest.micro_batch, newest.attempt) == ("run1", 2, 1)
 
 
-def test_a_take_over_that_was_done_although_it_was_not_answered_is_not_another_drivers(
+def test_takeover_with_a_lost_response_is_recognized_as_own(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
@@ -96,7 +96,7 @@ def time_out_the_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("decides", [False, True])
-def test_a_take_over_that_was_not_answered_and_is_done_late_is_not_another_drivers(
+def test_late_takeover_with_a_lost_response_is_recognized_as_own(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, decides: bool
 ) -> None:
     """It waits at a coordinator that is paused; the next one is answered first. A newer driver that decides wins."""
@@ -130,7 +130,7 @@ def test_a_take_over_that_was_not_answered_and_is_done_late_is_not_another_drive
         assert visible(cluster) == 2
 
 
-def test_a_decision_whose_own_transaction_has_timed_out_is_made_with_another(
+def test_decision_whose_transaction_timed_out_is_retried_with_another(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer = committer_of(cluster)
@@ -143,7 +143,7 @@ def test_a_decision_whose_own_transaction_has_timed_out_is_made_with_another(
     assert visible(cluster) == 6
 
 
-def test_without_time_left_the_error_says_that_nothing_is_visible(
+def test_error_without_remaining_time_states_that_nothing_is_visible(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
@@ -157,7 +157,7 @@ def test_without_time_left_the_error_says_that_nothing_is_visible(
     assert states(cluster) == {S.COMPLETE_ABORT}
 
 
-def test_a_newer_driver_that_decides_during_the_outage_stops_this_one(
+def test_newer_driver_deciding_during_the_outage_stops_this_one(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, messages = committer_of(cluster), prepare(cluster, 0)
@@ -178,7 +178,7 @@ def test_a_newer_driver_that_decides_during_the_outage_stops_this_one(
     assert cluster.calls.count(f"init {DRIVER}") == taken_over + 2, "the newer driver is not fenced"
 
 
-def test_a_newer_driver_that_has_taken_over_during_the_outage_is_not_fenced(
+def test_newer_driver_that_took_over_during_the_outage_is_not_fenced(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, messages = committer_of(cluster), prepare(cluster, 0)
@@ -194,7 +194,7 @@ def test_a_newer_driver_that_has_taken_over_during_the_outage_is_not_fenced(
 
 
 @pytest.mark.parametrize("is_made", [False, True])
-def test_an_end_without_an_answer_in_an_outage_is_cleared_up_when_it_is_over(
+def test_unanswered_end_txn_during_an_outage_is_resolved_afterwards(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, is_made: bool
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
@@ -218,7 +218,7 @@ def test_an_end_without_an_answer_in_an_outage_is_cleared_up_when_it_is_over(
     assert newest is not None and (newest.micro_batch, newest.attempt) == (1, 1)
 
 
-def test_what_was_unclear_is_still_called_so_when_the_time_is_over(
+def test_unresolved_result_is_reported_as_unclear_at_the_deadline(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
@@ -234,7 +234,7 @@ def test_what_was_unclear_is_still_called_so_when_the_time_is_over(
         committer.commit(messages, 0)
 
 
-def test_a_steady_micro_batch_asks_only_for_its_transactions(cluster: MemoryCluster) -> None:
+def test_steady_micro_batch_only_describes_its_transactions(cluster: MemoryCluster) -> None:
     """Under V1 each decision takes the id over; the check takes the place of a look at the pointer."""
     committer = committer_of(cluster)
     for micro_batch in range(2):
@@ -248,7 +248,7 @@ def test_a_steady_micro_batch_asks_only_for_its_transactions(cluster: MemoryClus
     assert cluster.calls == [*renewal, "describe 2", *decision, *tasks]
 
 
-def test_processes_of_a_run_that_take_turns_look_before_they_decide(cluster: MemoryCluster) -> None:
+def test_alternating_processes_of_a_run_look_up_the_newest_decision_first(cluster: MemoryCluster) -> None:
     """A process that finds only by a refusal that another one has decided looks first the next time."""
     one, other = committer_of(cluster), committer_of(cluster)
     one.commit(prepare(cluster, 0), 0)
@@ -268,7 +268,7 @@ def test_processes_of_a_run_that_take_turns_look_before_they_decide(cluster: Mem
     assert visible(cluster) == 12
 
 
-def test_a_run_whose_transactions_a_newer_one_has_ended_hears_of_that_one(cluster: MemoryCluster) -> None:
+def test_run_whose_transactions_were_ended_reports_the_newer_run(cluster: MemoryCluster) -> None:
     """That is why they are not open, and no timeout is to blame."""
     old, newer = committer_of(cluster), committer_of(cluster, "run2")
     old.commit(prepare(cluster, 0), 0)
@@ -279,7 +279,7 @@ def test_a_run_whose_transactions_a_newer_one_has_ended_hears_of_that_one(cluste
         old.commit(messages, 1)
 
 
-def test_what_is_hopeless_is_not_tried_again(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fatal_errors_are_not_retried(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[DecisionWrite] = []
 
     def refuse(write: DecisionWrite) -> EndAnswer:
@@ -306,7 +306,7 @@ def test_what_is_hopeless_is_not_tried_again(cluster: MemoryCluster, monkeypatch
         (AuthorizationError("x"), False),
     ],
 )
-def test_what_an_outage_makes_fail_is_tried_again(error: TransactionError, again: bool) -> None:
+def test_errors_caused_by_an_outage_are_retried(error: TransactionError, again: bool) -> None:
     assert is_passing(error) is again
 
 
@@ -320,7 +320,5 @@ def test_what_an_outage_makes_fail_is_tried_again(error: TransactionError, again
         (TransactionError("too late"), False),
     ],
 )
-def test_a_decision_that_was_not_made_may_be_made_with_another_transaction(
-    error: TransactionError, again: bool
-) -> None:
+def test_undecided_decision_may_be_retried_with_another_transaction(error: TransactionError, again: bool) -> None:
     assert may_be_decided_again(error) is again

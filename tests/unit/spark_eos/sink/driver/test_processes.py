@@ -29,7 +29,7 @@ def decided_by(committer: Committer) -> tuple[str, int]:
     return newest.run, newest.micro_batch
 
 
-def test_processes_that_commit_in_turn_do_not_take_one_another_for_a_newer_driver(cluster: MemoryCluster) -> None:
+def test_alternating_processes_of_one_run_do_not_fence_each_other(cluster: MemoryCluster) -> None:
     first, second = committer_of(cluster), committer_of(cluster)
     for micro_batch, committer in enumerate((first, second, first, first, second, second, first)):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
@@ -41,7 +41,7 @@ def test_processes_that_commit_in_turn_do_not_take_one_another_for_a_newer_drive
 
 @pytest.mark.parametrize("who", list(itertools.product((0, 1), repeat=4)))
 @pytest.mark.parametrize("rows", list(itertools.product((False, True), repeat=3)))
-def test_whoever_commits_and_whatever_has_rows(
+def test_any_process_may_commit_any_sequence_of_empty_and_full_batches(
     cluster: MemoryCluster, who: tuple[int, ...], rows: tuple[bool, ...]
 ) -> None:
     committers = committer_of(cluster), committer_of(cluster)
@@ -52,7 +52,7 @@ def test_whoever_commits_and_whatever_has_rows(
     assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
-def test_what_another_process_has_completed_is_not_looked_at_again(
+def test_batch_completed_by_another_process_is_not_checked_again(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
@@ -61,7 +61,7 @@ def test_what_another_process_has_completed_is_not_looked_at_again(
     assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
-def test_a_run_that_has_decided_takes_nothing_over_for_a_micro_batch_without_rows(cluster: MemoryCluster) -> None:
+def test_run_that_has_decided_does_not_take_over_for_an_empty_batch(cluster: MemoryCluster) -> None:
     first, second = committer_of(cluster), committer_of(cluster)
     first.commit(prepare(cluster, 0), 0)
     before = cluster.calls.count(DRIVER)
@@ -70,7 +70,7 @@ def test_a_run_that_has_decided_takes_nothing_over_for_a_micro_batch_without_row
     assert cluster.calls.count(DRIVER) == before + (1 if cluster.version == 1 else 0)
 
 
-def test_a_run_that_begins_without_rows_fences_whoever_came_before(cluster: MemoryCluster) -> None:
+def test_run_that_starts_with_an_empty_batch_fences_earlier_runs(cluster: MemoryCluster) -> None:
     old = committer_of(cluster, "run0")
     old.commit(prepare(cluster, 0, "run0"), 0)
     committer_of(cluster).commit(empty(1), 1)
@@ -79,7 +79,7 @@ def test_a_run_that_begins_without_rows_fences_whoever_came_before(cluster: Memo
     assert decided_by(old) == ("run0", 0)
 
 
-def test_a_process_of_an_older_run_does_not_come_back_behind_a_sibling(cluster: MemoryCluster) -> None:
+def test_process_of_an_older_run_does_not_resume_after_its_sibling(cluster: MemoryCluster) -> None:
     """The sibling's decision is no leave to take over from a newer run that has decided since."""
     first, second = committer_of(cluster, "run0"), committer_of(cluster, "run0")
     first.commit(prepare(cluster, 0, "run0"), 0)
@@ -93,7 +93,7 @@ def test_a_process_of_an_older_run_does_not_come_back_behind_a_sibling(cluster: 
     assert decided_by(first) == ("run1", 2)
 
 
-def test_a_rerun_that_one_process_finishes_is_gone_on_with_by_another(cluster: MemoryCluster) -> None:
+def test_rerun_finished_by_one_process_is_continued_by_another(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0, "run0")
     dead = committer_of(cluster, "run0").log
     dead.decide(decision_of(messages, 0), dead.take_over())
@@ -108,7 +108,7 @@ def test_a_rerun_that_one_process_finishes_is_gone_on_with_by_another(cluster: M
 # What only the whole topic tells, once the group's pointer has expired.
 
 
-def test_a_pointer_that_expires_between_two_processes_stops_nobody(cluster: MemoryCluster) -> None:
+def test_pointer_expiring_between_two_processes_is_tolerated(cluster: MemoryCluster) -> None:
     first, second = committer_of(cluster), committer_of(cluster)
     for micro_batch, committer in enumerate((first, second, first, second, second, first)):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
@@ -116,7 +116,7 @@ def test_a_pointer_that_expires_between_two_processes_stops_nobody(cluster: Memo
     assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
-def test_a_process_that_once_found_nothing_looks_again(cluster: MemoryCluster) -> None:
+def test_process_that_found_no_decision_checks_again(cluster: MemoryCluster) -> None:
     first, second = committer_of(cluster), committer_of(cluster)
     second.commit(empty(0), 0)
     first.commit(prepare(cluster, 1), 1)
@@ -126,7 +126,7 @@ def test_a_process_that_once_found_nothing_looks_again(cluster: MemoryCluster) -
     assert decided_by(first) == ("run1", 3)
 
 
-def test_a_sleeper_that_once_found_nothing_decides_nothing_twice(cluster: MemoryCluster) -> None:
+def test_paused_process_that_found_no_decision_writes_nothing_twice(cluster: MemoryCluster) -> None:
     asleep = committer_of(cluster, "run0")
     asleep.commit(empty(0, "run0"), 0)
     late = prepare(cluster, 1, "run0")
@@ -139,9 +139,7 @@ def test_a_sleeper_that_once_found_nothing_decides_nothing_twice(cluster: Memory
     assert len(seen) == 4
 
 
-def test_what_is_decided_while_a_process_takes_over_is_not_missed(
-    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     asleep, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
     init, others = cluster.init_producer_id, [committer_of(cluster)]
 
@@ -161,7 +159,7 @@ def test_what_is_decided_while_a_process_takes_over_is_not_missed(
 # Who is a sibling and who a newer driver.
 
 
-def test_a_run_that_has_not_decided_gives_way_to_one_that_has(cluster: MemoryCluster) -> None:
+def test_run_without_a_decision_yields_to_one_that_has_decided(cluster: MemoryCluster) -> None:
     asleep, newer = committer_of(cluster, "run0"), committer_of(cluster)
     asleep.commit(empty(0, "run0"), 0)
     late = prepare(cluster, 1, "run0")
@@ -172,7 +170,7 @@ def test_a_run_that_has_not_decided_gives_way_to_one_that_has(cluster: MemoryClu
     assert decided_by(newer) == ("run1", 2)
 
 
-def test_a_run_that_is_not_named_any_more_gives_way_all_the_same(cluster: MemoryCluster) -> None:
+def test_run_no_longer_listed_as_superseded_still_yields(cluster: MemoryCluster) -> None:
     """A decision names the last sixteen runs only."""
     asleep = committer_of(cluster, "run0")
     asleep.commit(prepare(cluster, 0, "run0"), 0)
@@ -186,7 +184,7 @@ def test_a_run_that_is_not_named_any_more_gives_way_all_the_same(cluster: Memory
     newest.commit(prepare(cluster, 20, "later19"), 20)
 
 
-def test_what_a_process_has_swept_is_named_when_it_decides_again(cluster: MemoryCluster) -> None:
+def test_swept_runs_are_recorded_in_the_next_decision_of_the_process(cluster: MemoryCluster) -> None:
     cluster.prepare(task_id("run0"), 5)
     cluster.pass_time(1_000)
     first, second = committer_of(cluster), committer_of(cluster)
@@ -196,7 +194,7 @@ def test_what_a_process_has_swept_is_named_when_it_decides_again(cluster: Memory
     assert newest is not None and newest.superseded == ("run0",)
 
 
-def test_a_rerun_that_notes_who_is_superseded_is_no_sign_of_another_driver(cluster: MemoryCluster) -> None:
+def test_rerun_that_records_superseded_runs_is_not_taken_for_another_driver(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0, "run0")
     dead = committer_of(cluster, "run0").log
     dead.decide(decision_of(messages, 0), dead.take_over())
@@ -212,7 +210,7 @@ def test_a_rerun_that_notes_who_is_superseded_is_no_sign_of_another_driver(clust
 
 
 @given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 2), st.booleans()), max_size=12))
-def test_of_two_runs_with_many_processes_each_micro_batch_is_seen_once(steps: list[tuple[str, int, bool]]) -> None:
+def test_two_runs_with_many_processes_commit_each_micro_batch_once(steps: list[tuple[str, int, bool]]) -> None:
     """Two drivers on one checkpoint, each with three processes; an error stops a run, as it stops a query."""
     made = MemoryCluster(version=2)
     committers = {(run, number): committer_of(made, run) for run in ("old", "new") for number in range(3)}

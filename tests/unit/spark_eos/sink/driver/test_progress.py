@@ -23,7 +23,7 @@ COUNTERS = (
 )
 
 
-def test_every_step_is_logged_with_its_time_and_then_all_numbers(
+def test_every_step_is_logged_with_its_time_and_a_summary(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
@@ -36,7 +36,7 @@ def test_every_step_is_logged_with_its_time_and_then_all_numbers(
         assert f"'{name}':" in lines[-1]
 
 
-def test_gauges_tell_of_the_last_micro_batch_and_counters_only_grow(cluster: MemoryCluster) -> None:
+def test_gauges_show_the_last_micro_batch_and_counters_only_grow(cluster: MemoryCluster) -> None:
     committer = committer_of(cluster)
     before = dict(SINK_METRICS.snapshot())
     for micro_batch in (0, 1):
@@ -63,7 +63,7 @@ def test_gauges_tell_of_the_last_micro_batch_and_counters_only_grow(cluster: Mem
 
 
 @pytest.mark.parametrize(("age_ms", "is_warned"), [(29_000, False), (31_000, True)])
-def test_a_micro_batch_that_takes_half_of_its_time_is_warned(
+def test_micro_batch_that_takes_half_of_its_timeout_logs_a_warning(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture, age_ms: int, is_warned: bool
 ) -> None:
     messages = prepare(cluster, 0)
@@ -73,7 +73,7 @@ def test_a_micro_batch_that_takes_half_of_its_time_is_warned(
     assert (f"times out in {60_000 - age_ms} ms, more than half of its timeout has passed" in caplog.text) == is_warned
 
 
-def test_what_is_swept_is_counted(cluster: MemoryCluster) -> None:
+def test_swept_transactions_are_counted(cluster: MemoryCluster) -> None:
     before = SINK_METRICS.snapshot().get("transactions_swept", 0)
     messages = prepare(cluster, 0)
     prepare(cluster, 0, splits=(5, 6))
@@ -81,7 +81,7 @@ def test_what_is_swept_is_counted(cluster: MemoryCluster) -> None:
     assert SINK_METRICS.snapshot()["transactions_swept"] - before == 2
 
 
-def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
+def test_ids_are_counted_once_and_unreused_workers_warned_of_once(
     cluster: MemoryCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     committer = committer_of(cluster)
@@ -97,7 +97,7 @@ def test_ids_are_counted_once_and_workers_that_are_not_kept_are_warned_of_once(
     assert caplog.text.count("spark.python.worker.reuse is false") == 1
 
 
-def test_of_very_many_ids_the_last_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_most_recent_ids_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_state, "_REMEMBERED", 3)
     cluster, seen = MemoryCluster(), run_state.IdUsage()
     before = SINK_METRICS.snapshot().get("transactional_ids_used", 0)

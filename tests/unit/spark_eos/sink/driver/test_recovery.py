@@ -58,11 +58,13 @@ HISTORIES = [
 
 
 @pytest.mark.parametrize(("version", "state", "epoch", "fate"), HISTORIES)
-def test_the_coordinators_word(version: int, state: TransactionState, epoch: int, fate: Fate | None) -> None:
+def test_outcome_follows_from_the_coordinator_state(
+    version: int, state: TransactionState, epoch: int, fate: Fate | None
+) -> None:
     assert described_fate(_transaction(version), _described(state, epoch)) is fate
 
 
-def test_every_row_of_the_table_is_in_the_histories_and_nothing_else_is_conclusive() -> None:
+def test_outcome_table_matches_the_histories() -> None:
     tested = {(state, version >= 2, epoch - 5): fate for version, state, epoch, fate in HISTORIES if fate}
     assert tested == FATES
     for state, version, distance in itertools.product(S, (1, 2), range(-1, 4)):
@@ -71,7 +73,7 @@ def test_every_row_of_the_table_is_in_the_histories_and_nothing_else_is_conclusi
 
 
 @pytest.mark.parametrize("state", S)
-def test_another_producer_id_or_none_is_never_conclusive(state: TransactionState) -> None:
+def test_different_or_missing_producer_id_is_inconclusive(state: TransactionState) -> None:
     assert described_fate(_transaction(2), _described(state, 6, producer_id=10)) is None
     assert described_fate(_transaction(2), None) is None
 
@@ -93,7 +95,7 @@ FOREIGN = BatchTrace(10, 12, ProducerIdentity(8, 5), False)
         (None, None),
     ],
 )
-def test_the_logs_word(view: CommittedView | None, fate: Fate | None) -> None:
+def test_outcome_follows_from_the_log(view: CommittedView | None, fate: Fate | None) -> None:
     transaction = _transaction(2)
     assert seen_fate(transaction, transaction.ranges[0], view) is fate
 
@@ -103,7 +105,7 @@ def _decision(*transactions: PreparedTransaction) -> Decision:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_open_is_committed_and_what_is_committed_stays(version: int) -> None:
+def test_open_transactions_are_committed_and_committed_ones_kept(version: int) -> None:
     cluster = MemoryCluster(version=version)
     one, two = cluster.prepare("one", 0), cluster.prepare("two", 1)
     for _ in range(2):
@@ -113,12 +115,12 @@ def test_what_is_open_is_committed_and_what_is_committed_stays(version: int) -> 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_lost_answer_is_cleared_up_by_describing(version: int) -> None:
+def test_lost_end_txn_response_is_resolved_by_describe_transactions(version: int) -> None:
     cluster = MemoryCluster(version=version, lose_answer_of={"one"})
     assert settle(cluster, _decision(cluster.prepare("one"))).took_effect
 
 
-def test_an_abort_after_a_downgrade_is_not_taken_for_the_transaction_before_it() -> None:
+def test_abort_after_a_downgrade_is_not_taken_for_the_previous_transaction() -> None:
     """The old protocol's EndTxn leaves the epoch, which then looks like that of the abort of what was committed."""
     cluster = MemoryCluster(version=2)
     one = cluster.prepare("one")
@@ -130,7 +132,7 @@ def test_an_abort_after_a_downgrade_is_not_taken_for_the_transaction_before_it()
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_committed_transaction_is_recognised_after_its_id_went_on(version: int) -> None:
+def test_committed_transaction_is_recognized_after_its_id_was_reused(version: int) -> None:
     cluster = MemoryCluster(version=version)
     one = cluster.prepare("one")
     settle(cluster, _decision(one))
@@ -142,7 +144,7 @@ def test_a_committed_transaction_is_recognised_after_its_id_went_on(version: int
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_timed_out_transactions_are_lost_even_when_the_id_is_forgotten(version: int, forgotten: bool) -> None:
+def test_timed_out_transactions_are_lost_even_when_the_id_has_expired(version: int, forgotten: bool) -> None:
     cluster = MemoryCluster(version=version)
     one = cluster.prepare("one")
     cluster.time_out("one")
@@ -151,7 +153,7 @@ def test_timed_out_transactions_are_lost_even_when_the_id_is_forgotten(version: 
     assert settled.lost == (one,) and settled.took_no_effect
 
 
-def test_without_coordinator_and_log_the_fate_is_unknown_and_nothing_is_written() -> None:
+def test_outcome_without_coordinator_and_log_is_unknown_and_nothing_is_written() -> None:
     cluster = MemoryCluster()
     one = cluster.prepare("one")
     cluster.forgotten = {"one"}
@@ -163,7 +165,7 @@ def test_without_coordinator_and_log_the_fate_is_unknown_and_nothing_is_written(
             course_of(settled, 0, policy)
 
 
-def test_a_partial_loss_stops_with_a_full_account_or_writes_the_lost_tasks_again() -> None:
+def test_partial_loss_stops_with_a_report_or_rewrites_the_lost_tasks() -> None:
     cluster = MemoryCluster()
     one, two = cluster.prepare("one", 0, records=3), cluster.prepare("two", 1, records=4)
     settle(cluster, _decision(one))
@@ -176,7 +178,7 @@ def test_a_partial_loss_stops_with_a_full_account_or_writes_the_lost_tasks_again
     assert courses == [Course.SKIP, Course.WRITE, Course.SKIP]
 
 
-def test_a_total_loss_is_written_again_under_both_policies() -> None:
+def test_total_loss_is_rewritten_under_both_policies() -> None:
     cluster = MemoryCluster()
     decision = _decision(cluster.prepare("one", 0), cluster.prepare("two", 1))
     cluster.time_out("one")
@@ -187,7 +189,7 @@ def test_a_total_loss_is_written_again_under_both_policies() -> None:
 
 @pytest.mark.parametrize("raises", [False, True])
 @pytest.mark.parametrize("others_lost", [False, True])
-def test_what_others_hold_back_is_not_readable_yet_and_never_lost(
+def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool
 ) -> None:
     """Another transaction holds the last stable offset, and the coordinator does not know ours any more."""
@@ -223,7 +225,7 @@ def _no_answer(*_: object, **__: object) -> None:
     raise UnansweredError("not in time")
 
 
-def test_a_time_limit_holds_for_all_transactions_and_places_where_nothing_is_settled(
+def test_time_limit_covers_all_unresolved_transactions_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = MemoryCluster()
@@ -240,7 +242,7 @@ def test_a_time_limit_holds_for_all_transactions_and_places_where_nothing_is_set
     assert cluster.now_ms - began_ms == pytest.approx(settlement.SETTLE_LIMIT_SECONDS * 1000, abs=2000)
 
 
-def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_limit_does_not_apply_while_transactions_resolve(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = MemoryCluster()
     began_ms = cluster.now_ms
     transactions = tuple(cluster.prepare(f"id{number}", number) for number in range(5))
@@ -259,7 +261,7 @@ def test_there_is_no_time_limit_as_long_as_one_after_the_other_is_settled(monkey
     assert cluster.now_ms - began_ms > 4000 * settlement.SETTLE_LIMIT_SECONDS
 
 
-def test_many_transactions_are_found_by_a_few_looks_at_their_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_transactions_are_resolved_with_few_partition_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = MemoryCluster()
     transactions = tuple(cluster.prepare(f"id{number}", number % 4) for number in range(400))
     transactions = tuple(replace(each, split=number) for number, each in enumerate(transactions))
@@ -277,7 +279,7 @@ def test_many_transactions_are_found_by_a_few_looks_at_their_partitions(monkeypa
     assert [len(each) for each in looks] == [4]
 
 
-def test_a_transaction_with_many_partitions_that_cannot_be_read_is_hidden_after_a_few(
+def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks: list[object] = []
@@ -306,7 +308,7 @@ def test_a_transaction_with_many_partitions_that_cannot_be_read_is_hidden_after_
     ],
 )
 @pytest.mark.parametrize("policy", OnLostTransaction)
-def test_a_task_asks_about_its_own_transaction(
+def test_task_looks_up_its_own_transaction(
     letters: str, courses: str, described: list[int], policy: OnLostTransaction
 ) -> None:
     cluster = MemoryCluster()

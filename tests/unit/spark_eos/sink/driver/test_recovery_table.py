@@ -68,7 +68,7 @@ def decision_of(transactions: Sequence[PreparedTransaction] = (), word: Interven
 
 
 @pytest.mark.parametrize(("letters", "action"), ROWS.items())
-def test_a_row(letters: str, action: SettlementAction) -> None:
+def test_recovery_table_row(letters: str, action: SettlementAction) -> None:
     assert TABLE[fates_in(letters)].action is action
     assert TABLE[fates_in(letters)].reason
 
@@ -97,7 +97,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("fates", TABLE, ids=lambda fates: "".join(sorted(fate.name[0] for fate in fates)))
-def test_an_operators_word_changes_only_what_it_is_about(fates: frozenset[Fate]) -> None:
+def test_operator_intervention_changes_only_its_own_rows(fates: frozenset[Fate]) -> None:
     usual = TABLE[fates].action
     found = {name: action_for(decision_of(word=word), fates) for name, word in WORDS.items()}
     assert found["complete"] is (SettlementAction.COMMIT if fates == fates_in("OU") else usual)
@@ -148,7 +148,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_every_split_of_small_sets(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_split_of_small_sets_is_consistent(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for split in splits():
         cluster = MemoryCluster(version=version)
         with monkeypatch.context() as patch:
@@ -170,7 +170,7 @@ def test_every_split_of_small_sets(version: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("policy", OnLostTransaction)
-def test_what_is_open_beside_a_loss_is_aborted_and_all_is_written_again(
+def test_open_transactions_beside_a_loss_are_aborted_and_all_is_rewritten(
     version: int, policy: OnLostTransaction
 ) -> None:
     cluster = MemoryCluster(version=version)
@@ -184,7 +184,7 @@ def test_what_is_open_beside_a_loss_is_aborted_and_all_is_written_again(
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("arrives", [True, False])
-def test_an_abort_without_a_clear_answer_is_looked_at_again(
+def test_abort_without_a_clear_response_is_looked_up_again(
     version: int, arrives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = MemoryCluster(version=version)
@@ -205,7 +205,7 @@ def test_an_abort_without_a_clear_answer_is_looked_at_again(
     assert unclear[0] == (2 if arrives else -1)
 
 
-def test_an_abort_that_never_gets_through_stops_without_calling_anything_visible(
+def test_persistently_failing_abort_stops_without_claiming_visibility(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = MemoryCluster()
@@ -221,7 +221,7 @@ def test_an_abort_that_never_gets_through_stops_without_calling_anything_visible
             course_of(settled, 0, policy)
 
 
-def test_an_open_one_beside_an_unknown_one_is_left_to_an_operator() -> None:
+def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator() -> None:
     cluster = MemoryCluster()
     decision = decision_of([cluster.prepare("id0", 0), cluster.prepare("id1", 1)])
     cluster.forgotten = {"id1"}
@@ -235,7 +235,7 @@ def test_an_open_one_beside_an_unknown_one_is_left_to_an_operator() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_commit_that_was_on_its_way_makes_nothing_visible_that_was_aborted(version: int) -> None:
+def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> None:
     """The driver was paused between its decision and its EndTxn; what begins later on the id has another epoch."""
     cluster = MemoryCluster(version=version)
     transactions = [cluster.prepare("id0", 0), cluster.prepare("id1", 1)]
@@ -311,7 +311,7 @@ def _set(doing: tuple[Doing, ...], agent: int, does: Doing) -> tuple[Doing, ...]
 
 
 @pytest.mark.parametrize(("count", "agents"), [(2, 1), (2, 2), (3, 1), (3, 2)])
-def test_processes_that_disagree_never_write_again_what_is_or_becomes_visible(count: int, agents: int) -> None:
+def test_disagreeing_processes_never_rewrite_visible_rows(count: int, agents: int) -> None:
     reached = set(outcomes(count, agents, losses=count))
     assert (((COMMITTED,) * count), frozenset()) in reached
     assert any(rewriting for _, rewriting in reached)
@@ -320,5 +320,5 @@ def test_processes_that_disagree_never_write_again_what_is_or_becomes_visible(co
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_without_a_timeout_no_order_of_steps_aborts_anything(count: int) -> None:
+def test_no_order_of_steps_aborts_anything_without_a_timeout(count: int) -> None:
     assert not any(LOST in state for state, _ in outcomes(count, 2, losses=0))

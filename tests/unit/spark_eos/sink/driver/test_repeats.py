@@ -99,7 +99,7 @@ def visible(cluster: MemoryCluster) -> int:
     return sum(committed for (place, _), committed in cluster.outcomes.items() if place.topic == "t")
 
 
-def test_writes_of_one_function_to_one_topic_do_not_meet_under_their_names(cluster: MemoryCluster) -> None:
+def test_writes_of_one_function_to_one_topic_are_separate_under_distinct_names(cluster: MemoryCluster) -> None:
     process = Process(cluster)
     for micro_batch in (0, 1):
         both = {name: prepared(cluster, name, micro_batch=micro_batch) for name in ("a", "b")}
@@ -114,7 +114,7 @@ def test_writes_of_one_function_to_one_topic_do_not_meet_under_their_names(clust
     assert visible(cluster) == 4
 
 
-def test_two_threads_that_write_under_one_name_in_two_processes_are_refused(cluster: MemoryCluster) -> None:
+def test_concurrent_writes_under_one_name_in_two_processes_are_refused(cluster: MemoryCluster) -> None:
     first, second = prepared(cluster, worker="w1"), prepared(cluster, checksum=2, worker="w2")
     Process(cluster).commit(first, "first")
     with pytest.raises(OptionError, match="writeName"):
@@ -124,9 +124,7 @@ def test_two_threads_that_write_under_one_name_in_two_processes_are_refused(clus
 
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 @pytest.mark.parametrize("is_swept", [False, True])
-def test_two_threads_that_write_under_one_name_in_one_process_are_refused(
-    cluster: MemoryCluster, is_swept: bool
-) -> None:
+def test_concurrent_writes_under_one_name_in_one_process_are_refused(cluster: MemoryCluster, is_swept: bool) -> None:
     """Both have looked before either decided; the second's transaction may begin after the first has swept."""
     process = Process(cluster)
     early = prepared(cluster, checksum=2, worker="w2") if is_swept else None
@@ -136,7 +134,7 @@ def test_two_threads_that_write_under_one_name_in_one_process_are_refused(
     assert visible(cluster) == 1
 
 
-def test_a_second_write_under_one_name_is_still_refused_after_the_restart(cluster: MemoryCluster) -> None:
+def test_second_write_under_one_name_is_still_refused_after_restart(cluster: MemoryCluster) -> None:
     """The platform starts the query again whose second write was refused."""
     Process(cluster).commit(prepared(cluster), "first")
     Process(cluster, "run2").commit(repeated(), "first again")
@@ -158,7 +156,7 @@ def test_discarding_differences_does_not_drop_a_second_write_under_one_name(clus
     [("t", "good"), ("", "t"), ("t", "")],
     ids=["named", "moved to foreachBatch", "moved to writeStream"],
 )
-def test_a_write_that_was_renamed_in_the_window_is_not_made_twice(
+def test_write_renamed_between_commit_and_checkpoint_is_not_repeated(
     cluster: MemoryCluster, before: str, now: str
 ) -> None:
     """Its micro-batch was decided, Spark had not noted it, and the function was changed before the restart."""
@@ -189,7 +187,7 @@ def moving() -> MovingCluster:
 
 
 @pytest.mark.parametrize("is_same_process", [True, False])
-def test_a_function_that_swallows_a_failed_commit_loses_no_decided_rows(
+def test_function_that_swallows_a_failed_commit_loses_no_decided_rows(
     moving: MovingCluster, is_same_process: bool
 ) -> None:
     process = Process(moving)
@@ -202,7 +200,7 @@ def test_a_function_that_swallows_a_failed_commit_loses_no_decided_rows(
     assert visible(moving) == 2
 
 
-def test_a_function_that_tries_a_failed_write_again_does_not_double_it(moving: MovingCluster) -> None:
+def test_function_that_retries_a_failed_write_does_not_duplicate_it(moving: MovingCluster) -> None:
     process = Process(moving)
     moving.is_away = True
     with pytest.raises(TransactionError, match="is decided, but could not be completed"):
@@ -217,7 +215,7 @@ def test_a_function_that_tries_a_failed_write_again_does_not_double_it(moving: M
 # Lost parts
 
 
-def test_no_option_lets_a_rewrite_mix_rows_of_two_runs(cluster: MemoryCluster) -> None:
+def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:
     query = f"{QUERY}/t"
     whole: list[TaskMessage] = []
     for split in (0, 1):
@@ -251,7 +249,7 @@ def test_no_option_lets_a_rewrite_mix_rows_of_two_runs(cluster: MemoryCluster) -
 # Prefixes and clusters
 
 
-def test_under_a_changed_prefix_what_the_last_run_left_open_is_swept_at_the_restart(cluster: MemoryCluster) -> None:
+def test_transactions_left_open_under_a_changed_prefix_are_swept_at_restart(cluster: MemoryCluster) -> None:
     Process(cluster).commit(prepared(cluster, ""), "")
     process = Process(cluster, "run2", prefix="new")
     process.commit(prepared(cluster, "", run="run2", micro_batch=1, prefix="new"), "")
@@ -262,7 +260,7 @@ def test_under_a_changed_prefix_what_the_last_run_left_open_is_swept_at_the_rest
 
 
 @pytest.mark.parametrize("change", ["cluster", "decisionTopic"])
-def test_a_function_that_mirrors_its_rows_to_two_clusters_keeps_two_logs(change: str) -> None:
+def test_function_that_mirrors_rows_to_two_clusters_keeps_two_decision_logs(change: str) -> None:
     options = SinkOptions(ClientOptions(("one:1",)), topic="t", prefix="p")
     other = (
         replace(options, client=ClientOptions(("two:1",)))

@@ -62,7 +62,7 @@ def name_as_superseded(cluster: MemoryCluster, run: str) -> None:
 # What is swept.
 
 
-def test_a_task_of_a_run_that_decided_before_is_swept_whenever_it_begins(cluster: MemoryCluster) -> None:
+def test_task_of_a_superseded_run_is_swept_whenever_it_begins(cluster: MemoryCluster) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     newer = committer_of(cluster, "run2")
     messages = prepare(cluster, 1, "run2")
@@ -73,7 +73,7 @@ def test_a_task_of_a_run_that_decided_before_is_swept_whenever_it_begins(cluster
     assert state_of(cluster) is S.COMPLETE_ABORT
 
 
-def test_a_run_that_never_decided_is_known_by_what_was_swept_of_it(cluster: MemoryCluster) -> None:
+def test_run_that_never_decided_is_recognized_by_its_swept_transactions(cluster: MemoryCluster) -> None:
     cluster.prepare(task_id("run0", "early"), 5)
     cluster.pass_time(1_000)
     committer = committer_of(cluster)
@@ -84,7 +84,7 @@ def test_a_run_that_never_decided_is_known_by_what_was_swept_of_it(cluster: Memo
     assert state_of(cluster, run="run0") is S.COMPLETE_ABORT
 
 
-def test_a_run_that_has_not_shown_itself_is_left_alone(cluster: MemoryCluster) -> None:
+def test_run_without_any_known_activity_is_left_alone(cluster: MemoryCluster) -> None:
     """It may be a newer driver's: to abort it would stop that one, or break what it decides in this moment."""
     committer = committer_of(cluster)
     messages = prepare(cluster, 0)
@@ -96,7 +96,7 @@ def test_a_run_that_has_not_shown_itself_is_left_alone(cluster: MemoryCluster) -
     assert state_of(cluster, run="run9") is S.ONGOING
 
 
-def test_a_process_that_begins_in_the_middle_of_a_run_takes_no_newer_run_for_an_older_one(
+def test_process_started_mid_run_does_not_take_a_newer_run_for_an_older_one(
     cluster: MemoryCluster,
 ) -> None:
     """Spark ends an idle Python process: the next one does not know when its run began."""
@@ -112,7 +112,7 @@ def test_a_process_that_begins_in_the_middle_of_a_run_takes_no_newer_run_for_an_
 # Who may decide.
 
 
-def test_a_superseded_run_that_has_forgotten_everything_decides_nothing_and_fences_nobody(
+def test_superseded_run_without_state_decides_nothing_and_fences_no_driver(
     cluster: MemoryCluster,
 ) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
@@ -128,7 +128,7 @@ def test_a_superseded_run_that_has_forgotten_everything_decides_nothing_and_fenc
     newer.commit(prepare(cluster, 2, "run2"), 2)
 
 
-def test_a_run_that_is_superseded_while_it_takes_over_decides_nothing(
+def test_run_superseded_during_takeover_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
@@ -146,7 +146,7 @@ def test_a_run_that_is_superseded_while_it_takes_over_decides_nothing(
     assert asleep.state.identity is None
 
 
-def test_a_run_that_is_superseded_while_it_renews_decides_nothing(
+def test_run_superseded_during_epoch_renewal_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To look who has the driver's id and to take it are two requests, and an operator may come between them."""
@@ -165,7 +165,7 @@ def test_a_run_that_is_superseded_while_it_renews_decides_nothing(
     assert newest(cluster).micro_batch == 0
 
 
-def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothing(
+def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     awake = committer_of(cluster)
@@ -184,7 +184,7 @@ def test_a_run_that_is_superseded_while_its_expired_id_is_renewed_decides_nothin
     assert newest(cluster).micro_batch == 0
 
 
-def test_what_a_superseded_run_is_told_is_true_though_another_run_has_written_its_micro_batch(
+def test_fencing_message_is_correct_when_another_run_wrote_the_micro_batch(
     cluster: MemoryCluster,
 ) -> None:
     asleep, messages = committer_of(cluster), prepare(cluster, 0)
@@ -196,7 +196,7 @@ def test_what_a_superseded_run_is_told_is_true_though_another_run_has_written_it
         asleep.commit(messages, 0)
 
 
-def test_what_a_run_that_is_behind_is_told_is_true_though_another_run_has_written_its_micro_batch(
+def test_stale_run_message_is_correct_when_another_run_wrote_the_micro_batch(
     cluster: MemoryCluster,
 ) -> None:
     newer = committer_of(cluster, "run2")
@@ -206,7 +206,7 @@ def test_what_a_run_that_is_behind_is_told_is_true_though_another_run_has_writte
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
-def test_a_run_of_a_job_that_an_operator_has_superseded_decides_nothing(cluster: MemoryCluster) -> None:
+def test_job_run_superseded_by_an_operator_decides_nothing(cluster: MemoryCluster) -> None:
     """The operator who names it ends what it has open, in this very moment perhaps."""
     decide_and_die(cluster, run="run0")
     for worker in ("w0", "w1"):
@@ -218,14 +218,14 @@ def test_a_run_of_a_job_that_an_operator_has_superseded_decides_nothing(cluster:
     assert newest(cluster).run == "run0"
 
 
-def test_a_run_goes_on_in_a_new_process(cluster: MemoryCluster) -> None:
+def test_run_continues_in_a_new_process(cluster: MemoryCluster) -> None:
     committer_of(cluster, "run0").commit(prepare(cluster, 0, "run0"), 0)
     for micro_batch in (1, 2, 3):
         committer_of(cluster).commit(prepare(cluster, micro_batch), micro_batch)
     assert (newest(cluster).micro_batch, newest(cluster).superseded) == (3, ("run0",))
 
 
-def test_a_job_has_one_micro_batch_and_supersedes_nobody(cluster: MemoryCluster) -> None:
+def test_job_has_one_micro_batch_and_supersedes_no_run(cluster: MemoryCluster) -> None:
     decide_and_die(cluster, run="run0")
     for worker in ("w0", "w1"):
         cluster.time_out(task_id("run0", worker))
@@ -234,7 +234,7 @@ def test_a_job_has_one_micro_batch_and_supersedes_nobody(cluster: MemoryCluster)
     job_of(cluster, "run0").commit(repeated("run0"), 0)
 
 
-def test_the_last_runs_are_named_once_and_never_the_run_itself() -> None:
+def test_superseded_runs_are_listed_once_without_the_run_itself() -> None:
     before = Decision("p", "q", "run5", 3, 1, 0, 0, (), superseded=tuple(f"run{n}" for n in range(20)))
     named = superseding(before, "run7", ["run9", "run5"])
     assert named[:4] == ("run5", "run9", "run0", "run1")
@@ -243,7 +243,7 @@ def test_the_last_runs_are_named_once_and_never_the_run_itself() -> None:
 
 
 @pytest.mark.parametrize("superseded", [(), ("run1", "run/2")])
-def test_what_is_superseded_is_read_back_and_takes_no_place_where_there_is_nothing(superseded: tuple[str, ...]) -> None:
+def test_superseded_runs_are_read_back_and_omitted_when_empty(superseded: tuple[str, ...]) -> None:
     decision = Decision("p", "q", "r", 7, 1, 0, 123, (), superseded=superseded)
     [value] = write_decision(decision)
     assert (b"superseded" in value) is bool(superseded)
@@ -253,7 +253,7 @@ def test_what_is_superseded_is_read_back_and_takes_no_place_where_there_is_nothi
 # A micro-batch that is only finished.
 
 
-def test_what_the_deciding_run_left_open_is_swept_when_its_micro_batch_is_finished(cluster: MemoryCluster) -> None:
+def test_transactions_left_open_by_the_deciding_run_are_swept_after_completion(cluster: MemoryCluster) -> None:
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
     committer_of(cluster, "run2").commit(finished(cluster), 0)
@@ -266,7 +266,7 @@ def test_what_the_deciding_run_left_open_is_swept_when_its_micro_batch_is_finish
     committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
 
 
-def test_a_new_transaction_of_an_id_in_the_decision_is_swept_too(cluster: MemoryCluster) -> None:
+def test_new_transaction_of_an_id_in_the_decision_is_swept(cluster: MemoryCluster) -> None:
     """The id of a committed transaction goes on with the next one; only both together name it."""
     messages = prepare(cluster, 0)
     committer_of(cluster).commit(messages, 0)
@@ -276,13 +276,13 @@ def test_a_new_transaction_of_an_id_in_the_decision_is_swept_too(cluster: Memory
     assert state_of(cluster, worker="w0") is S.COMPLETE_ABORT
 
 
-def test_nothing_is_noted_where_nothing_was_left_open(cluster: MemoryCluster) -> None:
+def test_note_is_not_written_when_no_transaction_was_left_open(cluster: MemoryCluster) -> None:
     decide_and_die(cluster)
     committer_of(cluster, "run2").commit(finished(cluster), 0)
     assert newest(cluster).revision == 0
 
 
-def test_without_the_note_what_another_run_has_open_is_left_alone(
+def test_transactions_of_another_run_are_left_alone_without_the_note(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its driver could still decide it; and the micro-batch is committed, so that nothing fails."""
@@ -302,7 +302,7 @@ def _away(_: object) -> EndAnswer:
     raise UnansweredError("a broker is away")
 
 
-def test_a_finished_job_sweeps_what_the_run_that_did_it_left_open(cluster: MemoryCluster) -> None:
+def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryCluster) -> None:
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
     cluster.prepare(task_id("run3", "late"), 8)

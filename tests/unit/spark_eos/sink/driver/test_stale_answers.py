@@ -48,7 +48,7 @@ def commit_unseen(cluster: MemoryCluster, micro_batch: int, run: str = "run1") -
 
 
 @pytest.mark.parametrize("micro_batch", [0, 1])
-def test_a_restart_that_reads_the_pointer_from_a_broker_cut_off_writes_no_row_twice(
+def test_restart_with_a_pointer_from_a_stale_broker_writes_no_row_twice(
     cluster: MemoryCluster, micro_batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Run 1 dies when its micro-batch is visible and Spark has not noted that; tasks and driver of run 2 look back."""
@@ -65,7 +65,7 @@ def test_a_restart_that_reads_the_pointer_from_a_broker_cut_off_writes_no_row_tw
     assert visible(cluster) == 2 * (micro_batch + 2)
 
 
-def test_the_first_decision_after_a_take_over_looks_again_and_later_ones_do_not(cluster: MemoryCluster) -> None:
+def test_first_decision_after_a_takeover_checks_again_and_later_ones_do_not(cluster: MemoryCluster) -> None:
     asked: list[bool] = []
     write = cluster.write_decision
     cluster.write_decision = lambda each: (asked.append(each.check is not None), write(each))[1]  # type: ignore[method-assign]
@@ -76,7 +76,7 @@ def test_the_first_decision_after_a_take_over_looks_again_and_later_ones_do_not(
     assert asked == [True, cluster.version == 1, cluster.version == 1]
 
 
-def test_a_run_that_was_superseded_does_not_decide_on_a_pointer_from_the_past(cluster: MemoryCluster) -> None:
+def test_superseded_run_does_not_decide_on_a_stale_pointer(cluster: MemoryCluster) -> None:
     """Its process took over long ago, so that what it did not see then is a newer driver's work."""
     asleep = committer_of(cluster, "run0")
     asleep.commit(prepare(cluster, 0, "run0"), 0)
@@ -90,9 +90,7 @@ def test_a_run_that_was_superseded_does_not_decide_on_a_pointer_from_the_past(cl
 
 
 @pytest.mark.parametrize("unseen", [1, 2])
-def test_a_process_that_is_shown_the_past_does_not_take_its_sibling_for_a_newer_driver(
-    cluster: MemoryCluster, unseen: int
-) -> None:
+def test_stale_response_does_not_make_a_sibling_look_like_a_newer_driver(cluster: MemoryCluster, unseen: int) -> None:
     """Two processes of one run commit by turns; the second one's decisions are hidden from the first."""
     first, second = committer_of(cluster), committer_of(cluster)
     for micro_batch in range(2):
@@ -107,7 +105,7 @@ def test_a_process_that_is_shown_the_past_does_not_take_its_sibling_for_a_newer_
     assert newest is not None and newest.micro_batch == 2 + unseen
 
 
-def test_a_decision_older_than_one_that_is_known_is_no_newer_drivers(
+def test_decision_older_than_a_known_one_is_not_a_newer_driver(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Run 1 decided it; since then two processes of run 2 have, and the second's completion got no answers."""
@@ -130,7 +128,7 @@ def fail() -> None:
 
 
 @pytest.mark.parametrize("has_decided", [True, False])
-def test_a_process_that_is_shown_the_past_stops_for_a_newer_driver(cluster: MemoryCluster, has_decided: bool) -> None:
+def test_process_with_stale_responses_stops_for_a_newer_driver(cluster: MemoryCluster, has_decided: bool) -> None:
     first, newer = committer_of(cluster), committer_of(cluster, "run2")
     first.commit(prepare(cluster, 0), 0)
     past = dict(cluster.groups["p.q"])
@@ -145,7 +143,7 @@ def test_a_process_that_is_shown_the_past_stops_for_a_newer_driver(cluster: Memo
     assert cluster.ids["p.q.driver"].identity == epoch, "the newer driver is not fenced"
 
 
-def test_a_note_in_a_decision_that_is_not_the_newest_is_refused(cluster: MemoryCluster) -> None:
+def test_note_in_a_decision_that_is_not_the_newest_is_refused(cluster: MemoryCluster) -> None:
     commit_unseen(cluster, 1)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     driver, old = log.take_over(), log.newest()
@@ -156,14 +154,14 @@ def test_a_note_in_a_decision_that_is_not_the_newest_is_refused(cluster: MemoryC
     assert newest is not None and newest.micro_batch == 1
 
 
-def test_a_task_that_knows_more_than_the_driver_makes_the_driver_look_again(cluster: MemoryCluster) -> None:
+def test_task_with_a_newer_decision_than_the_driver_makes_it_check_again(cluster: MemoryCluster) -> None:
     commit_unseen(cluster, 1)
     cluster.past_found_again = 3
     committer_of(cluster, "run2").commit(repeated(micro_batch=1), 1)
     assert visible(cluster) == 4
 
 
-def test_a_driver_that_keeps_being_answered_from_the_past_says_what_can_cause_it(cluster: MemoryCluster) -> None:
+def test_driver_with_persistently_stale_responses_reports_possible_causes(cluster: MemoryCluster) -> None:
     commit_unseen(cluster, 1)
     cluster.past_found_again = 10_000
     words = r"found micro-batch 1 .*the driver found no decision.*outdated.*is safe"
@@ -172,9 +170,7 @@ def test_a_driver_that_keeps_being_answered_from_the_past_says_what_can_cause_it
 
 
 @pytest.mark.parametrize("agrees", [True, False])
-def test_an_abort_that_is_answered_from_the_past_ends_nothing_that_was_decided(
-    cluster: MemoryCluster, agrees: bool
-) -> None:
+def test_abort_with_a_stale_response_ends_no_decided_transaction(cluster: MemoryCluster, agrees: bool) -> None:
     """Spark calls it in another process when the one that commits dies between the decision and its completion."""
     past = dict(cluster.groups)
     messages = prepare(cluster, 0)
@@ -218,7 +214,7 @@ def described(state: TransactionState, epoch: int, producer_id: int = 7) -> Desc
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_is_provably_from_before_a_transaction(
+def test_descriptions_older_than_a_transaction_are_recognized(
     state: TransactionState, epoch: int, versions: Sequence[int], version: int
 ) -> None:
     begun = ProducerIdentity(7, 5)
@@ -239,9 +235,7 @@ def prepared_again(cluster: MemoryCluster, name: str = "p.q.run1.w.0") -> tuple[
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_verify_asks_another_coordinator_where_the_answer_is_from_the_past(
-    cluster: MemoryCluster, is_known: bool
-) -> None:
+def test_verify_asks_another_coordinator_after_a_stale_response(cluster: MemoryCluster, is_known: bool) -> None:
     transaction, past = prepared_again(cluster)
     cluster.past_ids["p.q.run1.w.0"] = past if is_known else None
     cluster.past_found_again = 2
@@ -249,7 +243,7 @@ def test_verify_asks_another_coordinator_where_the_answer_is_from_the_past(
     assert ends_at_ms == cluster.now_ms + 60_000
 
 
-def test_a_commit_waits_until_the_coordinators_do_not_speak_of_the_past(cluster: MemoryCluster) -> None:
+def test_commit_waits_until_coordinators_stop_sending_stale_responses(cluster: MemoryCluster) -> None:
     transaction, past = prepared_again(cluster)
     cluster.past_ids["p.q.run1.w.0"] = past
     cluster.past_found_again = 40
@@ -258,7 +252,7 @@ def test_a_commit_waits_until_the_coordinators_do_not_speak_of_the_past(cluster:
     assert cluster.ids["p.q.run1.w.0"].state is S.COMPLETE_COMMIT
 
 
-def test_a_coordinator_that_only_speaks_of_the_past_is_named_with_the_reason(cluster: MemoryCluster) -> None:
+def test_persistently_stale_coordinator_is_reported_with_the_reason(cluster: MemoryCluster) -> None:
     transaction, past = prepared_again(cluster)
     cluster.past_ids["p.q.run1.w.0"] = past
     cluster.past_found_again = 10_000
@@ -271,7 +265,7 @@ def test_a_coordinator_that_only_speaks_of_the_past_is_named_with_the_reason(clu
     assert cluster.ids["p.q.run1.w.0"].state is S.ONGOING
 
 
-def test_an_id_that_stays_unknown_is_left_to_the_caller_and_an_old_one_is_asked_once(cluster: MemoryCluster) -> None:
+def test_unknown_id_is_left_to_the_caller_and_stale_one_asked_once(cluster: MemoryCluster) -> None:
     transaction, _ = prepared_again(cluster)
     cluster.forgotten.add(transaction.transactional_id)
     cluster.calls.clear()
@@ -282,7 +276,7 @@ def test_an_id_that_stays_unknown_is_left_to_the_caller_and_an_old_one_is_asked_
     assert cluster.calls == ["describe 1"]
 
 
-def test_a_fate_is_not_read_from_the_past(cluster: MemoryCluster) -> None:
+def test_outcome_is_not_taken_from_a_stale_response(cluster: MemoryCluster) -> None:
     """Under V1 the earlier transaction had a lower epoch; under V2 the same, of which it was the end."""
     transaction, past = prepared_again(cluster)
     cluster.past_ids["p.q.run1.w.0"] = past
@@ -304,7 +298,7 @@ def ended(cluster: MemoryCluster, name: str, *, commit: bool = True) -> Id:
 
 
 @pytest.mark.parametrize("micro_batch", [1, 2])
-def test_the_pool_initialises_no_id_whose_transaction_a_stale_coordinator_calls_ended(
+def test_pool_does_not_initialize_an_id_that_a_stale_coordinator_reports_ended(
     cluster: MemoryCluster, micro_batch: int
 ) -> None:
     """The open one is of micro-batch 1; 2 may begin only when it is ended, but the pool need not rely on that."""
@@ -329,7 +323,7 @@ def test_the_pool_initialises_no_id_whose_transaction_a_stale_coordinator_calls_
         Id(ProducerIdentity(99, 32_766), state=S.COMPLETE_COMMIT),
     ],
 )
-def test_the_pool_initialises_nothing_of_its_micro_batch_on_an_answer_that_proves_nothing(
+def test_pool_initializes_no_id_of_its_micro_batch_on_an_inconclusive_response(
     cluster: MemoryCluster, past: Id
 ) -> None:
     """Empty at the very epoch, and another producer id: the first may be true, where a task sent nothing."""
@@ -342,14 +336,14 @@ def test_the_pool_initialises_nothing_of_its_micro_batch_on_an_answer_that_prove
     assert cluster.ids[name].state is S.ONGOING
 
 
-def test_an_id_of_a_task_that_sent_nothing_is_used_again_in_the_next_micro_batch(cluster: MemoryCluster) -> None:
+def test_id_of_a_task_that_sent_nothing_is_reused_in_the_next_micro_batch(cluster: MemoryCluster) -> None:
     pool = IdentityPool(cluster, "p", "q", "run1", "w")
     name = taken(cluster, pool, 0)
     assert taken(cluster, pool, 1) == name
     assert len(pool) == 1
 
 
-def test_all_the_same_an_empty_micro_batch_takes_a_broker_at_its_word(cluster: MemoryCluster) -> None:
+def test_empty_micro_batch_accepts_a_single_broker_response(cluster: MemoryCluster) -> None:
     """Nothing is decided, so nothing can be decided twice; what is decided next is checked."""
     commit_unseen(cluster, 1)
     committer = committer_of(cluster, "run2")

@@ -77,7 +77,7 @@ def decide(cluster: MemoryCluster, messages: Sequence[Prepared]) -> Decision:
 
 @pytest.mark.parametrize("prefix", ["p", "changed"])
 @pytest.mark.parametrize("completed", [0, 1, 2])
-def test_the_same_rows_are_dropped_and_the_micro_batch_is_done(
+def test_rerun_without_a_pointer_drops_equal_rows_and_finishes_the_micro_batch(
     cluster: MemoryCluster, prefix: str, completed: int
 ) -> None:
     decision = decide(cluster, tasks(cluster, "run1"))
@@ -91,9 +91,7 @@ def test_the_same_rows_are_dropped_and_the_micro_batch_is_done(
 
 
 @pytest.mark.parametrize("checksums", [(1, 3), (1,), (1, 2, 0)])
-def test_other_rows_stop_the_query_and_not_the_one_whose_checkpoint_it_copied(
-    cluster: MemoryCluster, checksums: Sequence[int]
-) -> None:
+def test_rerun_without_a_pointer_stops_on_different_rows(cluster: MemoryCluster, checksums: Sequence[int]) -> None:
     first = committer(cluster, "run1")
     first.commit(tasks(cluster, "run1"), 0)
     copy, messages = committer(cluster, "run2", "copied"), tasks(cluster, "run2", 0, checksums, "copied")
@@ -108,7 +106,7 @@ def test_other_rows_stop_the_query_and_not_the_one_whose_checkpoint_it_copied(
     assert visible(cluster) == 6
 
 
-def test_where_all_is_lost_the_rows_are_written_and_may_be_others(cluster: MemoryCluster) -> None:
+def test_fully_lost_batch_without_a_pointer_is_rewritten_with_any_rows(cluster: MemoryCluster) -> None:
     for each in decide(cluster, tasks(cluster, "run1")).transactions:
         cluster.time_out(each.transactional_id)
     committer(cluster, "run2").commit(tasks(cluster, "run2", checksums=(5,)), 0)
@@ -123,7 +121,7 @@ def lose_second(cluster: MemoryCluster) -> Decision:
     return decision
 
 
-def test_where_a_part_is_lost_each_start_says_so_until_it_may_be_written_again(cluster: MemoryCluster) -> None:
+def test_partly_lost_batch_without_a_pointer_stops_until_rewrite_is_allowed(cluster: MemoryCluster) -> None:
     kept, _ = lose_second(cluster).transactions
     for run in ("run2", "run3"):
         failing, messages = committer(cluster, run), tasks(cluster, run)
@@ -139,7 +137,7 @@ def test_where_a_part_is_lost_each_start_says_so_until_it_may_be_written_again(c
 
 
 @pytest.mark.parametrize("checksums", [(2, 1), (1, 2, 3), (1,)])
-def test_rows_that_moved_between_tasks_are_not_mixed_with_those_of_another_run(
+def test_rows_moved_between_tasks_are_not_mixed_with_another_run(
     cluster: MemoryCluster, checksums: Sequence[int]
 ) -> None:
     lose_second(cluster)
@@ -148,7 +146,7 @@ def test_rows_that_moved_between_tasks_are_not_mixed_with_those_of_another_run(
     assert visible(cluster) == 1
 
 
-def test_some_tasks_may_know_what_others_do_not(cluster: MemoryCluster) -> None:
+def test_tasks_may_disagree_about_a_committed_batch(cluster: MemoryCluster) -> None:
     decide(cluster, tasks(cluster, "run1"))
     [ignorant, _] = tasks(cluster, "run2")
     knowing = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
@@ -159,7 +157,7 @@ def test_some_tasks_may_know_what_others_do_not(cluster: MemoryCluster) -> None:
 # Where decisions are.
 
 
-def test_in_a_topic_that_this_version_has_made_only_two_partitions_are_read(cluster: MemoryCluster) -> None:
+def test_partitioned_decision_topic_needs_two_partitions_read(cluster: MemoryCluster) -> None:
     mark(cluster)
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     assert {call for call in cluster.calls if call.startswith("scan ")} == {"scan 2", "scan on"}
@@ -167,13 +165,13 @@ def test_in_a_topic_that_this_version_has_made_only_two_partitions_are_read(clus
     assert cluster.logs[TopicPartition(DECISIONS, decision_partition(QUERY, 8))]
 
 
-def test_any_other_topic_is_read_as_a_whole(cluster: MemoryCluster) -> None:
+def test_decision_topic_without_partitioning_config_is_read_completely(cluster: MemoryCluster) -> None:
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     assert cluster.calls.count("scan 4") == 1
 
 
 @pytest.mark.parametrize("is_marked", [True, False])
-def test_what_an_earlier_version_has_decided_is_found(cluster: MemoryCluster, is_marked: bool) -> None:
+def test_decision_of_an_earlier_version_is_found(cluster: MemoryCluster, is_marked: bool) -> None:
     if is_marked:
         mark(cluster)
     messages = tasks(cluster, "run1")
@@ -189,17 +187,17 @@ def test_what_an_earlier_version_has_decided_is_found(cluster: MemoryCluster, is
 
 
 @pytest.mark.parametrize("name", ["", "/orders", "/%"])
-def test_all_writes_of_a_query_are_in_one_partition_under_any_prefix(name: str) -> None:
+def test_all_writes_of_a_query_use_one_decision_partition_under_any_prefix(name: str) -> None:
     places = {decision_partition(f"{QUERY}{name}", count) for count in (8, 9, 100)}
     assert places == {decision_partition(QUERY, 8)}
     assert decision_partition(f"{QUERY}{name}", 3) == decision_partition(QUERY, 3) < 3
 
 
-def test_jobs_are_spread_by_their_names() -> None:
+def test_jobs_are_spread_over_decision_partitions_by_name() -> None:
     assert len({decision_partition(f"job/{number}", 8) for number in range(100)}) == 8
 
 
-def test_an_empty_micro_batch_does_not_read_the_topic_again(cluster: MemoryCluster) -> None:
+def test_empty_micro_batch_does_not_read_the_decision_topic_again(cluster: MemoryCluster) -> None:
     driver = committer(cluster, "run1")
     for micro_batch in range(3):
         driver.commit([Empty(QUERY, "run1", micro_batch, 0)], micro_batch)
@@ -218,7 +216,7 @@ def leave_open(cluster: MemoryCluster, prefix: str) -> tuple[TopicPartition, int
     return place, 0
 
 
-def test_an_open_decision_under_another_prefix_is_waited_for(
+def test_open_decision_under_another_prefix_is_waited_for(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where = leave_open(cluster, "other")
@@ -228,7 +226,7 @@ def test_an_open_decision_under_another_prefix_is_waited_for(
     assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2
 
 
-def test_an_open_decision_that_does_not_end_is_named_with_the_command(
+def test_open_decision_that_does_not_end_is_reported_with_a_command(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leave_open(cluster, "other")
@@ -239,7 +237,7 @@ def test_an_open_decision_that_does_not_end_is_named_with_the_command(
         log.newest()
 
 
-def test_ones_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
+def test_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
     """The take-over ends it; it is read again afterwards, should it have been committed before."""
     where = leave_open(cluster, "p")
     log = DecisionLog(cluster, "p", QUERY, DECISIONS)
@@ -252,7 +250,7 @@ def test_ones_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> Non
 # What a task asks.
 
 
-def test_a_process_asks_in_the_first_micro_batch_of_a_run_and_when_one_is_written_again(
+def test_process_scans_in_its_first_micro_batch_and_on_a_rerun(
     cluster: MemoryCluster,
 ) -> None:
     log, asked = DecisionLog(cluster, "p", QUERY, DECISIONS), []
@@ -264,7 +262,7 @@ def test_a_process_asks_in_the_first_micro_batch_of_a_run_and_when_one_is_writte
     assert asked == [["pointer"], [], [], [], ["pointer"], [], [], ["pointer"]]
 
 
-def test_a_task_reads_no_more_than_the_pointer(cluster: MemoryCluster) -> None:
+def test_task_reads_only_the_pointer(cluster: MemoryCluster) -> None:
     committer(cluster, "run1").commit(tasks(cluster, "run1"), 0)
     cluster.calls.clear()
     assert DecisionLog(cluster, "p", QUERY, DECISIONS).pointed(1, "") is None
@@ -275,7 +273,7 @@ def test_a_task_reads_no_more_than_the_pointer(cluster: MemoryCluster) -> None:
     assert cluster.calls == ["pointer"] * 3
 
 
-def test_messages_of_any_kind_are_judged_alike(cluster: MemoryCluster) -> None:
+def test_messages_of_every_kind_are_checked_alike(cluster: MemoryCluster) -> None:
     decide(cluster, tasks(cluster, "run1", checksums=(1,)))
     messages: list[TaskMessage] = [*tasks(cluster, "run2", checksums=(1,)), Empty(QUERY, "run2", 0, 1)]
     committer(cluster, "run2").commit(messages, 0)

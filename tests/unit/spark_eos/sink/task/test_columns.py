@@ -47,7 +47,7 @@ def _parse_ddl(text: str) -> object:
         f"value string; topic string; headers {HEADERS}; partition int; timestamp timestamp; other bigint",
     ],
 )
-def test_what_spark_takes_is_taken(text: str) -> None:
+def test_column_types_accepted_by_spark_are_accepted(text: str) -> None:
     check_columns(_schema(text), None)
 
 
@@ -69,7 +69,9 @@ def test_what_spark_takes_is_taken(text: str) -> None:
         ("value string; timestamp timestamp_ntz", "t", "timestamp attribute unsupported type timestamp_ntz"),
     ],
 )
-def test_what_spark_refuses_is_refused_in_its_words(text: str, topic: str | None, words: str) -> None:
+def test_column_types_refused_by_spark_are_refused_with_its_error_text(
+    text: str, topic: str | None, words: str
+) -> None:
     with pytest.raises(OptionError) as refused:
         check_columns(_schema(text), topic)
     assert words in str(refused.value)
@@ -85,12 +87,12 @@ def test_what_spark_refuses_is_refused_in_its_words(text: str, topic: str | None
         ("int", r"Use timestamp_millis\(timestamp\)"),
     ],
 )
-def test_a_time_that_is_no_point_in_time_is_refused_with_the_cast_to_write(kind: str, remedy: str) -> None:
+def test_timestamp_without_time_zone_is_refused_with_the_cast_to_use(kind: str, remedy: str) -> None:
     with pytest.raises(OptionError, match=f"unsupported type {kind}. timestamp must be a timestamp.*{remedy}.*drop"):
         check_columns(_schema(f"value string; timestamp {kind}"), "t")
 
 
-def test_overwriting_is_refused() -> None:
+def test_overwrite_mode_is_refused() -> None:
     check_append(False)
     with pytest.raises(OptionError, match="Save mode Overwrite not allowed for Kafka"):
         check_append(True)

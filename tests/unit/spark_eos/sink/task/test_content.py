@@ -79,7 +79,7 @@ def naive(rows: Sequence[tuple[Any, ...]], option: str | None) -> tuple[TopicRow
 
 @given(st.lists(row_fields, max_size=12), st.lists(st.integers(0, 12), max_size=3), st.sampled_from([None, "t"]))
 @examples(100)
-def test_rows_are_counted_by_topic_however_they_are_cut(
+def test_rows_are_counted_by_topic_for_any_chunking(
     rows: list[tuple[Any, ...]], cuts: list[int], option: str | None
 ) -> None:
     counter = RowCounter(option)
@@ -89,20 +89,20 @@ def test_rows_are_counted_by_topic_however_they_are_cut(
     assert counter.rows() == naive(rows, option)
 
 
-def test_columns_that_are_missing_count_as_nulls() -> None:
+def test_missing_columns_count_as_nulls() -> None:
     counter, other = RowCounter("t"), RowCounter("t")
     counter.add(pa.record_batch({"value": pa.array(["x", None])}), None)
     other.add(*batch_of([("b", None, None, None, None, None), ("a", None, b"x", None, None, [])]))
     assert counter.rows() == other.rows() == (TopicRows("t", 2, counter.rows()[0].checksum),)
 
 
-def test_no_rows_give_no_topics() -> None:
+def test_no_rows_yield_no_topics() -> None:
     counter = RowCounter(None)
     counter.add(*batch_of([]))
     assert counter.rows() == ()
 
 
-def test_a_row_without_a_topic_is_a_difference() -> None:
+def test_row_without_a_topic_counts_as_a_difference() -> None:
     """It would be refused where rows are written; a re-run must not pass by it because nothing is written."""
     counter = RowCounter(None)
     counter.add(pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", None])}), None)
@@ -168,7 +168,7 @@ SAME = [
 
 
 @pytest.mark.parametrize(("before", "now"), SAME)
-def test_the_same_rows_in_any_tasks_are_the_same(
+def test_equal_rows_compare_equal_for_any_distribution_over_tasks(
     before: list[list[TopicRows]], now: list[list[TopicRows]], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -197,7 +197,7 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("before", "now", "text"), DIFFERENT)
 @pytest.mark.parametrize("is_job", [True, False])
-def test_other_rows_stop_the_query_or_are_discarded_on_request(
+def test_different_rows_stop_the_query_or_are_discarded_on_request(
     before: list[list[TopicRows]],
     now: list[list[TopicRows]],
     text: str,
@@ -220,13 +220,15 @@ def test_other_rows_stop_the_query_or_are_discarded_on_request(
 
 
 @pytest.mark.parametrize(("before", "now"), SAME[1:4])
-def test_by_task_each_task_must_have_its_own_rows(before: list[list[TopicRows]], now: list[list[TopicRows]]) -> None:
+def test_by_task_comparison_requires_equal_rows_per_task(
+    before: list[list[TopicRows]], now: list[list[TopicRows]]
+) -> None:
     check(decided(before), before, by_task=True)
     with pytest.raises(DifferentRowsError, match="with different rows"):
         check(decided(before), now, by_task=True)
 
 
-def test_by_task_no_difference_is_accepted() -> None:
+def test_by_task_comparison_accepts_no_difference() -> None:
     """Some tasks write and others do not: rows that moved from one to the other would be lost, or written twice."""
     before, now = [[t(2, 5)], [t(2, 9)]], [[t(2, 6)], [t(2, 8)]]
     with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1") as caught:
@@ -236,7 +238,7 @@ def test_by_task_no_difference_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("by_task", [True, False])
-def test_of_an_old_decision_only_counts_are_compared_with_a_warning(
+def test_decisions_without_checksums_compare_counts_with_a_warning(
     by_task: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = decided([[t(2, 5)], [t(3, 9, "u")]], old=True)
@@ -249,7 +251,7 @@ def test_of_an_old_decision_only_counts_are_compared_with_a_warning(
             check(old, now, by_task=by_task)
 
 
-def test_rows_prepared_before_the_decision_was_seen_are_compared_too() -> None:
+def test_rows_prepared_before_the_decision_was_seen_are_compared() -> None:
     rows = (t(2, 5),)
     messages: list[TaskMessage] = [
         Prepared(QUERY, "run2", 7, 0, prepared(0, rows)),
@@ -280,7 +282,7 @@ def test_messages_stay_readable_with_very_many_topics_and_tasks(is_same_plan: bo
         assert "tasks with different rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
 
 
-def test_another_topic_is_named_with_those_that_were_written() -> None:
+def test_different_topic_is_reported_with_the_topics_written() -> None:
     topics = [f"topic-{number:04}" for number in range(1_000)]
     decision = decided([[t(1, 1, topic) for topic in topics]])
     for topic in (None, topics[0], topics[-1]):
@@ -308,7 +310,7 @@ WRITE = {"query": f"{QUERY}/orders", "write": "first"}
         ("run1", "", False),
     ],
 )
-def test_a_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bool) -> None:
+def test_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bool) -> None:
     decision = decided([[t(2, 5)]], **WRITE)
     if is_refused:
         with pytest.raises(OptionError, match=f"Query {QUERY} has already written under the name 'orders'.* 2 records"):
@@ -318,7 +320,7 @@ def test_a_second_write_of_the_run_is_refused(run: str, write: str, is_refused: 
     check_write(decided([[t(2, 5)]], query=QUERY), run, write)
 
 
-def test_the_remedies_for_two_writes_keep_the_name_of_the_one_that_was_made() -> None:
+def test_remedy_for_two_writes_keeps_the_name_of_the_committed_one() -> None:
     """Under a new name its rows would be written again; after a restart the second write looks like a re-run."""
     decision = decided([[t(2, 5)]], **WRITE)
     with pytest.raises(OptionError) as refused:

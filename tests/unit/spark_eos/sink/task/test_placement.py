@@ -50,7 +50,7 @@ def _place(
 
 
 @given(st.lists(row, min_size=1, max_size=60))
-def test_every_row_is_placed_once_in_order_where_the_rules_say(
+def test_every_row_is_placed_once_and_in_order(
     rows: list[tuple[str, bytes | None, int | None, int]],
 ) -> None:
     rows = [(topic, key, partition, number) for number, (topic, key, partition, _) in enumerate(rows)]
@@ -69,11 +69,11 @@ def test_every_row_is_placed_once_in_order_where_the_rules_say(
             assert 0 <= where[number][1] < COUNTS[topic]
 
 
-def test_the_option_beats_the_topic_column() -> None:
+def test_topic_option_takes_precedence_over_the_topic_column() -> None:
     assert {topic for topic, _ in _place(_batch([("b", None, None, 1), (None, None, None, 2)]), topic="a")} == {"a"}
 
 
-def test_rows_without_key_stay_together_for_a_run_and_spread_evenly() -> None:
+def test_keyless_rows_stay_together_in_runs_and_spread_evenly() -> None:
     sizes = Counter(
         {
             place: len(values)
@@ -83,22 +83,22 @@ def test_rows_without_key_stay_together_for_a_run_and_spread_evenly() -> None:
     assert sizes == {("b", number): 10 for number in range(5)}
 
 
-def test_a_null_topic_is_refused_in_sparks_words() -> None:
+def test_null_topic_is_refused_with_spark_error_text() -> None:
     with pytest.raises(DataError, match="null topic present in the data"):
         _place(_batch([("a", None, None, 1), (None, None, None, 2)]))
 
 
 @pytest.mark.parametrize("partition", [3, -1])
-def test_a_partition_that_does_not_exist_is_refused(partition: int) -> None:
+def test_missing_partition_is_refused(partition: int) -> None:
     with pytest.raises(DataError, match=f"has the value {partition} for topic 'a', which has 3 partitions"):
         _place(_batch([("a", b"k", 0, 1), ("a", b"k", partition, 2), ("a", b"k", None, 3)]))
 
 
-def test_nothing_comes_of_no_rows() -> None:
+def test_no_rows_are_placed_for_empty_input() -> None:
     assert _place(_batch([("a", None, None, 1)]).slice(0, 0)) == {}
 
 
-def test_rows_without_key_avoid_partitions_without_a_leader() -> None:
+def test_keyless_rows_avoid_partitions_without_a_leader() -> None:
     rows = [("b", None, None, number) for number in range(30)]
     sizes = {place: len(values) for place, values in _place(_batch(rows), leaderless={1, 4}, rows_per_run=5).items()}
     assert sizes == {("b", number): 10 for number in (0, 2, 3)}
@@ -106,7 +106,7 @@ def test_rows_without_key_avoid_partitions_without_a_leader() -> None:
     assert len(everywhere) == 5, "where no partition has a leader, all are as good"
 
 
-def test_a_key_or_a_partition_column_says_where_a_row_goes_leader_or_none() -> None:
+def test_key_or_partition_column_determines_the_partition_even_without_a_leader() -> None:
     rows = [("b", b"k", None, 1), ("b", None, 4, 2)]
     assert murmur2_partitions(pa.array([b"k"]), COUNTS["b"]).tolist() == [2]
     for leaderless in ((), (2, 4)):

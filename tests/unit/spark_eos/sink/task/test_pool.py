@@ -44,7 +44,7 @@ def _described(state: TransactionState, producer_id: int = 7, epoch: int = 4) ->
         (2, 2, None, False),
     ],
 )
-def test_only_a_committed_v2_transaction_lets_the_next_one_begin_at_once(
+def test_next_transaction_skips_init_only_after_a_committed_v2_transaction(
     monkeypatch: pytest.MonkeyPatch, begun: int, version: int, description: Description | None, goes_on: bool
 ) -> None:
     cluster = MemoryCluster(version=begun)
@@ -60,7 +60,7 @@ def test_only_a_committed_v2_transaction_lets_the_next_one_begin_at_once(
 
 
 @pytest.mark.parametrize("is_reported", [False, True])
-def test_an_epoch_near_exhaustion_is_never_gone_on_with(is_reported: bool) -> None:
+def test_epoch_near_exhaustion_is_not_continued(is_reported: bool) -> None:
     cluster = MemoryCluster()
     cluster.ids["p.q.r.w.0"] = Id(ProducerIdentity(7, 32764))
     pool = _pool(cluster)
@@ -88,7 +88,7 @@ def _end(cluster: MemoryCluster, name: str, identity: ProducerIdentity, commit: 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_steady_worker_keeps_one_id_and_never_repeats_an_identity(version: int) -> None:
+def test_steady_worker_keeps_one_id_and_never_repeats_an_identity(version: int) -> None:
     cluster = MemoryCluster(version=version)
     pool = _pool(cluster)
     seen = []
@@ -100,7 +100,7 @@ def test_a_steady_worker_keeps_one_id_and_never_repeats_an_identity(version: int
     assert cluster.calls.count("init p.q.r.w.0") == (1 if version == 2 else 5)
 
 
-def test_an_open_transaction_is_left_alone_and_another_id_taken() -> None:
+def test_open_transaction_is_left_alone_and_another_id_used() -> None:
     cluster = MemoryCluster()
     pool = _pool(cluster)
     first, first_identity = _use(cluster, pool)
@@ -113,7 +113,7 @@ def test_an_open_transaction_is_left_alone_and_another_id_taken() -> None:
 
 
 @pytest.mark.parametrize("what", ["swept", "timed out"])
-def test_after_anything_but_a_commit_the_owner_initialises_anew(what: str) -> None:
+def test_id_is_initialized_again_after_anything_but_a_commit(what: str) -> None:
     cluster = MemoryCluster()
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
@@ -126,7 +126,7 @@ def test_after_anything_but_a_commit_the_owner_initialises_anew(what: str) -> No
     assert cluster.calls.count("init p.q.r.w.0") == 2
 
 
-def test_an_id_whose_initialisation_was_not_answered_is_given_up() -> None:
+def test_id_whose_initialization_was_not_answered_is_abandoned() -> None:
     """It may be initialised late, and what it had begun meanwhile would be aborted."""
     cluster = MemoryCluster(lose_answer_of={"p.q.r.w.0", "p.q.r.w.1"})
     pool = _pool(cluster)
@@ -138,7 +138,7 @@ def test_an_id_whose_initialisation_was_not_answered_is_given_up() -> None:
     assert [cluster.calls.count(f"init p.q.r.w.{number}") for number in range(4)] == [1, 1, 2, 1]
 
 
-def test_an_exhausted_epoch_is_passed_over() -> None:
+def test_exhausted_epoch_is_skipped() -> None:
     cluster = MemoryCluster()
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
@@ -148,7 +148,7 @@ def test_an_exhausted_epoch_is_passed_over() -> None:
     assert following.producer_epoch == 0 and following.producer_id != identity.producer_id
 
 
-def test_an_id_that_its_coordinator_does_not_know_is_left_alone() -> None:
+def test_id_unknown_to_its_coordinator_is_left_alone() -> None:
     """It may have a transaction open all the same: a coordinator that has just moved does not know it for a moment."""
     cluster = MemoryCluster()
     pool = _pool(cluster)
@@ -158,7 +158,7 @@ def test_an_id_that_its_coordinator_does_not_know_is_left_alone() -> None:
     assert cluster.ids[first].state is S.ONGOING
 
 
-def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before() -> None:
+def test_recreated_pool_never_reuses_ids_of_its_predecessor() -> None:
     clock = StandingClock()
     process, cluster, same_broker = ProcessState(runtime_by(clock)), MemoryCluster(), MemoryCluster()
     same_broker.ids = cluster.ids
@@ -171,7 +171,7 @@ def test_a_pool_made_anew_never_meets_the_ids_of_the_one_before() -> None:
     assert {cluster.ids[name].state for name in (first, second, third)} == {S.ONGOING}
 
 
-def test_at_level_0_an_id_that_transactions_v2_have_used_is_left_alone() -> None:
+def test_id_used_by_transactions_v2_is_left_alone_at_level_0() -> None:
     cluster = MemoryCluster()
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
@@ -208,7 +208,7 @@ class Job:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_next_task(
+def test_job_running_longer_than_its_transaction_timeout_fails_at_the_next_task(
     monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     job = Job(version)
@@ -238,14 +238,16 @@ def test_a_job_that_takes_longer_than_its_first_transaction_may_fails_at_its_nex
         (None, "is not known"),
     ],
 )
-def test_what_the_brokers_allow_is_said(monkeypatch: pytest.MonkeyPatch, limit_ms: int | None, remedy: str) -> None:
+def test_lost_transaction_error_suggests_a_timeout_within_the_broker_maximum(
+    monkeypatch: pytest.MonkeyPatch, limit_ms: int | None, remedy: str
+) -> None:
     job, stage = Job(), TaskSet(7, 0, limit_ms)
     job.time_out(job.run_task(stage))
     with pytest.raises(LostTransactionError, match=remedy):
         job.run_task(stage)
 
 
-def test_no_job_is_failed_that_may_succeed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_that_may_still_succeed_is_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     # Of an earlier job or micro-batch: what it prepared and lost is its own affair.
     job = Job()
     job.time_out(job.run_task(TaskSet(6, 0, 900_000)))
@@ -288,7 +290,7 @@ def test_no_job_is_failed_that_may_succeed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("speculation", "found"), [(None, STAGE), ("false", STAGE), ("true", None)])
-def test_tasks_belong_together_by_stage_unless_spark_speculates(
+def test_tasks_are_grouped_by_stage_unless_speculation_is_enabled(
     monkeypatch: pytest.MonkeyPatch, speculation: str | None, found: TaskSet | None
 ) -> None:
     properties = {"spark.speculation": speculation}

@@ -94,20 +94,20 @@ def test_rows_are_prepared_in_order_and_the_transaction_stays_open() -> None:
 
 
 @pytest.mark.parametrize("batches", [[], [_rows()]])
-def test_no_rows_no_transaction(batches: list[pa.RecordBatch]) -> None:
+def test_empty_task_begins_no_transaction(batches: list[pa.RecordBatch]) -> None:
     cluster, transaction = MemoryCluster(), MemoryTransaction()
     assert _writer(cluster, transaction).write(iter(batches)) == Empty("q", "run2", 4, 1)
     assert cluster.ids == {} and transaction.identity is None
 
 
-def test_a_failing_task_aborts_what_it_began() -> None:
+def test_failing_task_aborts_its_transaction() -> None:
     transaction = MemoryTransaction(fail_flush=True)
     with pytest.raises(AbortableError):
         _writer(MemoryCluster(), transaction).write(iter([_rows("a")]))
     assert transaction.aborted
 
 
-def test_a_wrong_later_row_aborts_and_a_wrong_first_row_begins_nothing() -> None:
+def test_invalid_first_row_begins_no_transaction_and_a_later_one_aborts() -> None:
     topics = pa.array(["t"]), pa.array([None], pa.string())
     for order, begun in ((topics, True), (topics[::-1], False)):
         cluster, transaction = MemoryCluster(), MemoryTransaction()
@@ -118,14 +118,14 @@ def test_a_wrong_later_row_aborts_and_a_wrong_first_row_begins_nothing() -> None
         assert (transaction.identity is not None, transaction.aborted) == (begun, begun)
 
 
-def test_timestamps_are_taken_in_milliseconds_and_nulls_become_now() -> None:
+def test_timestamps_use_milliseconds_and_nulls_become_now() -> None:
     cluster, transaction = MemoryCluster(), MemoryTransaction()
     column = pa.array([1_234_567, None, -1_500], pa.timestamp("us", tz="UTC"))
     _writer(cluster, transaction).write(iter([_rows("a", "b", "c", timestamp=column)]))
     assert transaction.timestamps == [1_234, cluster.now_ms, -2]
 
 
-def test_the_size_of_batches_their_codec_and_its_level_are_the_options() -> None:
+def test_batch_size_codec_and_level_come_from_the_options() -> None:
     text = "".join(chr(97 + (number * number) % 26) for number in range(3_000))
     sizes: dict[int | None, int] = {}
     for level in (1, 9):
@@ -153,7 +153,7 @@ class _Untouchable(Iterator[pa.RecordBatch]):
         raise AssertionError("the input was read")
 
 
-def test_a_decided_micro_batch_is_rolled_forward_and_its_rows_are_read_but_not_written() -> None:
+def test_decided_micro_batch_is_completed_and_its_rows_are_read_without_writing() -> None:
     cluster, transaction = MemoryCluster(), MemoryTransaction()
     _decide(cluster, 4)
     message = _writer(cluster, transaction).write(iter([_rows("a", "b"), _rows("c")]))
@@ -164,14 +164,14 @@ def test_a_decided_micro_batch_is_rolled_forward_and_its_rows_are_read_but_not_w
     assert written == rows
 
 
-def test_a_task_of_a_checkpoint_that_was_rolled_back_stops_and_drops_no_rows() -> None:
+def test_task_of_a_rolled_back_checkpoint_stops_without_dropping_rows() -> None:
     cluster = MemoryCluster()
     _decide(cluster, 5)
     with pytest.raises(TransactionError, match=r"micro-batch 4 .* micro-batch 5 is already decided, by run run1"):
         _writer(cluster, MemoryTransaction()).write(iter([_rows("a")]))
 
 
-def test_a_skipped_job_is_told_at_warning_level_with_the_older_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_skipped_job_is_logged_as_a_warning_with_the_older_run(caplog: pytest.LogCaptureFixture) -> None:
     cluster = MemoryCluster()
     _decide(cluster, 4)
     writer = _writer(cluster, MemoryTransaction())
@@ -182,7 +182,7 @@ def test_a_skipped_job_is_told_at_warning_level_with_the_older_run(caplog: pytes
 
 
 @pytest.mark.parametrize("job_id", ["q", None])
-def test_a_decided_name_with_another_topic_is_refused_before_any_row_is_read(job_id: str | None) -> None:
+def test_decided_name_with_another_topic_is_refused_before_reading_rows(job_id: str | None) -> None:
     cluster = MemoryCluster()
     _decide(cluster, 4)
     writer = _writer(cluster, MemoryTransaction(), topic="another")
@@ -200,7 +200,7 @@ def test_a_decided_name_with_another_topic_is_refused_before_any_row_is_read(job
         ("run1", "", False),
     ],
 )
-def test_a_second_write_under_one_name_in_one_run_is_refused(run: str, write: str, is_refused: bool) -> None:
+def test_second_write_under_one_name_in_one_run_is_refused(run: str, write: str, is_refused: bool) -> None:
     cluster = MemoryCluster()
     _decide(cluster, 4, write="first")
     writer = _writer(cluster, MemoryTransaction())
@@ -212,19 +212,19 @@ def test_a_second_write_under_one_name_in_one_run_is_refused(run: str, write: st
         assert isinstance(writer.write(iter([_rows("a")])), AlreadyCommitted)
 
 
-def test_an_older_decision_does_not_concern_the_task() -> None:
+def test_older_decision_does_not_affect_the_task() -> None:
     cluster = MemoryCluster()
     _decide(cluster, 3, lost=(0, 1))
     assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
 
 
-def test_a_wholly_lost_micro_batch_is_written_again() -> None:
+def test_fully_lost_micro_batch_is_rewritten() -> None:
     cluster = MemoryCluster()
     _decide(cluster, 4, lost=(0, 1))
     assert isinstance(_writer(cluster, MemoryTransaction()).write(iter([_rows("a")])), Prepared)
 
 
-def test_chunks_are_joined_and_cut_to_size_and_lose_nothing() -> None:
+def test_chunks_are_joined_and_cut_to_size_without_loss() -> None:
     small = [_rows(str(n), junk=pa.array([n])) for n in range(100)]
     chunks = list(gather(iter(small), 50))
     assert [v for chunk in chunks for v in chunk.column("value").to_pylist()] == [str(n) for n in range(100)]
@@ -233,7 +233,7 @@ def test_chunks_are_joined_and_cut_to_size_and_lose_nothing() -> None:
     assert len(cut) >= 10 and sum(chunk.num_rows for chunk in cut) == 100
 
 
-def test_rows_without_keys_are_not_held_up_by_a_partition_without_a_leader() -> None:
+def test_keyless_rows_do_not_wait_for_a_partition_without_a_leader() -> None:
     cluster, transaction = MemoryCluster(), MemoryTransaction()
     cluster.leaderless = {0, 1, 3}
     writer = _writer(cluster, transaction)
@@ -242,7 +242,7 @@ def test_rows_without_keys_are_not_held_up_by_a_partition_without_a_leader() -> 
     assert set(transaction.values) == {TopicPartition("t", 2)}
 
 
-def test_only_what_was_flushed_counts_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_flushed_records_count_as_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[tuple[str, TaskSet]] = []
     monkeypatch.setattr(IdentityPool, "note_prepared", lambda _, *what: noted.append(what))
     for fails in (True, False):

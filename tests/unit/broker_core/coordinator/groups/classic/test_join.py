@@ -23,7 +23,7 @@ def state(world: GroupWorld) -> GroupState:
     return world.group().state
 
 
-def test_the_first_member_leads_a_group_of_its_own():
+def test_first_member_leads_its_group():
     world = GroupWorld()
     joined = world.join().now
     assert (joined.error, joined.member_id, joined.leader, joined.generation_id) == (NONE, "c-1", "c-1", 1)
@@ -35,7 +35,7 @@ def test_the_first_member_leads_a_group_of_its_own():
     assert state(world) is GroupState.STABLE
 
 
-def test_a_second_member_makes_the_first_join_again():
+def test_second_member_triggers_a_rejoin_of_the_first():
     world = GroupWorld()
     (first,) = world.stable("a")
     answer = world.join(client_id="b")
@@ -50,7 +50,7 @@ def test_a_second_member_makes_the_first_join_again():
     assert joined.leader == first
 
 
-def test_a_follower_may_sync_before_the_leader():
+def test_follower_may_sync_before_the_leader():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.join(leader)
@@ -62,7 +62,7 @@ def test_a_follower_may_sync_before_the_leader():
     assert world.sync(follower, 3).now.assignment == b"B"
 
 
-def test_a_member_the_leader_forgot_gets_nothing_and_a_stranger_is_not_recorded():
+def test_member_omitted_by_the_leader_gets_no_assignment_and_an_unknown_one_is_dropped():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.join(leader)
@@ -72,7 +72,7 @@ def test_a_member_the_leader_forgot_gets_nothing_and_a_stranger_is_not_recorded(
     assert [member.member_id for member in world.shard().recorded[GROUP].members] == [leader, follower]
 
 
-def test_a_new_client_is_told_its_id_first():
+def test_new_client_receives_its_member_id_first():
     world = GroupWorld()
     told = world.join(requires_known_member_id=True).now
     assert (told.error, told.member_id, told.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1", -1)
@@ -81,7 +81,7 @@ def test_a_new_client_is_told_its_id_first():
     assert world.join("c-1", requires_known_member_id=True).now.error is NONE
 
 
-def test_a_rebalance_waits_for_a_client_that_was_told_its_id():
+def test_rebalance_waits_for_a_client_that_received_its_member_id():
     world = GroupWorld()
     (first,) = world.stable("a")
     told = world.join(requires_known_member_id=True).now
@@ -91,7 +91,7 @@ def test_a_rebalance_waits_for_a_client_that_was_told_its_id():
     assert world.join(told.member_id).now.generation_id == again.now.generation_id == 2
 
 
-def test_a_client_that_never_comes_back_is_forgotten_after_its_session():
+def test_pending_member_is_removed_after_its_session():
     world = GroupWorld()
     (first,) = world.stable("a")
     world.join(requires_known_member_id=True)
@@ -116,7 +116,7 @@ def test_a_client_that_never_comes_back_is_forgotten_after_its_session():
         ({"session_timeout_ms": 1_800_000}, NONE),
     ],
 )
-def test_a_join_to_an_empty_group_is_judged(fields: dict[str, object], error: ErrorCode):
+def test_join_to_an_empty_group_is_validated(fields: dict[str, object], error: ErrorCode):
     answer = GroupWorld().join(**fields)
     assert answer.now.error is error
     if error is not NONE:
@@ -131,20 +131,20 @@ def test_a_join_to_an_empty_group_is_judged(fields: dict[str, object], error: Er
         {"protocols": ()},
     ],
 )
-def test_a_joiner_has_to_fit_to_the_members(fields: dict[str, object]):
+def test_joining_member_must_match_the_protocols_of_the_group(fields: dict[str, object]):
     world = GroupWorld()
     world.stable("a")
     assert world.join(**fields).now.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert state(world) is GroupState.STABLE
 
 
-def test_a_stranger_with_an_id_is_refused_in_a_group_that_exists():
+def test_unknown_member_id_is_refused_in_an_existing_group():
     world = GroupWorld()
     world.stable("a")
     assert world.join("stranger").now.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_protocol_most_members_prefer_is_chosen_among_the_common_ones():
+def test_most_preferred_common_protocol_is_selected():
     world = GroupWorld(group_initial_rebalance_delay_ms=10)
     votes = [(("only-mine", b""), STICKY, RANGE), (RANGE, STICKY), (STICKY, RANGE)]
     answers = [world.join(protocols=protocols) for protocols in votes]
@@ -162,7 +162,7 @@ def test_the_protocol_most_members_prefer_is_chosen_among_the_common_ones():
         (True, True, True),
     ],
 )
-def test_a_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool):
+def test_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool):
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     protocols = (RANGE, STICKY) if changed else (RANGE,)
@@ -173,7 +173,7 @@ def test_a_join_in_a_stable_group(changed: bool, leads: bool, rebalances: bool):
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_a_join_between_join_and_sync(changed: bool):
+def test_join_between_join_and_sync(changed: bool):
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.join(leader)
@@ -200,13 +200,13 @@ def test_a_join_between_join_and_sync(changed: bool):
         ("c-1", 1, {"protocol_type": "consumer", "protocol_name": "range"}, NONE),
     ],
 )
-def test_a_sync_is_judged(member: str, generation: int, claims: dict[str, str], error: ErrorCode):
+def test_sync_is_validated(member: str, generation: int, claims: dict[str, str], error: ErrorCode):
     world = GroupWorld()
     world.join()
     assert world.sync(member, generation, **claims).now.error is error
 
 
-def test_requests_to_a_group_nobody_knows():
+def test_requests_to_an_unknown_group_are_refused():
     world = GroupWorld()
     assert world.sync("c-1", 1).now.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.heartbeat("c-1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
@@ -226,13 +226,13 @@ def test_requests_to_a_group_nobody_knows():
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
-def test_a_heartbeat_is_judged(member: str, generation: int, error: ErrorCode):
+def test_heartbeat_is_validated(member: str, generation: int, error: ErrorCode):
     world = GroupWorld()
     world.join()
     assert world.heartbeat(member, generation) is error
 
 
-def test_everything_is_refused_by_a_dead_group():
+def test_dead_group_refuses_every_request():
     world = GroupWorld()
     (member,) = world.stable("a")
     world.group().state = GroupState.DEAD
@@ -247,7 +247,7 @@ def test_everything_is_refused_by_a_dead_group():
     assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: ErrorCode.GROUP_ID_NOT_FOUND}
 
 
-def test_leaving_rebalances_the_others_and_an_empty_group_is_recorded():
+def test_leaving_triggers_a_rebalance_and_an_empty_group_is_recorded():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     assert world.leave(LeavingMember(leader)).members == (LeftMember(leader, None, NONE),)
@@ -259,7 +259,7 @@ def test_leaving_rebalances_the_others_and_an_empty_group_is_recorded():
     assert (recorded.generation_id, recorded.protocol_type, recorded.members) == (4, "consumer", ())
 
 
-def test_a_batch_of_leavers_makes_one_rebalance():
+def test_batch_of_leaving_members_triggers_one_rebalance():
     world = GroupWorld()
     members = world.stable("a", "b", "c")
     result = world.leave(LeavingMember(members[0]), LeavingMember("x"), LeavingMember(members[1]))
@@ -267,7 +267,7 @@ def test_a_batch_of_leavers_makes_one_rebalance():
     assert world.join(members[2]).now.generation_id == world.group().generation_id == 3
 
 
-def test_leaving_completes_a_rebalance_that_waited_for_the_leaver():
+def test_leaving_completes_a_rebalance_that_waited_for_the_member():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     answer = world.join(leader)
@@ -276,7 +276,7 @@ def test_leaving_completes_a_rebalance_that_waited_for_the_leaver():
     assert [member.member_id for member in answer.now.members] == [leader]
 
 
-def test_who_leaves_with_a_request_parked_is_answered():
+def test_leaving_member_with_a_delayed_request_is_answered():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     join = world.join(leader)
@@ -290,7 +290,7 @@ def test_who_leaves_with_a_request_parked_is_answered():
     assert sync.now.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_pending_client_may_leave_without_disturbing_anybody():
+def test_pending_member_may_leave_without_a_rebalance():
     world = GroupWorld()
     world.stable("a")
     told = world.join(requires_known_member_id=True).now
@@ -300,7 +300,7 @@ def test_a_pending_client_may_leave_without_disturbing_anybody():
     assert world.leave(LeavingMember(told.member_id, "i")).members[0].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_has_a_greatest_size():
+def test_group_has_a_maximum_size():
     world = GroupWorld(group_max_size=2)
     leader, follower = world.stable("a", "b")
     refused = world.join().now
@@ -315,7 +315,7 @@ def test_a_group_has_a_greatest_size():
     assert set(world.group().members) == {leader, third.now.member_id}
 
 
-def test_a_repeated_join_or_sync_takes_the_place_of_the_parked_one():
+def test_repeated_join_or_sync_replaces_the_delayed_one():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     first = world.join(leader)
@@ -329,7 +329,7 @@ def test_a_repeated_join_or_sync_takes_the_place_of_the_parked_one():
     assert two.now.assignment == b"B"
 
 
-def test_the_first_rebalance_waits_for_more_members_but_not_forever():
+def test_initial_rebalance_waits_for_more_members_up_to_a_limit():
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     answers = [world.join(rebalance_timeout_ms=7_000)]
     world.pass_ms(2_999)
@@ -342,14 +342,14 @@ def test_the_first_rebalance_waits_for_more_members_but_not_forever():
     assert [answer.now.generation_id for answer in answers] == [1, 1, 1]
 
 
-def test_the_first_rebalance_waits_once_when_nobody_else_comes():
+def test_initial_rebalance_waits_once_for_a_single_member():
     world = GroupWorld(group_initial_rebalance_delay_ms=3_000)
     answer = world.join()
     world.pass_ms(3_000)
     assert answer.now.generation_id == 1
 
 
-def test_an_assignment_that_cannot_be_recorded_starts_over():
+def test_assignment_that_cannot_be_recorded_triggers_a_rebalance():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.join(leader)
@@ -362,7 +362,7 @@ def test_an_assignment_that_cannot_be_recorded_starts_over():
     assert world.shard().recorded[GROUP].generation_id == 2
 
 
-def test_a_reply_may_ask_the_next_thing_at_once():
+def test_response_callback_may_send_the_next_request():
     world = GroupWorld()
     answers = []
 

@@ -137,7 +137,7 @@ def test_every_request_is_answered_once(operations: Sequence[tuple[Any, ...]], d
 
 @examples(100)
 @given(OPERATIONS)
-def test_giving_up_the_partition_answers_all_that_wait(operations: Sequence[tuple[Any, ...]]):
+def test_resignation_answers_all_delayed_requests(operations: Sequence[tuple[Any, ...]]):
     world = GroupWorld()
     clients = [Client(world, number) for number in range(CLIENTS)]
     for name, *arguments in operations:

@@ -33,13 +33,13 @@ def unhex(text: str) -> bytes:
 
 
 # Rules B.3/1 and B.3/2.
-def test_an_offset_is_written_as_in_the_rules():
+def test_offset_record_bytes_match_the_rules():
     record = offset_record(KEY, OffsetValue(42, -1, "", STAMP_MS))
     assert record.key == unhex("0001 0007 67726f75702d31 0001 74 00000000")
     assert record.value == unhex("0003 000000000000002a ffffffff 0000 0000018bcfe56800")
 
 
-def test_a_tombstone_has_no_value():
+def test_tombstone_has_no_value():
     assert offset_record(KEY, None).value is None
     assert group_record("g", None) == (unhex("0002 0001 67"), None)
 
@@ -61,7 +61,7 @@ def test_every_version_of_an_offset_is_read(data: str, value: OffsetValue):
 
 
 # Rule B.3/3.
-def test_an_explicit_retention_is_written_as_version_1():
+def test_explicit_retention_is_written_as_version_1():
     value = OffsetValue(42, -1, "m", STAMP_MS, STAMP_MS + 1)
     data = offset_record(KEY, value).value
     assert data == unhex(f"0001 000000000000002a 0001 6d {STAMP} 0000018bcfe56801")
@@ -84,7 +84,7 @@ def test_group_metadata_is_written_as_version_3():
     )
 
 
-def test_an_empty_group_has_neither_protocol_nor_leader():
+def test_empty_group_has_neither_protocol_nor_leader():
     _, value = group_record("g", GroupMetadata("consumer", 8, None, None, STAMP_MS, ()))
     assert value == unhex(f"0003 0008 636f6e73756d6572 00000008 ffff ffff {STAMP} 00000000")
 
@@ -141,13 +141,13 @@ def test_every_version_of_group_metadata_is_read(data: str, since_ms: int, membe
         f"0003 000000000000002a ffffffff 0001 ff {STAMP}",
     ],
 )
-def test_a_damaged_offset_is_named_as_such(data: str):
+def test_damaged_offset_is_reported(data: str):
     with pytest.raises(DamageError):
         read_offset_value(unhex(data))
 
 
 @pytest.mark.parametrize("data", ["0005", f"0003 {HEAD} {STAMP} 00000001", f"0003 {HEAD} {STAMP} 7fffffff"])
-def test_damaged_group_metadata_is_named_as_such(data: str):
+def test_damaged_group_metadata_is_reported(data: str):
     with pytest.raises(DamageError):
         read_group_metadata(unhex(data))
 
@@ -159,7 +159,7 @@ MEMBERS = st.builds(RecordedMember, TEXT, st.none() | TEXT, TEXT, TEXT, INT32, I
 
 
 @given(TEXT, TEXT, INT32, st.builds(OffsetValue, INT64, st.integers(-1, 9), TEXT, INT64, st.just(-1)))
-def test_offsets_come_back_as_they_were(group_id: str, topic: str, partition: int, value: OffsetValue):
+def test_offsets_round_trip(group_id: str, topic: str, partition: int, value: OffsetValue):
     key = OffsetKey(group_id, TopicPartition(topic, partition))
     record = offset_record(key, value)
     assert read_offset_key(record.key) == key
@@ -173,7 +173,7 @@ def test_offsets_come_back_as_they_were(group_id: str, topic: str, partition: in
         GroupMetadata, TEXT, INT32, st.none() | TEXT, st.none() | TEXT, INT64, st.lists(MEMBERS, max_size=4).map(tuple)
     ),
 )
-def test_groups_come_back_as_they_were(group_id: str, metadata: GroupMetadata):
+def test_groups_round_trip(group_id: str, metadata: GroupMetadata):
     key, value = group_record(group_id, metadata)
     assert read_group_key(key) == group_id
     assert value is not None

@@ -24,7 +24,7 @@ NEXT = {
 
 
 @pytest.mark.parametrize(("before", "after"), list(product(GroupState, GroupState)))
-def test_a_group_makes_the_legal_transitions_and_no_other(before: GroupState, after: GroupState):
+def test_group_makes_only_legal_transitions(before: GroupState, after: GroupState):
     group = ClassicGroup("g")
     group.state = before
     if after in NEXT[before]:
@@ -51,7 +51,7 @@ def test_a_group_makes_the_legal_transitions_and_no_other(before: GroupState, af
         (tables.EXPIRY_BASIS, list(product(GroupState, ("simple", "consumer", "other")))),
     ],
 )
-def test_each_table_has_a_row_for_each_case_and_no_more(table: dict[object, object], keys: list[object]):
+def test_each_table_has_exactly_one_row_per_case(table: dict[object, object], keys: list[object]):
     assert set(table) == set(keys)
 
 
@@ -66,7 +66,7 @@ def test_each_table_has_a_row_for_each_case_and_no_more(table: dict[object, obje
         (DEAD, ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_heartbeat(state: GroupState, verdict: ErrorCode):
+def test_heartbeat_table(state: GroupState, verdict: ErrorCode):
     assert tables.HEARTBEAT[state] is verdict
 
 
@@ -81,13 +81,13 @@ def test_heartbeat(state: GroupState, verdict: ErrorCode):
         (DEAD, SyncAction.NOT_AVAILABLE),
     ],
 )
-def test_sync(state: GroupState, action: SyncAction):
+def test_sync_table(state: GroupState, action: SyncAction):
     assert tables.SYNC[state] is action
 
 
 # Rules E.6/1 and E.6/2.
 @pytest.mark.parametrize(("state", "leads", "changed"), list(product(GroupState, BOOLS, BOOLS)))
-def test_rejoin(state: GroupState, leads: bool, changed: bool):
+def test_rejoin_table(state: GroupState, leads: bool, changed: bool):
     expected = {
         EMPTY: JoinAction.UNKNOWN_MEMBER,
         PREPARING: JoinAction.AWAIT,
@@ -102,7 +102,7 @@ def test_rejoin(state: GroupState, leads: bool, changed: bool):
 @pytest.mark.parametrize(
     ("state", "other_protocol"), list(product([each for each in GroupState if each is not EMPTY], BOOLS))
 )
-def test_return_of_a_static_member(state: GroupState, other_protocol: bool):
+def test_static_member_rejoin_table(state: GroupState, other_protocol: bool):
     expected = {
         PREPARING: JoinAction.AWAIT,
         COMPLETING: JoinAction.REBALANCE,
@@ -114,7 +114,7 @@ def test_return_of_a_static_member(state: GroupState, other_protocol: bool):
 
 # Rules E.1/11, E.1/20, E.6/6 and E.6/7.
 @pytest.mark.parametrize(("state", "transactional"), list(product(GroupState, BOOLS)))
-def test_commit(state: GroupState, transactional: bool):
+def test_commit_table(state: GroupState, transactional: bool):
     named, anonymous = ErrorCode.NONE, ErrorCode.NONE
     if state is DEAD:
         named = anonymous = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -127,13 +127,13 @@ def test_commit(state: GroupState, transactional: bool):
 
 # Rule E.6/11.
 @pytest.mark.parametrize("state", GroupState)
-def test_departure_starts_a_rebalance_in_a_group_at_rest(state: GroupState):
+def test_leaving_triggers_a_rebalance_in_a_stable_group(state: GroupState):
     assert tables.DEPARTURE_REBALANCES[state] is (state in (STABLE, COMPLETING))
 
 
 # Rules E.6/8, E.6/9 and E.6/10.
 @pytest.mark.parametrize("state", GroupState)
-def test_deletion(state: GroupState):
+def test_deletion_table(state: GroupState):
     live = state in (PREPARING, COMPLETING, STABLE)
     verdict = ErrorCode.NON_EMPTY_GROUP if live else ErrorCode.NONE
     gone = ErrorCode.GROUP_ID_NOT_FOUND
@@ -144,14 +144,14 @@ def test_deletion(state: GroupState):
 
 # Rules E.6 offsets/1, E.6 offsets/2, E.6 offsets/3 and E.6 offsets/4.
 @pytest.mark.parametrize("state", GroupState)
-def test_expiry(state: GroupState):
+def test_expiry_table(state: GroupState):
     at_rest = ExpiryBasis.SINCE_EMPTY if state is EMPTY else ExpiryBasis.NEVER
     assert tables.EXPIRY_BASIS[state, "simple"] is ExpiryBasis.LAST_COMMIT
     assert tables.EXPIRY_BASIS[state, "other"] is at_rest
     assert tables.EXPIRY_BASIS[state, "consumer"] is (ExpiryBasis.LAST_COMMIT if state is STABLE else at_rest)
 
 
-def test_states_have_the_names_of_the_wire():
+def test_states_have_protocol_names():
     assert [state.value for state in GroupState] == [
         "Empty",
         "PreparingRebalance",

@@ -21,13 +21,13 @@ def two_instances(world: GroupWorld) -> tuple[str, str]:
     return one, two
 
 
-def test_a_static_member_needs_no_second_join_to_learn_its_id():
+def test_static_member_needs_no_second_join():
     joined = GroupWorld().join(group_instance_id="i", requires_known_member_id=True).now
     assert (joined.error, joined.member_id) == (NONE, "i-1")
 
 
 @pytest.mark.parametrize("can_skip_assignment", [False, True])
-def test_a_follower_comes_back_to_its_assignment(can_skip_assignment: bool):
+def test_rejoining_static_follower_keeps_its_assignment(can_skip_assignment: bool):
     world = GroupWorld()
     leader, follower = two_instances(world)
     back = world.join(group_instance_id="j", can_skip_assignment=can_skip_assignment).now
@@ -38,14 +38,14 @@ def test_a_follower_comes_back_to_its_assignment(can_skip_assignment: bool):
     assert world.heartbeat(leader, 2, "i") is NONE
 
 
-def test_a_leader_comes_back_and_skips_assigning_when_it_can():
+def test_rejoining_static_leader_skips_assignment_when_it_can():
     world = GroupWorld()
     two_instances(world)
     back = world.join(group_instance_id="i", can_skip_assignment=True).now
     assert (back.leader, back.skip_assignment, len(back.members)) == (back.member_id, True, 2)
 
 
-def test_an_older_leader_that_comes_back_is_not_told_that_it_leads():
+def test_rejoining_static_leader_of_an_old_version_is_not_named_leader():
     world = GroupWorld()
     leader, _ = two_instances(world)
     back = world.join(group_instance_id="i").now
@@ -54,7 +54,7 @@ def test_an_older_leader_that_comes_back_is_not_told_that_it_leads():
 
 
 @pytest.mark.parametrize("request_name", ["join", "sync", "heartbeat", "commit", "txn_commit", "leave"])
-def test_the_former_self_is_fenced(request_name: str):
+def test_replaced_static_member_is_fenced(request_name: str):
     world = GroupWorld()
     old, _ = two_instances(world)
     world.join(group_instance_id="i")
@@ -70,7 +70,7 @@ def test_the_former_self_is_fenced(request_name: str):
     assert verdicts[request_name]() is ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_new_member_id_outlives_the_coordinator():
+def test_new_member_id_survives_failover():
     world = GroupWorld()
     two_instances(world)
     back = world.join(group_instance_id="j").now
@@ -79,7 +79,7 @@ def test_the_new_member_id_outlives_the_coordinator():
     assert world.sync(back.member_id, 2, group_instance_id="j").now.assignment == b"J"
 
 
-def test_a_return_before_the_first_sync_is_not_held_to_the_sync_deadline_of_the_former_self():
+def test_static_rejoin_before_the_first_sync_resets_the_sync_deadline():
     world = GroupWorld()
     leader, follower = two_instances(world)
     world.join(leader, group_instance_id="i")
@@ -92,7 +92,7 @@ def test_a_return_before_the_first_sync_is_not_held_to_the_sync_deadline_of_the_
         assert world.heartbeat(leader, 3, "i") is world.heartbeat(back.member_id, 3, "j") is NONE
 
 
-def test_a_return_that_cannot_be_recorded_leaves_everything_as_it_was():
+def test_static_rejoin_that_cannot_be_recorded_changes_nothing():
     world = GroupWorld()
     leader, follower = two_instances(world)
     world.journal.refuse_next.append(ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -102,7 +102,7 @@ def test_a_return_that_cannot_be_recorded_leaves_everything_as_it_was():
     assert list(world.group().members) == [leader, follower]
 
 
-def test_a_return_that_changes_the_protocol_rebalances():
+def test_static_rejoin_with_another_protocol_rebalances():
     world = GroupWorld()
     joined = world.join(group_instance_id="i", protocols=(RANGE, STICKY)).now
     world.settle(1, {joined.member_id: b"I"})
@@ -110,7 +110,7 @@ def test_a_return_that_changes_the_protocol_rebalances():
     assert (back.generation_id, back.protocol_name) == (2, "sticky")
 
 
-def test_a_return_between_join_and_sync_rebalances():
+def test_static_rejoin_between_join_and_sync_rebalances():
     world = GroupWorld()
     leader, follower = two_instances(world)
     world.join(leader, group_instance_id="i")
@@ -122,7 +122,7 @@ def test_a_return_between_join_and_sync_rebalances():
     assert world.join(leader, group_instance_id="i").now.generation_id == back.now.generation_id == 4
 
 
-def test_a_return_while_the_group_gathers_takes_over_the_parked_join():
+def test_static_rejoin_during_a_join_phase_replaces_the_delayed_join():
     world = GroupWorld()
     leader, follower = two_instances(world)
     parked = world.join(leader, group_instance_id="i")
@@ -133,7 +133,7 @@ def test_a_return_while_the_group_gathers_takes_over_the_parked_join():
     assert (back.now.generation_id, back.now.leader) == (3, back.now.member_id)
 
 
-def test_a_missing_static_member_keeps_its_place_until_its_session_ends():
+def test_absent_static_member_keeps_its_place_until_its_session_ends():
     world = GroupWorld()
     leader, follower = two_instances(world)
     answer = world.join(leader, group_instance_id="i", rebalance_timeout_ms=2_000)
@@ -144,7 +144,7 @@ def test_a_missing_static_member_keeps_its_place_until_its_session_ends():
     assert [member.member_id for member in answer.now.members] == [leader]
 
 
-def test_a_static_member_that_misses_a_join_phase_stays_in_the_generation():
+def test_static_member_that_misses_a_join_phase_stays_in_the_generation():
     world = GroupWorld()
     one = world.join(group_instance_id="i", rebalance_timeout_ms=2_000).now.member_id
     world.settle(1, {one: b"I"})
@@ -154,7 +154,7 @@ def test_a_static_member_that_misses_a_join_phase_stays_in_the_generation():
     assert world.heartbeat(one, 2, "i") is NONE
 
 
-def test_a_join_phase_in_which_nobody_joins_is_prolonged_while_static_members_are_left():
+def test_join_phase_without_joins_is_extended_while_static_members_remain():
     world = GroupWorld()
     leader, follower = two_instances(world)
     for member in world.group().members.values():
@@ -166,7 +166,7 @@ def test_a_join_phase_in_which_nobody_joins_is_prolonged_while_static_members_ar
     assert follower not in world.group().members
 
 
-def test_an_administrator_removes_by_instance_id():
+def test_administrator_removes_members_by_instance_id():
     world = GroupWorld()
     _, follower = two_instances(world)
     result = world.leave(LeavingMember(group_instance_id="j"), LeavingMember(group_instance_id="x"), LeavingMember())
@@ -187,7 +187,7 @@ def test_an_administrator_removes_by_instance_id():
         (None, NONE),
     ],
 )
-def test_the_instance_has_to_be_the_members_own(instance: str | None, error: ErrorCode):
+def test_instance_id_must_match_the_member(instance: str | None, error: ErrorCode):
     world = GroupWorld()
     leader, _ = two_instances(world)
     assert world.heartbeat(leader, 2, instance) is error

@@ -7,7 +7,7 @@ from broker_core.errors import ErrorCode
 from tests.support.broker_core.group_world import GROUP, NONE, REBALANCE_MS, SESSION_MS, GroupWorld
 
 
-def test_a_silent_member_is_removed_after_its_session():
+def test_member_without_heartbeats_is_removed_after_its_session():
     world = GroupWorld()
     (member,) = world.stable("a")
     world.pass_ms(SESSION_MS - 1)
@@ -17,7 +17,7 @@ def test_a_silent_member_is_removed_after_its_session():
     assert world.heartbeat(member, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_heartbeats_and_commits_keep_a_session_alive():
+def test_heartbeats_and_commits_extend_the_session():
     world = GroupWorld()
     (member,) = world.stable("a")
     for _ in range(3):
@@ -29,7 +29,7 @@ def test_heartbeats_and_commits_keep_a_session_alive():
     assert world.group().members == {}
 
 
-def test_the_others_share_what_a_silent_member_had():
+def test_partitions_of_an_expired_member_are_reassigned():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.pass_ms(SESSION_MS - 1)
@@ -41,7 +41,7 @@ def test_the_others_share_what_a_silent_member_had():
     assert leader not in world.group().members
 
 
-def test_members_that_do_not_rejoin_in_time_are_left_behind():
+def test_members_that_do_not_rejoin_in_time_are_removed():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     answer = world.join(leader)
@@ -55,7 +55,7 @@ def test_members_that_do_not_rejoin_in_time_are_left_behind():
     assert world.heartbeat(follower, 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_slowest_member_sets_the_time_to_join():
+def test_longest_rebalance_timeout_bounds_the_join_phase():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.group().members[follower].rebalance_timeout_ms = 2 * REBALANCE_MS
@@ -68,7 +68,7 @@ def test_the_slowest_member_sets_the_time_to_join():
     assert not answer.waits
 
 
-def test_a_parked_member_is_not_held_to_its_session():
+def test_member_with_a_delayed_request_does_not_expire():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.group().members[follower].session_timeout_ms = 3 * REBALANCE_MS
@@ -81,7 +81,7 @@ def test_a_parked_member_is_not_held_to_its_session():
     assert not answer.waits
 
 
-def test_a_new_member_whose_join_stays_parked_too_long_is_given_up():
+def test_new_member_whose_join_is_delayed_too_long_is_removed():
     world = GroupWorld()
     (leader,) = world.stable("a")
     world.group().members[leader].rebalance_timeout_ms = 2 * NEW_MEMBER_JOIN_TIMEOUT_MS
@@ -107,7 +107,7 @@ def test_members_that_never_sync_are_removed():
     assert list(world.group().members) == [follower]
 
 
-def test_a_follower_that_never_syncs_is_removed_from_a_stable_group():
+def test_follower_that_never_syncs_is_removed_from_a_stable_group():
     world = GroupWorld()
     leader, follower = world.stable("a", "b")
     world.join(leader)
@@ -120,7 +120,7 @@ def test_a_follower_that_never_syncs_is_removed_from_a_stable_group():
     assert follower not in world.group().members
 
 
-def test_no_deadline_is_left_behind_when_all_have_gone():
+def test_no_deadline_remains_when_all_members_have_left():
     world = GroupWorld(offsets_retention_check_interval_ms=10**9)
     members = world.stable("a", "b")
     world.join(requires_known_member_id=True)
@@ -130,7 +130,7 @@ def test_no_deadline_is_left_behind_when_all_have_gone():
     assert world.group().state is GroupState.EMPTY
 
 
-def test_an_empty_group_whose_record_is_refused_is_empty_all_the_same():
+def test_empty_group_whose_record_is_refused_is_empty_in_memory():
     world = GroupWorld()
     (member,) = world.stable("a")
     world.journal.refuse_next.append(ErrorCode.NOT_ENOUGH_REPLICAS)

@@ -38,7 +38,7 @@ def count_moves(before, after):
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
 @examples(50)
 @given(subscriptions=groups, counts=sizes)
-def test_each_partition_goes_to_one_member_that_reads_it(name, subscriptions, counts):
+def test_each_partition_is_assigned_to_one_subscribed_member(name, subscriptions, counts):
     shares = ASSIGNORS[name](readers(subscriptions), counts)
     given_out = [partition for share in shares.values() for partition in share]
     assert len(given_out) == len(set(given_out))
@@ -53,7 +53,7 @@ def test_each_partition_goes_to_one_member_that_reads_it(name, subscriptions, co
 
 @examples(50)
 @given(members=st.sets(names, min_size=1), counts=sizes)
-def test_uniform_gives_equal_readers_equal_shares(members, counts):
+def test_uniform_assigns_equal_shares_to_equal_subscriptions(members, counts):
     shares = assign_uniformly(readers(dict.fromkeys(members, frozenset({T, U, V}))), counts)
     loads = [len(share) for share in shares.values()]
     assert max(loads) - min(loads) <= 1
@@ -61,7 +61,7 @@ def test_uniform_gives_equal_readers_equal_shares(members, counts):
 
 @examples(50)
 @given(subscriptions=groups, counts=sizes)
-def test_uniform_leaves_no_move_that_would_even_things_out(subscriptions, counts):
+def test_uniform_leaves_no_move_that_would_improve_the_balance(subscriptions, counts):
     shares = assign_uniformly(readers(subscriptions), counts)
     for name, share in shares.items():
         for topic_id, _ in share:
@@ -71,7 +71,7 @@ def test_uniform_leaves_no_move_that_would_even_things_out(subscriptions, counts
 
 @examples(50)
 @given(members=st.sets(names, min_size=2), counts=sizes, data=st.data())
-def test_uniform_moves_only_what_a_departure_or_arrival_makes_necessary(members, counts, data):
+def test_uniform_moves_only_what_a_departure_or_arrival_requires(members, counts, data):
     everything = frozenset({T, U, V})
     before = assign_uniformly(readers(dict.fromkeys(members, everything)), counts)
     assert assign_uniformly(readers(dict.fromkeys(members, everything), before), counts) == before
@@ -83,18 +83,18 @@ def test_uniform_moves_only_what_a_departure_or_arrival_makes_necessary(members,
     assert count_moves(after, {**again, leaver: set()}) <= len(again[leaver])
 
 
-def test_uniform_does_not_keep_what_is_gone_or_not_read_any_more():
+def test_uniform_drops_deleted_and_unsubscribed_partitions():
     had = {"a": {TopicIdPartition(T, 0), TopicIdPartition(T, 7), TopicIdPartition(U, 0)}}
     shares = assign_uniformly(readers({"a": frozenset({T})}, had), {T: 2, U: 1})
     assert shares == {"a": {TopicIdPartition(T, 0), TopicIdPartition(T, 1)}}
 
 
-def test_uniform_gives_scarce_topics_to_their_readers_first():
+def test_uniform_assigns_topics_with_few_subscribers_first():
     shares = assign_uniformly(readers({"a": frozenset({T}), "b": frozenset({T, U})}), {T: 2, U: 2})
     assert {name: len(share) for name, share in shares.items()} == {"a": 2, "b": 2}
 
 
-def test_range_gives_the_first_ones_the_rest():
+def test_range_assigns_the_remainder_to_the_first_members():
     subscriptions = {"a": frozenset({T, U}), "b": frozenset({T, U}), "c": frozenset({T})}
     shares = assign_ranges(readers(subscriptions), {T: 4, U: 3})
     assert numbers(shares) == {"a": [0, 1], "b": [2], "c": [3]}
@@ -108,7 +108,7 @@ def test_range_orders_static_members_first_and_by_instance():
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))
-def test_more_members_than_partitions_leave_some_without(name):
+def test_more_members_than_partitions_leaves_some_without(name):
     shares = ASSIGNORS[name](readers(dict.fromkeys("abc", frozenset({T}))), {T: 2})
     assert sorted(len(share) for share in shares.values()) == [0, 1, 1]
 
@@ -127,7 +127,7 @@ def move_by_definition(shares, subscribers):
 
 @examples(200)
 @given(subscriptions=groups, counts=st.dictionaries(st.sampled_from([T, U, V]), st.integers(1, 12)), data=st.data())
-def test_the_balance_is_reached_by_the_moves_of_the_definition(subscriptions, counts, data):
+def test_balance_is_reached_by_the_defined_moves(subscriptions, counts, data):
     subscribers = {
         topic: tuple(name for name in sorted(subscriptions) if topic in subscriptions[name]) for topic in counts
     }
@@ -143,7 +143,7 @@ def test_the_balance_is_reached_by_the_moves_of_the_definition(subscriptions, co
     assert shares == wanted
 
 
-def test_a_member_that_could_give_to_nobody_gives_when_a_reader_of_its_topic_has_given():
+def test_member_gives_a_partition_after_a_subscriber_of_its_topic_has_given_one():
     shares = {
         "a": {TopicIdPartition(T, number) for number in range(3)},
         "b": {TopicIdPartition(U, 0), TopicIdPartition(U, 1)},
@@ -186,5 +186,5 @@ def comparisons_to_share(count):
     return CountedNumber.comparisons
 
 
-def test_uniform_takes_little_more_than_twice_the_work_for_twice_the_partitions():
+def test_uniform_work_grows_linearly_with_the_partitions():
     assert comparisons_to_share(800) < 3 * comparisons_to_share(400) < 3 * 400 * 100

@@ -24,7 +24,7 @@ def world() -> ConsumerWorld:
     return ConsumerWorld()
 
 
-def test_a_member_lives_for_a_session_after_each_heartbeat(world: ConsumerWorld):
+def test_member_expires_one_session_after_its_last_heartbeat(world: ConsumerWorld):
     epoch = world.enter("a").member_epoch
     world.pass_ms(SESSION_MS - 1)
     assert world.beat("a", epoch).error is NONE
@@ -43,7 +43,7 @@ def test_heartbeats_that_change_nothing_write_nothing(world: ConsumerWorld):
     assert len(world.journal.partitions[0]) == written
 
 
-def test_a_member_has_its_rebalance_timeout_to_give_partitions_back(world: ConsumerWorld):
+def test_member_has_its_rebalance_timeout_to_revoke_partitions(world: ConsumerWorld):
     epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
     waiting = world.enter("b").member_epoch
     assert world.named(world.beat("a", epoch, owned=ALL)) == {("t", 0), ("t", 1)}
@@ -54,7 +54,7 @@ def test_a_member_has_its_rebalance_timeout_to_give_partitions_back(world: Consu
     assert world.named(world.beat("b", waiting)) == ALL
 
 
-def test_who_gave_its_partitions_back_in_time_stays(world: ConsumerWorld):
+def test_member_that_revokes_in_time_stays(world: ConsumerWorld):
     epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
     world.enter("b")
     world.beat("a", epoch, owned=ALL)
@@ -63,7 +63,7 @@ def test_who_gave_its_partitions_back_in_time_stays(world: ConsumerWorld):
     assert world.beat("a", epoch + 1).error is NONE
 
 
-def test_a_new_leader_goes_on_where_the_old_one_was(world: ConsumerWorld):
+def test_new_coordinator_resumes_the_state_of_the_old_one(world: ConsumerWorld):
     epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
     world.enter("b", "t", "u", regex="u.*", instance_id="one", rack_id="r", server_assignor="range")
     world.beat("a", epoch, owned=ALL)
@@ -80,7 +80,7 @@ def test_a_new_leader_goes_on_where_the_old_one_was(world: ConsumerWorld):
     assert not world.consumers.members
 
 
-def test_an_old_leader_is_refused_by_the_journal(world: ConsumerWorld):
+def test_former_coordinator_is_refused_by_the_journal(world: ConsumerWorld):
     epoch = world.enter("a").member_epoch
     old = world.fail_over()
     world.coordinator = old
@@ -91,7 +91,7 @@ def test_an_old_leader_is_refused_by_the_journal(world: ConsumerWorld):
 
 
 @pytest.mark.parametrize("refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_what_could_not_be_recorded_has_not_happened(world: ConsumerWorld, refusal: ErrorCode):
+def test_unrecorded_change_has_no_effect(world: ConsumerWorld, refusal: ErrorCode):
     epoch = world.enter("a").member_epoch
     before = world.consumers.copy()
     for attempt in (
@@ -105,7 +105,7 @@ def test_what_could_not_be_recorded_has_not_happened(world: ConsumerWorld, refus
     assert world.named(world.enter("b")) == set()
 
 
-def test_a_session_that_ends_while_nothing_can_be_recorded_ends_later(world: ConsumerWorld):
+def test_session_expiry_is_postponed_while_nothing_can_be_recorded(world: ConsumerWorld):
     world.enter("a")
     world.journal.refuse_next = [ErrorCode.NOT_ENOUGH_REPLICAS]
     world.pass_ms(SESSION_MS)
@@ -114,7 +114,7 @@ def test_a_session_that_ends_while_nothing_can_be_recorded_ends_later(world: Con
     assert not world.consumers.members
 
 
-def test_resigning_stops_the_clocks(world: ConsumerWorld):
+def test_resignation_stops_the_timers(world: ConsumerWorld):
     world.enter("a")
     world.coordinator.resign(0)
     world.pass_ms(10 * SESSION_MS)
@@ -122,7 +122,7 @@ def test_resigning_stops_the_clocks(world: ConsumerWorld):
     assert world.coordinator.describe_consumer_group(GROUP).error is ErrorCode.NOT_COORDINATOR
 
 
-def test_the_size_of_a_group_is_limited():
+def test_group_size_is_limited():
     world = ConsumerWorld(group_consumer_max_size=2)
     epoch = world.enter("a", instance_id="one").member_epoch
     world.enter("b")
@@ -133,7 +133,7 @@ def test_the_size_of_a_group_is_limited():
     assert world.consumers.epoch.epoch == epoch + 1
 
 
-def test_an_assignment_is_kept_for_its_interval():
+def test_assignment_is_kept_for_its_interval():
     world = ConsumerWorld(group_consumer_assignment_interval_ms=1000)
     epoch = world.enter("a").member_epoch
     world.enter("b")
@@ -143,7 +143,7 @@ def test_an_assignment_is_kept_for_its_interval():
     assert world.named(world.beat("a", epoch, owned=ALL)) == {("t", 0), ("t", 1)}
 
 
-def test_members_follow_topics_that_grow_vanish_and_come_anew(world: ConsumerWorld):
+def test_members_follow_topics_that_grow_vanish_and_are_recreated(world: ConsumerWorld):
     epoch = world.enter("a", "t", "later").member_epoch
     world.topics.make("unrelated", 1)
     assert world.beat("a", epoch).member_epoch == epoch
@@ -159,7 +159,7 @@ def test_members_follow_topics_that_grow_vanish_and_come_anew(world: ConsumerWor
     assert world.named(world.beat("a", epoch + 3)) == {("later", 0), ("t", 0)}
 
 
-def test_expressions_follow_the_topics_there_are(world: ConsumerWorld):
+def test_regular_expressions_follow_existing_topics(world: ConsumerWorld):
     epoch = world.enter("a", regex="new-.*").member_epoch
     world.topics.make("new-1", 1)
     assert world.named(world.beat("a", epoch)) == ALL | {("new-1", 0)}
@@ -172,7 +172,7 @@ def test_expressions_follow_the_topics_there_are(world: ConsumerWorld):
     assert not world.consumers.regexes
 
 
-def test_a_changed_metadata_of_a_member_is_recorded_without_a_new_epoch(world: ConsumerWorld):
+def test_changed_member_metadata_is_recorded_without_a_new_epoch(world: ConsumerWorld):
     epoch = world.enter("a").member_epoch
     assert world.beat("a", epoch, rack_id="r", client_id="other").member_epoch == epoch
     world.fail_over()
@@ -180,7 +180,7 @@ def test_a_changed_metadata_of_a_member_is_recorded_without_a_new_epoch(world: C
     assert (subscription.rack_id, subscription.client_id) == ("r", "other")
 
 
-def test_a_static_member_that_stays_away_loses_its_place(world: ConsumerWorld):
+def test_absent_static_member_is_removed_after_its_session(world: ConsumerWorld):
     world.enter("a", instance_id="one")
     world.beat("a", LEAVE_FOR_A_WHILE, instance_id="one")
     world.pass_ms(SESSION_MS)
@@ -188,7 +188,7 @@ def test_a_static_member_that_stays_away_loses_its_place(world: ConsumerWorld):
     assert world.named(world.enter("b", instance_id="one")) == ALL
 
 
-def test_a_static_member_that_leaves_while_it_gives_back_frees_what_it_gave(world: ConsumerWorld):
+def test_static_member_that_leaves_while_revoking_frees_its_partitions(world: ConsumerWorld):
     epoch = world.enter("a", instance_id="one").member_epoch
     waiting = world.enter("b").member_epoch
     world.beat("a", epoch, instance_id="one", owned=ALL)
@@ -198,7 +198,7 @@ def test_a_static_member_that_leaves_while_it_gives_back_frees_what_it_gave(worl
     assert world.named(world.enter("a2", instance_id="one")) == {("t", 0), ("t", 1)}
 
 
-def test_the_classic_leave_knows_members_and_instances(world: ConsumerWorld):
+def test_leave_group_request_accepts_members_and_instances(world: ConsumerWorld):
     world.enter("a", instance_id="one")
     world.enter("b")
     leavers = (
@@ -218,7 +218,7 @@ def test_the_classic_leave_knows_members_and_instances(world: ConsumerWorld):
     assert not world.consumers.members
 
 
-def test_a_classic_group_that_is_empty_becomes_a_consumer_group_for_good(world: ConsumerWorld):
+def test_empty_classic_group_becomes_a_consumer_group(world: ConsumerWorld):
     member = world.join().now.member_id
     world.sync(member, 1, assignments={member: b"x"})
     world.commit(7, T0, generation_id=1, member_id=member)
@@ -232,7 +232,7 @@ def test_a_classic_group_that_is_empty_becomes_a_consumer_group_for_good(world: 
     assert world.beat("a", epoch).error is NONE
 
 
-def test_a_consumer_group_that_is_empty_becomes_a_classic_group_for_good(world: ConsumerWorld):
+def test_empty_consumer_group_becomes_a_classic_group(world: ConsumerWorld):
     world.commit(7, T0)
     world.enter("a", regex="u")
     assert world.join().now.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -245,7 +245,7 @@ def test_a_consumer_group_that_is_empty_becomes_a_classic_group_for_good(world: 
     assert world.heartbeat(member, 1) is NONE
 
 
-def test_a_group_that_cannot_be_turned_classic_stays(world: ConsumerWorld):
+def test_group_that_cannot_be_converted_to_classic_is_unchanged(world: ConsumerWorld):
     world.enter("a")
     world.beat("a", LEAVE)
     world.journal.refuse_next = [ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -253,7 +253,7 @@ def test_a_group_that_cannot_be_turned_classic_stays(world: ConsumerWorld):
     assert world.consumers.state.value == "Empty"
 
 
-def test_a_deleted_group_leaves_nothing_behind(world: ConsumerWorld):
+def test_deleted_group_leaves_no_state(world: ConsumerWorld):
     epoch = world.enter("a", regex="u").member_epoch
     world.commit(7, T0, generation_id=epoch, member_id="a", knows_member_epochs=True)
     assert world.coordinator.delete_groups([GROUP], world.now_ms) == {GROUP: ErrorCode.NON_EMPTY_GROUP}
@@ -265,7 +265,7 @@ def test_a_deleted_group_leaves_nothing_behind(world: ConsumerWorld):
     assert world.coordinator.delete_groups([GROUP], world.now_ms) == {GROUP: ErrorCode.GROUP_ID_NOT_FOUND}
 
 
-def test_offsets_nobody_reads_expire_and_then_the_empty_group():
+def test_unread_offsets_expire_followed_by_the_empty_group():
     world = ConsumerWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=1000)
     epoch = world.enter("a").member_epoch
     for partition in (T0, U0):
@@ -282,7 +282,7 @@ def test_offsets_nobody_reads_expire_and_then_the_empty_group():
     assert not world.shard().consumer_groups
 
 
-def test_a_topic_made_anew_under_its_name_is_assigned_anew(world: ConsumerWorld):
+def test_recreated_topic_is_assigned_again(world: ConsumerWorld):
     epoch = world.enter("a").member_epoch
     old = world.partition("t", 0)
     world.topics.delete("t")
@@ -292,7 +292,7 @@ def test_a_topic_made_anew_under_its_name_is_assigned_anew(world: ConsumerWorld)
     assert old not in world.consumers.holders
 
 
-def test_a_commit_of_an_older_epoch_counts_for_what_was_kept(world: ConsumerWorld):
+def test_commit_with_an_older_epoch_is_accepted_for_kept_partitions(world: ConsumerWorld):
     epoch = world.enter("a").member_epoch
     world.enter("b")
     world.settle_members(a=epoch, b=epoch + 1)
@@ -305,14 +305,14 @@ def test_a_commit_of_an_older_epoch_counts_for_what_was_kept(world: ConsumerWorl
     assert world.commit(1, given, member_id="a", **fields) is ErrorCode.STALE_MEMBER_EPOCH
 
 
-def test_an_empty_group_has_nothing_left_to_assign(world: ConsumerWorld):
+def test_empty_group_has_no_assignment(world: ConsumerWorld):
     epoch = world.enter("a").member_epoch
     world.beat("a", LEAVE)
     described = world.coordinator.describe_consumer_group(GROUP)
     assert (described.state, described.epoch, described.target_epoch) == ("Empty", epoch + 1, epoch + 1)
 
 
-def test_each_revocation_has_its_own_time(world: ConsumerWorld):
+def test_each_revocation_has_its_own_timeout(world: ConsumerWorld):
     epoch = world.enter("a", rebalance_timeout_ms=1000).member_epoch
     world.enter("b")
     world.beat("a", epoch, owned=ALL)
@@ -325,7 +325,7 @@ def test_each_revocation_has_its_own_time(world: ConsumerWorld):
     assert world.beat("a", epoch + 1, owned={("t", 0)}).error is NONE
 
 
-def test_the_assignor_is_what_most_members_ask_for(world: ConsumerWorld):
+def test_assignor_is_chosen_by_majority(world: ConsumerWorld):
     epoch = world.enter("a", "t", "u", server_assignor="range").member_epoch
     world.enter("b", "t", "u", server_assignor="range")
     world.enter("c", "t", server_assignor="uniform")
@@ -335,7 +335,7 @@ def test_the_assignor_is_what_most_members_ask_for(world: ConsumerWorld):
     assert (world.consumers.assignor, world.consumers.epoch.epoch) == ("uniform", before + 1)
 
 
-def test_the_clocks_of_a_former_self_stop_when_the_instance_is_back(world: ConsumerWorld):
+def test_timers_of_a_replaced_static_member_stop(world: ConsumerWorld):
     epoch = world.enter("a", instance_id="one").member_epoch
     world.pass_ms(SESSION_MS - 1)
     world.beat("a", LEAVE_FOR_A_WHILE, instance_id="one")

@@ -73,7 +73,7 @@ actions = st.lists(
 
 @examples(80)
 @given(actions)
-def test_no_partition_has_two_readers_and_all_come_to_rest(steps):
+def test_no_partition_has_two_owners_and_all_members_converge(steps):
     world = ConsumerWorld(group_consumer_session_timeout_ms=10**9)
     clients = {name: Client(world, name) for name in NAMES}
     for name, action, topics in steps:

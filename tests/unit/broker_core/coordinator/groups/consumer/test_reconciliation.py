@@ -87,11 +87,11 @@ def unrevoked(assigned: list, pending: list, epoch: int = 3) -> Current:
         (stable(P[0], Q), goal(P[0], Q, readable=frozenset({T})), Current(3, 3, UNREVOKED, {P[0]: 2}, {Q: 2})),
     ],
 )
-def test_a_step(before: Current, aim: Goal, after: Current):
+def test_reconciliation_step(before: Current, aim: Goal, after: Current):
     assert reconcile(before, aim) == after
 
 
-def test_a_state_of_the_future_means_to_start_over():
+def test_member_state_of_a_newer_version_resets_the_member():
     strange = Current(3, 2, MemberState.UNKNOWN, {P[0]: 2})
     for owned in (None, [P[0]]):
         with pytest.raises(KafkaError) as fenced:

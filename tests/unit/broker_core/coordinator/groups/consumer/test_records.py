@@ -54,7 +54,7 @@ VALUES = {
 @pytest.mark.parametrize("kind", sorted(VALUES))
 @examples(40)
 @given(data=st.data(), group_id=texts, part=texts)
-def test_what_is_written_is_read_back(kind, data, group_id, part):
+def test_written_records_are_read_back(kind, data, group_id, part):
     value = data.draw(VALUES[kind])
     has_part = kind in (RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION)
     key = RecordKey(kind, group_id, part if has_part else "")
@@ -108,33 +108,33 @@ def test_what_is_written_is_read_back(kind, data, group_id, part):
     ],
     ids=str,
 )
-def test_the_bytes(key, value, key_bytes, value_bytes):
+def test_record_bytes_match_kafka(key, value, key_bytes, value_bytes):
     assert consumer_record(key, value) == (bytes.fromhex(key_bytes), bytes.fromhex(value_bytes))
 
 
-def test_partitions_without_epochs_are_of_the_beginning():
+def test_partitions_without_epochs_have_epoch_zero():
     """Kafka before 4.3 wrote none."""
     value = bytes.fromhex(f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 01 00")
     assert read_consumer_value(RecordType.CURRENT, value).assigned == {TopicIdPartition(ID, 1): 0}
 
 
-def test_a_member_of_the_classic_protocol_is_read_without_what_only_that_needs():
+def test_classic_member_is_read_without_its_classic_fields():
     """Kafka marks it with a tagged field while a group is being migrated."""
     value = bytes.fromhex("0000 00 00 0263 032f68 01 00 00000005 00 01 00 02 abcd")
     assert read_consumer_value(RecordType.MEMBER, value) == Subscription(None, None, "c", "/h", (), "", 5, None)
 
 
-def test_a_state_of_the_future_is_unknown():
+def test_member_state_of_a_newer_version_is_unknown():
     value = bytes.fromhex("0000 00000004 00000003 63 01 01 00")
     assert read_consumer_value(RecordType.CURRENT, value).state is MemberState.UNKNOWN
 
 
 @pytest.mark.parametrize("kind", sorted(VALUES))
-def test_a_version_of_the_future_and_a_torn_value_are_damage(kind):
+def test_newer_version_and_truncated_value_are_damage(kind):
     for data in (b"\0\1" + b"\0" * 40, b"\0\0", b"\0"):
         with pytest.raises(DamageError):
             read_consumer_value(kind, data)
 
 
-def test_the_key_types_are_kafkas():
+def test_key_types_match_kafka():
     assert sorted(CONSUMER_KEY_TYPES) == [3, 4, 5, 6, 7, 8, 16]

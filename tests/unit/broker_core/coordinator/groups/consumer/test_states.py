@@ -34,18 +34,18 @@ NONE = ErrorCode.NONE
         (6, EpochFit.NEWER),
     ],
 )
-def test_a_member_epoch_is_the_known_one_or_the_one_before_or_wrong(received: int, fit: EpochFit):
+def test_member_epoch_is_current_previous_or_invalid(received: int, fit: EpochFit):
     assert epoch_fit(received, 5, 3) is fit
 
 
-def test_the_epoch_of_a_member_that_is_away_fits_nobody():
+def test_epoch_of_an_absent_static_member_matches_no_caller():
     assert epoch_fit(5, -2, 4) is EpochFit.NEWER
 
 
 # Rules E.7 heartbeat/1, E.7 heartbeat/2, E.7 heartbeat/3 and E.7 heartbeat/4.
 @pytest.mark.parametrize("fit", EpochFit)
 @pytest.mark.parametrize("owns_its_own_only", [False, True])
-def test_a_heartbeat_is_let_in_by_its_epoch(fit: EpochFit, owns_its_own_only: bool):
+def test_heartbeat_is_accepted_by_its_epoch(fit: EpochFit, owns_its_own_only: bool):
     is_let_in = fit in (EpochFit.JOINING, EpochFit.CURRENT) or (fit is EpochFit.PREVIOUS and owns_its_own_only)
     expected = NONE if is_let_in else ErrorCode.FENCED_MEMBER_EPOCH
     assert HEARTBEAT_EPOCH[fit, owns_its_own_only] is expected
@@ -61,14 +61,14 @@ def test_a_heartbeat_is_let_in_by_its_epoch(fit: EpochFit, owns_its_own_only: bo
         ("", 3, Caller.MEMBER),
     ],
 )
-def test_a_caller_is_known_by_what_it_tells(member_id: str, epoch: int, caller: Caller):
+def test_caller_kind_follows_from_member_id_and_epoch(member_id: str, epoch: int, caller: Caller):
     assert caller_of(member_id, epoch) is caller
 
 
 # Rules E.1/16, E.1/17, E.7 commit/1, E.7 commit/2, E.7 commit/3, E.7 commit/4, E.7 commit/5, E.7 commit/6,
 # E.7 commit/7 and E.7 commit/8.
 @pytest.mark.parametrize("case", list(COMMIT.cases()), ids=str)
-def test_who_may_commit(case: dict):
+def test_commit_permission_table(case: dict):
     verdict = COMMIT.resolve(**case)
     if case["group_is_empty"]:
         assert verdict is (ErrorCode.UNKNOWN_MEMBER_ID if case["caller"] is Caller.MEMBER else NONE)
@@ -86,7 +86,7 @@ def test_who_may_commit(case: dict):
 
 # Rules E.3/4, E.7 fetch/1, E.7 fetch/2, E.7 fetch/3 and E.7 fetch/4.
 @pytest.mark.parametrize("case", list(FETCH.cases()), ids=str)
-def test_who_may_fetch_offsets(case: dict):
+def test_offset_fetch_permission_table(case: dict):
     expected = NONE
     if case["names_member"] and not case["is_member"]:
         expected = ErrorCode.UNKNOWN_MEMBER_ID
@@ -108,19 +108,19 @@ def test_who_may_fetch_offsets(case: dict):
         (True, False, True, "Stable"),
     ],
 )
-def test_the_state_of_a_group(members: bool, behind: bool, reconciled: bool, state: str):
+def test_group_state_table(members: bool, behind: bool, reconciled: bool, state: str):
     assert GROUP_STATE.resolve(members=members, target_is_behind=behind, all_reconciled=reconciled).value == state
 
 
 # Rules E.7 protocol/1, E.7 protocol/2 and E.7 protocol/3.
 @pytest.mark.parametrize("state", ConsumerGroupState)
-def test_only_an_empty_group_is_deleted_or_given_to_the_classic_protocol(state: ConsumerGroupState):
+def test_only_an_empty_group_is_deleted_or_converted(state: ConsumerGroupState):
     is_empty = state is ConsumerGroupState.EMPTY
     assert DELETE_GROUP[state] is (NONE if is_empty else ErrorCode.NON_EMPTY_GROUP)
     assert CLASSIC_JOIN[state] is (NONE if is_empty else ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def test_a_member_revokes_before_it_waits_for_others():
+def test_member_revokes_before_it_waits_for_others():
     assert {case: state.name for case, state in NEXT_STATE.items()} == {
         (True, True): "UNREVOKED",
         (True, False): "UNREVOKED",
@@ -129,7 +129,7 @@ def test_a_member_revokes_before_it_waits_for_others():
     }
 
 
-def test_the_states_of_members_have_the_numbers_of_kafkas_records():
+def test_member_states_match_kafka_record_values():
     assert {state.name: state.value for state in MemberState} == {
         "STABLE": 0,
         "UNREVOKED": 1,

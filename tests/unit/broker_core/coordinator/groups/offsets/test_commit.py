@@ -75,7 +75,7 @@ CASES = [(state, caller, plain, txn) for states, caller, plain, txn in RULES for
 
 # Rules E.1/9, E.1/10, E.1/12, E.1/13, E.1/14, E.1/15, E.1/20, E.6/6 and E.6/7.
 @pytest.mark.parametrize(("state", "caller", "plain", "txn"), CASES)
-def test_who_may_commit(
+def test_commit_permission_table(
     state: GroupState | None,
     caller: tuple[int, str, str | None],
     plain: ErrorCode,
@@ -91,7 +91,7 @@ def test_who_may_commit(
 
 
 # Rule E.1/9.
-def test_a_simple_group_comes_into_being_with_its_first_commit():
+def test_simple_group_is_created_by_its_first_commit():
     for commit in (GroupWorld().commit, GroupWorld().txn_commit):
         assert commit() is NONE
     world = GroupWorld()
@@ -111,7 +111,7 @@ def test_a_simple_group_comes_into_being_with_its_first_commit():
     ],
 )
 @pytest.mark.parametrize("transactional", [False, True])
-def test_metadata_too_long_fails_its_partition_alone(metadata: str | None, verdict: ErrorCode, transactional: bool):
+def test_oversized_metadata_fails_its_partition_alone(metadata: str | None, verdict: ErrorCode, transactional: bool):
     world = GroupWorld(offset_metadata_max_bytes=5)
     offsets = {T0: OffsetToCommit(1, 3, metadata), T1: OffsetToCommit(2)}
     if transactional:
@@ -126,7 +126,7 @@ def test_metadata_too_long_fails_its_partition_alone(metadata: str | None, verdi
     assert fetched[T0] == (FetchedOffset(NONE, 1, 3, metadata or "") if verdict is NONE else FetchedOffset())
 
 
-def test_metadata_that_no_record_can_hold_is_refused_whatever_the_limit():
+def test_metadata_too_long_for_a_record_is_refused_regardless_of_the_limit():
     world = GroupWorld(offset_metadata_max_bytes=10**6)
     offsets = {T0: OffsetToCommit(1, metadata="x" * 32_768)}
     assert world.coordinator.commit_offsets(OffsetCommit(GROUP, offsets), 0) == {
@@ -142,7 +142,7 @@ def test_metadata_that_no_record_can_hold_is_refused_whatever_the_limit():
         ("g", NONE, NONE),
     ],
 )
-def test_only_plain_commits_may_have_an_empty_group_id(group_id: str, plain: ErrorCode, txn: ErrorCode):
+def test_only_commits_without_a_member_may_use_an_empty_group_id(group_id: str, plain: ErrorCode, txn: ErrorCode):
     world = GroupWorld()
     assert world.txn_commit(group_id=group_id) is txn
     assert world.commit(5, group_id=group_id) is plain
@@ -172,7 +172,7 @@ SOURCES = {
 
 # Rules E.4/1, E.4/2, E.4/3, E.4/4 and E.4/5.
 @pytest.mark.parametrize(("source", "answer"), SOURCES.items())
-def test_what_the_log_says_is_translated_for_the_client(source: int, answer: int):
+def test_log_errors_are_translated_for_the_client(source: int, answer: int):
     assert translate_append_error(ErrorCode(source)) is ErrorCode(answer)
     for name in ("commit", "txn_commit"):
         world = GroupWorld()
@@ -182,7 +182,7 @@ def test_what_the_log_says_is_translated_for_the_client(source: int, answer: int
 
 
 # Rule E.4/5.
-def test_nothing_else_is_translated():
+def test_other_errors_are_not_translated():
     changed = {code.value for code in ErrorCode if translate_append_error(code) is not code}
     assert changed == {code.value for code in APPEND_ERRORS} == {3, 4, 6, 7, 10, 13, 18, 19, 56}
 
@@ -201,7 +201,7 @@ def test_nothing_else_is_translated():
         (10, -1),
     ],
 )
-def test_a_refused_marker_is_answered_in_the_senders_words(source: int, answer: int):
+def test_refused_marker_returns_an_error_for_the_transaction_coordinator(source: int, answer: int):
     world = GroupWorld()
     world.txn_commit(7)
     world.journal.refuse_next.append(ErrorCode(source))
@@ -210,13 +210,13 @@ def test_a_refused_marker_is_answered_in_the_senders_words(source: int, answer: 
 
 
 # Rule E.3/3.
-def test_a_fetch_of_what_was_never_committed_is_no_error():
+def test_fetch_of_an_uncommitted_partition_is_not_an_error():
     world = GroupWorld()
     assert world.coordinator.fetch_offsets("unknown", [T0]) == FetchOffsetsResult(NONE, {T0: FetchedOffset()})
     assert world.coordinator.fetch_offsets("unknown", None) == FetchOffsetsResult(NONE, {})
 
 
-def test_a_fetch_of_everything_lists_what_is_committed():
+def test_fetch_of_all_partitions_lists_committed_offsets():
     world = GroupWorld()
     world.commit(1, T0)
     world.commit(2, U0)
@@ -228,7 +228,7 @@ def test_a_fetch_of_everything_lists_what_is_committed():
     assert stable == {T0: FetchedOffset(NONE, 1), U0: FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)}
 
 
-def test_a_commit_of_several_partitions_is_one_append():
+def test_commit_of_several_partitions_is_one_append():
     world = GroupWorld()
     offsets = {T0: OffsetToCommit(1), T1: OffsetToCommit(2), U0: OffsetToCommit(3)}
     world.journal.refuse_next.append(ErrorCode.MESSAGE_TOO_LARGE)
@@ -237,7 +237,7 @@ def test_a_commit_of_several_partitions_is_one_append():
     assert world.journal.partitions.get(0, []) == []
 
 
-def test_a_commit_of_nothing_records_nothing():
+def test_commit_without_partitions_records_nothing():
     world = GroupWorld()
     assert world.coordinator.commit_offsets(OffsetCommit(GROUP, {}), 0) == {}
     assert world.journal.partitions.get(0, []) == []

@@ -30,7 +30,7 @@ def member_of(world: GroupWorld, **fields: object) -> str:
 
 
 # Rule E.6 offsets/1.
-def test_a_simple_group_forgets_each_offset_after_its_last_commit():
+def test_simple_group_expires_each_offset_after_its_last_commit():
     world = expiring_world()
     world.commit(1, T0)
     world.pass_ms(RETENTION_MS // 2)
@@ -45,7 +45,7 @@ def test_a_simple_group_forgets_each_offset_after_its_last_commit():
 
 
 # Rule E.6 offsets/2.
-def test_a_group_whose_members_left_forgets_all_from_then_on():
+def test_empty_group_expires_offsets_from_the_last_departure():
     world = expiring_world()
     member = member_of(world)
     world.commit(1, T0, generation_id=1, member_id=member)
@@ -60,7 +60,7 @@ def test_a_group_whose_members_left_forgets_all_from_then_on():
 
 
 # Rule E.6 offsets/3.
-def test_consumers_keep_what_they_read_and_lose_what_they_gave_up():
+def test_consumers_keep_subscribed_offsets_and_lose_others():
     world = expiring_world()
     member = member_of(world)
     world.commit(1, T0, generation_id=1, member_id=member)
@@ -77,7 +77,7 @@ def test_consumers_keep_what_they_read_and_lose_what_they_gave_up():
         {"protocols": (("own", b"?"),)},
     ],
 )
-def test_groups_that_nobody_can_read_keep_everything_while_they_live(fields: dict[str, object]):
+def test_groups_with_unknown_subscriptions_keep_offsets_while_members_exist(fields: dict[str, object]):
     world = expiring_world()
     member = member_of(world, **fields)
     world.commit(1, U0, generation_id=1, member_id=member)
@@ -86,7 +86,7 @@ def test_groups_that_nobody_can_read_keep_everything_while_they_live(fields: dic
 
 
 # Rule E.6 offsets/4.
-def test_nothing_is_forgotten_in_the_midst_of_a_rebalance():
+def test_no_offset_expires_during_a_rebalance():
     world = expiring_world()
     member = member_of(world)
     world.commit(1, U0, generation_id=1, member_id=member)
@@ -98,7 +98,7 @@ def test_nothing_is_forgotten_in_the_midst_of_a_rebalance():
 
 
 # Rule E.2/6.
-def test_an_offset_that_a_transaction_may_change_is_left_alone_with_its_group():
+def test_offset_with_a_pending_transaction_does_not_expire():
     world = expiring_world()
     world.commit(1, T0)
     world.txn_commit(2, T0)
@@ -110,7 +110,7 @@ def test_an_offset_that_a_transaction_may_change_is_left_alone_with_its_group():
     assert (world.fetch(T0), group_ids(world)) == (-1, [])
 
 
-def test_a_retention_given_with_the_commit_comes_first():
+def test_retention_given_with_the_commit_takes_precedence():
     world = expiring_world()
     for retention_ms, partition in ((CHECK_MS, T0), (10 * RETENTION_MS, T1), (2**63 - 1, U0)):
         request = OffsetCommit(GROUP, {partition: OffsetToCommit(1)}, retention_ms=retention_ms)
@@ -123,7 +123,7 @@ def test_a_retention_given_with_the_commit_comes_first():
     assert (world.fetch(T1), world.fetch(U0)) == (-1, 1)
 
 
-def test_a_group_without_offsets_goes_once_it_is_empty():
+def test_group_without_offsets_is_removed_once_empty():
     world = expiring_world()
     member = member_of(world)
     world.pass_ms(10 * CHECK_MS)
@@ -133,14 +133,14 @@ def test_a_group_without_offsets_goes_once_it_is_empty():
     assert group_ids(world) == []
 
 
-def test_a_group_that_somebody_is_about_to_join_stays():
+def test_group_with_a_pending_member_is_not_removed():
     world = expiring_world()
     told = world.join(requires_known_member_id=True).now
     world.pass_ms(2 * CHECK_MS)
     assert world.join(told.member_id).now.error is NONE
 
 
-def test_a_refused_tombstone_is_tried_again():
+def test_refused_tombstone_is_retried():
     world = expiring_world()
     world.commit(1)
     world.pass_ms(RETENTION_MS - 1)

@@ -150,7 +150,7 @@ def check(world: GroupWorld, history: History) -> None:
 
 @examples(300)
 @given(OPERATIONS)
-def test_offsets_agree_with_a_reading_of_the_whole_history(operations: Sequence[tuple[Any, ...]]):
+def test_offsets_match_a_model_of_the_whole_history(operations: Sequence[tuple[Any, ...]]):
     world = GroupWorld(offsets_retention_minutes=1, offsets_retention_check_interval_ms=CHECK_MS)
     history = History()
     for number, operation in enumerate(operations):

@@ -7,7 +7,7 @@ UNSTABLE = -ErrorCode.UNSTABLE_OFFSET_COMMIT
 
 
 # Rules E.2/1, E.3/1 and E.3/2.
-def test_a_pending_offset_is_not_seen_and_makes_its_partition_unstable():
+def test_pending_offset_is_invisible_and_makes_its_partition_unstable():
     world = GroupWorld()
     world.commit(1, T0)
     world.commit(1, T1)
@@ -17,7 +17,7 @@ def test_a_pending_offset_is_not_seen_and_makes_its_partition_unstable():
 
 
 # Rules E.2/1, E.2/2 and E.1/19.
-def test_a_commit_marker_puts_the_last_pending_offset_in_force():
+def test_commit_marker_applies_the_last_pending_offset():
     world = GroupWorld()
     world.commit(1)
     world.txn_commit(2)
@@ -27,7 +27,7 @@ def test_a_commit_marker_puts_the_last_pending_offset_in_force():
 
 
 # Rule E.2/3.
-def test_an_abort_marker_drops_what_was_pending():
+def test_abort_marker_drops_pending_offsets():
     world = GroupWorld()
     world.commit(1)
     world.txn_commit(2)
@@ -36,7 +36,7 @@ def test_an_abort_marker_drops_what_was_pending():
 
 
 # Rules E.2/2 and E.2/5.
-def test_a_plain_commit_recorded_later_wins_over_the_transaction():
+def test_plain_commit_recorded_later_overrides_the_transaction():
     world = GroupWorld()
     world.txn_commit(2)
     world.commit(1)
@@ -46,7 +46,7 @@ def test_a_plain_commit_recorded_later_wins_over_the_transaction():
 
 
 # Rule E.2/5.
-def test_a_plain_commit_recorded_earlier_loses_to_the_transaction():
+def test_plain_commit_recorded_earlier_is_overridden_by_the_transaction():
     world = GroupWorld()
     world.txn_commit(9)
     world.commit(1)
@@ -56,7 +56,7 @@ def test_a_plain_commit_recorded_earlier_loses_to_the_transaction():
 
 
 # Rule E.2/2.
-def test_between_two_transactions_the_later_record_wins_not_the_later_marker():
+def test_later_record_of_two_transactions_wins_regardless_of_marker_order():
     world = GroupWorld()
     world.txn_commit(1, producer=PRODUCER)
     world.txn_commit(2, producer=OTHER_PRODUCER)
@@ -66,7 +66,7 @@ def test_between_two_transactions_the_later_record_wins_not_the_later_marker():
     assert world.fetch(require_stable=True) == 2
 
 
-def test_a_marker_touches_its_own_producers_offsets_only():
+def test_marker_affects_only_offsets_of_its_producer():
     world = GroupWorld()
     world.txn_commit(1, T0, producer=PRODUCER)
     world.txn_commit(2, T1, producer=OTHER_PRODUCER)
@@ -76,14 +76,14 @@ def test_a_marker_touches_its_own_producers_offsets_only():
 
 
 # Rule E.2/7.
-def test_a_marker_with_nothing_pending_is_recorded_and_does_nothing():
+def test_marker_without_pending_offsets_is_recorded_without_effect():
     world = GroupWorld()
     world.commit(1)
     assert world.end(commit=True) is NONE
     assert (world.fetch(), len(world.journal.partitions[0])) == (1, 2)
 
 
-def test_a_marker_ends_the_transaction_in_all_groups_of_the_partition():
+def test_marker_ends_the_transaction_in_all_groups_of_the_partition():
     world = GroupWorld()
     for group_id in (GROUP, "other"):
         world.txn_commit(5, group_id=group_id)
@@ -93,7 +93,7 @@ def test_a_marker_ends_the_transaction_in_all_groups_of_the_partition():
 
 
 # Rule E.2/9.
-def test_a_marker_of_a_newer_epoch_ends_what_the_older_one_left():
+def test_marker_of_a_newer_epoch_ends_offsets_of_an_older_one():
     world = GroupWorld()
     world.txn_commit(2)
     world.end(commit=False, producer=PRODUCER._replace(producer_epoch=PRODUCER.producer_epoch + 1))
