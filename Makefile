@@ -14,7 +14,7 @@ DOCS_INSTALLED := $(VENV)/.docs-installed
 MERMAID := mermaid-11.17.2
 # Most tests wait for others; those of one file share brokers and Spark sessions. In the order of the folders, the long
 # files with few tests start early and the short unit tests come last, so that no worker waits for another at the end.
-IN_PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+IN_PARALLEL := -n 3 --dist loadfile
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help

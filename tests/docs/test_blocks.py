@@ -1,16 +1,18 @@
 """Every code block of the documentation runs as it stands there, or says why it does not."""
 
-import os
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from broker_core import EmbeddedBroker
-from tests.support.document_blocks import problems, run_page, runs, watched_queries
+from tests.support.document_blocks import problems, run_page, runs
 from tests.support.documents import NEEDS, Page, pages
+from tests.support.spark_pages import pages_with_spark
 
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 280
 PAGES = pages()
 RUNNING = [page for page in PAGES if any(runs(block) for block in page.blocks)]
 
@@ -38,32 +40,14 @@ def test_blocks_of_a_page_run(page: Page, folder: Path) -> None:
             run_page(page, folder, kafka.bootstrap_servers)
 
 
-@pytest.fixture(scope="module")
-def spark_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from tests.support.spark_eos.spark_session import build_session, worker_environment
-
-    before = dict(os.environ)
-    os.environ.update(worker_environment())
-    session = build_session("docs", {"spark.local.dir": str(tmp_path_factory.mktemp("spark"))})
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(before)
-
-
-@pytest.fixture
-def spark(spark_session: Any, folder: Path) -> Any:
-    """Give a session whose relative paths are below the page's folder."""
-    session = spark_session.newSession()
-    hadoop = session._jvm.org.apache.hadoop.fs
-    local = hadoop.FileSystem.getLocal(session._jsc.hadoopConfiguration())
-    local.setWorkingDirectory(hadoop.Path(str(folder)))
-    session._jvm.java.lang.System.setProperty("user.dir", str(folder))  # where checkpoints look
-    return session
-
-
 @pytest.mark.spark
-@pytest.mark.parametrize("page", [page for page in RUNNING if page.needs == "spark"], ids=lambda page: page.name)
-def test_blocks_of_a_page_with_spark_run(page: Page, folder: Path, spark: Any) -> None:
-    with EmbeddedBroker(topics=page.topics) as kafka, watched_queries():
-        run_page(page, folder, kafka.bootstrap_servers, {"spark": spark})
+def test_blocks_of_pages_with_spark_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.spark_pages"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-6000:]
+    assert done.stdout.count(": passed") == len(pages_with_spark()) > 5

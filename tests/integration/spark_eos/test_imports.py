@@ -71,7 +71,7 @@ def test_process_imports_only_what_its_role_needs(tmp_path: Path):
     with zipfile.ZipFile(archive, "w") as jar:
         jar.writestr("META-INF/MANIFEST.MF", "")
     found = stages_of(_COMMIT, archive)
-    assert found["stages"]["lookup"] == ["spark_eos", "spark_eos.datasource"]
+    assert found["stages"]["lookup"] == ["spark_eos", "spark_eos.datasource", "spark_eos.spark_api"]
     # Each process of a write reads the pickled writer.
     assert not packages(found["stages"]["unpickled"]) & {"kafka", "spark_eos.client", "spark_eos.sink.driver"}
     # What is written, and what becomes of it, is the business of tasks and of the commit.

@@ -37,7 +37,10 @@ def search(own: Credentials) -> Search:
 
 @pytest.fixture
 def debug_log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    loggers = [logging.getLogger(name) for name in ("spark_eos", "spark_eos.sink", "spark_eos.source", "kafka")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("spark_eos", "spark_eos.sink", "spark_eos.source", "spark_eos.source.lag", "kafka")
+    ]
     before = [logger.level for logger in loggers]
     caplog.set_level(logging.DEBUG)
     for logger in loggers:
