@@ -119,7 +119,9 @@ class Driver:
 
     def close(self) -> None:
         """Leave nothing running."""
-        send([*reversed(self._family), *reversed(tree(self._process.pid))], signal.SIGKILL)
+        # The number of a process that has ended and was waited for may be that of any other by now.
+        mine = tree(self._process.pid) if self._process.poll() is None else []
+        send([*reversed(self._family), *reversed(mine)], signal.SIGKILL)
         self._process.wait()
         assert self._process.stdin is not None
         with suppress_broken_pipe():
