@@ -1,7 +1,6 @@
 """The SASL settings of a listener, read from its configuration."""
 
 import logging
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,6 +8,7 @@ from typing import Final
 
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.jaas import read_jaas
 from broker_core.ports import Entropy
 from broker_core.security.sasl import Mechanism, SaslSettings
 from broker_core.security.sasl_oauthbearer import OAuthBearer, TokenValidator, UnsecuredTokens
@@ -18,9 +18,6 @@ logger = logging.getLogger(__name__)
 
 CredentialOf = Callable[[str, str], ScramCredential | None]
 _VALIDATOR_OPTION: Final = "unsecuredValidator"
-_JAAS_MODULE: Final = re.compile(r"\s*[\w.$]+\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
-_JAAS_OPTION: Final = re.compile(r"""\s+(\w[\w.\-@]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))""")
-_JAAS_END: Final = re.compile(r"\s*;\s*")
 _USER_OPTION: Final = "user_"
 
 
@@ -83,17 +80,10 @@ def parse_jaas(key: str, text: str) -> dict[str, str]:
     >>> parse_jaas("k", 'PlainLoginModule required user_alice="secret";')
     {'user_alice': 'secret'}
     """
-    found = _JAAS_MODULE.match(text)
-    options: dict[str, str] = {}
-    while found is not None:
-        position = found.end()
-        if _JAAS_END.fullmatch(text, position):
-            return options
-        found = _JAAS_OPTION.match(text, position)
-        if found is not None:
-            quoted = next(part for part in found.groups()[1:] if part is not None)
-            options[found[1]] = re.sub(r"\\(.)", r"\1", quoted) if found[4] is None else quoted
-    raise ConfigError(f'{key}: expected one login module, such as PlainLoginModule required user_alice="secret";')
+    line = read_jaas(text)
+    if not line.is_complete:
+        raise ConfigError(f'{key}: expected one login module, such as PlainLoginModule required user_alice="secret";')
+    return line.options
 
 
 def users_of(options: dict[str, str]) -> dict[str, str]:

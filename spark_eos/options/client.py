@@ -1,12 +1,12 @@
 """The `kafka.*` options of a query, parsed for the client."""
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
 from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
 
@@ -24,7 +24,6 @@ _WITHOUT_PREFIX: Final = frozenset(
     }
 )
 _DEFAULT_PORT: Final = 9092
-_JAAS: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
 _PEM_HINT: Final = (
     "Convert the store to PEM (`keytool -importkeystore ... -deststoretype PKCS12`, then `openssl pkcs12 -in ... "
     "-out ... -nodes`), then set kafka.{name}.location to the PEM file and kafka.{name}.type=PEM"
@@ -279,18 +278,15 @@ def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
 
 def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
     """Parse the options of a login module, which must be one of those that match the mechanism."""
-    module = jaas.split(None, 1)[0] if jaas.strip() else ""
-    if not module.endswith(modules):
+    line = read_jaas(jaas)
+    if not line.module.endswith(modules):
         # Other words may be secrets in the wrong place.
-        named = f"the login module {module!r}" if module.endswith("LoginModule") else "no login module"
+        named = f"the login module {line.module!r}" if line.module.endswith("LoginModule") else "no login module"
         raise OptionError(
             f"kafka.sasl.jaas.config names {named}",
             remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism",
         )
-    return {
-        name: re.sub(r"\\(.)", r"\1", quoted) if quoted else single or bare
-        for name, quoted, single, bare in _JAAS.findall(jaas)
-    }
+    return line.options
 
 
 def _tls_files(settings: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:

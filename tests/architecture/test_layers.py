@@ -97,6 +97,7 @@ def test_broker_core_does_not_import_spark_eos_which_imports_little_of_it():
         if name.startswith("broker_core")
     }
     assert upwards == {}
-    # The version, words, the properties files of Java, and the bytes of batches and messages.
-    words = {"broker_core.__version__", "broker_core.errors", "broker_core.types", "broker_core.properties"}
-    assert shared == words | {"broker_core.records", "broker_core.wire"}
+    # The version, words, Java's properties files and login modules, and the bytes of batches and messages.
+    words = {"broker_core.__version__", "broker_core.errors", "broker_core.types"}
+    javas = {"broker_core.properties", "broker_core.jaas"}
+    assert shared == words | javas | {"broker_core.records", "broker_core.wire"}

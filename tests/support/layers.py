@@ -37,6 +37,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.errors": frozenset(),
         "broker_core.decision_table": frozenset(),
+        "broker_core.jaas": frozenset(),
         "broker_core.properties": frozenset(),
         "spark_eos.errors": frozenset(),
         "spark_eos.spark_api": frozenset(),
@@ -59,8 +60,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
-        "broker_core.security": _CORE_BASE,
-        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings"),
+        "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
+        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings") | {"broker_core.jaas"},
     },
     {
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
