@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 # Packages join when their prose has been rewritten.
-PLACES = ("broker_core", "spark_eos", "pyspark_eos_kafka.py", "examples")
+PLACES = ("broker_core", "spark_eos", "pyspark_eos_kafka.py", "examples", "tests/support")
 
 WORDS = (
     # Personification, and people who are not there.

@@ -1,1 +1,1 @@
-"""Give the tests what they need of the world: a judge broker, a bare client, Java, waiting."""
+"""Helpers that all test suites share: brokers, clients, Java tools, histories, waiting."""

@@ -1,6 +1,6 @@
-"""Say for each API what a client is answered with none of the rights it needs, with the first, with the first two...
+"""The responses of each API to a principal with none, some and all of the rights that it needs.
 
-Each case asks one thing of the broker, again and again, with one right more each time; the answers are Apache Kafka's.
+Each case sends one request repeatedly, with one more right each time. The expected responses are those of Apache Kafka.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ Ask = Callable[[Stage], Any]
 
 
 class Case(NamedTuple):
-    """Hold a question, the rights granted one after the other, and the answer before each and after the last."""
+    """A request, the rights granted one after another, and the expected response before each and after the last."""
 
     name: str
     ask: Ask
@@ -47,12 +47,12 @@ CASES: list[Case] = []
 
 
 def type_of(place: str) -> ResourceType:
-    """Return what kind of resource a name of the stage is."""
+    """Return the resource type of a name of the stage."""
     return _TYPES[place]
 
 
 def case(*rights: tuple[Operation, str], answers: tuple[Any, ...], what: str = "") -> Callable[[Ask], Ask]:
-    """List a case; `rights` name an operation and the attribute of the stage it is about."""
+    """Add a case; `rights` are pairs of an operation and the attribute of the stage that names its resource."""
     assert len(answers) == len(rights) + 1, "one answer for each number of rights"
 
     def listed(ask: Ask) -> Ask:
@@ -179,7 +179,7 @@ def commit_offsets_in_a_transaction(stage: Stage) -> int:
 
 @case((DESCRIBE, "id"), (WRITE, "id"), answers=(53, 53, 0))
 def end_a_transaction(stage: Stage) -> int:
-    # An abort of nothing answers with a new identity, with which it goes on.
+    # An abort without a transaction returns a new producer epoch, which later requests use.
     code, identity = stage.session.end_until_done(_identity(stage), commit=False, version=5)
     if code == 0:
         stage.notes["identity"] = identity
@@ -750,7 +750,7 @@ def delete_acls(stage: Stage) -> list[int]:
 
 @case((DESCRIBE, "cluster"), answers=(31, 0))
 def describe_scram_users(stage: Stage) -> int:
-    # Kafka answers nothing at all to an unauthorized client that asks for every user.
+    # Kafka returns an empty response to an unauthorized client that asks for all users.
     form = m.DescribeUserScramCredentialsRequest.UserName
     return int(stage.client.send(m.DescribeUserScramCredentialsRequest(users=[form(name="nobody")]), 0).error_code)
 

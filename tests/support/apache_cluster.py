@@ -5,8 +5,8 @@
         cluster.kill(2); cluster.start(2); cluster.wait_in_sync()
         cluster.cut(cluster.coordinator(GROUP, "group"))      # it still answers clients
 
-Nodes talk to each other, and clients to them, through a `PeerNetwork`. A node lives no longer than the thread that
-has started it.
+Connections between nodes, and from clients to nodes, pass through a `PeerNetwork`. A node ends with the thread that
+started it.
 """
 
 import base64
@@ -69,22 +69,22 @@ _CLUSTER = {
     "transaction.state.log.num.partitions": "6",
     "share.coordinator.state.topic.replication.factor": str(REPLICAS),
     "share.coordinator.state.topic.min.isr": "2",
-    # A third of the usual, so that what takes nine seconds on a cluster takes three to six here.
+    # A third of the defaults, so that a failover of nine seconds takes three to six here.
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "1000",
     "num.network.threads": "2",
     "num.io.threads": "4",
     "log.index.size.max.bytes": str(1024 * 1024),
-    # Who leads what is the test's to choose.
+    # The test chooses the leaders.
     "auto.leader.rebalance.enable": "false",
-    # A node in a hurry to end need not wait for a cluster that is broken.
+    # A node that shuts down does not wait for a broken cluster.
     "controlled.shutdown.max.retries": "1",
 }
 
 
 @dataclass
 class Node:
-    """One node: its place in the network, its files, and its process while it has one."""
+    """One node: its addresses, its files, and its process while it runs."""
 
     number: int
     folder: Path
@@ -96,22 +96,22 @@ class Node:
 
     @property
     def address(self) -> str:
-        """Name the address for clients."""
+        """Return the address for clients."""
         return f"{address_of(self.number, CLIENTS)}:{self.client_port}"
 
     @property
     def is_up(self) -> bool:
-        """Say whether there is a process that is not paused."""
+        """Return whether the process runs and is not paused."""
         return self.process is not None and self.process.poll() is None and not self.is_paused
 
     def logs(self) -> str:
-        """Give the end of what the node wrote."""
+        """Return the end of the node's output."""
         paths = [self.folder / "console.log", self.folder / "server.log"]
         return "".join(path.read_text(errors="replace")[-2000:] for path in paths if path.exists())
 
 
 class ApacheCluster:
-    """A running cluster; make one with `apache_cluster`."""
+    """A running cluster; `apache_cluster` starts one."""
 
     def __init__(self, folder: Path, properties: Mapping[str, str], log_level: str) -> None:
         self._jars = fetch_jars()
@@ -131,17 +131,17 @@ class ApacheCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Name all nodes, for clients."""
+        """Return the addresses of all nodes, for clients."""
         return ",".join(node.address for node in self.nodes.values())
 
     def up(self) -> list[int]:
-        """List the nodes that run and are not paused."""
+        """Return the nodes that run and are not paused."""
         return [number for number, node in self.nodes.items() if node.is_up]
 
     # Breaking and repairing.
 
     def start(self, *numbers: int) -> None:
-        """Start nodes on what they left behind; does not wait for them."""
+        """Start nodes on their existing files; does not wait until they serve requests."""
         for node in (self.nodes[number] for number in numbers):
             assert node.process is None or node.process.poll() is not None, f"node {node.number} runs"
             with (node.folder / "console.log").open("ab") as console:
@@ -155,7 +155,7 @@ class ApacheCluster:
             node.is_paused = False
 
     def stop(self, number: int) -> None:
-        """End a node as its operator would (SIGTERM); one that has just been started may end with any code."""
+        """Stop a node with SIGTERM, as its operator would; a node that was just started may exit with any status."""
         process = self._process(number)
         process.terminate()
         process.wait(STOP_DEADLINE_S)
@@ -187,12 +187,12 @@ class ApacheCluster:
         self.network.heal(number)
 
     def hide(self, *numbers: int) -> None:
-        """Have nodes refuse all clients."""
+        """Make nodes refuse all clients."""
         for number in numbers:
             self.network.hide(number)
 
     def show(self, *numbers: int) -> None:
-        """Have nodes take clients again."""
+        """Make nodes accept clients again."""
         for number in numbers:
             self.network.show(number)
 
@@ -204,7 +204,7 @@ class ApacheCluster:
             self.wait_in_sync()
 
     def repair(self) -> None:
-        """Undo all that was broken and wait until all replicas are in sync."""
+        """Undo all faults and wait until all replicas are in sync."""
         for number, node in self.nodes.items():
             self.heal(number)
             self.show(number)
@@ -215,7 +215,7 @@ class ApacheCluster:
         self.wait_in_sync()
 
     def move_leaders(self, chance: random.Random) -> None:
-        """Make another replica the leader of every partition, internal topics included, where it is in sync."""
+        """Move the leader of every partition, internal topics included, to another replica that is in sync."""
         replicas: dict[str, dict[int, list[int]]] = {}
         for topic in self._metadata(self._any()).topics:
             for each in topic.partitions:
@@ -236,13 +236,13 @@ class ApacheCluster:
     # Looking.
 
     def coordinator(self, key_type: int, key: str, asked: int | None = None) -> int | None:
-        """Find the node that coordinates a group or a transactional id, as `asked` sees it; None for none."""
+        """Return the node that coordinates a group or a transactional id according to node `asked`, or None."""
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
         [found] = self._ask(asked or self._any(), request, _FIND_VERSION).coordinators
         return found.node_id if found.error_code == 0 else None
 
     def wait_for_coordinator(self, key_type: int, key: str, *, without: Collection[int] = ()) -> int:
-        """Wait until a coordinator is known that is none of those to do without, and name it."""
+        """Wait until a coordinator is known that is none of the excluded nodes, and return it."""
 
         def found() -> int | None:
             for asked in [number for number in self.up() if number not in without]:
@@ -283,7 +283,7 @@ class ApacheCluster:
         return self._ask(number, MetadataRequest(topics=None, allow_auto_topic_creation=False), _METADATA_VERSION)
 
     def _any(self) -> int:
-        """Name a node that answers."""
+        """Return a node that runs."""
         for number in self.up():
             try:
                 self._metadata(number)
@@ -299,7 +299,7 @@ class ApacheCluster:
     # The beginning and the end.
 
     def boot(self) -> None:
-        """Format and start all nodes, and wait until both kinds of coordinators serve."""
+        """Format and start all nodes, and wait until group and transaction coordinators serve requests."""
         cluster_id = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         self._format(cluster_id)
         self.start(*NODES)
@@ -318,7 +318,7 @@ class ApacheCluster:
         for node in self.nodes.values():
             assert node.process is not None and node.process.poll() is None, f"node {node.number}: {node.logs()}"
         try:
-            # To ask for coordinators also makes their topics.
+            # A request for a coordinator also creates its topic.
             return all(self.coordinator(kind, "ready", number) for kind in (GROUP, TRANSACTION) for number in NODES)
         except OSError:
             return False
@@ -405,9 +405,10 @@ def _reassignment(replicas: Mapping[str, Mapping[int, list[int]]]) -> Any:
 def apache_cluster(
     folder: Path, properties: Mapping[str, str] | None = None, *, log_level: str = "WARN"
 ) -> Iterator[ApacheCluster]:
-    """Run three nodes, with the given settings on top of the small ones, until the block ends.
+    """Run three nodes until the block ends, with the given settings added to the small defaults.
 
-    Raises `Unavailable` where Java, Maven, the jars, or loopback addresses for each node are not to be had.
+    Raises:
+        Unavailable: If Java, Maven, the jars or loopback addresses for each node are missing.
     """
     problem = java_problem()
     if problem:

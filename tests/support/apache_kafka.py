@@ -1,4 +1,4 @@
-"""Run one KRaft node of Apache Kafka, the judge of the conformance tests, from jars that Maven fetches once."""
+"""One KRaft node of Apache Kafka, the reference of the conformance tests, run from jars that Maven fetches once."""
 
 import base64
 import ctypes
@@ -33,11 +33,11 @@ DATA = "data"
 _JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _COORDINATOR_TYPES = (0, 1)
 _SERVER_PORTS = (12_000, 32_000)
-# Several test processes start nodes at once, so each must draw its own.
+# Several test processes start nodes at the same time, so each draws its own ports.
 _chance = random.SystemRandom()
 _PR_SET_PDEATHSIG = 1
 _FIRST_DYNAMIC_QUORUM = (3, 9)
-# A JVM that was asked to stop by a signal says so in its exit status, however well it went.
+# The exit status of a JVM that a signal stopped names the signal, even after a clean shutdown.
 STOPPED = (0, 128 + signal.SIGTERM)
 
 SMALL_NODE = {
@@ -71,12 +71,12 @@ LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 class Unavailable(Exception):
-    """Say in one sentence why Apache Kafka cannot be run on this machine."""
+    """Apache Kafka cannot run on this machine; the message is one sentence that says why."""
 
 
 @dataclass(frozen=True)
 class ApacheKafka:
-    """Hold what a test may know of the running node; `data_folder` has one folder for each partition."""
+    """What a test knows of the running node; `data_folder` has one folder for each partition."""
 
     bootstrap_servers: str
     log_file: Path
@@ -84,12 +84,12 @@ class ApacheKafka:
     process: subprocess.Popen[bytes]
 
     def stop(self) -> None:
-        """End the node as its operator would, so that it closes its logs; the block goes on without it."""
+        """Stop the node with a clean shutdown, which closes its logs; the block continues without it."""
         self.process.terminate()
         assert self.process.wait(STOP_DEADLINE_S) in STOPPED, "Apache Kafka did not stop cleanly"
 
     def kill(self) -> None:
-        """End the node as a crash would; the block goes on without it."""
+        """Kill the node, as in a crash; the block continues without it."""
         self.process.kill()
         self.process.wait(STOP_DEADLINE_S)
 
@@ -102,7 +102,7 @@ def kafka_version(pom: Path = POM) -> str:
 
 
 def fetch_jars(pom: Path = POM, version: str | None = None) -> Path:
-    """Return the folder of the jars that the POM names, or of another version; Maven fetches them once."""
+    """Return the folder of the jars of the POM's version, or of another one; Maven fetches them once."""
     version = version or kafka_version(pom)
     jars = CACHE / f"{pom.stem.removesuffix('-pom')}-{version}"
     if jars.is_dir():
@@ -136,7 +136,7 @@ def fetch_jars(pom: Path = POM, version: str | None = None) -> Path:
             reason = errors[0] if errors else "no reason given"
             raise Unavailable(f"Maven could not fetch Apache Kafka {version}: {reason}")
         try:
-            # One rename makes the whole set appear at once, so that a killed fetch leaves no half a set behind.
+            # One rename makes the whole set visible at once, so that a fetch that is killed leaves no partial set.
             os.rename(f"{folder}/jars", jars)
         except OSError:
             if not jars.is_dir():
@@ -145,7 +145,7 @@ def fetch_jars(pom: Path = POM, version: str | None = None) -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports below those that the kernel gives to clients: the node binds them seconds later."""
+    """Return free ports below the kernel's range for clients, because the node binds them seconds later."""
     found: list[int] = []
     while len(found) < count:
         port = _chance.randrange(*_SERVER_PORTS)
@@ -159,12 +159,12 @@ def free_ports(count: int) -> list[int]:
 
 
 def _has_dynamic_quorum(version: str | None) -> bool:
-    """Say whether a version knows KIP-853: before it, the voters are a setting."""
+    """Return whether the version supports KIP-853; before it, the voters are a setting."""
     return version is None or tuple(map(int, version.split(".")[:2])) >= _FIRST_DYNAMIC_QUORUM
 
 
 def _write_settings(folder: Path, properties: Mapping[str, str], log_level: str, has_dynamic_quorum: bool) -> str:
-    """Write the node's settings and return its bootstrap address; a node that comes back keeps its ports."""
+    """Write the node's settings and return its bootstrap address; a restarted node keeps its ports."""
     ports = folder / "ports"
     if not ports.exists():
         ports.write_text(" ".join(map(str, free_ports(2))), encoding="utf-8")
@@ -213,7 +213,7 @@ def _format_storage(java: list[str], folder: Path, has_dynamic_quorum: bool) -> 
 
 
 def _answers(address: str) -> bool:
-    """Say whether the node serves both kinds of coordinator; asking also makes it create their topics."""
+    """Return whether the node serves both kinds of coordinator; the requests also create their topics."""
     try:
         with RawClient(address) as client:
             answers = [
@@ -240,7 +240,7 @@ def _wait_until_ready(process: subprocess.Popen[bytes], address: str, folder: Pa
 
 
 def die_with_parent() -> None:
-    """Ask Linux to end this process with the one that started it, so that a killed test run leaves no broker behind."""
+    """Make Linux end this process with its parent, so that a killed test run leaves no broker behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -263,12 +263,17 @@ def apache_kafka(
     jvm: Sequence[str] = _JVM,
     version: str | None = None,
 ) -> Iterator[ApacheKafka]:
-    """Run one node, with the given settings on top of the small single-node ones, until the block ends.
+    """Run one node until the block ends, with the given settings added to the small single-node defaults.
 
-    All that it writes goes to `folder` and stays there, for the next node that is given it to take over; the folder
-    must be there and empty, or hold what a node before left. Without one nothing stays. `jvm` are Java's options;
-    the usual ones start fast and are slow in the long run. `version` is that of the POM unless given.
-    Raises `Unavailable` where Java, Maven or the jars are not to be had.
+    Raises `Unavailable` if Java, Maven or the jars are missing.
+
+    Args:
+        folder: Where all files go and stay, for a later node that takes them over. It must exist, and be empty or hold
+            the files of an earlier node. Without a folder, the files are temporary.
+        properties: Broker settings.
+        log_level: The level of the node's log.
+        jvm: Options of the JVM. The defaults start fast and are slow in long runs.
+        version: The version of Kafka; by default that of the POM.
     """
     problem = java_problem()
     if problem:

@@ -1,6 +1,6 @@
 """The import graph of the packages, and checks of their layers, cycles, outside dependencies, sizes and names.
 
-Each check takes modules (and tables) and returns complaints, one sentence each: an empty list means that all is well.
+Each check takes modules (and tables) and returns complaints of one sentence each; an empty list means success.
 `python -m tests.support.architecture` prints the graph's size and its cycles; `--edges` prints each import as well.
 """
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("broker_core", "spark_eos")
 TOPS = (*PACKAGES, "pyspark_eos_kafka")
 
-# The guide is 400.
+# The guideline is 400.
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 70
 VAGUE_NAMES = frozenset({"common", "helper", "helpers", "misc", "tools", "util", "utils"})
@@ -38,7 +38,7 @@ class Module:
 
     @property
     def tree(self) -> ast.Module:
-        """Parse the source; what is kept of it is small, since each garbage collection looks at all that is kept."""
+        """Parse the source; the tree is not cached, because each garbage collection would visit it."""
         return ast.parse(self.source)
 
     @cached_property
@@ -48,7 +48,7 @@ class Module:
 
     @property
     def own_name(self) -> str:
-        """Return the name that tells a package's own file from the package."""
+        """Return the name that distinguishes a package's own file from the package."""
         return f"{self.name}.__init__" if self.is_package else self.name
 
 
@@ -141,33 +141,33 @@ def import_graph(modules: Iterable[Module]) -> "nx.DiGraph[str]":
 
 
 def _siblings(one: str, other: str) -> Edge:
-    """Return what an import connects in the innermost package that has both: files, or packages taken as a whole."""
+    """Return what an import connects in the innermost common package: files, or packages taken as a whole."""
     first, second = [*one.split("."), "__init__"], [*other.split("."), "__init__"]
     common = next(place for place, parts in enumerate(zip(first, second, strict=False)) if parts[0] != parts[1])
     return ".".join(first[: common + 1]), ".".join(second[: common + 1])
 
 
 def file_cycles(graph: "nx.DiGraph[str]") -> list[list[str]]:
-    """Return each set of files that import each other in a circle."""
+    """Return each set of files with a cyclic import."""
     return sorted(sorted(cycle) for cycle in nx.strongly_connected_components(graph) if len(cycle) > 1)
 
 
 def package_cycles(graph: "nx.DiGraph[str]") -> list[list[str]]:
-    """Return each set of files and packages of one package that import each other in a circle.
+    """Return each set of files and packages of one package with a cyclic import.
 
     A package inside another counts as one of its parts: files beside it may import it, and it may import files beside
-    it, but not so that the parts need each other. What is free of these circles has none among its files either.
+    it, but the parts must not need each other. Without these cycles, there are none among the files either.
     """
     return file_cycles(nx.DiGraph(_siblings(*edge) for edge in graph.edges))
 
 
 def check_cycles(modules: Iterable[Module]) -> list[str]:
-    """Check that neither files nor packages import each other in a circle."""
+    """Check that neither files nor packages have cyclic imports."""
     return [f"import each other: {', '.join(cycle)}" for cycle in package_cycles(import_graph(modules))]
 
 
 def check_layers(modules: Iterable[Module], allowed: Table, tops: Collection[str]) -> list[str]:
-    """Check that each package imports only the packages that the table allows it."""
+    """Check that each package imports only the packages that the table allows."""
     complaints = []
     for module in modules:
         package = _longest_prefix(module.own_name, allowed)
@@ -182,7 +182,7 @@ def check_layers(modules: Iterable[Module], allowed: Table, tops: Collection[str
 
 
 def check_outside(modules: Iterable[Module], users: Table, tops: Collection[str]) -> list[str]:
-    """Check that libraries, clocks, chance, files and sockets are used by the packages that the table names."""
+    """Check that only the packages in the table use libraries, clocks, randomness, files and sockets."""
     complaints = []
     for module in modules:
         seen = set()
@@ -200,7 +200,7 @@ def check_outside(modules: Iterable[Module], users: Table, tops: Collection[str]
 
 
 def check_docstrings(modules: Iterable[Module]) -> list[str]:
-    """Check that every module has a docstring, and that a package's begins with one sentence, its responsibility."""
+    """Check that every module has a docstring, and that a package's docstring begins with its responsibility."""
     complaints = []
     for module in modules:
         docstring = ast.get_docstring(module.tree)
@@ -214,7 +214,7 @@ def check_docstrings(modules: Iterable[Module]) -> list[str]:
 
 
 def check_sizes(modules: Iterable[Module]) -> list[str]:
-    """Check that no file and no function has grown past what does one job."""
+    """Check that no file and no function is longer than its limit."""
     complaints = []
     for module in modules:
         lines = len(module.source.splitlines())
@@ -231,7 +231,7 @@ def check_sizes(modules: Iterable[Module]) -> list[str]:
 
 
 def check_names(modules: Iterable[Module]) -> list[str]:
-    """Check that no module is named after nothing in particular."""
+    """Check that no module has a meaningless name."""
     return [
         f"{module.name}: a name that says nothing about the job"
         for module in modules
@@ -240,7 +240,7 @@ def check_names(modules: Iterable[Module]) -> list[str]:
 
 
 def diagram(modules: Iterable[Module], package: str) -> str:
-    """Draw the imports among the parts of a package in Mermaid, without those that follow from others."""
+    """Return a Mermaid diagram of the imports among the parts of a package, without those that follow from others."""
 
     inside = [module for module in modules if module.name.startswith(f"{package}.")]
     graph: nx.DiGraph[str] = nx.DiGraph()

@@ -1,9 +1,9 @@
-"""The brokers that conformance tests ask, and their settings."""
+"""The brokers under test in the conformance tests, and their settings."""
 
 from dataclasses import dataclass
 
 BROKERS = ("broker_core", "apache")
-# Few partitions make a quick start; scans run and consumer groups' members report often, so that no test has to wait.
+# Few partitions start quickly. Scans run often and group members report often, so that tests wait less.
 SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
@@ -11,13 +11,13 @@ SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.session.timeout.ms": "5000",
 }
-# The broker that is restarted also compacts without delay.
+# The broker that is restarted also compacts without a delay.
 DURABLE_SETTINGS = SETTINGS | {"log.cleaner.backoff.ms": "100"}
 
 
 @dataclass(frozen=True)
 class Kafka:
-    """Hold all that a conformance test may know of the broker it asks."""
+    """What a conformance test knows of the broker under test."""
 
     bootstrap_servers: str
     name: str = "broker_core"

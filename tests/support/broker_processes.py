@@ -1,4 +1,4 @@
-"""Run a broker of either kind in a process of its own, kill it, and start it again on what it left behind."""
+"""A broker of either kind in a process of its own, which can be killed and restarted on its files."""
 
 import re
 import signal
@@ -14,19 +14,19 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 START_DEADLINE_S = 120
-# What Apache Kafka aborts before its partitions have leaders again hangs (KAFKA-20734): so not right after its start,
-# as it does not by default (10 s) either.
+# A transaction that Apache Kafka aborts before its partitions have leaders again hangs (KAFKA-20734). So the search
+# for timed-out transactions does not run right after the start, as it does not by default (10 s) either.
 APACHE_SETTINGS = SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "4000"}
 _LISTENING = re.compile(r"listening on (\S+:\d+)")
 
 
 class Broker(Protocol):
-    """Be one broker through its restarts; its address stays."""
+    """One broker through its restarts, at one address."""
 
     address: str
 
     def start(self) -> None:
-        """Start on the folder's files and wait until clients are served."""
+        """Start on the folder's files and wait until the broker serves clients."""
 
     def kill(self) -> None:
         """Send SIGKILL and wait until the process is gone."""
@@ -38,11 +38,11 @@ class Broker(Protocol):
         """Send SIGCONT."""
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """End the process."""
 
 
 class BrokerCore:
-    """Run `python -m broker_core`."""
+    """`python -m broker_core` in a process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class BrokerCore:
         (folder / "broker.properties").write_text(lines)
 
     def start(self) -> None:
-        """Start on the folder's files; the first time on a free port, which is kept."""
+        """Start on the folder's files; the first start chooses a free port, which later ones keep."""
         output = self._folder / "output"
         port = self.address.rpartition(":")[2] or "0"
         command = [
@@ -97,13 +97,13 @@ class BrokerCore:
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """End the process."""
         if self._process is not None:
             self.kill()
 
 
 class Apache:
-    """Run a KRaft node of Apache Kafka."""
+    """A KRaft node of Apache Kafka in a process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -134,10 +134,10 @@ class Apache:
         self._node.process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """End the process."""
         self._block.close()
 
 
 def make_broker(kind: str, folder: Path) -> Broker:
-    """Make a broker that is not started yet."""
+    """Return a broker that is not started yet."""
     return BrokerCore(folder) if kind == "broker_core" else Apache(folder)

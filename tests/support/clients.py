@@ -1,4 +1,4 @@
-"""Drive confluent-kafka, the independent client, with settings and deadlines fit for tests."""
+"""confluent-kafka, the independent client, with settings and deadlines for tests."""
 
 import time
 import uuid
@@ -11,18 +11,18 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.support.waiting import wait_until
 
 DEADLINE_S = 60
-# Fencing is what many tests are about; the client would report it as an emergency.
+# Many tests cause fencing; the client would log it as an emergency.
 LOG_NOTHING = 0
 READ_UNCOMMITTED, READ_COMMITTED = "read_uncommitted", "read_committed"
 ISOLATIONS = (READ_UNCOMMITTED, READ_COMMITTED)
 
 
 class Kafka(Protocol):
-    """Either broker, as its clients know it."""
+    """A broker of either kind, as its clients see it."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the addresses that clients are given."""
+        """Return the addresses for clients."""
 
 
 def unique(name: str) -> str:
@@ -36,7 +36,7 @@ def admin(kafka: Kafka) -> AdminClient:
 
 
 def make_topic(kafka: Kafka, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
-    """Create a topic of its own for a test and return its name once all its leaders are known."""
+    """Create a topic for one test and return its name once all its leaders are known."""
     name = unique("topic")
     client = admin(kafka)
     created = client.create_topics([NewTopic(name, partitions, 1, config=dict(config or {}))])
@@ -57,7 +57,7 @@ def make_producer(kafka: Kafka, **settings: Any) -> Producer:
 
 
 def make_transactional_producer(kafka: Kafka, transactional_id: str, **settings: Any) -> Producer:
-    """Return a producer that has been through InitProducerId."""
+    """Return a producer that has called InitProducerId."""
     producer = make_producer(kafka, transactional_id=transactional_id, **settings)
     producer.init_transactions(DEADLINE_S)
     return producer
@@ -66,7 +66,7 @@ def make_transactional_producer(kafka: Kafka, transactional_id: str, **settings:
 def make_consumer(
     kafka: Kafka, *, isolation: str = READ_COMMITTED, group: str | None = None, **settings: Any
 ) -> Consumer:
-    """Return a consumer that starts at the beginning and tells when it is at the end."""
+    """Return a consumer that starts at the beginning and reports the end of a partition."""
     return Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -87,14 +87,14 @@ def _dotted(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def send(producer: Producer, topic: str, values: Iterable[bytes], *, partition: int = 0) -> None:
-    """Produce the values to one partition and wait until the broker has them."""
+    """Produce the values to one partition and wait until the broker has acknowledged them."""
     for value in values:
         producer.produce(topic, value, partition=partition)
     assert producer.flush(DEADLINE_S) == 0
 
 
 def read_to_end(kafka: Kafka, topic: str, *, isolation: str = READ_COMMITTED, partitions: int = 1) -> list[Message]:
-    """Read the topic from its start to the end that this isolation level sees."""
+    """Read the topic from its start to the end at this isolation level."""
     consumer = make_consumer(kafka, isolation=isolation)
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
@@ -127,7 +127,7 @@ def values_to_end(kafka: Kafka, topic: str, *, isolation: str = READ_COMMITTED, 
 
 
 def values_soon(kafka: Kafka, topic: str, expected: list[bytes], *, isolation: str = READ_COMMITTED) -> None:
-    """Wait until exactly these values are visible; markers are written after the commit has been answered."""
+    """Wait until exactly these values are visible; markers are written after the commit's response."""
     seen: list[bytes] = []
 
     def are_visible() -> bool:
@@ -143,10 +143,10 @@ def values_soon(kafka: Kafka, topic: str, expected: list[bytes], *, isolation: s
 def find_offset(
     kafka: Kafka, topic: str, spec: OffsetSpec, *, isolation: str = READ_UNCOMMITTED, partition: int = 0
 ) -> tuple[int, int]:
-    """Return offset and timestamp as ListOffsets gives them."""
+    """Return offset and timestamp from a ListOffsets response."""
     level = IsolationLevel.READ_COMMITTED if isolation == READ_COMMITTED else IsolationLevel.READ_UNCOMMITTED
     where = TopicPartition(topic, partition)
-    # The client has to be held: its answers never come once it has been collected.
+    # Keep a reference to the client: responses never arrive once it has been garbage-collected.
     client = admin(kafka)
     answers = client.list_offsets({where: spec}, isolation_level=level, request_timeout=DEADLINE_S)
     answer = answers[where].result(DEADLINE_S)
@@ -159,13 +159,13 @@ def end_offset(kafka: Kafka, topic: str, *, isolation: str, partition: int = 0) 
 
 
 def wait_for_end_offset(kafka: Kafka, topic: str, offset: int, *, isolation: str = READ_COMMITTED) -> None:
-    """Wait until the partition's end is there."""
+    """Wait until the partition's end has this value."""
     what = f"{isolation} end of {topic} at {offset}"
     wait_until(lambda: end_offset(kafka, topic, isolation=isolation) == offset, what)
 
 
 def make_member(kafka: Kafka, group: str, *, protocol: str = "classic", **settings: Any) -> Consumer:
-    """Return a consumer that has yet to join a group under one of the two protocols, quick to notice what happens."""
+    """Return a consumer that has yet to join a group with one of the two protocols, with short intervals."""
     quick: dict[str, dict[str, Any]] = {
         "classic": {"session_timeout_ms": 6000, "heartbeat_interval_ms": 500},
         "consumer": {"group_protocol": "consumer", "topic_metadata_refresh_interval_ms": 200},
@@ -174,7 +174,7 @@ def make_member(kafka: Kafka, group: str, *, protocol: str = "classic", **settin
 
 
 def read_values(consumer: Consumer, count: int) -> list[bytes]:
-    """Poll until so many records have come, and return their values."""
+    """Poll until this many records have arrived, and return their values."""
     values: list[bytes] = []
 
     def has_all() -> bool:
@@ -189,7 +189,7 @@ def read_values(consumer: Consumer, count: int) -> list[bytes]:
 
 
 def committed_offset(kafka: Kafka, group: str, topic: str, partition: int = 0) -> int:
-    """Return the group's committed offset, or a negative number when there is none; waits for open transactions."""
+    """Return the group's committed offset, or a negative number if there is none; waits for open transactions."""
     consumer = make_consumer(kafka, group=group)
     try:
         (answer,) = consumer.committed([TopicPartition(topic, partition)], timeout=DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Clocks for tests that must not wait, given to what is tested as part of its runtime."""
+"""Clocks for tests that do not wait, passed to the tested code as part of its runtime."""
 
 import time
 from dataclasses import replace
@@ -7,26 +7,26 @@ from spark_eos.runtime import REAL, Clock, Runtime
 
 
 class AheadClock:
-    """The machine's clocks, ahead of time by as much as a test says."""
+    """The machine's clocks plus an offset that a test sets."""
 
     def __init__(self) -> None:
         self.ahead_seconds = 0.0
 
     def monotonic(self) -> float:
-        """Return seconds, later than they are."""
+        """Return the monotonic time in seconds, plus the offset."""
         return time.monotonic() + self.ahead_seconds
 
     def time_ns(self) -> int:
-        """Return the time of day, later than it is."""
+        """Return the time of day, plus the offset."""
         return time.time_ns() + int(self.ahead_seconds * 1e9)
 
     def sleep(self, seconds: float) -> None:
-        """Wait as long as asked to."""
+        """Sleep for the given time."""
         time.sleep(seconds)
 
 
 class StandingClock:
-    """Clocks on which time passes only where something sleeps, or a test lets it."""
+    """Clocks that advance only by sleeping or when a test advances them."""
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
         self._began_ms = now_ms
@@ -38,7 +38,7 @@ class StandingClock:
         return self._began_ms + round(self.seconds * 1_000)
 
     def monotonic(self) -> float:
-        """Return the seconds that have passed."""
+        """Return the monotonic time in seconds."""
         return self.seconds
 
     def time_ns(self) -> int:
@@ -46,10 +46,10 @@ class StandingClock:
         return self._began_ms * 1_000_000 + round(self.seconds * 1e9)
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass, at once."""
+        """Advance the clock and return at once."""
         self.seconds += seconds
 
 
 def runtime_by(clock: Clock) -> Runtime:
-    """Make a runtime that is real but for its clock."""
+    """Return a runtime that is real except for its clock."""
     return replace(REAL, clock=clock)

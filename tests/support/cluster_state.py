@@ -1,4 +1,4 @@
-"""What a cluster must know from its files alone: marks, transactions, producers, offsets; the same after a restart."""
+"""The state that a cluster restores from its files: offsets of logs, transactions, producers, group offsets."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,7 +13,7 @@ _OPEN = {TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionS
 
 
 class OpenCluster(Protocol):
-    """A running cluster with its server and its clock, and the groups whose offsets count."""
+    """A running cluster with its server and clock, and the groups whose offsets are compared."""
 
     server: Any
     clock: Any
@@ -21,7 +21,7 @@ class OpenCluster(Protocol):
 
 
 def check_marks(world: OpenCluster, *, at_rest: bool = False) -> Iterator[str]:
-    """Check log start <= LSO <= HW <= log end, and that nothing is open at rest."""
+    """Check log start offset <= LSO <= HW <= log end offset, and that no transaction is open at rest."""
     cluster = world.server.cluster
     for log in cluster.logs.opened():
         marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
@@ -37,7 +37,7 @@ def check_marks(world: OpenCluster, *, at_rest: bool = False) -> Iterator[str]:
 
 
 def check_replay(world: OpenCluster) -> Iterator[str]:
-    """Start the cluster again from its files and compare what it knows with what it knew."""
+    """Restart the cluster from its files and compare its state before and after."""
     before = state_of(world)
     world.server.kill(power=False)
     world.server.start()
@@ -51,7 +51,7 @@ def check_replay(world: OpenCluster) -> Iterator[str]:
 
 
 def state_of(world: OpenCluster) -> dict[str, Any]:
-    """Return all the state that must survive, by name."""
+    """Return all state that must survive a restart, by name."""
     cluster = world.server.cluster
     state: dict[str, Any] = {}
     for log in cluster.logs.open_all(world.clock.now_ms()):
@@ -74,7 +74,7 @@ def state_of(world: OpenCluster) -> dict[str, Any]:
 
 
 def _lasting(entry: ProducerStateEntry) -> tuple[Any, ...]:
-    """Return what a snapshot keeps of a producer: as Kafka's, only the last batch, under the producer's last time."""
+    """Return what a snapshot keeps of a producer: as in Kafka, only the last batch, at the producer's last timestamp."""
     last = [(each.last_sequence, each.last_offset, each.offset_delta) for each in entry.batches[-1:]]
     return (
         entry.producer_id,

@@ -1,4 +1,4 @@
-"""Talk to a `Cluster` without sockets, threads or clocks: requests in, answers out, time as an argument."""
+"""A `Cluster` without sockets, threads or clocks: requests in, responses out, time as an argument."""
 
 import itertools
 from typing import Any
@@ -13,7 +13,7 @@ from broker_core.wire.versions import SERVED
 
 
 class CountingEntropy:
-    """Draw the same bytes in every run."""
+    """A source of the same bytes in every run."""
 
     def __init__(self) -> None:
         self._count = itertools.count(1)
@@ -25,7 +25,7 @@ class CountingEntropy:
 def direct_cluster(
     storage: Any = None, *, brokers: int = 1, settings: dict[str, str] | None = None, now_ms: int = 1_000_000
 ) -> Cluster:
-    """Open a cluster over the storage, in memory unless told otherwise."""
+    """Open a cluster over the storage, by default one in memory."""
     return Cluster(
         storage=MemoryStorage() if storage is None else storage,
         entropy=CountingEntropy(),
@@ -36,7 +36,7 @@ def direct_cluster(
 
 
 class DirectClient:
-    """Be one client connection to one broker of a cluster."""
+    """One client connection to one broker of a cluster."""
 
     def __init__(
         self, cluster: Cluster, broker_id: int = 1, *, principal: Principal = ANONYMOUS, host: str = "test"
@@ -50,15 +50,15 @@ class DirectClient:
         self._expected: list[tuple[Any, int]] = []
 
     def send(self, data: bytes) -> None:
-        """Be the transport: take what the broker sends."""
+        """Receive the broker's bytes, as the transport."""
         self.sent.append(bytes(data))
 
     def close(self) -> None:
-        """Be the transport: note that the broker hung up."""
+        """Note that the broker closed the connection, as the transport."""
         self.closed = True
 
     def post(self, request: Any, version: int) -> None:
-        """Send a request and let the cluster settle, without expecting an answer yet."""
+        """Send a request and process it, without waiting for a response."""
         request.API_VERSION = version
         request.with_header(next(self._correlation), self.client_id)
         self._expected.append((SERVED[request.API_KEY].response, version))
@@ -66,14 +66,14 @@ class DirectClient:
         self.cluster.settle(self.cluster.now_ms)
 
     def take(self) -> Any | None:
-        """Return the next answer, or None while there is none."""
+        """Return the next response, or None if there is none."""
         if not self.sent:
             return None
         response, version = self._expected.pop(0)
         return response.decode(self.sent.pop(0), version=version, header=True, framed=True)
 
     def ask(self, request: Any, version: int) -> Any:
-        """Send a request and return its answer, which must be there at once."""
+        """Send a request and return its response, which must be there at once."""
         self.post(request, version)
         answer = self.take()
         assert answer is not None, f"{request} was not answered"

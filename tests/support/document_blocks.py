@@ -1,4 +1,4 @@
-"""Runs the code blocks of a documentation page, in their order, as a reader would."""
+"""The code blocks of a documentation page, run in their order as a reader would."""
 
 import json
 import os
@@ -16,7 +16,7 @@ import yaml
 
 from tests.support.documents import ROOT, Block, Page
 
-# Languages that nothing is done with, and those that are only parsed.
+# Languages whose blocks are ignored, and those whose blocks are only parsed.
 SHOWN = frozenset({"text", "mermaid", "console"})
 PARSED: Mapping[str, Callable[[str], object]] = {
     "json": json.loads,
@@ -30,7 +30,7 @@ ADDRESS = "localhost:9092"
 # Folders in which pages keep data; each page gets its own.
 FOLDERS = ("/data/", "/tmp/")
 COMMAND_DEADLINE_S = 120
-# How long a query that a page leaves running may work on.
+# How long a query that a page leaves running may take.
 DRAIN_S = 20
 
 _MAKE = re.compile(r"^make\s+([a-z]+)\b.*$", re.MULTILINE)
@@ -43,12 +43,12 @@ def is_test(block: Block) -> bool:
 
 
 def runs(block: Block) -> bool:
-    """Return whether the block is run, by any means."""
+    """Return whether the block is run by any means."""
     return block.language in RUN and block.not_run is None
 
 
 def problems(block: Block) -> Iterator[str]:
-    """Yield what is wrong with a block that can be seen without running it."""
+    """Yield the problems of a block that show without running it."""
     known = SHOWN | RUN | PARSED.keys()
     if block.not_run is not None:
         if len(block.not_run.split()) < 3:
@@ -61,7 +61,7 @@ def problems(block: Block) -> Iterator[str]:
     if block.language in PARSED:
         try:
             PARSED[block.language](block.code)
-        except Exception as problem:  # each parser has errors of its own
+        except Exception as problem:  # each parser has its own exceptions
             yield f"not valid {block.language}: {problem}"
     if block.language == "bash":
         targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -102,7 +102,7 @@ def run_page(page: Page, folder: Path, address: str = "", names: Mapping[str, An
 
 @contextmanager
 def watched_queries() -> Iterator[None]:
-    """At the end let each streaming query that was started finish its input, stop it, and raise its error if any."""
+    """Wait at the end until each started streaming query has processed its input, stop it, and raise its error if any."""
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
     started: list[StreamingQuery] = []
@@ -128,7 +128,7 @@ def watched_queries() -> Iterator[None]:
 
 
 def _drain(query: Any) -> None:
-    """Wait until a running query has no input left, or for a while if its source never ends."""
+    """Wait until a running query has no input left, or for a limited time if its source never ends."""
 
     def drain() -> None:
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-# What a page needs for its blocks: nothing, an embedded broker, or the broker and a Spark session.
+# What a page's blocks need: nothing, an embedded broker, or the broker and a Spark session.
 NEEDS = ("", "broker", "spark")
 
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<ticks>`{3,})\s*(?P<language>[\w+-]*)(?P<rest>[^`]*)$")
@@ -31,7 +31,7 @@ class Block:
     """A fenced code block."""
 
     language: str
-    # The name of the file that the block shows, or nothing.
+    # The name of the file that the block shows, or "".
     title: str
     code: str
     # The line of the page on which the code starts, counted from 1.
@@ -49,7 +49,7 @@ class Page:
 
     @property
     def needs(self) -> str:
-        """Return what the page's blocks need, as it says within its first five lines."""
+        """Return what the page's blocks need, from the comment within its first five lines."""
         return self._needs[1] if self._needs else ""
 
     @property
@@ -149,17 +149,17 @@ def pages() -> list[Page]:
 
 
 def _plain(text: str) -> str:
-    """Return what a reader sees of a line of Markdown."""
+    """Return the visible text of a line of Markdown."""
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return re.sub(r"[`*]", "", text)
 
 
 def _site_slug(text: str) -> str:
-    """Name a heading as Python-Markdown's table of contents does."""
+    """Return the anchor of a heading as Python-Markdown's table of contents makes it."""
     ascii_only = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", ascii_only).strip().lower())
 
 
 def _github_slug(text: str) -> str:
-    """Name a heading as GitHub does."""
+    """Return the anchor of a heading as GitHub makes it."""
     return re.sub(r"[^\w\s-]", "", text).strip().lower().replace(" ", "-")

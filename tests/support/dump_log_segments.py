@@ -1,4 +1,4 @@
-"""Have Apache Kafka's own DumpLogSegments read log files, and take its printed word apart."""
+"""Apache Kafka's DumpLogSegments, and a parser of its output."""
 
 import re
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ _RECORD = re.compile(
 
 
 class DumpedRecord(NamedTuple):
-    """Hold one record as it was printed; `marker` is COMMIT or ABORT in a control batch."""
+    """One record of the output; `marker` is COMMIT or ABORT in a control batch."""
 
     offset: int
     timestamp_ms: int
@@ -37,23 +37,23 @@ class DumpedRecord(NamedTuple):
 
 @dataclass
 class DumpedBatch:
-    """Hold one batch: its printed fields by their names, and its records."""
+    """One batch: its printed fields by name, and its records."""
 
     fields: dict[str, str]
     records: list[DumpedRecord] = field(default_factory=list)
 
     def number(self, name: str) -> int:
-        """Return a field that is a number."""
+        """Return a numeric field."""
         return int(self.fields[name])
 
     def flag(self, name: str) -> bool:
-        """Return a field that is true or false."""
+        """Return a boolean field."""
         return {"true": True, "false": False}[self.fields[name]]
 
 
 @dataclass
 class DumpedFile:
-    """Hold what was printed of one file: batches of a log, entries of an index or snapshot."""
+    """The output for one file: batches of a log, or entries of an index or snapshot."""
 
     name: str
     batches: list[DumpedBatch] = field(default_factory=list)
@@ -66,7 +66,7 @@ class DumpedFile:
 
     @property
     def suffix(self) -> str:
-        """Return which kind of file this is."""
+        """Return the kind of the file."""
         return Path(self.name).suffix
 
     @property
@@ -76,19 +76,19 @@ class DumpedFile:
 
 
 class Dump(NamedTuple):
-    """Hold everything that was printed; `complaints` are the lines that no sound file gives rise to."""
+    """The whole output; `complaints` are the lines that the tool never prints for valid files."""
 
     files: list[DumpedFile]
     complaints: list[str]
 
 
 def log_files(root: Path, folder: str) -> list[str]:
-    """Name the files of one partition that the tool can read, relative to the root."""
+    """Return the files of one partition that the tool can read, relative to the root."""
     return sorted(f"{folder}/{path.name}" for path in (root / folder).iterdir() if path.suffix in SUFFIXES)
 
 
 def dump_log_segments(root: Path, names: Iterable[str], *options: str) -> Dump:
-    """Dump the files in one run of Java; raises `Unavailable` where Java, Maven or the jars are not to be had."""
+    """Dump the files in one run of Java; raises `Unavailable` if Java, Maven or the jars are missing."""
     printed = java_tool(
         "DumpLogSegments", "--deep-iteration", "--print-data-log", *options, "--files", ",".join(names), folder=root
     )
@@ -97,12 +97,12 @@ def dump_log_segments(root: Path, names: Iterable[str], *options: str) -> Dump:
 
 
 def _complaints(lines: Iterable[str]) -> list[str]:
-    """Leave out what the tool says of sound files too."""
+    """Return the complaints without those that the tool prints for valid files too."""
     found: list[str] = []
     for line in lines:
         gap = re.fullmatch(r"  -1 is followed by (\d+)", line)
         if gap and found and found[-1].endswith(f"/{int(gap[1]):020d}.log"):
-            # The tool expects every file to begin at offset 0: Apache Kafka's own segments are told off as well.
+            # The tool expects every file to begin at offset 0 and complains about Apache Kafka's own segments as well.
             found.pop()
         elif line and not line.startswith("SLF4J"):
             found.append(line)
@@ -121,7 +121,7 @@ def _parse(text: str) -> tuple[list[DumpedFile], list[str]]:
 
 
 def _take_in(file: DumpedFile, line: str) -> bool:
-    """Add what the line says to the file; False when it says nothing of the expected kind."""
+    """Add a line to the file; return False if the line is not of the expected form."""
     if line.startswith("Log starting offset: "):
         return True
     if line == f"{file.name} is empty.":

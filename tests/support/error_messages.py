@@ -1,6 +1,6 @@
 """The texts of the errors that users see, read from the source code.
 
-A message is what an exception is created with: literals as they are written, everything else as `…`.
+A message is the argument of an exception: literals as they are written, everything else as `…`.
 """
 
 import ast
@@ -38,7 +38,7 @@ class ErrorMessage(NamedTuple):
 
 @cache
 def error_messages() -> tuple[ErrorMessage, ...]:
-    """Return every message in both packages that says anything by itself."""
+    """Return every message in both packages that has words of its own."""
     found = []
     for path in [*sorted((ROOT / "spark_eos").rglob("*.py")), *sorted((ROOT / "broker_core").rglob("*.py"))]:
         text = path.read_text(encoding="utf-8")
@@ -78,12 +78,12 @@ def _families(known: Mapping[str, object]) -> Mapping[str, str]:
 
 
 def _said(text: str) -> str:
-    """Drop a sentence that has no words of its own, and a gap in front of others."""
+    """Drop sentences without words of their own, and a gap before another one."""
     return text.removeprefix(f"{_GAP}. ") if re.search(r"\w{3}", text) else ""
 
 
 def _text(node: ast.expr, known: Mapping[str, object]) -> str:
-    """Write an expression with the texts and numbers that have names in its module."""
+    """Return the text of an expression, with the named texts and numbers of its module filled in."""
     match node:
         case ast.Constant(value=str(text)):
             pass

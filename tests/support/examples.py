@@ -1,6 +1,6 @@
-"""How many examples property tests try, and whether they are new ones: HYPOTHESIS_PROFILE names the profile.
+"""How many examples property tests try, and whether they are new; HYPOTHESIS_PROFILE names the profile.
 
-- `repeat`: the same examples in every run, so that a failure is a change
+- `repeat`: the same examples in every run, so that a new failure comes from a change
 - `brief`: the first quarter of them, for `make check`
 - `search`: ten times as many, new in every run
 """
@@ -23,12 +23,12 @@ def load_profile() -> None:
             max_examples=int(_USUAL * share),
             derandomize=name != "search",
             deadline=None,
-            # That a slow machine makes examples slowly is no failure.
+            # Slow generation on a slow machine is no failure.
             suppress_health_check=[HealthCheck.too_slow],
         )
     settings.load_profile(_PROFILE)
 
 
 def examples(count: int, **more: Any) -> settings:
-    """Return the settings of a test that tries so many examples in the profile `repeat`."""
+    """Return the settings of a test that tries this many examples in the profile `repeat`."""
     return settings(max_examples=max(1, int(count * _SHARES[_PROFILE])), **more)

@@ -1,4 +1,4 @@
-"""Send single requests of the consumer group protocol, so that a test can be a member at any stage of its life."""
+"""Single requests of the consumer group protocol, so that a test can be a member at any stage of its life."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class Answer(NamedTuple):
-    """Hold what a heartbeat was answered; `assigned` is None when it says nothing of it."""
+    """The response to a heartbeat; `assigned` is None if the response has no assignment."""
 
     error: int
     member_epoch: int
@@ -29,7 +29,7 @@ class Answer(NamedTuple):
 
 
 class GroupSession:
-    """Hold one connection and one consumer group that reads the given topics."""
+    """One connection, and one consumer group that reads the given topics."""
 
     def __init__(self, client: RawClient, group: str, *topics: str):
         self.client = client
@@ -47,14 +47,14 @@ class GroupSession:
             else []
         )
         self.ids = {topic.name: topic.topic_id for topic in found}
-        # The first to ask for a coordinator has the offsets topic made; nothing else does.
+        # The first request for a coordinator creates the offsets topic; no other request does.
         self._retry(
             lambda: client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4),
             lambda answer: answer.coordinators[0].error_code,
         )
 
     def join(self, member_id: str, **fields: Any) -> Answer:
-        """Send the first heartbeat of a member, subscribing to all the topics unless told otherwise."""
+        """Send the first heartbeat of a member, subscribed to all the topics by default."""
         full: dict[str, Any] = {"owned": {}, "rebalance_timeout_ms": REBALANCE_MS}
         if "subscribed_topic_regex" not in fields:
             full["subscribed_topic_names"] = list(self.topics)
@@ -97,7 +97,7 @@ class GroupSession:
         )
 
     def settle(self, **members: int) -> dict[str, Partitions]:
-        """Let the members (with their epochs) act as real ones until nothing moves; return what each has then."""
+        """Let the members (with their epochs) act as real ones do until the assignment is stable; return what each has."""
         epochs = dict(members)
         has: dict[str, Partitions] = {}
         end = time.monotonic() + DEADLINE_S
@@ -113,13 +113,13 @@ class GroupSession:
             assert time.monotonic() < end, self.describe()
 
     def describe(self, version: int = 1) -> Any:
-        """Send one ConsumerGroupDescribe and return its part for the group."""
+        """Send one ConsumerGroupDescribe request and return its part for the group."""
         return self.client.send(
             m.ConsumerGroupDescribeRequest(group_ids=[self.group], include_authorized_operations=True), version
         ).groups[0]
 
     def commit(self, member_id: str, epoch: int, *partitions: int, version: int = 9) -> set[int]:
-        """Send one OffsetCommit for partitions of the first topic and return the set of its error codes."""
+        """Send one OffsetCommit request for partitions of the first topic and return the set of its error codes."""
         form = m.OffsetCommitRequest
         topic = form.OffsetCommitRequestTopic
         name = self.topics[0]
@@ -150,7 +150,7 @@ class GroupSession:
         return {part.error_code for topic in answer.topics for part in topic.partitions}
 
     def fetch(self, member_id: str | None, epoch: int, *, require_stable: bool = False) -> tuple[int, int | None]:
-        """Send one OffsetFetch for partition 0 of the first topic and return error code and offset."""
+        """Send one OffsetFetch request for partition 0 of the first topic and return error code and offset."""
         form = m.OffsetFetchRequest.OffsetFetchRequestGroup
         answer = self.client.send(
             m.OffsetFetchRequest(
@@ -179,7 +179,7 @@ class GroupSession:
         partition: int = 0,
         version: int = 5,
     ) -> int:
-        """Send one TxnOffsetCommit and return its error code; retried while the transaction before completes."""
+        """Send one TxnOffsetCommit request and return its error code; retried while the previous transaction completes."""
         form = m.TxnOffsetCommitRequest
         topic = form.TxnOffsetCommitRequestTopic
         part = topic.TxnOffsetCommitRequestPartition(
@@ -205,7 +205,7 @@ class GroupSession:
         return int(answer.topics[0].partitions[0].error_code)
 
     def join_classic(self, member_id: str = "") -> Any:
-        """Send one JoinGroup of the classic protocol."""
+        """Send one JoinGroup request of the classic protocol."""
         form = m.JoinGroupRequest
         topic = self.topics[0].encode()
         subscription = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + b"\xff\xff\xff\xff"
@@ -223,7 +223,7 @@ class GroupSession:
         )
 
     def leave_classic(self, member_id: str, instance_id: str | None = None) -> int:
-        """Send one LeaveGroup of the classic protocol and return the member's error code."""
+        """Send one LeaveGroup request of the classic protocol and return the member's error code."""
         form = m.LeaveGroupRequest
         answer = self.client.send(
             form(

@@ -1,4 +1,4 @@
-"""Run each broker with an authorizer, and clients that are who they say they are."""
+"""Brokers of either kind with an authorizer, and authenticated clients."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
     "authorizer.class.name": STANDARD_AUTHORIZER,
-    # Whoever comes by the listener without names: the administrator of the tests, and Apache Kafka's own controller.
+    # Clients of the listener without authentication: the tests' administrator, and Apache Kafka's own controller.
     "super.users": "User:ANONYMOUS",
 }
 EVERY_ACL = {
@@ -43,7 +43,7 @@ _fresh_user = itertools.count()
 
 @dataclass(frozen=True)
 class GuardedKafka:
-    """Hold where a broker with an authorizer listens: for its administrator, and for everybody else."""
+    """The addresses of a broker with an authorizer: for its administrator, and for all other clients."""
 
     bootstrap_servers: str
     sasl_address: str
@@ -76,7 +76,7 @@ def guarded_kafka(kind: str, folder: Path) -> Iterator[GuardedKafka]:
 
 
 def log_in(kafka: GuardedKafka, user: str) -> RawClient:
-    """Return a connection that belongs to a user."""
+    """Return an authenticated connection of a user."""
     client = RawClient(kafka.sasl_address)
     assert client.send(SaslHandshakeRequest(mechanism="PLAIN"), 1).error_code == 0
     answer = client.send(SaslAuthenticateRequest(auth_bytes=f"\0{user}\0{PASSWORD}".encode()), 2)
@@ -85,14 +85,14 @@ def log_in(kafka: GuardedKafka, user: str) -> RawClient:
 
 
 def create_acls(client: RawClient, *creations: Mapping[str, Any]) -> list[int]:
-    """Send one CreateAcls and return the error codes."""
+    """Send one CreateAcls request and return the error codes."""
     form = CreateAclsRequest.AclCreation
     answer = client.send(CreateAclsRequest(creations=[form(**creation) for creation in creations]), 3)
     return [result.error_code for result in answer.results]
 
 
 def list_acls(client: RawClient, **chosen: Any) -> set[tuple[Any, ...]]:
-    """Send one DescribeAcls for what these fields choose and return type, pattern, name and the entry of each ACL."""
+    """Send one DescribeAcls request with this filter; return type, pattern, name and entry of each ACL."""
     answer = client.send(DescribeAclsRequest(**EVERY_ACL | chosen), 3)
     assert answer.error_code == 0, answer
     return {
@@ -111,14 +111,14 @@ def list_acls(client: RawClient, **chosen: Any) -> set[tuple[Any, ...]]:
 
 
 def delete_acls(client: RawClient, *filters: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Send one DeleteAcls; return error code and number of ACLs for each filter."""
+    """Send one DeleteAcls request; return error code and number of ACLs for each filter."""
     form = DeleteAclsRequest.DeleteAclsFilter
     answer = client.send(DeleteAclsRequest(filters=[form(**{**EVERY_ACL, **each}) for each in filters]), 3)
     return [(result.error_code, len(result.matching_acls)) for result in answer.filter_results]
 
 
 class Stage:
-    """Hold all that one test touches: a user of its own, its names, and the administrator's view."""
+    """The user, the names and the administrator's connection of one test."""
 
     def __init__(self, kafka: GuardedKafka) -> None:
         self.kafka = kafka
@@ -127,7 +127,7 @@ class Stage:
         self.client = log_in(kafka, self.user)
         self.group, self.id, self.missing = unique("group"), unique("id"), unique("missing")
         self.cluster = CLUSTER_NAME
-        # What an `ask` has found out and needs again when it is called once more.
+        # Results of an `ask` that it needs again in its next call.
         self.notes: dict[str, Any] = {}
 
     def close(self) -> None:
@@ -137,22 +137,22 @@ class Stage:
 
     @cached_property
     def topic(self) -> str:
-        """Make a topic."""
+        """Create a topic."""
         return make_topic(self.kafka)
 
     @cached_property
     def other(self) -> str:
-        """Make another topic."""
+        """Create another topic."""
         return make_topic(self.kafka)
 
     @cached_property
     def session(self) -> RawSession:
-        """Return the user's way to single transactional requests."""
+        """Return the user's session for single transactional requests."""
         return RawSession(self.client, self.id)
 
     @cached_property
     def root_session(self) -> RawSession:
-        """Return the administrator's way, for the same transactional id."""
+        """Return the administrator's session for the same transactional id."""
         return RawSession(self.root, self.id)
 
     def grant(
@@ -166,7 +166,7 @@ class Stage:
         host: str = "*",
         who: str | None = None,
     ) -> None:
-        """Create an ACL and wait until the broker knows it."""
+        """Create an ACL and wait until the broker applies it."""
         principal = who or f"User:{self.user}"
         assert create_acls(
             self.root,

@@ -1,4 +1,4 @@
-"""Leave transactions open, those that a coordinator knows and those that hang because none does."""
+"""Open transactions: those that a coordinator knows, and those that hang because no coordinator does."""
 
 import time
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 
-# Without verification (KIP-890 part 1) a leader takes a late write for the beginning of a transaction.
+# Without verification (KIP-890 part 1), a leader takes a late write for the beginning of a transaction.
 HANGING_SETTINGS: Final = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
@@ -16,9 +16,9 @@ _CLASSIC_PRODUCE, _CLASSIC_END = 11, 4
 
 
 def open_up(session: RawSession, topic: str, *partitions: int, age_ms: int = 0) -> Identity:
-    """Begin a transaction with one record in each partition (0 if none is named) and leave it to its coordinator.
+    """Begin a transaction with one record in each partition (0 by default) and leave it to its coordinator.
 
-    Its record may say that it is of some time ago, which is all that brokers and tools know of its age.
+    The record's timestamp may lie in the past; brokers and tools derive the age from it.
     """
     identity = session.init_until_done()
     session.add_until_done(identity, topic, *partitions)
@@ -36,10 +36,10 @@ def hang(
     partition: int = 0,
     age_ms: int = 0,
 ) -> Identity:
-    """Write late, as an old client does whose request was held up by the network until after its EndTxn.
+    """Write late, like an old client whose request the network delayed until after its EndTxn.
 
-    The partition then has a committed transaction (a record and its marker), and behind it one that hangs. With an
-    identity nothing is committed before, so that it may be one that nobody ever gave out.
+    The partition then has a committed transaction (a record and its marker), followed by one that hangs. With an
+    explicit identity, no transaction is committed first, so the identity may be one that no broker has assigned.
     """
     sequence = 0
     if identity is None:

@@ -1,4 +1,4 @@
-"""A cluster with an authorizer, its administrator, and whoever else a test needs."""
+"""A cluster with an authorizer, its administrator, and further users."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ EVERY_ACL = {
 
 
 class AclWorld:
-    """Hold the cluster; `root` may do everything, `alice` what she is granted."""
+    """A cluster with an authorizer; `root` is a super user, `alice` has the rights that a test grants."""
 
     def __init__(self, storage: Any = None, **settings: str) -> None:
         self.cluster: Cluster = direct_cluster(storage, settings=SETTINGS | settings)

@@ -1,11 +1,11 @@
-"""Look into answers of any API."""
+"""Searches in responses of any API."""
 
 from collections.abc import Iterator
 from typing import Any
 
 
 def error_codes(message: Any) -> Iterator[int]:
-    """Find every error code in an answer, however deep."""
+    """Return every error code in a response, at any depth."""
     if hasattr(message, "to_dict"):
         message = message.to_dict()
     if isinstance(message, dict):

@@ -1,4 +1,4 @@
-"""Read a compacted log as consumers do, and lose power in the middle of compacting it."""
+"""Compacted logs: a consumer's view of them, and power loss during compaction."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ def write(
     timestamp_ms: int = NOW_MS,
     **fields: Any,
 ) -> AppendResult:
-    """Append one batch of keys and values, with a verified transaction if it belongs to one."""
+    """Append one batch of keys and values; a transactional batch is verified first."""
     records = [NewRecord(key, value, (("h", b"x"),), timestamp_ms + at) for at, (key, value) in enumerate(pairs)]
     data = build_batch(
         records,
@@ -49,7 +49,7 @@ def write(
 
 
 def roll(log: PartitionLog) -> None:
-    """Begin a new segment, so that all before it may be cleaned."""
+    """Begin a new segment, so that the earlier ones may be compacted."""
     log._state.roll()
 
 
@@ -62,7 +62,7 @@ def world(settings: Mapping[str, str] | None = None) -> tuple[MemoryStorage, Par
 def reopened(
     storage: MemoryStorage, settings: Mapping[str, str] | None = None, *, without_snapshots: bool = False
 ) -> PartitionLog:
-    """Open the log again, if wanted with nothing but its batches to go by."""
+    """Reopen the log, optionally after its producer snapshots are deleted."""
     if without_snapshots:
         for name in storage.list_folder(FOLDER):
             if name.endswith(".snapshot"):
@@ -71,7 +71,7 @@ def reopened(
 
 
 def transact(log: PartitionLog, producer_id: int, sequence: int, *keys: bytes, commit: bool | None = True) -> None:
-    """Write keys in a transaction, and end it unless `commit` is None."""
+    """Write keys in a transaction, and end the transaction unless `commit` is None."""
     write(
         log,
         [(key, b"%d" % sequence) for key in keys],
@@ -85,18 +85,18 @@ def transact(log: PartitionLog, producer_id: int, sequence: int, *keys: bytes, c
 
 
 def dirty(log: PartitionLog) -> None:
-    """Give the next pass something to do."""
+    """Write records for the next pass to compact."""
     write(log, [(b"other", b"v")])
     roll(log)
 
 
 def recovery_findings(log: PartitionLog) -> list[LogCondition]:
-    """Return what recovery met, but for the empty segment that follows a roll."""
+    """Return what recovery reported, without the empty segment that follows a roll."""
     return [finding.condition for finding in log.findings if finding.condition is not LogCondition.HALF_CREATED_SEGMENT]
 
 
 def batches(log: PartitionLog) -> list[tuple[BatchHeader, list[Record]]]:
-    """Read every batch there is, as read_uncommitted, checksums checked."""
+    """Return every batch, as read_uncommitted, with verified checksums."""
     found, offset = [], log.log_start_offset
     while offset < log.high_watermark:
         result = log.read(offset, 100_000, UNCOMMITTED)
@@ -121,7 +121,7 @@ def empty_offsets(log: PartitionLog) -> list[int]:
 
 
 def consume(log: PartitionLog, start: int | None = None, max_bytes: int = 300) -> list[Record]:
-    """Return what a read_committed consumer shows, by the algorithm of rules D.2, always at the stable offset's end."""
+    """Return the records that a read_committed consumer sees up to the last stable offset, as rules D.2 describe."""
     found: list[Record] = []
     offset = log.log_start_offset if start is None else start
     while offset < log.last_stable_offset:
@@ -143,7 +143,7 @@ def consume(log: PartitionLog, start: int | None = None, max_bytes: int = 300) -
 
 
 def view(records: Iterable[Record]) -> dict[bytes | None, bytes]:
-    """Return the newest value of each key; a tombstone takes its key away."""
+    """Return the newest value of each key; a tombstone removes its key."""
     newest: dict[bytes | None, bytes] = {}
     for record in records:
         newest.pop(record.key, None)
@@ -153,11 +153,11 @@ def view(records: Iterable[Record]) -> dict[bytes | None, bytes]:
 
 
 class PowerLoss(BaseException):
-    """Stop everything: nothing is written any more."""
+    """A loss of power: nothing is written after it."""
 
 
 class FailingStorage(MemoryStorage):
-    """Lose power after `budget` more changes; None never does."""
+    """A storage that loses power after `budget` more changes, or never if it is None."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class FailingStorage(MemoryStorage):
 
 
 class FailingFile(MemoryFile):
-    """Be a file of a `FailingStorage`."""
+    """A file of a `FailingStorage`."""
 
     _storage: FailingStorage
 

@@ -1,4 +1,4 @@
-"""A transaction to be met by faults."""
+"""Transactions that faults interrupt."""
 
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.wire import messages as m
@@ -35,7 +35,7 @@ def produce(client, producer_id, producer_epoch, partitions=(0,)):
 
 
 def begun(client, partitions=(0,)):
-    """Begin a transaction over the partitions; return the request that commits it."""
+    """Begin a transaction on the partitions; return the request that commits it."""
     got = client.send(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=60_000), 4)
     assert got.error_code == 0
     produce(client, got.producer_id, got.producer_epoch, partitions)

@@ -21,7 +21,7 @@ def both(name, topic_id, by_id):
 
 
 def full_requests(version, topic_id):
-    """Give for each API a request that touches topic, group or transaction."""
+    """Return for each API a request that names a topic, group or transaction."""
     batch = build_batch([NewRecord(b"k", b"v", (), 1000)])
     produce, fetch, metadata = m.ProduceRequest.TopicProduceData, m.FetchRequest.FetchTopic, m.MetadataRequest
     commit, txn_commit = m.OffsetCommitRequest.OffsetCommitRequestTopic, m.TxnOffsetCommitRequest

@@ -1,4 +1,4 @@
-"""Drive a group coordinator over one journal in memory, with a clock that only moves when told."""
+"""A group coordinator over one in-memory journal, with a clock that a test advances."""
 
 from collections.abc import Iterable
 from typing import Any, Generic, TypeVar
@@ -39,13 +39,13 @@ Result = TypeVar("Result")
 
 
 def subscription(*topics: str) -> bytes:
-    """Encode what a consumer subscribes to, version 0."""
+    """Encode a consumer's subscription, version 0."""
     names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     return b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
 
 
 class Answer(Generic[Result]):
-    """Catch one reply; a second one is an error at once."""
+    """A receiver of exactly one response; a second one is an error."""
 
     def __init__(self) -> None:
         self.result: Result | None = None
@@ -56,18 +56,18 @@ class Answer(Generic[Result]):
 
     @property
     def waits(self) -> bool:
-        """Say whether no answer has come."""
+        """Return whether no response has arrived."""
         return self.result is None
 
     @property
     def now(self) -> Result:
-        """Return the answer, which must have come."""
+        """Return the response, which must have arrived."""
         assert self.result is not None, "not answered"
         return self.result
 
 
 class FakeTopics:
-    """Be the `Topics` of a cluster; ids are counted, so a topic made anew is another one."""
+    """The `Topics` of a cluster; ids are counted, so a recreated topic has another id."""
 
     def __init__(self, **partition_counts: int) -> None:
         self.version = 0
@@ -77,13 +77,13 @@ class FakeTopics:
             self.make(name, count)
 
     def make(self, name: str, partition_count: int) -> None:
-        """Make a topic."""
+        """Create a topic."""
         self._made += 1
         self._facts[name] = TopicFacts(UUID(int=self._made), partition_count)
         self.version += 1
 
     def grow(self, name: str, partition_count: int) -> None:
-        """Give a topic more partitions."""
+        """Add partitions to a topic."""
         self._facts[name] = self._facts[name]._replace(partition_count=partition_count)
         self.version += 1
 
@@ -93,20 +93,20 @@ class FakeTopics:
         self.version += 1
 
     def names(self) -> Iterable[str]:
-        """Return all names."""
+        """Return the names of all topics."""
         return self._facts
 
     def find(self, name: str) -> TopicFacts | None:
-        """Return what is known of a topic."""
+        """Return the description of a topic."""
         return self._facts.get(name)
 
     def name_of(self, topic_id: UUID) -> str | None:
-        """Return the name that belongs to an id."""
+        """Return the name of the topic with this id."""
         return next((name for name, facts in self._facts.items() if facts.topic_id == topic_id), None)
 
 
 class GroupWorld:
-    """Hold one leading coordinator, its journal and a clock."""
+    """One leading coordinator, its journal and a clock."""
 
     def __init__(self, partition_count: int = 1, topics: FakeTopics | None = None, **settings: Any) -> None:
         self.journal = MemoryJournal()
@@ -119,7 +119,7 @@ class GroupWorld:
         self.lead()
 
     def instance(self) -> GroupCoordinator:
-        """Make one more coordinator over the same journal; it leads nothing yet."""
+        """Return another coordinator over the same journal, which leads no partition yet."""
         return GroupCoordinator(
             config=self.config,
             journal=self.journal,
@@ -133,18 +133,18 @@ class GroupWorld:
         return f"{prefix}-{self.ids}"
 
     def lead(self) -> None:
-        """Give all partitions to the coordinator, each in a new epoch."""
+        """Make the coordinator the leader of all partitions, each at a new leader epoch."""
         for partition in range(self.partition_count):
             self.coordinator.become_leader(partition, self.journal.lead(partition), self.now_ms)
 
     def fail_over(self) -> GroupCoordinator:
-        """Put a fresh coordinator in charge and return the old one, which does not know yet."""
+        """Replace the leader by a new coordinator and return the old one, which does not know yet."""
         old, self.coordinator = self.coordinator, self.instance()
         self.lead()
         return old
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let time pass, stopping at each deadline on the way."""
+        """Advance the clock, with a stop at each deadline on the way."""
         end_ms = self.now_ms + duration_ms
         while True:
             deadline_ms = self.coordinator.next_deadline_ms()
@@ -155,15 +155,15 @@ class GroupWorld:
         self.now_ms = end_ms
 
     def shard(self, group_id: str = GROUP) -> GroupShard:
-        """Look behind the door: the shard of a group."""
+        """Return the shard of a group."""
         return self.coordinator._shards[self.coordinator.partition_for(group_id)]
 
     def group(self, group_id: str = GROUP) -> ClassicGroup:
-        """Look behind the door: a group."""
+        """Return a group object of the coordinator."""
         return self.shard(group_id).groups[group_id]
 
     def join(self, member_id: str = "", **fields: Any) -> Answer[JoinResult]:
-        """Send a join with the usual fields."""
+        """Send a JoinGroup request with the usual fields."""
         request = {
             "group_id": GROUP,
             "client_id": "c",
@@ -180,17 +180,17 @@ class GroupWorld:
         return answer
 
     def sync(self, member_id: str, generation_id: int, **fields: Any) -> Answer[SyncResult]:
-        """Send a sync."""
+        """Send a SyncGroup request."""
         answer: Answer[SyncResult] = Answer()
         self.coordinator.sync_group(SyncGroup(GROUP, member_id, generation_id, **fields), self.now_ms, answer)
         return answer
 
     def heartbeat(self, member_id: str, generation_id: int, instance: str | None = None) -> ErrorCode:
-        """Send a heartbeat."""
+        """Send a Heartbeat request."""
         return self.coordinator.heartbeat(Heartbeat(GROUP, member_id, generation_id, instance), self.now_ms)
 
     def leave(self, *members: LeavingMember) -> LeaveResult:
-        """Take members out."""
+        """Remove members from a group."""
         return self.coordinator.leave_group(LeaveGroup(GROUP, members), self.now_ms)
 
     def commit(
@@ -200,7 +200,7 @@ class GroupWorld:
         group_id: str = GROUP,
         **fields: Any,
     ) -> ErrorCode:
-        """Commit one offset and return its verdict."""
+        """Commit one offset and return the error code."""
         request = OffsetCommit(group_id, {partition: OffsetToCommit(offset)}, **fields)
         return self.coordinator.commit_offsets(request, self.now_ms)[partition]
 
@@ -212,35 +212,35 @@ class GroupWorld:
         producer: ProducerIdentity = PRODUCER,
         **fields: Any,
     ) -> ErrorCode:
-        """Commit one offset in a transaction and return its verdict."""
+        """Commit one offset in a transaction and return the error code."""
         request = TxnOffsetCommit(group_id, {partition: OffsetToCommit(offset)}, producer, **fields)
         return self.coordinator.commit_transactional_offsets(request, self.now_ms)[partition]
 
     def end(self, *, commit: bool, producer: ProducerIdentity = PRODUCER, partition: int = 0) -> ErrorCode:
-        """Deliver a marker."""
+        """Write a transaction's end marker."""
         return self.coordinator.complete_transaction(
             partition, producer, commit=commit, txn_coordinator_epoch=1, transaction_version=2, now_ms=self.now_ms
         )
 
     def fetch(self, partition: TopicPartition = T0, *, require_stable: bool = False) -> int:
-        """Return the committed offset; minus the error code where there is one."""
+        """Return the committed offset, or the negated error code."""
         result = self.coordinator.fetch_offsets(GROUP, [partition], require_stable=require_stable)
         assert result.error is NONE
         fetched = result.offsets[partition]
         return -fetched.error if fetched.error is not NONE else fetched.offset
 
     def stable(self, *names: str) -> list[str]:
-        """Bring a group of that many members to rest; the first leads; each is assigned its own name."""
+        """Return a stable group of that many members; the first leads, and each is assigned its own name."""
         answers = [self.join(client_id=name) for name in names]
         members = [next(iter(self.group().members))] if len(names) == 1 else list(self.group().members)
-        # All but the last are in an older generation now: they join again.
+        # All but the last are in an older generation by now and join again.
         answers = [self.join(member) for member in members] if len(names) > 1 else answers
         generation = self.group().generation_id
         self.settle(generation, {member: name.encode() for member, name in zip(members, names, strict=True)})
         return members
 
     def settle(self, generation: int, assignments: dict[str, bytes]) -> dict[str, SyncResult]:
-        """Sync all members, the leader last."""
+        """Send the SyncGroup requests of all members, the leader's last."""
         leader = self.group().leader
         order = sorted(assignments, key=lambda member: member == leader)
         answers = {

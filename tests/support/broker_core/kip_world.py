@@ -1,4 +1,4 @@
-"""Ask a cluster without sockets, one request at a time, at a time the test chooses."""
+"""A cluster without sockets that takes one request at a time, at a time that the test chooses."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -15,7 +15,7 @@ NONE = ErrorCode.NONE
 TOPIC, OTHER = "topic", "other"
 PARTITIONS = 2
 START_MS = 1_000_000
-# One partition each, so that a test can move a coordinator without asking where it is.
+# One partition each, so that a test can move a coordinator without a lookup.
 SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 STATE_PARTITION = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 OFFSETS_PARTITION = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
@@ -24,23 +24,23 @@ OFFSETS_PARTITION = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 def batch(
     identity: Identity, sequence: int, values: tuple[bytes, ...] = (b"x",), *, transactional: bool = True
 ) -> bytes:
-    """Build one batch of the time at which every cluster here begins."""
+    """Build one batch with the start time of every cluster here."""
     return record_batch(values, identity, sequence, transactional=transactional, timestamp_ms=START_MS)
 
 
 class Connection:
-    """Be one client's connection to one broker."""
+    """One client's connection to one broker."""
 
     def __init__(self, cluster: Cluster, broker_id: int = 1) -> None:
         self.direct = DirectClient(cluster, broker_id)
 
     def send(self, request: Any, version: int) -> Any:
-        """Send a request and return its answer, which must be there at once."""
+        """Send a request and return its response, which must be there at once."""
         return self.direct.ask(request, version)
 
 
 class Session(RawSession):
-    """Hold one transactional id and take every first answer for an answer."""
+    """One transactional id; it does not retry."""
 
     @staticmethod
     def _retry(call: Any, codes: Any) -> Any:
@@ -56,7 +56,7 @@ class Session(RawSession):
         values: tuple[bytes, ...] = (b"x",),
         partition: int = 0,
     ) -> int:
-        """Send one transactional batch, added before where its version asks for that, and return its base offset."""
+        """Write one transactional batch and return its base offset; older versions add the partition first."""
         if version < 12:
             assert self.add(identity, topic, partition) == {NONE}
         error, offset = self.produce(topic, batch(identity, sequence, values), version=version, partition=partition)
@@ -73,7 +73,7 @@ class Session(RawSession):
 
 
 class World:
-    """Hold a cluster with two topics and its coordinators, and who talks to it."""
+    """A cluster with two topics, its coordinators and its clients."""
 
     def __init__(self, *, storage: Any = None, brokers: int = 1, settings: Mapping[str, str] | None = None) -> None:
         self.cluster = direct_cluster(
@@ -86,32 +86,32 @@ class World:
             self.cluster.controller.ensure_topic(name)
 
     def session(self, transactional_id: str | None = "id", broker_id: int = 1) -> Session:
-        """Return a new connection of its own with a transactional id."""
+        """Return a new connection with a transactional id."""
         return Session(cast(RawClient, Connection(self.cluster, broker_id)), transactional_id)
 
     def pass_ms(self, duration_ms: int) -> None:
-        """Let time go by."""
+        """Advance the clock."""
         self.cluster.advance(self.cluster.now_ms + duration_ms)
 
     def reload(self, topic_partition: TopicPartition = STATE_PARTITION, broker_id: int = 1) -> None:
-        """Elect the leader anew, as a failover does: a coordinator loads its state again."""
+        """Elect the leader again, as a failover does: a coordinator loads its state again."""
         self.cluster.controller.move_leader(topic_partition, broker_id)
         self.cluster.settle(self.cluster.now_ms)
 
     def hold_markers(self) -> None:
-        """Write none from now on, so that a transaction stays prepared."""
+        """Write no markers from now on, so that a transaction stays prepared."""
         for broker in self.cluster.brokers.values():
             vars(broker.transactions)["take_markers"] = list
 
     def release_markers(self) -> None:
-        """Have a new coordinator find what is prepared, and write the markers."""
+        """Let a new coordinator load the prepared transactions and write their markers."""
         for broker in self.cluster.brokers.values():
             del vars(broker.transactions)["take_markers"]
         self.reload()
 
 
 def exhaust_epochs(world: World, session: Session) -> Identity:
-    """Bring the id to its last epoch, by the record its transactions would have left."""
+    """Bring the id to its last epoch, by the record that its transactions would have left."""
     producer_id = session.init()[1].producer_id
     record = state_record(str(session.transactional_id), exhausted_state_value(producer_id, START_MS), START_MS)
     repairer = Connection(world.cluster)

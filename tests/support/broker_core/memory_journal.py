@@ -1,4 +1,4 @@
-"""Keep a coordinator's journal in memory, with leader epochs and refusals to order."""
+"""A coordinator's journal in memory, with leader epochs and failures on request."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +9,7 @@ from broker_core.types import ProducerIdentity
 
 
 class MemoryJournal:
-    """Be a `Journal`; `refuse_next` makes the next appends fail, `epochs` says who leads a partition."""
+    """A `Journal`; `refuse_next` makes the next appends fail, `epochs` has the leader epoch of each partition."""
 
     def __init__(self) -> None:
         self.partitions: dict[int, list[JournalEntry]] = {}
@@ -63,11 +63,11 @@ class MemoryJournal:
         return len(entries) - 1
 
     def max_batch_bytes(self, partition: int) -> int:
-        """Return what the test has set."""
+        """Return the limit that the test has set."""
         return self.batch_limit_bytes
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
-        """Yield what was appended."""
+        """Yield the appended batches."""
         if self.unreadable:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "ordered by the test")
         yield from list(self.partitions.get(partition, []))

@@ -10,7 +10,7 @@ from broker_core.security.sasl_passwords import ScramCredential
 
 @cache
 def metadata_records() -> list[bytes]:
-    """Give a journal of the cluster's own with every type of record, one a line, and its records one by one."""
+    """Return a cluster journal with every type of record, one a line, followed by each record by itself."""
     lines: list[bytes] = []
 
     def append(_key: bytes, value: bytes) -> int:

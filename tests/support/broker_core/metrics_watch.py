@@ -1,4 +1,4 @@
-"""A cluster whose metrics are watched from one step to the next."""
+"""A cluster and the change of its metrics from step to step."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SETTINGS = {"transaction.state.log.num.partitions": "3"}
 
 
 class Watch:
-    """Be a stopwatch that a test sets; `step_ms` passes with each look."""
+    """A clock for tests: each reading advances it by `step_ms`."""
 
     def __init__(self) -> None:
         self.now_ms = 500.0
@@ -36,7 +36,7 @@ def cluster(storage):
 
 
 def begin(client, *, version=12, partitions=(0,)):
-    """Produce in a transaction and return who did."""
+    """Produce in a transaction and return the producer."""
     identity = init_producer(client)
     for partition in partitions:
         assert (

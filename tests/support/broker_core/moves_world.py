@@ -1,4 +1,4 @@
-"""Run one transaction on a cluster whose leaders move, with time and markers in the test's hand."""
+"""One transaction on a cluster whose leaders move, with time and markers under the test's control."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -30,7 +30,7 @@ ends = pytest.mark.parametrize("commit", [True, False])
 
 
 class MovesWorld:
-    """Hold a cluster of several broker ids and the one transactional id that all is about."""
+    """A cluster of several brokers, and the transactional id under test."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class MovesWorld:
         beside: "MovesWorld | None" = None,
         transactional_id: str = "id",
     ) -> None:
-        """Make a cluster, or use the one of another world for one more transactional id."""
+        """Create a cluster, or share the one of another world for another transactional id."""
         self.protocol = protocol
         self.transactional_id = transactional_id
         self.cluster: Cluster = (
@@ -78,13 +78,13 @@ class MovesWorld:
         return old, new
 
     def move_leaving_a_zombie(self, topic_partition: TopicPartition, patch: pytest.MonkeyPatch) -> tuple[int, int]:
-        """Move the transaction coordinator while the old one is not told that it leads no more."""
+        """Move the transaction coordinator; the old one does not learn that it no longer leads."""
         with patch.context() as deaf:
             deaf.setattr(self.cluster.brokers[self.leader(topic_partition)].transactions, "resign", lambda _: None)
             return self.move(topic_partition)
 
     def rewrite(self, *, producer_epoch: int) -> None:
-        """Have the id stand at another epoch, as if it had been in use for long."""
+        """Set the id to another producer epoch, as after long use."""
         broker = self.cluster.brokers[self.coordinator]
         leadership = self.cluster.metadata.leadership(self.state_partition)
         image = replace(broker.transactions.images()[self.transactional_id], producer_epoch=producer_epoch)
@@ -117,7 +117,7 @@ class MovesWorld:
         )
         assert answer.error_code == 0, answer
 
-    # Requests; each goes to the leader of the moment unless it names a broker
+    # Requests; each goes to the current leader unless it names a broker
 
     def ask_coordinator(self, request: Any, version: int, broker: int | None = None) -> Any:
         return self.clients[broker or self.coordinator].ask(request, version)
@@ -160,7 +160,7 @@ class MovesWorld:
     def produce(
         self, topic_partition: TopicPartition, broker: int | None = None, sequence: int | None = None
     ) -> tuple[ErrorCode, int]:
-        """Write one record in the transaction; return error and offset."""
+        """Write one record in the transaction; return error code and offset."""
         used = self._sequences.get(topic_partition, 0) if sequence is None else sequence
         batch = build_batch(
             [NewRecord(None, b"x", (), self.cluster.now_ms)],
@@ -190,7 +190,7 @@ class MovesWorld:
         return ErrorCode(part.error_code), part.base_offset
 
     def write(self, *topic_partitions: TopicPartition) -> None:
-        """Write a record to each partition, as the protocol of the client wants it."""
+        """Write a record to each partition, as the client's protocol requires."""
         for topic_partition in topic_partitions or PARTITIONS:
             if self.protocol == CLASSIC:
                 assert self.add(topic_partition) is ErrorCode.NONE
@@ -241,7 +241,7 @@ class MovesWorld:
         return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     def committed(self, broker: int | None = None) -> tuple[ErrorCode, int]:
-        """Return what a consumer that wants stable offsets is told."""
+        """Return the committed offset that a consumer with require_stable gets."""
         request = m.OffsetFetchRequest
         answer = self.clients[broker or self.leader(self.offsets_partition)].ask(
             request(
@@ -257,7 +257,7 @@ class MovesWorld:
         return ErrorCode(part.error_code), part.committed_offset
 
     def end(self, *, commit: bool, broker: int | None = None) -> tuple[ErrorCode, ProducerIdentity]:
-        """End the transaction; the next identity, where there is one, is not held yet."""
+        """End the transaction; the producer id and epoch of the response, if any, are not used yet."""
         answer = self.ask_coordinator(
             m.EndTxnRequest(
                 transactional_id=self.transactional_id,
@@ -271,19 +271,19 @@ class MovesWorld:
         return ErrorCode(answer.error_code), ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     def go_on_as(self, identity: ProducerIdentity) -> None:
-        """Hold the identity that an EndTxn was answered with, if the protocol has it answer with one."""
+        """Use the producer id and epoch of an EndTxn response, if the protocol has them."""
         if identity.producer_id >= 0:
             self.identity = identity
             self._sequences = dict.fromkeys(PARTITIONS, 0)
 
     def state(self, broker: int | None = None) -> str:
-        """Return the state of the id, or the name of the error."""
+        """Return the state of the id, or the name of the error code."""
         request = m.DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         [found] = self.ask_coordinator(request, 0, broker).transaction_states
         return ErrorCode(found.error_code).name if found.error_code else str(found.transaction_state)
 
     def found_coordinators(self, broker: int) -> list[tuple[ErrorCode, int]]:
-        """Return what a broker answers to FindCoordinator for the group and for the id."""
+        """Return a broker's FindCoordinator responses for the group and for the id."""
         answers = [
             self.clients[broker].ask(m.FindCoordinatorRequest(key=key, key_type=key_type), 3)
             for key_type, key in enumerate((GROUP, self.transactional_id))
@@ -291,14 +291,14 @@ class MovesWorld:
         return [(ErrorCode(answer.error_code), answer.node_id) for answer in answers]
 
     def described_leader(self, topic_partition: TopicPartition, broker: int) -> tuple[ErrorCode, int, int]:
-        """Return what a broker's metadata says about a partition: error, leader and leader epoch."""
+        """Return a partition in a broker's metadata: error code, leader and leader epoch."""
         asked = m.MetadataRequest.MetadataRequestTopic(name=topic_partition.topic)
         [topic] = self.clients[broker].ask(m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
         part = topic.partitions[topic_partition.partition]
         return ErrorCode(part.error_code), part.leader_id, part.leader_epoch
 
     def described_end(self, topic_partition: TopicPartition, broker: int, isolation: int = 1) -> tuple[ErrorCode, int]:
-        """Return where a broker says that a partition ends."""
+        """Return the end of a partition according to a broker."""
         form = m.ListOffsetsRequest.ListOffsetsTopic
         answer = self.clients[broker].ask(
             m.ListOffsetsRequest(
@@ -321,7 +321,7 @@ class MovesWorld:
         return ErrorCode(part.error_code), part.offset
 
     def described_open(self, topic_partition: TopicPartition, broker: int) -> list[int]:
-        """Return the first offsets of the transactions that are open in a partition, as a broker describes it."""
+        """Return the first offsets of the open transactions in a partition according to a broker."""
         form = m.DescribeProducersRequest.TopicRequest
         answer = self.clients[broker].ask(
             m.DescribeProducersRequest(
@@ -372,18 +372,18 @@ class MovesWorld:
         return [header for _, header in iter_headers(records) if header.is_control]
 
     def outcome(self, topic_partition: TopicPartition) -> tuple[bool, int]:
-        """Say whether nothing is open in the partition, and how many transactions were aborted in it."""
+        """Return whether no transaction is open in the partition, and how many were aborted in it."""
         seen = self.fetched(topic_partition, 1)
         return seen.last_stable_offset == seen.high_watermark, len(seen.aborted_transactions or ())
 
     def coordinator_epochs(self, topic_partition: TopicPartition) -> list[int]:
-        """Return which term of the coordinator the partition has had its last marker from, by producer."""
+        """Return the coordinator epoch of each producer's last marker in the partition."""
         log = self.cluster.logs.get(topic_partition, self.cluster.now_ms)
         return [entry.coordinator_epoch for entry in log.producers()]
 
 
 def waiting_fetch(topic_partition: TopicPartition, offset: int = 0) -> Any:
-    """Build a fetch of committed data that waits a minute for some."""
+    """Build a read_committed fetch that waits up to a minute for records."""
     form = m.FetchRequest.FetchTopic
     return m.FetchRequest(
         replica_id=-1,
@@ -413,7 +413,7 @@ def waiting_fetch(topic_partition: TopicPartition, offset: int = 0) -> Any:
 
 
 def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPartition] = ()) -> list[MarkerOrder]:
-    """Keep markers from being written, but for those of some partitions; return the list the orders come to."""
+    """Hold markers back, except in some partitions; return the list that collects the held requests."""
     held: list[MarkerOrder] = []
 
     deliver = MarkerWriter.deliver
@@ -429,24 +429,24 @@ def holding_markers(patch: pytest.MonkeyPatch, let_through: Collection[TopicPart
 
 
 def complete(commit: bool) -> str:
-    """Name the state of a transaction that is over."""
+    """Return the name of a completed transaction's state."""
     return "CompleteCommit" if commit else "CompleteAbort"
 
 
 def prepared(commit: bool) -> str:
-    """Name the state of a transaction that is decided."""
+    """Return the name of a prepared transaction's state."""
     return "PrepareCommit" if commit else "PrepareAbort"
 
 
 def open_world(protocol: int, **options: Any) -> MovesWorld:
-    """Make a world in which the id has its first identity."""
+    """Create a world in which the id has its first producer id and epoch."""
     world = MovesWorld(protocol=protocol, **options)
     assert world.init() is ErrorCode.NONE
     return world
 
 
 def finish_one_more(world: MovesWorld, *, aborted_before: int = 0) -> None:
-    """Run a whole transaction after the move: the id must be as good as new."""
+    """Run a whole transaction after the move, to show that the id works as before."""
     world.write()
     assert world.fetched(PARTITIONS[0], 1).last_stable_offset < world.fetched(PARTITIONS[0], 1).high_watermark
     error, following = world.end(commit=True)

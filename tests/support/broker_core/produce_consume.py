@@ -1,4 +1,4 @@
-"""Records produced to and consumed from a broker with confluent-kafka."""
+"""Producing to and consuming from a broker with confluent-kafka."""
 
 from confluent_kafka import Consumer, Producer
 

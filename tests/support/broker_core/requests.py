@@ -99,7 +99,7 @@ def transactional(identity, sequence=0):
 
 
 def waiting_produce(client, monkeypatch):
-    """Let a produce of the next transaction wait for the end of the one before; return its client."""
+    """Send a produce request of the next transaction that waits for the end of the previous one; return its client."""
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     first = init_producer(client)
     assert produced(client, transactional(first), transactional_id="id", version=12).error_code == 0

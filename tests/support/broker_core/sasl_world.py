@@ -1,4 +1,4 @@
-"""Come to a cluster by a listener that asks for SASL, with time as an argument."""
+"""Clients of a cluster's SASL listener, with time as an argument."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def secured_cluster(**settings: str):
 
 
 class SaslClient(DirectClient):
-    """Be a client of the listener `secure`."""
+    """A client of the listener `secure`."""
 
     def __init__(self, cluster: Any, **world: Any) -> None:
         super().__init__(cluster)
@@ -41,33 +41,33 @@ class SaslClient(DirectClient):
 
     @property
     def principal(self) -> str:
-        """Return who the broker thinks this is."""
+        """Return the principal that the broker sees."""
         return str(self._connection.principal)
 
     def raw(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self._connection.receive(data, self.cluster.now_ms)
         self.cluster.settle(self.cluster.now_ms)
 
     def bare(self, token: bytes) -> bytes | None:
-        """Send a token without Kafka's headers; return the token that comes back."""
+        """Send a token without Kafka's headers; return the token of the response."""
         self.raw(bare_frame(token))
         return self.sent.pop(0)[4:] if self.sent else None
 
     def pass_time(self, ms: int) -> None:
-        """Let time go by."""
+        """Advance the clock."""
         self.cluster.advance(self.cluster.now_ms + ms)
 
     def handshake(self, mechanism: str = "PLAIN", version: int = 1) -> Any:
-        """Name a mechanism."""
+        """Send a SaslHandshake request with a mechanism."""
         return self.ask(m.SaslHandshakeRequest(mechanism=mechanism), version)
 
     def token(self, token: bytes, version: int = 2) -> Any:
-        """Send a token."""
+        """Send a token in a SaslAuthenticate request."""
         return self.ask(m.SaslAuthenticateRequest(auth_bytes=token), version)
 
     def log_in(self, name: str = "alice", password: str = "secret") -> Any:
-        """Do all that PLAIN takes."""
+        """Authenticate with PLAIN."""
         assert self.handshake().error_code == 0
         return self.token(plain(name, password))
 

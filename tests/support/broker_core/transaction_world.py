@@ -1,4 +1,4 @@
-"""Drive transaction coordinators over one journal in memory, with a clock that only moves when told."""
+"""Transaction coordinators over one in-memory journal, with a clock that a test advances."""
 
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.journal import JournalRecord
@@ -17,7 +17,7 @@ ID = "my-txn"
 
 
 class World:
-    """Hold one leading coordinator, its journal and all that it asks of its broker."""
+    """One leading coordinator, its journal, and what it needs of its broker."""
 
     def __init__(self, level: int = 2, partition_count: int = 4, **settings: object) -> None:
         self.journal = MemoryJournal()
@@ -39,7 +39,7 @@ class World:
         return self.first_block - 1000, 1000
 
     def instance(self) -> TransactionCoordinator:
-        """Make one more coordinator over the same journal; it leads nothing yet."""
+        """Return another coordinator over the same journal, which leads no partition yet."""
         return TransactionCoordinator(
             config=self.config,
             journal=self.journal,
@@ -50,12 +50,12 @@ class World:
         )
 
     def lead(self) -> None:
-        """Make the coordinator the leader of every partition, at new epochs."""
+        """Make the coordinator the leader of every partition, at new leader epochs."""
         for partition in range(self.partition_count):
             self.coordinator.become_leader(partition, self.journal.lead(partition), self.now_ms)
 
     def fail_over(self) -> TransactionCoordinator:
-        """Replace the coordinator by a new one that knows what the journal says; return the old one."""
+        """Replace the coordinator by a new one that loads the journal; return the old one."""
         old, self.coordinator = self.coordinator, self.instance()
         self.lead()
         return old
@@ -63,25 +63,25 @@ class World:
     def init(
         self, transactional_id: str | None = ID, producer_id: int = -1, producer_epoch: int = -1
     ) -> ProducerIdResult:
-        """Ask for an identity, believing to hold the given one."""
+        """Send InitProducerId, optionally with the current producer id and epoch."""
         request = InitProducerId(transactional_id, 60_000, producer_id, producer_epoch)
         return self.coordinator.init_producer_id(request, self.now_ms)
 
     def identity(self, transactional_id: str = ID) -> ProducerIdentity:
-        """Ask for an identity and expect to get it."""
+        """Send InitProducerId, which must succeed."""
         error, *identity = self.init(transactional_id)
         assert error is ErrorCode.NONE
         return ProducerIdentity(*identity)
 
     def add(self, identity: ProducerIdentity, *partitions: TopicPartition, version: int | None = None) -> ErrorCode:
-        """Add partitions as a client of the given transaction version, by default the cluster's."""
+        """Add partitions as a client of the given transaction version, by default that of the cluster."""
         used = version if version is not None else 2 if self.level >= 2 else 0
         return self.coordinator.add_partitions(
             ID, *identity, partitions or (T0,), client_transaction_version=used, now_ms=self.now_ms
         )
 
     def end(self, identity: ProducerIdentity, *, commit: bool = True, version: int | None = None) -> ProducerIdResult:
-        """End the transaction as a client of the given transaction version, by default the cluster's."""
+        """End the transaction as a client of the given transaction version, by default that of the cluster."""
         return self.coordinator.end_transaction(
             ID,
             *identity,
@@ -91,23 +91,23 @@ class World:
         )
 
     def answer(self, order: MarkerOrder, error: ErrorCode = ErrorCode.NONE) -> None:
-        """Answer all partitions of an order alike."""
+        """Answer all partitions of a marker request with one error code."""
         self.coordinator.marker_answered(order, dict.fromkeys(order.partitions, error), self.now_ms)
 
     def run_markers(self) -> list[MarkerOrder]:
-        """Write every marker that is ready; return the orders."""
+        """Write every marker that is ready; return the marker requests."""
         orders = self.coordinator.take_markers()
         for order in orders:
             self.answer(order)
         return orders
 
     def advance(self, by_ms: int) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.now_ms += by_ms
         self.coordinator.advance(self.now_ms)
 
     def image(self, transactional_id: str = ID) -> TransactionImage:
-        """Return what is stored of an id."""
+        """Return the stored state of an id."""
         return self.coordinator.images()[transactional_id]
 
     def state(self) -> str:
@@ -115,7 +115,7 @@ class World:
         return self.image().state.label
 
     def history(self, transactional_id: str = ID) -> list[TransactionImage | None]:
-        """Return what was recorded of an id, in order; None for a tombstone."""
+        """Return the recorded states of an id, in order; None stands for a tombstone."""
         entries = self.journal.partitions.get(self.coordinator.partition_for(transactional_id), [])
         key_end = transactional_id.encode()
         return [
@@ -125,7 +125,7 @@ class World:
         ]
 
     def at(self, state: TransactionState, producer_epoch: int, client_transaction_version: int = 0) -> ProducerIdentity:
-        """Have the id stand in a state at an epoch of producer id 9."""
+        """Put the id into a state at an epoch of producer id 9."""
         partitions = frozenset() if state in IDLE else frozenset({T0})
         start_ms = -1 if state is TransactionState.EMPTY else self.now_ms
         return self.put(
@@ -135,7 +135,7 @@ class World:
         )
 
     def put(self, image: TransactionImage, transactional_id: str = ID) -> ProducerIdentity:
-        """Have the id stand at `image`, as if an earlier coordinator had left it so."""
+        """Put the id into the state `image`, as if an earlier coordinator had left it there."""
         partition = self.coordinator.partition_for(transactional_id)
         record = JournalRecord(encode_key(transactional_id), encode_value(image, 1))
         self.journal.append(partition, self.journal.epochs[partition], [record], self.now_ms)
