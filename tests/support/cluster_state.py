@@ -74,7 +74,7 @@ def state_of(world: OpenCluster) -> dict[str, Any]:
 
 
 def _lasting(entry: ProducerStateEntry) -> tuple[Any, ...]:
-    """Return what a snapshot keeps of a producer: as in Kafka, only the last batch, at the producer's last timestamp."""
+    """Return what a snapshot keeps of a producer: as in Kafka, the last batch, at the producer's last timestamp."""
     last = [(each.last_sequence, each.last_offset, each.offset_delta) for each in entry.batches[-1:]]
     return (
         entry.producer_id,

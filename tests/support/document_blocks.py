@@ -102,7 +102,7 @@ def run_page(page: Page, folder: Path, address: str = "", names: Mapping[str, An
 
 @contextmanager
 def watched_queries() -> Iterator[None]:
-    """Wait at the end until each started streaming query has processed its input, stop it, and raise its error if any."""
+    """At the end, wait until each started streaming query has processed its input, stop it, and raise its error."""
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
     started: list[StreamingQuery] = []

@@ -97,7 +97,7 @@ class GroupSession:
         )
 
     def settle(self, **members: int) -> dict[str, Partitions]:
-        """Let the members (with their epochs) act as real ones do until the assignment is stable; return what each has."""
+        """Let the members (with their epochs) act as real ones do until the assignment is stable, and return it."""
         epochs = dict(members)
         has: dict[str, Partitions] = {}
         end = time.monotonic() + DEADLINE_S
@@ -179,7 +179,7 @@ class GroupSession:
         partition: int = 0,
         version: int = 5,
     ) -> int:
-        """Send one TxnOffsetCommit request and return its error code; retried while the previous transaction completes."""
+        """Send one TxnOffsetCommit and return its error code; retried while the previous transaction completes."""
         form = m.TxnOffsetCommitRequest
         topic = form.TxnOffsetCommitRequestTopic
         part = topic.TxnOffsetCommitRequestPartition(

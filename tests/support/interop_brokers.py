@@ -1,4 +1,4 @@
-"""Run the brokers that the scenarios ask for, of both makes."""
+"""The brokers of the interoperability scenarios, of both kinds."""
 
 import subprocess
 import sys
@@ -18,17 +18,17 @@ SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
-    # A group's session must be short enough for a member that comes back after its broker was away.
+    # A group's session is short, so that a member can return soon after its broker was away.
     "group.min.session.timeout.ms": "1000",
 }
-# Transactional ids are forgotten soon.
+# Transactional ids expire soon.
 FLEETING = SETTINGS | {
     "transactional.id.expiration.ms": "1500",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
 }
-# Partitions forget their producers soon.
+# Partitions expire producer ids soon.
 FORGETFUL = SETTINGS | {"producer.id.expiration.ms": "1500", "producer.id.expiration.check.interval.ms": "100"}
-# What Apache Kafka aborts before its partitions have leaders again hangs (KAFKA-20734): so not right after a start.
+# Transactions that Apache Kafka aborts before its partitions have leaders again hang (KAFKA-20734): wait after a start.
 BOUNCED = SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "4000"}
 BROKERS_IN_CLUSTER = 3
 UPGRADE, SAFE_DOWNGRADE = 1, 2
@@ -38,27 +38,27 @@ ROOT = Path(__file__).parents[2]
 
 
 class Running(Protocol):
-    """Stand for either broker while it runs."""
+    """A running broker of either kind."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return where clients connect."""
+        """Return the bootstrap servers."""
         ...
 
 
 def broker(kind: str, settings: Mapping[str, str] = SETTINGS) -> AbstractContextManager[Running]:
-    """Return a broker to be used as a block."""
+    """Return a broker as a context manager."""
     return apache_kafka(settings) if kind == "apache" else EmbeddedBroker(config=settings)
 
 
 def cluster() -> EmbeddedBroker:
-    """Return three brokers, whose leaders and coordinators can be moved."""
+    """Return three brokers whose leaders and coordinators can be moved."""
     return EmbeddedBroker(brokers=BROKERS_IN_CLUSTER, config=SETTINGS)
 
 
 @contextmanager
 def at_version(running: "Broker", version: int) -> Iterator[None]:
-    """Let a broker's transactions be of the old protocol, for every client that connects in the block, or leave it."""
+    """Set a broker's transaction version for every client that connects in the block."""
     _set_version(running, version)
     try:
         yield
@@ -104,7 +104,7 @@ def _set_version(running: "Broker", version: int) -> None:
 
 @contextmanager
 def broker_of_version_1(kind: str) -> Iterator[Running]:
-    """Run a broker whose transactions are of the old protocol, for every client."""
+    """Run a broker with the older transaction protocol for every client."""
     with broker(kind) as running, at_version(running, 1):
         yield running
 
@@ -145,7 +145,7 @@ class CoreProcess:
         return self
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the process, as in a crash."""
         self._process.kill()
         self._process.wait()
 
@@ -158,14 +158,14 @@ class CoreProcess:
 
 
 class Killable(Running, Protocol):
-    """Stand for either broker as a process of its own."""
+    """A broker of either kind in a process of its own."""
 
     def kill(self) -> None:
-        """End it as a crash would."""
+        """Kill the process, as in a crash."""
 
 
 class Bouncing:
-    """Be one broker over one folder and at one address, that can be taken away and brought back."""
+    """One broker over one folder and at one address, which can be stopped and restarted."""
 
     def __init__(self, start: Callable[[], AbstractContextManager[Killable]]) -> None:
         self._start = start
@@ -174,13 +174,13 @@ class Bouncing:
         self.bootstrap_servers = ""
 
     def start(self) -> None:
-        """Bring it back; does nothing when it runs."""
+        """Start the broker unless it runs."""
         if self._running is None:
             self._running = self._block.enter_context(self._start())
             self.bootstrap_servers = self._running.bootstrap_servers
 
     def stop(self, *, hard: bool = False) -> None:
-        """Stop it as its operator or as a crash would; does nothing when it is stopped."""
+        """Stop the broker with a clean shutdown or as in a crash, unless it is stopped."""
         running, self._running = self._running, None
         if running is not None and hard:
             running.kill()
@@ -192,7 +192,7 @@ Broker = Running | Bouncing
 
 @contextmanager
 def bouncing_broker(kind: str, folder: Path) -> Iterator[Bouncing]:
-    """Run a broker that can be bounced."""
+    """Run a broker that can be stopped and restarted."""
     if kind == "apache":
         bouncing = Bouncing(lambda: apache_kafka(BOUNCED, folder))
     else:

@@ -1,6 +1,6 @@
-"""Say whether this machine has a Java new enough for Spark and Apache Kafka.
+"""A check for a Java version that is new enough for Spark and Apache Kafka.
 
-`python -m tests.support.java` prints the problem and exits 1 when there is one; the Makefile asks it.
+`python -m tests.support.java` prints the problem and exits with 1 if there is one; the Makefile runs it.
 """
 
 import os
@@ -14,7 +14,7 @@ MINIMUM_VERSION = 17
 
 
 def java_command(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return the `java` that Spark would start: that of JAVA_HOME, else the one on the PATH."""
+    """Return the `java` that Spark starts: that of JAVA_HOME, else the one on the PATH."""
     home = environ.get("JAVA_HOME")
     if home:
         return shutil.which(os.path.join(home, "bin", "java"))
@@ -22,13 +22,13 @@ def java_command(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def parse_version(banner: str) -> int | None:
-    """Return the major version that `java -version` printed; `1.8.0_352` counts as 8."""
+    """Return the major version in the output of `java -version`; `1.8.0_352` counts as 8."""
     found = re.search(r'version "(?:1\.)?(\d+)', banner)
     return int(found.group(1)) if found else None
 
 
 def java_problem(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return one sentence on what is wrong with this machine's Java, or None."""
+    """Return one sentence about the problem with this machine's Java, or None."""
     command = java_command(environ)
     where = "JAVA_HOME" if environ.get("JAVA_HOME") else "the PATH"
     if command is None:

@@ -1,4 +1,4 @@
-"""Run Apache Kafka's own command-line tools, and so its Java client, against any broker or folder."""
+"""Apache Kafka's command-line tools, and so its Java client, run against any broker or folder."""
 
 import subprocess
 from pathlib import Path
@@ -13,16 +13,16 @@ _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class Printed(NamedTuple):
-    """Hold what a tool printed."""
+    """The output of a tool."""
 
     output: str
     errors: str
 
 
 def java_tool(tool: str, *arguments: str, folder: Path | None = None, lines: str = "") -> Printed:
-    """Run `org.apache.kafka.tools.<tool>`, which may read `lines` from its standard input.
+    """Run `org.apache.kafka.tools.<tool>` with `lines` as its standard input.
 
-    Raises `Unavailable` where Java, Maven or the jars are not to be had.
+    Raises `Unavailable` if Java, Maven or the jars are missing.
     """
     problem = java_problem()
     if problem:

@@ -1,4 +1,4 @@
-"""Fetch kafkajs, the client for Node, once."""
+"""kafkajs, the client for Node, installed once."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ VERSION = "2.2.4"
 
 
 def fetch_kafkajs() -> Path:
-    """Return the folder into which npm has installed kafkajs, fetched when it is not there yet."""
+    """Return the folder into which npm has installed kafkajs, after an installation if necessary."""
     folder = CACHE / f"kafkajs-{VERSION}"
     for program in ("node", "npm"):
         if shutil.which(program) is None:
@@ -44,7 +44,7 @@ def fetch_kafkajs() -> Path:
             reason = answer.stderr.strip().splitlines() or ["no reason given"]
             raise Unavailable(f"npm could not fetch kafkajs {VERSION}: {reason[0]}")
         try:
-            # One rename makes the whole set appear at once, so that a killed fetch leaves no half a set behind.
+            # One rename makes the whole set visible at once, so that a killed installation leaves no partial set.
             os.rename(f"{fetching}/kafkajs", folder)
         except OSError:
             if not folder.is_dir():

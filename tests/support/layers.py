@@ -1,6 +1,6 @@
 """The layers of the packages, and what each package may use from outside: the tables of the architecture test.
 
-A package that is added, moved or split gets its place here; `python -m tests.support.architecture` prints the graph.
+Add a package here when it is added, moved or split; `python -m tests.support.architecture` prints the graph.
 """
 
 from tests.support.architecture import PACKAGES
@@ -32,7 +32,7 @@ _SHARED_BASE = _packages("broker_core", "errors", "types")
 _SHARED = _SHARED_BASE | _RECORDS
 
 # Each layer: its packages (or single modules), and for each the packages it may import, all of them in layers below it.
-# What is not named here belongs to the package around it, whose parts must not import each other in a circle.
+# A module that is not named here belongs to the package around it, whose parts must not have cyclic imports.
 LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.errors": frozenset(),
@@ -94,7 +94,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES,
         "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
-        # An operator's command ends transactions by the same rules as the sink.
+        # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
         | _packages("spark_eos", "sink")
@@ -103,7 +103,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
     },
     {
-        # The public names, imported when they are first used.
+        # The public names, imported on first use.
         "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded"),
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
@@ -116,17 +116,18 @@ ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.it
 _NONE: frozenset[str] = frozenset()
 _CORE_REAL = _packages("broker_core", "server", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
-# What a client and the sink are given instead of looking for themselves.
+# What a client and the sink receive instead of looking it up themselves.
 _RUNTIME = _packages("spark_eos", "runtime")
 _EOS_REAL = _packages("spark_eos", "client", "sink", "source", "admin", "runtime")
-# Numbers are served from a thread, once in each process.
+# Metrics are served from a thread, once in each process.
 _EOS_METRICS = _packages("spark_eos", "metrics")
-# A failpoint stops or kills its process, that is its whole job.
+# A failpoint stops or kills its process by design.
 _FAILPOINTS = _packages("spark_eos", "failpoints")
 _EOS_COLUMNS = _packages("spark_eos", "codec", "sink", "source", "datasource")
 
-# Libraries, clocks, chance, files, sockets and threads, and the packages that may use them. The longest name counts. A
-# third-party name that is not listed is no dependency; a standard module that is not listed touches nothing outside.
+# Libraries, clocks, randomness, files, sockets and threads, and the packages that may use them. The longest name
+# counts. A third-party module that is not listed is no dependency; a standard module that is not listed may be used
+# anywhere.
 OUTSIDE: dict[str, frozenset[str]] = {
     # Kafka's messages, and the codecs and checksums of its batches.
     "kafka": _packages("spark_eos", "client"),
@@ -134,14 +135,14 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "cramjam": _packages("broker_core", "records.compression"),
     "crc32c": _packages("broker_core", "records", "log") | _packages("spark_eos", "codec", "sink"),
     "scramp": _packages("broker_core", "security"),
-    # Serves the metrics, an extra; nothing else may need it.
+    # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
     | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
-    # Spark and columns.
+    # Spark and Arrow columns.
     "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
     "pyarrow": _EOS_COLUMNS,
     "numpy": _EOS_COLUMNS,
@@ -153,9 +154,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
         ("socket", "ssl", "selectors", "socketserver", "http", "urllib.request"),
         _CORE_REAL | _packages("spark_eos", "client"),
     ),
-    # Waits for a pipe.
+    # Waits on a pipe.
     "select": _CORE_REAL | _packages("spark_eos", "client", "sink.detached_process"),
-    # The options of the sockets that Spark has opened.
+    # Sets options of the sockets that Spark has opened.
     "socket": _CORE_REAL | _packages("spark_eos", "client", "sink.spark_sockets"),
     # Other threads and processes.
     **dict.fromkeys(
@@ -166,33 +167,33 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "signal": _CORE_REAL | _FAILPOINTS,
     # Clocks.
     "time": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "source", "admin"),
-    # To write a time down takes no look at a clock.
+    # Formatting a time does not read a clock.
     **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "admin", "sink.decision")),
     "datetime": _CORE_REAL | _EOS_REAL,
-    # Chance. uuid.UUID is a plain value; only the functions that make one draw.
+    # Randomness. uuid.UUID is a plain value; only the functions that create one draw random bytes.
     "random": _CORE_CHANCE | _RUNTIME,
     "random.Random": _CORE_CHANCE | _RUNTIME | _packages("spark_eos", "sink.task.partitioning"),
     "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
-    # Files and the process's surroundings.
+    # Files and the process's environment.
     "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.tls", "sink", "admin"),
     "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
     ),
-    # How an operator reaches a secured cluster is in a file, as for Kafka's own tools; so is a token.
+    # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
     | _packages("spark_eos", "admin", "client.credentials", "sink.incarnation"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
-    # Keys and certificates given as text have to be in a file before Python's TLS takes them.
+    # Python's TLS reads keys and certificates from files only, so those given as text are written to one.
     "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
-    # Ways around this table; the public packages import a name when it is first used.
+    # Ways around this table; the public packages import a name on first use.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"}),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The page that a timeline fills in.
+    # The template page of a timeline.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page"),
 }

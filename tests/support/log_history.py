@@ -1,7 +1,7 @@
-"""Write one eventful history through clients, for the tests that then look at the files it left behind.
+"""A varied history of writes through clients, for tests of the files that it leaves.
 
-It has every codec, segments rolled in the midst of transactions, commits, aborts, one transaction that is never
-ended, and groups of each kind.
+It has every codec, segments that roll within transactions, commits, aborts, one transaction that never ends, and groups
+of each kind.
 """
 
 import json
@@ -37,32 +37,33 @@ COMPLETED = {
     "codecs": "CompleteCommit",
 }
 TRANSACTIONAL_IDS = (*COMPLETED, FRESH, OPEN)
-# Groups: one that consumed and left, one with a member, one that only transactions wrote to, the open one too.
+# Groups: one that consumed and left, one with a member, one that only transactions wrote to, and one with offsets in
+# the open transaction.
 LEFT, MEMBER, BY_TRANSACTION, PENDING = "left", "member", "by-transaction", "pending"
 GROUPS = (LEFT, MEMBER, BY_TRANSACTION, PENDING)
 OPEN_VALUES = [b"open-%d" % number for number in range(5)]
 AFTER_OPEN = [b"after-%d" % number for number in range(5)]
 PENDING_BEFORE, PENDING_AFTER = 7, 11
 _SESSION_MS = 300_000
-# For the cleaner: how often the same keys are written, once for good and once in vain each time.
+# For the cleaner: how often the same keys are written, each time once committed and once aborted.
 ROUNDS, KEYS = 12, 10
 
 
 class History(NamedTuple):
-    """Hold what the writers know: per partition the values each fate befell, in the order they were sent."""
+    """What the writers know: per partition the values of each outcome, in the order of sending."""
 
     topic: str
     decided: Mapping[int, list[bytes]]
     aborted: Mapping[int, list[bytes]]
 
     def all_values(self, partition: int) -> list[bytes]:
-        """Return every value of the partition, sorted, for the order of the fates is not told."""
+        """Return every value of the partition, sorted, because the order among outcomes is unknown."""
         open_values = OPEN_VALUES + AFTER_OPEN if partition == 0 else []
         return sorted(self.decided[partition] + self.aborted[partition] + open_values)
 
 
 class _Writer:
-    """Write the chapters of the history one by one."""
+    """The writer of the history's parts."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.kafka = kafka
@@ -72,11 +73,11 @@ class _Writer:
         )
 
     def note(self, partition: int, values: list[bytes], *, commit: bool = True) -> None:
-        """Remember the fate of values."""
+        """Record the outcome of values."""
         (self.history.decided if commit else self.history.aborted)[partition].extend(values)
 
     def without_transactions(self) -> None:
-        """Send batches of every codec with keys and headers, then some of an idempotent producer."""
+        """Send batches of every codec with keys and headers, followed by some of an idempotent producer."""
         for codec in CODECS:
             producer = make_producer(self.kafka, compression_type=codec)
             values = _values(codec, 40)
@@ -97,7 +98,7 @@ class _Writer:
             self.note(0, values)
 
     def one_after_the_other(self) -> None:
-        """Commit and abort in turn, compressed and not, in both partitions."""
+        """Commit and abort alternately, compressed and not, in both partitions."""
         for codec in CODECS:
             producer = make_transactional_producer(self.kafka, "codecs", compression_type=codec)
             for commit in (False, True):
@@ -108,7 +109,7 @@ class _Writer:
                 self.run(producer, f"{name}-{turn}", commit=commit)
 
     def run(self, producer: Producer, name: str, *, commit: bool, count: int = 20) -> None:
-        """Run one transaction over both partitions."""
+        """Run one transaction on both partitions."""
         producer.begin_transaction()
         for partition in range(PARTITIONS):
             values = _values(f"{name}-{partition}", count)
@@ -136,7 +137,7 @@ class _Writer:
         make_transactional_producer(self.kafka, FRESH)
 
     def groups(self) -> None:
-        """Commit offsets as a member, and within transactions."""
+        """Commit offsets as a group member and within transactions."""
         consumer = make_consumer(self.kafka, group=LEFT, enable_partition_eof=False)
         consumer.subscribe([self.topic])
         wait_until(lambda: consumer.poll(0.2), "a record for the group")
@@ -158,7 +159,7 @@ class _Writer:
         consumer.close()
 
     def left_open(self, client: RawClient) -> None:
-        """Leave a transaction open, in a partition and in a group, with plain records behind it."""
+        """Leave a transaction open in a partition and in a group, followed by plain records."""
         session = RawSession(client, OPEN)
         assert session.commit_plainly(PENDING, self.topic, PENDING_BEFORE) == 0
         identity = session.init_until_done(timeout_ms=_SESSION_MS)
@@ -169,7 +170,7 @@ class _Writer:
 
 
 def write_history(kafka: Kafka, config: Mapping[str, str]) -> History:
-    """Write everything to a topic of its own with this configuration and return once all markers are written."""
+    """Write everything to a new topic with this configuration and return once all markers are written."""
     writer = _Writer(kafka, make_topic(kafka, partitions=PARTITIONS, config=config))
     writer.without_transactions()
     writer.one_after_the_other()
@@ -188,7 +189,7 @@ def write_history(kafka: Kafka, config: Mapping[str, str]) -> History:
 
 
 def write_repetitions(kafka: Kafka, config: Mapping[str, str]) -> str:
-    """Write the same keys over and over to a topic with this configuration, every second transaction aborted."""
+    """Write the same keys repeatedly to a topic with this configuration, with every second transaction aborted."""
     topic = make_topic(kafka, config=config)
     commits, aborts = (make_transactional_producer(kafka, unique("repetitions")) for _ in range(2))
     for turn in range(ROUNDS):
@@ -214,7 +215,7 @@ def _end(producer: Producer, *, commit: bool) -> None:
 
 
 def _join(client: RawClient, topic: str) -> None:
-    """Be a member of a group, with a static name, and fall silent in the stable group."""
+    """Join a group with a static member id, and send nothing more once the group is stable."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="by-hand", metadata=json.dumps([topic]).encode())
 
     def join() -> Any:

@@ -1,4 +1,4 @@
-"""Ask a broker everything that clients can see of a history, so that its files can be held against the answers."""
+"""Everything that clients can see of a history, for comparison with the broker's files."""
 
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +16,7 @@ _TIME_STEP = 10
 
 
 class SeenRecord(NamedTuple):
-    """Hold one record as a consumer got it."""
+    """One record as a consumer received it."""
 
     offset: int
     timestamp_ms: int
@@ -26,10 +26,10 @@ class SeenRecord(NamedTuple):
 
 
 class SeenPartition(NamedTuple):
-    """Hold one partition.
+    """One partition as its clients see it.
 
-    By isolation level its records, its end, and what offset and timestamp were found for a timestamp; the aborted
-    transactions as (producer id, first offset); the producers.
+    By isolation level: its records, its end, and the offset and timestamp found for a timestamp. In addition, the
+    aborted transactions as (producer id, first offset), and the producers.
     """
 
     records: dict[str, list[SeenRecord]]
@@ -40,7 +40,7 @@ class SeenPartition(NamedTuple):
 
 
 class SeenProducer(NamedTuple):
-    """Hold one producer of a partition as DescribeProducers told it; the last is -1 without a transaction."""
+    """One producer of a partition as DescribeProducers returns it; the last field is -1 without a transaction."""
 
     producer_id: int
     producer_epoch: int
@@ -51,7 +51,7 @@ class SeenProducer(NamedTuple):
 
 
 class SeenTransaction(NamedTuple):
-    """Hold one transactional id as DescribeTransactions told it."""
+    """One transactional id as DescribeTransactions returns it."""
 
     state: str
     timeout_ms: int
@@ -62,7 +62,7 @@ class SeenTransaction(NamedTuple):
 
 
 class SeenGroup(NamedTuple):
-    """Hold one group: offset, leader epoch and metadata by partition; which are pending; its description."""
+    """One group: offset, leader epoch and metadata by partition; the pending partitions; its description."""
 
     offsets: dict[tuple[str, int], tuple[int, int, str]]
     pending: set[tuple[str, int]]
@@ -73,7 +73,7 @@ class SeenGroup(NamedTuple):
 
 
 class Witness(NamedTuple):
-    """Hold all that was seen."""
+    """All that clients can see."""
 
     partitions: list[SeenPartition]
     transactions: dict[str, SeenTransaction]
@@ -81,7 +81,7 @@ class Witness(NamedTuple):
 
 
 def see(kafka: Kafka, history: History) -> Witness:
-    """Ask for everything."""
+    """Request everything."""
     with RawClient(kafka.bootstrap_servers) as client:
         return Witness(
             [see_partition(kafka, client, history.topic, number, PARTITIONS) for number in range(PARTITIONS)],
@@ -91,7 +91,7 @@ def see(kafka: Kafka, history: History) -> Witness:
 
 
 def see_partition(kafka: Kafka, client: RawClient, topic: str, number: int, partitions: int) -> SeenPartition:
-    """Ask for everything about one partition of a topic with this many."""
+    """Request everything about one partition of a topic that has this number of partitions."""
     records = {
         isolation: [
             SeenRecord(
@@ -117,7 +117,7 @@ def see_partition(kafka: Kafka, client: RawClient, topic: str, number: int, part
 
 
 def _aborted(client: RawClient, topic: str, number: int, records: list[SeenRecord], end: int) -> set[tuple[int, int]]:
-    """Collect the aborted transactions that fetches all along the partition name; a fetch ends with its segment."""
+    """Collect the aborted transactions from fetches along the whole partition; a fetch ends with its segment."""
     session = RawSession(client, None)
     found = set()
     for offset in [record.offset for record in records if record.offset < end]:
@@ -200,7 +200,7 @@ def _group(client: RawClient, group: str) -> SeenGroup:
 
 
 def fetch_offsets(client: RawClient, group: str, *, require_stable: bool = False) -> dict[tuple[str, int], Any]:
-    """Send one OffsetFetch for all partitions of a group and return its parts."""
+    """Send one OffsetFetch request for all partitions of a group and return its parts."""
     answer = client.send(OffsetFetchRequest(group_id=group, topics=None, require_stable=require_stable), 7)
     assert answer.error_code == 0
     return {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}

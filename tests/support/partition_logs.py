@@ -1,4 +1,4 @@
-"""Make batches and logs for tests of the partition log."""
+"""Batches and logs for tests of the partition log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ def batch(
 def open_log(
     storage: Storage | None = None, settings: Mapping[str, str] | None = None, *, now_ms: int = NOW_MS, **options: Any
 ) -> PartitionLog:
-    """Open a log in its usual folder, in new memory if no storage is given."""
+    """Open a log in its usual folder, by default in new memory storage."""
     config = TopicConfig().override(settings or {})
     return PartitionLog.open(storage or MemoryStorage(), FOLDER, TOPIC_PARTITION, config, now_ms, **options)
 
@@ -50,7 +50,7 @@ def produce(
     bumps_epoch: bool = False,
     **options: Any,
 ) -> AppendResult:
-    """Append as a producer would, its transaction verified first."""
+    """Append as a producer would; a transaction is verified first."""
     guard = log.start_verification(producer_id, epoch, sequence, bumps_epoch) if transactional else None
     advance = options.pop("advance", True)
     data = batch(
@@ -74,7 +74,7 @@ def end(
     version: int = 0,
     advance: bool = True,
 ) -> AppendResult:
-    """Append a marker."""
+    """Append an end marker."""
     return log.append_end_txn_marker(
         producer_id=producer_id,
         producer_epoch=epoch,

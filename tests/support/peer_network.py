@@ -1,8 +1,8 @@
-"""The network of one cluster: a relay for each way from node to node and from clients to a node, which can be cut.
+"""The network of one cluster: a relay for each direction between nodes, and from clients to nodes, that can be cut.
 
-Each node resolves the names of its peers to addresses of its own (`hosts`), so every connection that one node opens to
-another arrives at a relay that knows both. A node that is cut off neither hears its peers nor is heard by them, and
-what it sends waits, as under a lost route, while clients still reach it. A node that is hidden refuses clients.
+Each node resolves the names of its peers to addresses of its own (`hosts`), so every connection from one node to
+another arrives at a relay that knows both. A node that is cut off exchanges no bytes with its peers, and what it sends
+is delayed, as on a lost route, while clients still reach it. A node that is hidden refuses clients.
 """
 
 import asyncio
@@ -17,24 +17,24 @@ _CHUNK_BYTES = 64 * 1024
 
 
 def peer_name(node: int) -> str:
-    """Give the host name under which a node is advertised to its peers."""
+    """Return the host name under which a node is advertised to its peers."""
     return f"peer-{node}"
 
 
 def address_of(node: int, seen_from: int) -> str:
-    """Give the loopback address at which a node is found by another, by clients, or, its own, by the relays."""
+    """Return the loopback address of a node for another node, for clients, or (its own) for the relays."""
     return f"127.0.{seen_from}.{node}"
 
 
 def hosts(seen_from: int, nodes: Iterable[int]) -> str:
-    """Write the hosts file of one node, for Java's `jdk.net.hosts.file`."""
+    """Return the hosts file of one node, for Java's `jdk.net.hosts.file`."""
     lines = [f"127.0.0.1 localhost {socket.gethostname()}"]
     lines += [f"{address_of(node, seen_from)} {peer_name(node)}" for node in nodes]
     return "\n".join(lines) + "\n"
 
 
 class _Link:
-    """One way through the network: it passes bytes, holds them back, or refuses connections."""
+    """One direction of the network: it passes bytes, delays them, or refuses connections."""
 
     def __init__(self) -> None:
         self.passes = asyncio.Event()
@@ -49,7 +49,7 @@ class _Link:
 
 
 class PeerNetwork:
-    """Relays on all ways; `client_ports` and `peer_ports` say for each node where it listens for whom."""
+    """Relays in all directions; `client_ports` and `peer_ports` are the ports on which each node listens."""
 
     def __init__(self, client_ports: dict[int, Collection[int]], peer_ports: dict[int, Collection[int]]) -> None:
         ways = [(CLIENTS, target, port) for target, ports in client_ports.items() for port in ports]
@@ -72,17 +72,17 @@ class PeerNetwork:
         asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result()
 
     def cut(self, node: int) -> None:
-        """Hold back everything between a node and its peers."""
+        """Delay everything between a node and its peers."""
         self._cut.add(node)
         self._loop.call_soon_threadsafe(self._set_links)
 
     def heal(self, node: int) -> None:
-        """Let everything pass again, what was held back too."""
+        """Pass everything again, including what was delayed."""
         self._cut.discard(node)
         self._loop.call_soon_threadsafe(self._set_links)
 
     def hide(self, node: int) -> None:
-        """Close all connections of clients to a node and refuse new ones."""
+        """Close all client connections of a node and refuse new ones."""
         self._loop.call_soon_threadsafe(self._links[CLIENTS, node].refuse)
 
     def show(self, node: int) -> None:
@@ -151,5 +151,5 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, l
             await link.passes.wait()
             writer.write(data)
             await writer.drain()
-    # That an end has hung up is not heard either while the way is cut.
+    # While the direction is cut, the end of a connection does not pass either.
     await link.passes.wait()

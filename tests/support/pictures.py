@@ -63,7 +63,7 @@ class _Writer:
 
 
 def draw_timeline(out: Path) -> None:
-    """Draw a partition with committed, aborted and open transactions, one of which holds the last stable offset."""
+    """Draw a partition with committed, aborted and open transactions, one of which blocks the last stable offset."""
     with EmbeddedBroker(topics={_ORDERS.topic: 1}) as kafka, tempfile.TemporaryDirectory() as folder:
         first, second, third = (_Writer(kafka, f"orders-etl-{number}") for number in range(3))
         importer = _Writer(kafka, "nightly-import")

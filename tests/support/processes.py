@@ -1,4 +1,4 @@
-"""Find, stop, end and measure whole trees of processes on Linux."""
+"""Trees of processes on Linux: search, signals and processor time."""
 
 import os
 import signal
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """Name a process so that another one with the same number, later, is not taken for it."""
+    """A process, distinguished from a later one with the same number."""
 
     pid: int
     started_ticks: int
 
 
 def tree(root: int) -> list[Process]:
-    """Name a process and all that come from it, parents first."""
+    """Return a process and all its descendants, parents first."""
     children: dict[int, list[Process]] = {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -29,7 +29,7 @@ def tree(root: int) -> list[Process]:
 
 
 def send(processes: Iterable[Process], number: signal.Signals) -> None:
-    """Send a signal to each that is still there."""
+    """Send a signal to each process that still exists."""
     for process in processes:
         with suppress(OSError):
             if _read(Path(f"/proc/{process.pid}"))[1] == process:
@@ -37,19 +37,19 @@ def send(processes: Iterable[Process], number: signal.Signals) -> None:
 
 
 def is_executor(process: Process) -> bool:
-    """Say whether a process is the JVM of an executor in a cluster."""
+    """Return whether a process is the JVM of an executor in a cluster."""
     with suppress(OSError):
         return b"CoarseGrainedExecutorBackend" in Path(f"/proc/{process.pid}/cmdline").read_bytes()
     return False
 
 
 def processor_seconds(root: int) -> float | None:
-    """Return the processor time of a process and all that come from it, ended ones included; None without `/proc`."""
+    """Return the processor time of a process and its descendants, ended ones included, or None without `/proc`."""
     found = tree(root)
     ticks = 0
     for process in found:
         with suppress(OSError):
-            # User and system time, and the same of the children that have ended and were waited for.
+            # User and system time, and the same of the ended children that were waited for.
             ticks += sum(map(int, _stat(Path(f"/proc/{process.pid}"))[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK") if found else None
 
@@ -60,5 +60,5 @@ def _read(folder: Path) -> tuple[int, Process]:
 
 
 def _stat(folder: Path) -> list[str]:
-    # The name, in parentheses, may hold anything.
+    # The name, in parentheses, may contain any character.
     return (folder / "stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""Know both generations of the transaction protocol: the versions each sends, and how each writes a record."""
+"""Both generations of the transaction protocol: the request versions of each, and how each writes a record."""
 
 from typing import Any, NamedTuple
 
@@ -19,22 +19,22 @@ TXN_OFFSET_COMMIT = {CLASSIC: 4, V2: 5}
 both_protocols = pytest.mark.parametrize("protocol", [CLASSIC, V2])
 both_ends = pytest.mark.parametrize("commit", [True, False])
 UNCOMMITTED, COMMITTED = 0, 1
-# The client id under which a broker lets an operator write to an internal topic.
+# The client id with which a broker lets an operator write to an internal topic.
 REPAIRER = "__admin_client"
 
 
 def bumped(identity: Identity, by: int = 1) -> Identity:
-    """Return the identity some epochs later."""
+    """Return the identity with a later producer epoch."""
     return Identity(identity.producer_id, identity.producer_epoch + by)
 
 
 def state_record(transactional_id: str, value: bytes | None, now_ms: int) -> bytes:
-    """Build the batch of one record of a transactional id's journal; without a value, of one that is forgotten."""
+    """Build the batch of one record of a transactional id's journal; without a value, it is a tombstone."""
     return build_batch([NewRecord(encode_key(transactional_id), value, (), now_ms)])
 
 
 def exhausted_state_value(producer_id: int, now_ms: int) -> bytes:
-    """Build the value that 32,766 transactions would have left: nothing is going on, and the epochs are used up."""
+    """Build the value that 32,766 transactions would leave: no open transaction, and the last producer epoch."""
     image = TransactionImage(producer_id, LAST_CLIENT_EPOCH, 60_000, TransactionState.EMPTY, frozenset(), now_ms)
     return encode_value(image, V2)
 
@@ -48,7 +48,7 @@ def write(
     sequence: int = 0,
     values: tuple[bytes, ...] = (b"x",),
 ) -> int:
-    """Write records in the identity's transaction, as the protocol wants it, and return their base offset."""
+    """Write records in the identity's transaction as the protocol requires, and return their base offset."""
     if protocol == CLASSIC:
         session.add_until_done(identity, topic)
     batch = record_batch(values, identity, sequence)
@@ -68,18 +68,18 @@ def wait_for_state(session: RawSession, state: str) -> Any:
 
 
 def headers(session: RawSession, topic: str, offset: int = 0) -> list[BatchHeader]:
-    """Return the headers of the batches that one fetch brings, markers and aborted ones included."""
+    """Return the headers of the batches in one fetch response, markers and aborted ones included."""
     records = session.fetch(topic, offset, isolation=UNCOMMITTED).records
     return [header for _, header in iter_headers(bytes(records or b""))]
 
 
 def markers(session: RawSession, topic: str, offset: int = 0) -> list[BatchHeader]:
-    """Return the headers of the control batches among them."""
+    """Return the headers of the control batches in one fetch response."""
     return [header for header in headers(session, topic, offset) if header.is_control]
 
 
 class Blocked(NamedTuple):
-    """Hold a transaction that is decided and cannot complete: partition 0 of `blocked` refuses its marker."""
+    """A prepared transaction that cannot complete: partition 0 of `blocked` rejects its marker."""
 
     identity: Identity
     blocked: str
@@ -87,10 +87,10 @@ class Blocked(NamedTuple):
 
 
 def leave_prepared(session: RawSession, blocked: str, other: str, protocol: int, *, commit: bool) -> Blocked:
-    """Decide a transaction whose marker one partition answers with INVALID_PRODUCER_EPOCH.
+    """Prepare a transaction whose marker one partition rejects with INVALID_PRODUCER_EPOCH.
 
-    That partition was told of a much later epoch by a marker that no coordinator sent. The coordinator then gives
-    up until it loads again, which holds a state still that else passes in milliseconds.
+    A marker that no coordinator sent has raised the producer epoch in that partition. The coordinator then gives up
+    until it loads again, which keeps the transaction in a state that otherwise lasts milliseconds.
     """
     identity = session.init()[1]
     write(session, identity, blocked, protocol)
@@ -98,6 +98,6 @@ def leave_prepared(session: RawSession, blocked: str, other: str, protocol: int,
     assert session.write_marker(blocked, bumped(identity, 10), commit=False, coordinator_epoch=0) == 0
     assert session.end(identity, commit=commit, version=END[protocol])[0] == 0
     wait_until(lambda: session.fetch(other, 0, isolation=COMMITTED).last_stable_offset == 2, "the other marker")
-    # The answers to both markers arrive together.
+    # The responses to both markers arrive together.
     wait_until(lambda: [entry.topic for entry in session.describe().topics] == [blocked], "one marker is missing")
     return Blocked(identity, blocked, other)

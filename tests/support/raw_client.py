@@ -1,4 +1,4 @@
-"""Speak Kafka's protocol over one plain socket, one request at a time, with no retries and no opinions."""
+"""Kafka's protocol over one plain socket, one request at a time, without retries or checks."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ DEADLINE_S = 30
 
 
 class RawClient:
-    """Send exactly the request and version asked for and return the decoded response."""
+    """A client that sends a request at exactly the given version and returns the decoded response."""
 
     def __init__(self, bootstrap_servers: str, *, client_id: str = "raw-client", deadline_s: float = DEADLINE_S):
         host, _, port = bootstrap_servers.split(",")[0].rpartition(":")
@@ -50,7 +50,7 @@ class RawClient:
         return response
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send raw bytes."""
         self._socket.sendall(data)
 
     def read_frame(self) -> bytes:
@@ -59,7 +59,7 @@ class RawClient:
         return self._read_exactly(size_bytes)
 
     def is_closed_by_peer(self) -> bool:
-        """Wait for the peer to close the connection; False when it sends something instead."""
+        """Wait until the peer closes the connection; return False if it sends something instead."""
         try:
             return self._socket.recv(1) == b""
         except ConnectionError:

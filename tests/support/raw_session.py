@@ -1,4 +1,4 @@
-"""Send single transactional requests, so that a test can do what no well-behaved client does."""
+"""Single transactional requests, so that a test can do what no well-behaved client does."""
 
 import time
 from collections.abc import Collection
@@ -23,13 +23,13 @@ from tests.support.raw_client import RawClient
 DEADLINE_S = 30
 NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 6, 14, 15, 16
 CONCURRENT_TRANSACTIONS = 51
-# What a broker answers for a moment after a topic has been made, those behind the coordinators included.
+# Temporary error codes after the creation of a topic, those behind the coordinators included.
 LOADING = frozenset({NOT_LEADER_OR_FOLLOWER, COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 NOT_YET = LOADING | {CONCURRENT_TRANSACTIONS}
 
 
 class Identity(NamedTuple):
-    """Name one producer in one of its lives."""
+    """A producer id and epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -46,7 +46,7 @@ def record_batch(
     transactional: bool = True,
     timestamp_ms: int | None = None,
 ) -> bytes:
-    """Build one uncompressed record batch as a producer would, of the present unless told otherwise."""
+    """Build one uncompressed record batch as a producer would, with the current time by default."""
     if timestamp_ms is None:
         timestamp_ms = int(time.time() * 1000)
     builder = DefaultRecordBatchBuilder(
@@ -64,13 +64,13 @@ def record_batch(
 
 
 class RawSession:
-    """Hold one connection and one transactional id."""
+    """One connection and one transactional id."""
 
     def __init__(self, client: RawClient, transactional_id: str | None):
         self.client = client
         self.transactional_id = transactional_id
         if transactional_id:
-            # The first to ask for a coordinator has its topic made; nothing else does.
+            # The first request for a coordinator creates its topic; no other request does.
             for key_type in (0, 1):
                 client.send(FindCoordinatorRequest(key_type=key_type, coordinator_keys=[transactional_id]), 4)
 
@@ -79,7 +79,7 @@ class RawSession:
         return self._retry(lambda: self._init(expected, timeout_ms, version), LOADING)
 
     def init_until_done(self, *, expected: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
-        """Send InitProducerId until no transaction is in its way."""
+        """Send InitProducerId until no other transaction blocks it."""
         error, identity = self._retry(lambda: self._init(expected, timeout_ms, 5), NOT_YET)
         assert error == 0, error
         return identity
@@ -115,7 +115,7 @@ class RawSession:
         }
 
     def add_until_done(self, identity: Identity, topic: str, *partitions: int) -> None:
-        """Send AddPartitionsToTxn until the transaction before has been completed."""
+        """Send AddPartitionsToTxn until the previous transaction has completed."""
         errors = self._retry(lambda: (max(self.add(identity, topic, *partitions)), None), NOT_YET)
         assert errors[0] == 0, errors
 
@@ -136,7 +136,7 @@ class RawSession:
         return self._retry(lambda: self._end(identity, commit, version), LOADING)
 
     def end_until_done(self, identity: Identity, *, commit: bool, version: int) -> tuple[int, Identity]:
-        """Send EndTxn until the answer is not that the transaction is being completed."""
+        """Send EndTxn until the previous end has completed."""
         return self._retry(lambda: self._end(identity, commit, version), NOT_YET)
 
     def _end(self, identity: Identity, commit: bool, version: int) -> tuple[int, Identity]:
@@ -152,7 +152,7 @@ class RawSession:
         return answer.error_code, Identity(answer.producer_id, answer.producer_epoch)
 
     def produce(self, topic: str, batch: bytes, *, version: int, partition: int = 0) -> tuple[int, int]:
-        """Send one Produce and return error code and base offset; retried while the transaction before completes."""
+        """Send one Produce and return error code and base offset; retried while the previous transaction completes."""
         return self._retry(lambda: self._produce(topic, batch, version, partition), NOT_YET)
 
     def _produce(self, topic: str, batch: bytes, version: int, partition: int) -> tuple[int, int]:
@@ -175,7 +175,7 @@ class RawSession:
     def fetch(
         self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0, last_epoch: int = -1
     ) -> Any:
-        """Send one Fetch outside any session and return the partition's part of the answer."""
+        """Send one Fetch outside any session and return the partition's part of the response."""
         request = FetchRequest
         topics = request.FetchTopic
         answer = self.client.send(
@@ -220,7 +220,7 @@ class RawSession:
         pattern: str | None = None,
         version: int = 2,
     ) -> Any:
-        """Send one ListTransactions and return the answer."""
+        """Send one ListTransactions and return the response."""
         return self.client.send(
             ListTransactionsRequest(
                 state_filters=[*states],
@@ -240,7 +240,7 @@ class RawSession:
         }
 
     def producers(self, topic: str) -> Any:
-        """Send one DescribeProducers for partition 0 and return its part of the answer."""
+        """Send one DescribeProducers for partition 0 and return its part of the response."""
         request = DescribeProducersRequest
         return (
             self.client.send(request(topics=[request.TopicRequest(name=topic, partition_indexes=[0])]), 0)
@@ -331,7 +331,7 @@ class RawSession:
 
     @staticmethod
     def _retry(call: Any, codes: Collection[int]) -> Any:
-        """Call until the error code, the answer's first part, is none of these."""
+        """Call until the error code, the first part of the result, is none of these."""
         end = time.monotonic() + DEADLINE_S
         while True:
             answer = call()

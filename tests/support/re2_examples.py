@@ -1,4 +1,4 @@
-"""Hold patterns with what Apache Kafka, which has RE2/J, makes of them; its conformance test asks it again."""
+"""Patterns and how RE2/J matches them in Apache Kafka; the conformance test compares again."""
 
 TAKEN = (
     "a{1000}",

@@ -43,7 +43,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Write text as code; an empty one stays empty."""
+    """Format text as code; an empty one stays empty."""
     if not text:
         return ""
     fence = "``" if "`" in text else "`"
@@ -261,7 +261,7 @@ def _prose(text: str) -> str:
 
 
 def _kafka_codes() -> str:
-    """Describe the error codes for which the client has words, by API where it makes a difference."""
+    """Describe the error codes for which the client has a text of its own, by API where it differs."""
     rows = []
     for error in ErrorCode:
         by_text: dict[tuple[str, str], list[Api]] = {}
@@ -302,7 +302,7 @@ def _shown(default: object) -> str:
 
 
 def bounds(spec: Any) -> str:
-    """Describe what a setting may be."""
+    """Describe the allowed values of a setting."""
     low, high, choices = (spec.metadata[name] for name in ("low", "high", "choices"))
     if isinstance(spec.default, bool):
         return "`true`, `false`"
@@ -316,7 +316,7 @@ def bounds(spec: Any) -> str:
 
 
 def explanations() -> dict[str, str]:
-    """Read what conf/broker.properties writes above each key."""
+    """Return the comment above each key of conf/broker.properties."""
     found: dict[str, str] = {}
     comment: list[str] = []
     for line in (ROOT / "conf" / "broker.properties").read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""Run a broker that can be stopped and started again on its files, for what shows only when state is loaded."""
+"""A broker that can be restarted on its files, for behavior that depends on loaded state."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -10,16 +10,16 @@ from tests.support.apache_kafka import DATA, apache_kafka
 
 
 class Running(Protocol):
-    """Stand for either broker while it runs."""
+    """A running broker of either kind."""
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return where clients connect."""
+        """Return the bootstrap servers."""
         ...
 
 
 class Restartable:
-    """Be one broker over one folder, through its restarts."""
+    """One broker over one folder, through its restarts."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Restartable:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return where clients connect; it may change with a restart."""
+        """Return the bootstrap servers; they may change with a restart."""
         assert self._running is not None, "enter the block first"
         return self._running.bootstrap_servers
 
@@ -54,7 +54,7 @@ class Restartable:
 
 
 def restartable(kind: str, folder: Path, settings: Mapping[str, str]) -> Restartable:
-    """Return the broker of this kind over an empty folder, to be used as a block."""
+    """Return the broker of this kind over an empty folder, as a context manager."""
     if kind == "apache":
         return Restartable(lambda changed: apache_kafka(changed, folder), folder / DATA, settings)
     return Restartable(lambda changed: EmbeddedBroker(config=changed, data_dir=folder), folder, settings)

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROTOCOL: Final = ROOT / "docs" / "protocol"
 COVERAGE: Final = PROTOCOL / "coverage.md"
-# Pages of another kind: they have no rules.
+# Pages without rules.
 _NO_RULES: Final = frozenset({"index.md", "answers.md", "coverage.md"})
 _CITING_FOLDERS: Final = ("broker_core", "spark_eos", "tests", "examples")
 
 _SECTION: Final = re.compile(r"^#+ ([A-Z]\.\d+) (.+)$")
 _NOT_TESTED: Final = re.compile(r"Not tested here: (.+)$")
 _NUMBER: Final = r"[A-L]\.\d{1,2}"
-# A row has a slash, which makes it a citation wherever it stands; anything else needs the word before it.
+# A row's id has a slash and is a citation anywhere; other ids need the word before them.
 _ROW: Final = rf"{_NUMBER}(?: [A-Za-z0-9]+)?/\d+"
 _BARE_ROW: Final = re.compile(rf"\b{_ROW}\b")
 _RANGE: Final = re.compile(rf"\b{_ROW} to {_ROW}\b")
@@ -105,7 +105,7 @@ def citations(book: RuleBook, root: Path = ROOT) -> Iterator[Citation]:
 
 
 def shown_rows(text: str) -> set[str]:
-    """Return the rows that a test's text cites one by one; a range is a pointer and shows nothing."""
+    """Return the rows that a test's text cites individually; a range is only a pointer."""
     return {match[0] for match in _BARE_ROW.finditer(_RANGE.sub("", text))}
 
 

@@ -1,4 +1,4 @@
-"""Stage the situations of `docs/operations/` on an embedded broker and put what the commands print into the pages.
+"""The situations of `docs/operations/`, staged on an embedded broker, and the output of the commands in the pages.
 
 `python -m tests.support.runbook` runs every command again and rewrites each block below a comment
 `<!-- output: NAME -->`. Run it when messages of `eos-kafka` or of the sink change.
@@ -62,14 +62,14 @@ _BLOCK: Final = re.compile(
 
 @dataclass
 class Terminal:
-    """Commands with what they print, as a page shows them."""
+    """Commands with their output, as a page shows them."""
 
     address: str
     folder: Path
     shown: str = ""
 
     def run(self, words: str, *, exit_code: bool = False) -> int:
-        """Run `eos-kafka` and keep its output."""
+        """Run `eos-kafka` and record its output."""
         area, _, rest = words.partition(" ")
         reach = f"--bootstrap-server {self.address}"
         given = f"{area} {reach} {rest}" if area == "transactions" else f"{words} {reach}"
@@ -85,12 +85,12 @@ class Terminal:
         return code
 
     def show(self, text: str) -> None:
-        """Keep a text."""
+        """Record a text."""
         text = text.replace(self.address, SHOWN_ADDRESS).replace("\t", "  ")
         self.shown += "\n".join(_wrapped(line.rstrip()) for line in text.rstrip().splitlines()) + "\n"
 
     def take(self) -> str:
-        """Return what was kept, and begin again."""
+        """Return what was recorded, and start over."""
         shown, self.shown = self.shown.rstrip("\n"), ""
         return shown
 
@@ -127,7 +127,7 @@ def _wrapped_command(line: str) -> str:
 
 @contextlib.contextmanager
 def _logs_of_a_command() -> Iterator[None]:
-    """Log as in a process of the command's own: warnings to the standard error, and nothing of the broker."""
+    """Log as in a process of the command's own: warnings to standard error, and nothing from the broker."""
     broker = logging.getLogger("broker_core")
     with (
         patch.object(logging.root, "handlers", []),
@@ -173,7 +173,7 @@ class Query:
         return Prepared(self.name, _RUNS[run], micro_batch, task, transaction)
 
     def decide(self, *prepared: Prepared) -> Decision:
-        """Append a decision, and end nothing, as a driver does that is killed right then."""
+        """Append a decision and end no transaction, like a driver that is killed at that point."""
         found = tuple(each.transaction for each in prepared)
         now_ms = int(time.time() * 1000)
         first = prepared[0]

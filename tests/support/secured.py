@@ -1,4 +1,4 @@
-"""Start either broker with a listener of each protocol, from the same settings."""
+"""Brokers of either kind with a listener of each protocol, from the same settings."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ PROTOCOLS = {
     "TLS": "SSL",
     "SHORT": "SASL_PLAINTEXT",
 }
-# How long a session at the listener SHORT lasts.
+# The lifetime of a session at the listener SHORT.
 REAUTH_MS = 1500
 MAX_RECEIVE_BYTES = 10_000
 _MODULES = {
@@ -34,7 +34,7 @@ _MODULES = {
 
 @dataclass(frozen=True)
 class Secured:
-    """Hold where a secured broker listens and whom its clients trust."""
+    """The addresses of a secured broker, and the authority that its clients trust."""
 
     name: str
     addresses: dict[str, str]
@@ -42,7 +42,7 @@ class Secured:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Return the address of the listener in plaintext."""
+        """Return the address of the plaintext listener."""
         return self.addresses["PLAINTEXT"]
 
 
@@ -81,7 +81,7 @@ def _settings(authority: trustme.CA) -> dict[str, str]:
 
 @contextmanager
 def secured(name: str, folder: Path) -> Iterator[Secured]:
-    """Run the broker of that name; raises `Unavailable` where Apache Kafka is not to be had."""
+    """Run a broker of this kind; raises `Unavailable` if Apache Kafka cannot run."""
     authority = trustme.CA()
     settings = _settings(authority)
     if name == "broker_core":

@@ -1,8 +1,8 @@
-"""Give Spark a home without the zipped copy of PySpark.
+"""A home for Spark without the zipped copy of PySpark.
 
-Spark puts that copy before everything else on its workers' path, and modules in a zip are compiled anew by every
-process that imports them: about a second for each of the dozens of workers that a test run starts. Without it they
-import the very same PySpark from where pip has installed it.
+Spark puts that copy before everything else on its workers' path, and every process that imports modules from a zip
+compiles them again: about a second for each of the dozens of workers of a test run. Without the copy, workers import
+the same PySpark from where pip has installed it.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ import pyspark
 
 @cache
 def lean_spark_home() -> str:
-    """Link all of Spark but its `python` folder into a folder that lives as long as this process."""
+    """Link all of Spark except its `python` folder into a folder that exists as long as this process."""
     folder = Path(_folder().name)
     for entry in Path(pyspark.__file__).parent.iterdir():
         if entry.name != "python":

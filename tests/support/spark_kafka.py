@@ -1,4 +1,4 @@
-"""Give Spark its own Kafka source and sink, from jars that Maven fetches once."""
+"""Spark's own Kafka source and sink, from jars that Maven fetches once."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ POM = Path(__file__).with_name("spark-kafka-pom.xml")
 
 
 def spark_kafka_settings() -> dict[str, str]:
-    """Give the settings of a session that knows `format("kafka")`; raises `Unavailable` where it cannot be had."""
+    """Return the settings of a session with `format("kafka")`; raises `Unavailable` if the jars are missing."""
     return {"spark.jars": ",".join(map(str, sorted(fetch_jars(POM).glob("*.jar"))))}

@@ -1,6 +1,7 @@
-"""Run the code blocks of the documentation's pages that need Spark: `python -m tests.support.spark_pages`.
+"""The code blocks of the documentation's pages that need Spark, run by `python -m tests.support.spark_pages`.
 
-A process of its own: these pages set the JVM's working directory, and other tests start a JVM with failpoints.
+They run in a process of their own: these pages set the JVM's working directory, and other tests start a JVM with
+failpoints.
 """
 
 import os
@@ -21,7 +22,7 @@ def pages_with_spark() -> list[Page]:
 
 
 def main() -> int:
-    """Run page after page; the exit status is 1 if one failed."""
+    """Run the pages one after another; the exit status is 1 if one failed."""
     os.environ.update(worker_environment())
     failed = []
     with tempfile.TemporaryDirectory() as root:
@@ -35,7 +36,7 @@ def main() -> int:
                 (folder / name).mkdir(parents=True)
             os.chdir(folder)
             local.setWorkingDirectory(jvm.org.apache.hadoop.fs.Path(str(folder)))
-            jvm.java.lang.System.setProperty("user.dir", str(folder))  # where checkpoints look
+            jvm.java.lang.System.setProperty("user.dir", str(folder))  # the folder of the checkpoints
             try:
                 with EmbeddedBroker(topics=page.topics) as kafka, watched_queries():
                     run_page(page, folder, kafka.bootstrap_servers, {"spark": session.newSession()})

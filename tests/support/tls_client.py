@@ -1,4 +1,4 @@
-"""Speak Kafka's protocol through TLS, one request at a time."""
+"""Kafka's protocol over TLS, one request at a time."""
 
 import ssl
 
@@ -8,7 +8,7 @@ from tests.support.raw_client import RawClient
 
 
 def trusting(authority: trustme.CA, certificate: trustme.LeafCert | None = None) -> ssl.SSLContext:
-    """Return a client's context that trusts the authority and shows the certificate."""
+    """Return a client's context that trusts the authority and presents the certificate."""
     context = ssl.create_default_context()
     authority.configure_trust(context)
     if certificate is not None:
@@ -17,7 +17,7 @@ def trusting(authority: trustme.CA, certificate: trustme.LeafCert | None = None)
 
 
 class TlsClient(RawClient):
-    """Be a raw client of an encrypted listener."""
+    """A raw client of a TLS listener."""
 
     def __init__(self, address: str, context: ssl.SSLContext) -> None:
         super().__init__(address)

@@ -1,4 +1,4 @@
-"""Run Apache's own TransactionsCommand and ours beside it, and compare what they print to the byte."""
+"""A byte-by-byte comparison of the output of Apache Kafka's TransactionsCommand and of `eos-kafka transactions`."""
 
 import contextlib
 import io
@@ -7,13 +7,13 @@ from typing import NamedTuple
 from spark_eos.admin.command import main
 from tests.support.java_tools import java_tool
 
-# What is another number a moment later, and what Java's hash sets put in an order of their own.
+# Numbers that change between two calls, and values in the order of Java's hash sets.
 _MOVING = frozenset({"TransactionDurationMs", "Duration(min)"})
 _SETS = frozenset({"TopicPartitions"})
 
 
 class Ran(NamedTuple):
-    """Hold how a command of ours ended and what it printed."""
+    """The exit code and output of `eos-kafka`."""
 
     code: int
     output: str
@@ -29,12 +29,12 @@ def ours(address: str, *words: str) -> Ran:
 
 
 def apaches(address: str, *words: str) -> str:
-    """Run Apache's tool and return what it printed; raises `Unavailable` where it cannot be had."""
+    """Run Apache Kafka's tool and return its output; raises `Unavailable` if it cannot run."""
     return java_tool("TransactionsCommand", "--bootstrap-server", address, *words).output
 
 
 def settled(table: str) -> list[str]:
-    """Return a table's lines with moving numbers blotted out and sets and rows put in order; widths stay."""
+    """Return a table's lines with changing numbers masked, and sets and rows sorted; widths stay."""
     head, *rows = table.split("\n")
     names = [cell.strip() for cell in head.split("\t")]
     return [
@@ -55,6 +55,6 @@ def _settled(name: str, cell: str) -> str:
 
 
 def rows(table: str) -> list[dict[str, str]]:
-    """Take a table apart."""
+    """Parse a table."""
     head, *lines = [[cell.strip() for cell in line.split("\t")] for line in table.splitlines()]
     return [dict(zip(head, line, strict=True)) for line in lines]

@@ -1,4 +1,4 @@
-"""Wait for a condition with a deadline instead of sleeping for a guess."""
+"""Waiting for a condition with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -8,7 +8,7 @@ Answer = TypeVar("Answer")
 
 
 def wait_until(probe: Callable[[], Answer], what: str, *, deadline_s: float = 60, pause_s: float = 0.05) -> Answer:
-    """Call `probe` until it answers something true and return that; AssertionError names `what` when time is up."""
+    """Call `probe` until its result is true and return it; raise AssertionError with `what` when the time is up."""
     end = time.monotonic() + deadline_s
     while True:
         answer = probe()

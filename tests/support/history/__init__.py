@@ -1,1 +1,1 @@
-"""Histories of what clients did, and the checker that judges them."""
+"""Histories of client operations, and a checker for them."""

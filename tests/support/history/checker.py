@@ -1,8 +1,7 @@
-"""Judge a history: can one set of Kafka logs have answered all of this?
+"""The check that one set of Kafka logs can explain a history.
 
-After Jepsen's checker of Kafka, and beyond it where a history says more: transactions that are torn, records that are
-consumed twice, the offsets of groups. Only what was certainly wrong is told: an operation of unknown outcome is given
-the benefit of the doubt until some reader sees a part of it.
+It follows Jepsen's checker for Kafka and adds torn transactions, records that are consumed twice, and group offsets.
+It reports certain anomalies only: an operation of unknown outcome is no anomaly until a reader sees a part of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,6 +27,6 @@ CHECKS = (
 
 
 def check(history: Iterable[Op], allowed: AbstractSet[Kind] = ALLOWED_BY_KAFKA) -> Sequence[Anomaly]:
-    """Give all that is wrong with a history; raises `ValueError` for what is no history."""
+    """Return all anomalies of a history; raises `ValueError` for a malformed history."""
     index = index_history(history)
     return [anomaly for each in CHECKS for anomaly in each(index) if anomaly.kind not in allowed]

@@ -1,8 +1,8 @@
-"""Find transactions that each depend on the other.
+"""Cycles of transactions that depend on each other.
 
 An edge goes from the writer of a record to the transaction that read it, and from the writer of a record to the writer
-of the next one in the same log. A circle without reads is allowed by Kafka, which isolates no writes, and so is one of
-both edges; circles of reads alone (G1c), never.
+of the next one in the same log. Kafka allows cycles without reads, because it does not isolate writes, and cycles of
+both kinds of edges, but never cycles of reads alone (G1c).
 """
 
 import itertools
@@ -20,7 +20,7 @@ _BOTH = frozenset({READS, FOLLOWS})
 
 
 def cycles(index: Index) -> Iterator[Anomaly]:
-    """Find one circle in each knot of transactions: of reads alone, of writes alone, and of both."""
+    """Yield one cycle of each strongly connected component: of reads alone, of writes alone, and of both."""
     graphs = {READS: _reads(index), FOLLOWS: _follows(index)}
     for edge, kind in ((READS, Kind.CYCLE), (FOLLOWS, Kind.WRITE_CYCLE)):
         for component in _components(graphs[edge]):
@@ -43,7 +43,7 @@ def _components(graph: "networkx.DiGraph") -> list[set[int]]:
 
 
 def _mixed_walk(graphs: "dict[str, networkx.DiGraph]", component: set[int]) -> list[tuple[int, str]] | None:
-    """Find the shortest way from some transaction back to itself that has edges of both kinds."""
+    """Return the shortest cycle that has edges of both kinds."""
     if not all(graph.subgraph(component).number_of_edges() for graph in graphs.values()):
         return None
     shortest: list[tuple[int, str]] | None = None

@@ -1,22 +1,22 @@
-"""Write and read histories: JSON lines, one for each beginning and each end of an operation of a client.
+"""The file format of histories: JSON lines, one for the begin and one for the end of each client operation.
 
     {"i": 17, "t_ns": 5, "p": 3, "type": "ok", "f": "txn", "txn": "t3", "value": [
         ["send", "in-0", [272, 140]], ["poll", {"in-0": [[270, 138]]}], ["offsets", "group", {"in-0": 271}]]}
 
-`p` is the client, and does one operation after another. `type` is `invoke`, then one of `ok`, `fail` (it certainly did
-not happen) and `info` (nobody knows). What is sent are values that no other record has, so that a value names its
-record; a key is a topic-partition. `f` is one of
+`p` is the client, which runs one operation after another. `type` is `invoke`, followed by one of `ok`, `fail` (the
+operation certainly had no effect) and `info` (the outcome is unknown). Each sent value is unique, so that a value
+identifies its record; a key is a topic-partition. `f` is one of
 
-- `txn`: a list of steps, together or not at all: `["send", key, value]` when it begins and
-  `["send", key, [offset, value]]` when it ends (the offset is null where it is not known),
-  `["poll", {key: [[offset, value], ...]}]` and `["offsets", group, {key: next offset}]`;
-- `send`: the same steps outside of any transaction;
-- `poll`: one `poll` step; `isolation` is `read_committed` unless it says otherwise, `rebalanced` is true when the
-  client's place in a log may have changed since its poll before;
-- `drained`: `{key: offset}`, how far the client has come when no reader can come further;
-- `committed`: `["offsets", group, {key: offset or null}]`, what a group's offsets were read to be;
-- `assign`, `subscribe`, `seek`, `crash`: the client may read from elsewhere now;
-- `nemesis`: what was broken; a story for people.
+- `txn`: a list of steps that take effect together or not at all: `["send", key, value]` at the begin and
+  `["send", key, [offset, value]]` at the end (the offset is null if unknown), `["poll", {key: [[offset, value], ...]}]`
+  and `["offsets", group, {key: next offset}]`;
+- `send`: the same steps outside of a transaction;
+- `poll`: one `poll` step; `isolation` is `read_committed` by default, `rebalanced` is true if the client's position
+  may have changed since its previous poll;
+- `drained`: `{key: offset}`, the client's position when there is nothing more to read;
+- `committed`: `["offsets", group, {key: offset or null}]`, the offsets of a group as read;
+- `assign`, `subscribe`, `seek`, `crash`: the client's position may change;
+- `nemesis`: a fault, described for human readers.
 """
 
 import json
@@ -33,7 +33,7 @@ Value = int | str
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """Hold one line: `kind` is its type, `function` its f."""
+    """One line; `kind` is its type, `function` its f."""
 
     index: int
     time_ns: int
@@ -48,37 +48,37 @@ class Op:
 
     @property
     def reads_committed(self) -> bool:
-        """Say whether aborted and open transactions must not show."""
+        """Return whether aborted and open transactions must be invisible."""
         return self.isolation == READ_COMMITTED
 
     def steps(self, name: str) -> Iterator[list[Any]]:
-        """Give what follows the name in each of the steps that have it."""
+        """Return the arguments of each step of this name."""
         if isinstance(self.value, list):
             for step in self.value:
                 if isinstance(step, list) and step and step[0] == name:
                     yield step[1:]
 
     def sends(self) -> Iterator[tuple[Key, int | None, Value]]:
-        """Give key, offset if known, and value of everything that was sent."""
+        """Return key, offset (if known) and value of every sent record."""
         for key, sent in self.steps("send"):
             offset, value = sent if isinstance(sent, list) else (None, sent)
             yield key, offset, value
 
     def polled(self) -> Iterator[tuple[Key, list[tuple[int, Value]]]]:
-        """Give what was read of each key, in the order in which it came."""
+        """Return what was read of each key, in the order of reading."""
         for (by_key,) in self.steps("poll"):
             for key, records in by_key.items():
                 yield key, [(offset, value) for offset, value in records]
 
     def offsets(self) -> Iterator[tuple[str, Key, int | None]]:
-        """Give group, key and offset of each of a group's offsets."""
+        """Return group, key and offset of each group offset."""
         for group, by_key in self.steps("offsets"):
             for key, offset in by_key.items():
                 yield group, key, offset
 
 
 def to_line(op: Op) -> str:
-    """Write one line."""
+    """Return the operation as a line."""
     line: dict[str, Any] = {
         "i": op.index,
         "t_ns": op.time_ns,
@@ -99,7 +99,7 @@ def to_line(op: Op) -> str:
 
 
 def from_line(text: str) -> Op:
-    """Read one line; raises `ValueError` for what is none."""
+    """Parse one line; raises `ValueError` if it is malformed."""
     line = json.loads(text)
     try:
         return Op(

@@ -1,6 +1,6 @@
-"""Check the offsets of groups that transactions commit, and that a record is consumed once.
+"""Checks of group offsets that transactions commit, and of records that are consumed twice.
 
-The offsets of one group and key go up, since each transaction commits where it has read to.
+The offsets of one group and key increase, because each transaction commits the position it has read to.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ Place = tuple[str, Key]
 
 
 def consumed_twice(index: Index) -> Iterator[Anomaly]:
-    """Find records that two committed transactions of one group consumed."""
+    """Yield records that two committed transactions of one group consumed."""
     consumers: dict[tuple[Place, Value], Operation] = {}
     for operation in index.operations:
         if operation.kind != OK and not index.took_effect(operation):
@@ -32,7 +32,7 @@ def consumed_twice(index: Index) -> Iterator[Anomaly]:
 
 
 def group_offsets(index: Index) -> Iterator[Anomaly]:
-    """Hold what was read of a group's offsets against the transactions that committed some."""
+    """Compare the group offsets that were read with those that transactions committed."""
     commits: dict[Place, list[tuple[int, Operation]]] = defaultdict(list)
     for operation in index.operations:
         if operation.begin.function != "committed":

@@ -1,4 +1,4 @@
-"""Bring a history in order: which operation wrote each value, where it lies, and which had to take effect."""
+"""An index of a history: the writer and offset of each value, and the operations that certainly took effect."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -9,34 +9,34 @@ from tests.support.history.format import INFO, INVOKE, OK, Key, Op, Value
 
 @dataclass(slots=True)
 class Operation:
-    """Hold both ends of an operation; one that never ended is `info`, and ends after everything else."""
+    """An operation with its begin and end; one that never ended is `info` and ends after all others."""
 
     begin: Op
     end: Op | None = None
 
     @property
     def kind(self) -> str:
-        """Say how it ended."""
+        """Return how the operation ended."""
         return INFO if self.end is None else self.end.kind
 
     @property
     def name(self) -> str:
-        """Name it in a story."""
+        """Return the operation's name for messages."""
         return f"{self.begin.transaction or self.begin.function} of {self.begin.process} (line {self.begin.index})"
 
     def ended_before(self, other: "Operation") -> bool:
-        """Say whether this one was over when the other began."""
+        """Return whether this operation ended before the other one began."""
         return self.end is not None and self.end.index < other.begin.index
 
     @property
     def last(self) -> Op:
-        """Give the line that knows most."""
+        """Return the line with the most information."""
         return self.begin if self.end is None else self.end
 
 
 @dataclass(slots=True)
 class Read:
-    """Hold what one operation read of one key."""
+    """What one operation read of one key."""
 
     operation: Operation
     op: Op
@@ -45,10 +45,10 @@ class Read:
 
 @dataclass(slots=True)
 class Index:
-    """Hold a whole history by value, key and process.
+    """A whole history by value, key and process.
 
-    `must_commit` has the operations that certainly took effect: those that say so, and those nobody knows of one of
-    whose values a committed reader saw.
+    `must_commit` has the operations that certainly took effect: those that ended with `ok`, and those of unknown
+    outcome of which a committed reader saw a value.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -61,16 +61,16 @@ class Index:
     must_commit: set[int] = field(default_factory=set)
 
     def took_effect(self, operation: Operation) -> bool:
-        """Say whether an operation certainly took effect."""
+        """Return whether an operation certainly took effect."""
         return id(operation) in self.must_commit
 
     def writes(self, operation: Operation) -> list[tuple[Key, Value]]:
-        """Give what an operation wrote, or would have."""
+        """Return what an operation wrote or tried to write."""
         return [(key, value) for key, _, value in operation.begin.sends()]
 
 
 def index_history(history: Iterable[Op]) -> Index:
-    """Read a history once; raises `ValueError` where it is no history."""
+    """Index a history; raises `ValueError` if it is malformed."""
     found = Index(operations=_pairs(history))
     for operation in found.operations:
         for key, value in found.writes(operation):
@@ -114,7 +114,7 @@ def _take_end(found: Index, operation: Operation) -> None:
     for key, records in end.polled():
         for offset, value in records:
             _place(found, key, offset, value)
-        # What a transaction that failed later has read, it has read all the same.
+        # Reads of a transaction that failed later still count.
         found.reads[key].append(Read(operation, end, records))
         if end.reads_committed:
             found.seen[key].update(value for _, value in records)

@@ -1,4 +1,4 @@
-"""Check the order in which one client sends and reads."""
+"""Checks of the order in which one client sends and reads."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,12 +7,12 @@ from tests.support.history.anomalies import Anomaly, Kind
 from tests.support.history.format import FAIL, INFO, Key, Op
 from tests.support.history.index import Index, Operation
 
-# After these a reader may stand elsewhere: it was given other partitions, or was set back to what is committed.
+# After these, a reader's position may change: it gets other partitions, or resets to the committed offset.
 _MOVES = frozenset({"assign", "subscribe", "seek", "crash"})
 
 
 def polls(index: Index) -> Iterator[Anomaly]:
-    """Find readers that went back, or passed a record that others saw at the same level of isolation."""
+    """Yield readers that went back, or passed a record that others saw at the same isolation level."""
     known = _known(index)
     at: dict[tuple[int | str, Key], int] = {}
     for operation in index.operations:
@@ -35,7 +35,7 @@ def polls(index: Index) -> Iterator[Anomaly]:
 
 
 def sends(index: Index) -> Iterator[Anomaly]:
-    """Find records of one client that lie before an earlier one of its own."""
+    """Yield records that precede an earlier one of the same client."""
     at: dict[tuple[int | str, Key], int] = {}
     for operation in index.operations:
         if operation.end is None:
@@ -50,7 +50,7 @@ def sends(index: Index) -> Iterator[Anomaly]:
 
 
 def _known(index: Index) -> dict[tuple[Key, str], list[int]]:
-    """Give the offsets of each key that some reader of each level saw, in order."""
+    """Return the offsets of each key that some reader of each isolation level saw, in order."""
     found: dict[tuple[Key, str], set[int]] = defaultdict(set)
     for key, reads in index.reads.items():
         for read in reads:

@@ -1,4 +1,4 @@
-"""Note what clients do, from all their threads."""
+"""A recorder of client operations, for several threads."""
 
 import itertools
 import threading
@@ -9,7 +9,7 @@ from tests.support.history.format import INVOKE, READ_COMMITTED, Op
 
 
 class Recorder:
-    """Collect a history; lines are in the order in which they were noted."""
+    """A history in the order in which its lines were added."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -18,7 +18,7 @@ class Recorder:
         self._began_ns = time.monotonic_ns()
 
     def next_value(self) -> int:
-        """Give a value that no other record has."""
+        """Return a value that no other record has."""
         return next(self._values)
 
     def note(
@@ -33,7 +33,7 @@ class Recorder:
         rebalanced: bool = False,
         error: str | None = None,
     ) -> None:
-        """Note one line."""
+        """Add one line."""
         with self._lock:
             self.ops.append(
                 Op(
@@ -51,5 +51,5 @@ class Recorder:
             )
 
     def begin(self, process: str, function: str, value: Any = None, **more: Any) -> None:
-        """Note the beginning of an operation."""
+        """Add the begin of an operation."""
         self.note(process, INVOKE, function, value, **more)

@@ -1,4 +1,4 @@
-"""Check each record of a history: where it lies, and who may and who must see it."""
+"""Checks of each record of a history: its offset, and the readers that may and must see it."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from tests.support.history.index import Index, Operation
 
 
 def inconsistent_offsets(index: Index) -> Iterator[Anomaly]:
-    """Find offsets that hold two values."""
+    """Yield offsets that have two values."""
     for key, by_offset in sorted(index.values.items()):
         for offset, values in sorted(by_offset.items()):
             if len(values) > 1:
@@ -16,7 +16,7 @@ def inconsistent_offsets(index: Index) -> Iterator[Anomaly]:
 
 
 def duplicates(index: Index) -> Iterator[Anomaly]:
-    """Find values that lie at two offsets."""
+    """Yield values that have two offsets."""
     for key, by_value in sorted(index.offsets.items()):
         for value, offsets in by_value.items():
             if len(offsets) > 1:
@@ -24,7 +24,7 @@ def duplicates(index: Index) -> Iterator[Anomaly]:
 
 
 def aborted_reads(index: Index) -> Iterator[Anomaly]:
-    """Find values that a committed reader saw although their operation failed, or had not begun to commit."""
+    """Yield values that a committed reader saw although their operation failed or had not begun to commit."""
     for key, reads in sorted(index.reads.items()):
         for read in reads:
             if not read.op.reads_committed:
@@ -43,7 +43,7 @@ def aborted_reads(index: Index) -> Iterator[Anomaly]:
 
 
 def precommitted_reads(index: Index) -> Iterator[Anomaly]:
-    """Find transactions that read what they themselves wrote."""
+    """Yield transactions that read their own records."""
     for operation in index.operations:
         own = set(index.writes(operation))
         for key, records in operation.last.polled():
@@ -53,10 +53,10 @@ def precommitted_reads(index: Index) -> Iterator[Anomaly]:
 
 
 def lost_writes(index: Index) -> Iterator[Anomaly]:
-    """Find committed records that readers passed, and those unseen when everything had been read.
+    """Yield committed records that readers passed, and those unseen when everything had been read.
 
-    A record whose offset nobody knows can only be missed at the end. One that is missing while another of the same
-    transaction was seen tears the transaction.
+    A record of unknown offset can only be missed at the end. If a record is missing while another one of the same
+    transaction was seen, the transaction is torn.
     """
     passed = {
         key: max((offset for read in reads if read.op.reads_committed for offset, _ in read.records), default=-1)

@@ -1,6 +1,6 @@
-"""Import what Spark's Python workers need once, in the daemon that forks them: a second saved for every worker.
+"""Imports that Spark's Python workers need, made once in the daemon that forks them: a second saved for every worker.
 
-Python runs this at its start because the folder is on the path. Workers die by the dozen in the crash tests.
+Python runs this module at startup because its folder is on the path. The crash tests start dozens of workers.
 """
 
 import gc
@@ -19,7 +19,7 @@ if "-m pyspark.daemon" in _arguments:
     import spark_eos.sink.spark_writers
     import spark_eos.source.spark_readers  # noqa: F401
 
-    # Workers that have rows or messages: pyarrow imports pandas at its first conversion.
+    # For workers with rows or messages: pyarrow imports pandas at its first conversion.
     if not _arguments.endswith(("lookup_data_sources", "create_data_source", "write_into_data_source")):
         import pandas  # noqa: F401
 
@@ -27,6 +27,6 @@ if "-m pyspark.daemon" in _arguments:
         import importlib
 
         importlib.import_module(sys.orig_argv[-1])
-    # A worker collects garbage after every task: what is here for good need not be walked, and copied, each time.
+    # A worker collects garbage after every task; it need not visit, and so copy, permanent objects each time.
     gc.collect()
     gc.freeze()

@@ -1,1 +1,1 @@
-"""Brokers, topics, queries and doubles for the tests of source, sink and client."""
+"""Brokers, topics, queries and test doubles for source, sink and client."""

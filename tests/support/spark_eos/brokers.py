@@ -1,4 +1,4 @@
-"""Run each test that needs a broker on `broker_core` and, with --apache, on Apache Kafka."""
+"""Fixtures that run each test on `broker_core` and, with --apache, on Apache Kafka."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.waiting import wait_until
 
 BROKERS = ("broker_core", "apache")
-# Timed-out transactions are looked for often, so that no test waits for the default ten seconds.
+# The search for timed-out transactions runs often, so that no test waits for the default ten seconds.
 SETTINGS = {
     "transaction.state.log.num.partitions": "5",
     "offsets.topic.num.partitions": "5",
@@ -24,7 +24,7 @@ _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Ask every broker that this run knows of, one after the other."""
+    """Run a test on every broker that this run has."""
     if "broker_kind" in metafunc.fixturenames:
         brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
         metafunc.parametrize("broker_kind", brokers, indirect=True, scope="session")
@@ -32,27 +32,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def broker_kind(request: pytest.FixtureRequest) -> str:
-    """Name the kind of broker that a test asks."""
+    """Return the kind of the broker under test."""
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
 def kafka_address(broker_kind: str) -> Iterator[str]:
-    """Give the address of a broker that speaks transactions V2; it is shared, so tests make names of their own."""
+    """Return the address of a broker with transactions V2; tests share it and use unique names."""
     with running_broker(broker_kind) as address:
         yield address
 
 
 @pytest.fixture(scope="session")
 def tv1_address(broker_kind: str) -> Iterator[str]:
-    """Give the address of a broker whose finalized `transaction.version` is 1."""
+    """Return the address of a broker whose finalized `transaction.version` is 1."""
     with running_broker(broker_kind, transaction_version=1) as address:
         yield address
 
 
 @contextmanager
 def running_broker(kind: str, settings: Mapping[str, str] = SETTINGS, *, transaction_version: int = 2) -> Iterator[str]:
-    """Run a broker of a kind until the block ends, and give its address."""
+    """Run a broker of a kind until the block ends, and return its address."""
     if kind == "apache":
         try:
             with apache_kafka(settings) as apache:
@@ -67,7 +67,7 @@ def running_broker(kind: str, settings: Mapping[str, str] = SETTINGS, *, transac
 
 
 def finalize(address: str, transaction_version: int) -> None:
-    """Set the cluster's feature level and wait until brokers say so."""
+    """Set the cluster's feature level and wait until brokers report it."""
     with KafkaClient(ClientOptions(tuple(address.split(",")))) as client:
         update = UpdateFeaturesRequest.FeatureUpdateKey(
             feature="transaction.version",

@@ -1,4 +1,4 @@
-"""Set up topics and records for the client's tests, judge them by confluent-kafka, and fake a leader's answers."""
+"""Topics and records for the client's tests, an independent reader (confluent-kafka), and a fake leader."""
 
 import time
 import uuid
@@ -25,7 +25,7 @@ DEADLINE_S = 60
 
 
 def unique(name: str) -> str:
-    """Name something that no other test uses."""
+    """Return a name that no other test uses."""
     return f"{name}-{uuid.uuid4().hex[:12]}"
 
 
@@ -52,7 +52,7 @@ def encoded(values: Iterable[str], *, max_batch_bytes: int = 1_000_000) -> list[
 
 
 def read_values(address: str, topic: str, *, isolation: str = "read_committed") -> list[list[str]]:
-    """Read what an independent client sees, partition by partition, up to the end it is told."""
+    """Return what an independent client reads, by partition, up to the given ends."""
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -66,7 +66,7 @@ def read_values(address: str, topic: str, *, isolation: str = "read_committed") 
     )
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions)
-        # All at once: another assignment would first wait for the end of a fetch that finds nothing.
+        # All at once: another assignment would first wait for the end of an empty fetch.
         consumer.assign([ConsumerPartition(topic, partition, 0) for partition in partitions])
         values: dict[int, list[str]] = {partition: [] for partition in partitions}
         left, end = set(partitions), time.monotonic() + DEADLINE_S
@@ -87,7 +87,7 @@ def read_values(address: str, topic: str, *, isolation: str = "read_committed") 
 
 
 class Done:
-    """Stand for an exchange that is over."""
+    """A completed request."""
 
     def __init__(self, value: Any = None, exception: BaseException | None = None) -> None:
         self.is_done = True
@@ -96,14 +96,14 @@ class Done:
 
 
 class SentProduce(SimpleNamespace):
-    """Hold what one fake ProduceRequest carried: `batches` by topic-partition, `versions`, `leader`."""
+    """One fake ProduceRequest: `batches` by topic-partition, `versions`, `leader`."""
 
 
 Script = Callable[[SentProduce], Any]
 
 
 class FakeTransport:
-    """Be a network where everything has happened already, and time passes only when somebody waits."""
+    """A network in which every request is complete, and real time passes only in `pause`."""
 
     def __init__(self) -> None:
         self.waited = 0
@@ -124,7 +124,7 @@ class FakeTransport:
 
 
 class FakeClient:
-    """Answer produce requests by script: each entry takes what was sent and gives a response or raises."""
+    """A client with a script: each entry takes a produce request and returns a response or raises."""
 
     def __init__(self, topic: str, partitions: int, script: Iterable[Script], **options: Any) -> None:
         self.options = ClientOptions(("fake:1",), **{"retry_backoff_ms": 1, "retry_backoff_max_ms": 2, **options})
@@ -140,11 +140,11 @@ class FakeClient:
         self._topic_id = uuid.uuid4()
 
     def deadline(self, timeout_ms: float | None = None) -> float:
-        """Be generous."""
+        """Return a long deadline."""
         return time.monotonic() + DEADLINE_S
 
     def require_topics(self, topics: Collection[str], **_: Any) -> dict[str, TopicMetadata]:
-        """Give the one topic there is."""
+        """Return the only topic."""
         return {
             self._topic: TopicMetadata(
                 self._topic,
@@ -156,12 +156,12 @@ class FakeClient:
         }
 
     def metadata(self, topics: Collection[str], **_: Any) -> dict[str, TopicMetadata]:
-        """Count how often leaders are asked for."""
+        """Count the metadata requests."""
         self.asked_for_metadata += 1
         return self.require_topics(topics)
 
     def doubt_features(self) -> None:
-        """Have no features."""
+        """Do nothing: the client has no features."""
 
     def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Done:
         """Record a request and answer it at once from the script."""
@@ -181,14 +181,14 @@ class FakeClient:
             return Done(exception=error)
 
     def outcome(self, pending: Done, request: Any, node_id: int) -> Any:
-        """Give or raise what the script said."""
+        """Return or raise the scripted result."""
         if pending.exception is not None:
             raise pending.exception
         return pending.value
 
 
 def produced(sent: SentProduce, codes: dict[int, int] | int = 0, base_offset: int = 0) -> Any:
-    """Answer a fake request: one code for all partitions, or one for each."""
+    """Answer a fake request: one error code for all partitions, or one for each."""
     topic = next(iter(sent.batches)).topic
     return SimpleNamespace(
         responses=[

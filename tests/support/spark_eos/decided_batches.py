@@ -1,4 +1,4 @@
-"""Decided micro-batches on a cluster in memory, for an operator to look at."""
+"""Decided micro-batches on a cluster in memory, for the operator's commands."""
 
 import argparse
 
@@ -22,7 +22,7 @@ def parsed(*words: str) -> argparse.Namespace:
 
 
 def decided(cluster: MemoryCluster, micro_batch: int = 3, splits: tuple[int, ...] = (0, 1)) -> Decision:
-    """Decide a micro-batch and die before anything is completed."""
+    """Decide a micro-batch and complete no transaction, like a driver that dies."""
     messages = prepare(cluster, micro_batch, splits=splits)
     log = committer_of(cluster).log
     log.decide(decision_of(messages, micro_batch), log.take_over())
@@ -47,7 +47,7 @@ def newest(cluster: MemoryCluster) -> Decision:
 
 
 def restart(cluster: MemoryCluster, micro_batch: int = 3) -> list[TaskMessage]:
-    """Run the micro-batch again as a restarted query does: each task asks first, then the driver commits."""
+    """Run the micro-batch again as a restarted query does: each task checks first, then the driver commits."""
     messages: list[TaskMessage] = []
     for split in (0, 1):
         if course_of(settle(cluster, newest(cluster)), split, OnLostTransaction.FAIL) is Course.SKIP:

@@ -1,4 +1,4 @@
-"""Record batches that decompress to far more than they are, and what reading them costs."""
+"""Record batches that decompress to many times their size, and the cost of reading them."""
 
 import ctypes
 import functools
@@ -23,7 +23,7 @@ TINY: Final = b"\x0c\x00\x00\x00\x01\x01\x00"
 
 
 class Cost(NamedTuple):
-    """Hold what a call took, and what came of it: a number of rows or a refusal."""
+    """The cost of a call and its result: a number of rows, or a rejection."""
 
     seconds: float
     mib: float
@@ -31,7 +31,7 @@ class Cost(NamedTuple):
 
 
 def batch(section: bytes, count: int, codec: Compression, *, folded: bytes | None = None) -> bytes:
-    """Lay a header that says `count` over a section, which need not be true."""
+    """Put a header with the given `count`, which need not be true, before a section."""
     body = compress(codec, section) if folded is None else folded
     length = HEADER_SIZE - 12 + len(body)
     fields = [0, length, 0, 2, 0, int(codec), max(count - 1, 0), 0, 0, -1, -1, -1, count]
@@ -40,7 +40,7 @@ def batch(section: bytes, count: int, codec: Compression, *, folded: bytes | Non
 
 
 def _settled_memory() -> float:
-    """Give back what is not used any more and forget the peak; Arrow gives back with a delay, which is waited for."""
+    """Release unused memory and reset the peak; Arrow releases with a delay, which this waits for."""
     for _ in range(50):
         pa.default_memory_pool().release_unused()
         ctypes.CDLL(None).malloc_trim(0)
@@ -51,7 +51,7 @@ def _settled_memory() -> float:
 
 
 def cost(action: Callable[[], Any]) -> Cost:
-    """Measure processor time, and by how much resident memory, that of Arrow and the codecs included, grew at most."""
+    """Measure processor time and the peak growth of resident memory, that of Arrow and the codecs included."""
     if sys.platform != "linux":
         pytest.skip("peak memory is read from /proc")
     before, started = _settled_memory(), time.process_time()
@@ -64,11 +64,11 @@ def cost(action: Callable[[], Any]) -> Cost:
 
 @functools.cache
 def folded_zeros(codec: Compression) -> bytes:
-    """Fold 32 MiB of zeros, to be repeated: the streams of these codecs can follow one another."""
+    """Compress 32 MiB of zeros, to be repeated: the streams of these codecs can be concatenated."""
     folded = compress(codec, bytes(32 * MIB))
     return folded[len(compress(codec, b"")) :] if codec is Compression.SNAPPY else folded
 
 
 def bomb(codec: Compression, first: bytes, unfolded_mib: int, count: int = 1) -> bytes:
-    """Make a batch that says `count` records, begins with `first` and goes on with zeros."""
+    """Build a batch with the given `count` in its header that begins with `first` and continues with zeros."""
     return batch(b"", count, codec, folded=compress(codec, first) + folded_zeros(codec) * (unfolded_mib // 32))

@@ -1,7 +1,7 @@
-"""Fork a process that has a client open, in a process of its own, and tell what became of both.
+"""A fork of a process that has an open client, run in a process of its own, with a report of both.
 
-A process of its own, because a fork copies one thread only: what a collection frees in the child must not include
-clients of other libraries whose threads stayed behind, as the process that runs the tests may well hold.
+It needs a process of its own because a fork copies one thread only: a garbage collection in the child must not free
+clients of other libraries whose threads were not copied, and the process that runs the tests may have some.
 """
 
 import gc
@@ -39,7 +39,7 @@ def _use(client: KafkaClient) -> NoReturn:
     code = 1
     try:
         print(f"the child is {_refused(client)}")
-        # Whatever the child drops must leave the parent's registrations alone.
+        # What the child frees must not change the parent's registrations.
         client.close()
         gc.collect()
         print(f"the child is {_refused(client)} after it closed the client, by connections of its own")

@@ -1,4 +1,4 @@
-"""Offsets that a consumer group committed."""
+"""Committed offsets of a consumer group."""
 
 import uuid
 
@@ -7,8 +7,8 @@ from confluent_kafka.admin import AdminClient
 
 
 def committed(address: str, group: str) -> dict[int, int]:
-    """Ask, as lag tools do, what a group committed."""
-    # The handle must outlive the request, hence the name.
+    """Return a group's committed offsets, as lag tools request them."""
+    # The name keeps a reference: the handle must outlive the request.
     admin = AdminClient({"bootstrap.servers": address})
     answer = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
     return {each.partition: each.offset for each in answer.topic_partitions}

@@ -1,4 +1,4 @@
-"""The metrics endpoint of this process: a port for it, and what it serves."""
+"""The metrics endpoint of this process: a port for it, and its content."""
 
 import socket
 from urllib.request import urlopen
@@ -14,7 +14,7 @@ _DEADLINE_S = 60
 
 @pytest.fixture
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test begin in a process that serves nothing."""
+    """Run a test as in a process that serves no metrics yet."""
     monkeypatch.setattr(process_state().part(ServedPorts), "by_place", {})
 
 

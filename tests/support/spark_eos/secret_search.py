@@ -1,4 +1,4 @@
-"""A search for secrets where they must not be."""
+"""A search for secrets in places where they must not be."""
 
 import base64
 from collections.abc import Iterator
@@ -10,17 +10,17 @@ MISPLACED = "tell-nobody-of-me"
 
 
 class Search:
-    """Look for the secrets of a client in whatever is shown to it, in every spelling they may take."""
+    """The secrets of a client in every encoding that they may have."""
 
     def __init__(self, own: Credentials) -> None:
-        # Of a key a line from its middle, of a token the part that says who: neither is anywhere by chance.
+        # A line from the middle of a key, and the payload of a token: neither occurs by chance.
         keys = [text.splitlines()[3] for text in (own.key, own.locked_key)]
         secrets = [PASSWORD, KEY_PASSWORD, MISPLACED, own.token.split(".")[1], *keys]
         self.spellings = {form for secret in secrets for form in spellings(secret)}
         self.places = 0
 
     def look(self, where: str, shown: str | bytes) -> None:
-        """Fail where a secret is in a text or in bytes."""
+        """Fail if a text or bytes contain a secret."""
         data = shown.encode() if isinstance(shown, str) else shown
         self.places += bool(data)
         found = [form for form in self.spellings if form in data]
@@ -32,5 +32,5 @@ def spellings(secret: str) -> Iterator[bytes]:
     yield quote(secret).encode()
     yield secret.encode().hex().encode()
     for shift in range(3):
-        # However it lies between other bytes, its middle is encoded in one of three ways.
+        # At any alignment with the bytes around it, its middle is encoded in one of three ways.
         yield base64.b64encode(b"x" * shift + secret.encode())[4:-4]

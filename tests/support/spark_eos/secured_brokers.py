@@ -1,4 +1,4 @@
-"""Secured brokers of either kind, and names of one's own on them."""
+"""Secured brokers of either kind, and unique names on them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +32,7 @@ def own(kafka: Secured, tmp_path: Path) -> Credentials:
 
 def make_scram_user(kafka: Secured, user: str, password: str) -> None:
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    # One request changes a user once.
+    # A request changes a user once at most.
     for mechanism in SCRAM.values():
         wanted = UserScramCredentialUpsertion(user, ScramCredentialInfo(mechanism, 4096), password.encode())
         for future in admin.alter_user_scram_credentials([wanted]).values():

@@ -1,4 +1,4 @@
-"""Come in to a secured broker by each mechanism, with the options that users write."""
+"""Clients of a secured broker for each mechanism, with the options that users write."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,19 +23,19 @@ _MODULES = {
 
 
 def jaas(mechanism: str, options: str) -> str:
-    """Write a login module's line as users copy it from Kafka's documentation."""
+    """Return a login module's line as in Kafka's documentation."""
     return f"org.apache.kafka.common.security.{_MODULES[mechanism]} required {options};"
 
 
 def token(subject: str = USER) -> str:
-    """Make a token that Kafka's test brokers believe."""
+    """Return a token that Kafka's test brokers accept."""
     maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject), REAL.clock)
     assert maker is not None
     return str(maker.token())
 
 
 class Credentials:
-    """Keep a client's secrets in a folder, and say with which options they are used."""
+    """A client's secrets in a folder, and the options that use them."""
 
     def __init__(self, kafka: Secured, folder: Path) -> None:
         self.kafka, self.folder = kafka, folder
@@ -59,7 +59,7 @@ class Credentials:
         return str(path)
 
     def options(self, listener: str, protocol: str, more: Mapping[str, str]) -> dict[str, str]:
-        """Give options for one listener; `more` is without the prefix."""
+        """Return the options for one listener; `more` is without the prefix."""
         settings = {
             "bootstrap.servers": self.kafka.addresses[listener],
             "security.protocol": protocol,
@@ -71,7 +71,7 @@ class Credentials:
         return {f"kafka.{name}": value for name, value in settings.items()}
 
     def by_password(self, mechanism: str, password: str = PASSWORD, *, protocol: str = "SASL_SSL") -> dict[str, str]:
-        """Come in with a user's name and password."""
+        """Authenticate with a user's name and password."""
         words = f'username="{USER}" password="{password}"'
         return self.options(
             "SECURE" if protocol == "SASL_SSL" else "SASL",
@@ -83,7 +83,7 @@ class Credentials:
         )
 
     def by_token_file(self, url: str | None = None) -> dict[str, str]:
-        """Come in with the token that a file holds, by the Java client's settings."""
+        """Authenticate with the token in a file, by the Java client's settings."""
         return self.options(
             "SECURE",
             "SASL_SSL",
@@ -98,7 +98,7 @@ class Credentials:
         )
 
     def by_unsigned_token(self) -> dict[str, str]:
-        """Come in as Java clients do with a test broker."""
+        """Authenticate as Java clients do with a test broker."""
         return self.options(
             "SASL",
             "SASL_PLAINTEXT",
@@ -109,7 +109,7 @@ class Credentials:
         )
 
     def by_certificate_file(self) -> dict[str, str]:
-        """Come in with a certificate and a locked key, both in one file."""
+        """Authenticate with a certificate and an encrypted key in one file."""
         return self.options(
             "TLS",
             "SSL",
@@ -121,7 +121,7 @@ class Credentials:
         )
 
     def by_certificate_text(self) -> dict[str, str]:
-        """Come in with a certificate and a key that stand in the options themselves."""
+        """Authenticate with a certificate and a key in the options themselves."""
         return self.options(
             "TLS",
             "SSL",
@@ -149,5 +149,5 @@ WAYS: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
 
 
 def untrusted_ca() -> trustme.CA:
-    """Make an authority that the broker does not know."""
+    """Create an authority that the broker does not trust."""
     return trustme.CA()

@@ -1,4 +1,4 @@
-"""List what each role may do at least, as ACLs: the documentation's table, and what the tests grant."""
+"""The rights that each role needs, as ACLs: the documentation's table, and what the tests grant."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ TOPIC, GROUP, CLUSTER, ID = (
     ResourceType.CLUSTER,
     ResourceType.TRANSACTIONAL_ID,
 )
-# The names that stand in the table for those of a query.
+# The table's placeholders for the names of a query.
 DATA, DECISIONS, PREFIX = "the data topics", "the decision topic", "those that begin with `{prefix}.`"
 EVERY = "all (`*`)"
 ONE_ID, READER_GROUP, ITSELF = "the id", "the group", "itself"
@@ -20,7 +20,7 @@ _KINDS = {TOPIC: "topic", GROUP: "group", CLUSTER: "cluster", ID: "transactional
 
 @dataclass(frozen=True)
 class Right:
-    """Name one ACL of a role and what it is for."""
+    """One ACL of a role and its purpose."""
 
     operation: Operation
     resource_type: ResourceType
@@ -29,11 +29,11 @@ class Right:
 
     @property
     def kind(self) -> str:
-        """Name the kind of resource as users do."""
+        """Return the resource type in the words of users."""
         return _KINDS[self.resource_type]
 
     def resource(self, names: Mapping[str, str]) -> tuple[str, PatternType]:
-        """Say of which resource it is when places have these names."""
+        """Return the resource for these names."""
         if self.place == PREFIX:
             return f"{names[PREFIX]}.", PatternType.PREFIXED
         return {EVERY: "*", ITSELF: CLUSTER_NAME}.get(self.place) or names[self.place], PatternType.LITERAL
@@ -47,7 +47,7 @@ _SEE_FATE = Right(Operation.READ, TOPIC, DATA, "recovery, where only the log say
 _SEE_EVERY_ID = Right(Operation.DESCRIBE, ID, EVERY, "to tell a live transaction from one that hangs")
 _SEE_PARTITION = Right(Operation.READ, TOPIC, DATA, "what its partitions have open")
 
-# What breaks without any one of them.
+# The role fails without any one of them.
 ROLES: Mapping[str, Sequence[Right]] = {
     "sink, task": (
         _OWN_IDS,
@@ -72,7 +72,7 @@ ROLES: Mapping[str, Sequence[Right]] = {
     "`timeline`": (_SEE_PARTITION,),
 }
 
-# What may be had: without it the role works, and says what it does instead.
+# Optional rights: without them the role works and reports what it does instead.
 OPTIONAL: Mapping[str, Sequence[Right]] = {
     "sink, task": (
         Right(Operation.READ, TOPIC, DECISIONS, "without it rows that are decided already are written and dropped"),

@@ -1,4 +1,4 @@
-"""Do a role's whole work as a principal that has the role's rights, while an administrator does all the rest."""
+"""The whole work of each role, run by a principal with the role's rights, while an administrator does the rest."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -34,7 +34,7 @@ BATCH = pa.RecordBatch.from_pydict({"value": [b"row"]})
 
 
 class Scene:
-    """Hold a query's world, as an administrator made it, and the principal whose rights are in question."""
+    """A query's topics and groups, created by an administrator, and the principal whose rights are under test."""
 
     def __init__(self, kafka: GuardedKafka, root: KafkaClient, folder: Path) -> None:
         self.kafka = kafka
@@ -52,13 +52,13 @@ class Scene:
         }
 
     def grant(self, rights: Sequence[roles.Right]) -> None:
-        """Give the principal these rights."""
+        """Grant these rights to the principal."""
         for right in rights:
             name, pattern = right.resource(self.names)
             self.stage.grant(right.operation, right.resource_type, name, pattern=pattern)
 
     def options(self, **more: str) -> dict[str, str]:
-        """Say how the principal comes in."""
+        """Return the principal's connection options."""
         module = "org.apache.kafka.common.security.plain.PlainLoginModule"
         return {
             "kafka.bootstrap.servers": self.kafka.sasl_address,
@@ -70,14 +70,14 @@ class Scene:
         }
 
     def sink_options(self, **more: str) -> SinkOptions:
-        """Give the options of the query's sink."""
+        """Return the options of the query's sink."""
         world = self.world
         given = {"topic": world.topic, "decisionTopic": world.decisions, "transactionalIdPrefix": "p", **more}
         return sink_options(self.options(**given))
 
     @contextmanager
     def cluster(self) -> Iterator[KafkaCluster]:
-        """Give the cluster as the principal reaches it."""
+        """Return the cluster as the principal connects to it."""
         with KafkaClient(self.sink_options().client) as client:
             yield KafkaCluster(client, self.world.decisions, DecisionWriter)
 
@@ -92,7 +92,7 @@ class Scene:
 
 
 def write_as(scene: Scene, cluster: KafkaCluster, run: str, micro_batch: int) -> Any:
-    """Be the one task of a micro-batch."""
+    """Run the only task of a micro-batch."""
     world, options = scene.world, scene.sink_options()
     log = DecisionLog(cluster, "p", world.query, world.decisions)
     pool = pool_of(process_state(), cluster, "p", world.query, run)
@@ -101,7 +101,7 @@ def write_as(scene: Scene, cluster: KafkaCluster, run: str, micro_batch: int) ->
 
 
 def task(scene: Scene) -> None:
-    """Write, and write what is decided again for the driver to drop it."""
+    """Write, and write again what is decided, for the driver to drop."""
     with scene.cluster() as cluster:
         for run in (RUN, RESTARTED):
             message = write_as(scene, cluster, run, 0)
@@ -111,13 +111,13 @@ def task(scene: Scene) -> None:
 
 
 def task_that_looks(scene: Scene) -> None:
-    """Write, write nothing again of what is decided, and find in the log what became of it."""
+    """Write; do not write again what is decided, and find its outcome in the log."""
     with scene.cluster() as cluster:
         first = write_as(scene, cluster, RUN, 0)
         assert isinstance(first, Prepared)
         scene.world.committer(RUN).commit([first], 0)
         assert isinstance(write_as(scene, cluster, RUN, 0), AlreadyCommitted)
-        # The id goes on to another transaction, so only the log can tell what became of the first.
+        # The id is used for another transaction, so only the log shows the outcome of the first.
         assert isinstance(write_as(scene, cluster, RUN, 1), Prepared)
         assert isinstance(write_as(scene, cluster, RUN, 0), AlreadyCommitted)
     assert scene.world.visible() == ["row"]
@@ -150,7 +150,7 @@ def _reader(given: Mapping[str, str], topic: str, **more: str) -> StreamReader:
 
 
 def source_driver(scene: Scene, **more: str) -> None:
-    """Plan two micro-batches and have an administrator read one."""
+    """Plan two micro-batches, and let an administrator read one."""
     world = scene.world
     world.committer(RUN).commit([world.prepare(RUN)], 0)
     reader = _reader(scene.options(), world.topic, **more)
@@ -175,7 +175,7 @@ def source_task(scene: Scene) -> None:
 
 
 def _decided(scene: Scene) -> None:
-    """Leave a decision of which one transaction is open, and one can be judged by the log only."""
+    """Leave a decision with one open transaction, and one whose outcome only the log shows."""
     world = scene.world
     first = world.prepare(RUN)
     log = world.log()
@@ -184,7 +184,7 @@ def _decided(scene: Scene) -> None:
 
 def _inconclusive(scene: Scene) -> None:
     _decided(scene)
-    # Another InitProducerId aborts the decided transaction and moves the epoch on.
+    # Another InitProducerId aborts the decided transaction and raises the producer epoch.
     scene.world.prepare(RUN)
 
 
@@ -195,7 +195,7 @@ def _decisions(scene: Scene, command: str, *more: str) -> int:
 
 
 def decisions_look(scene: Scene) -> None:
-    """List and show a decision whose fate is in the log."""
+    """List and show a decision whose outcome is in the log."""
     _inconclusive(scene)
     done(_decisions(scene, "list"))
     done(_decisions(scene, "show"))
@@ -212,7 +212,7 @@ def decisions_end(scene: Scene) -> None:
 
 
 def transactions_list(scene: Scene) -> None:
-    """List."""
+    """List transactions."""
     scene.world.prepare(RUN)
     done(scene.command("transactions", "list"))
 
@@ -230,13 +230,13 @@ def describe_producers(scene: Scene) -> None:
 
 
 def find_hanging(scene: Scene) -> None:
-    """Judge a live transaction."""
+    """Check a live transaction, which does not hang."""
     scene.world.prepare(RUN)
     done(scene.command("transactions", "find-hanging", "--topic", scene.world.topic, "--max-transaction-timeout", "-1"))
 
 
 def transactions_abort(scene: Scene) -> None:
-    """Refuse to abort what is live, and abort it when forced to."""
+    """Refuse to abort a live transaction, and abort it with force."""
     scene.world.prepare(RUN)
     words = ("transactions", "abort", "--topic", scene.world.topic, "--partition", "0", "--start-offset", "0")
     done(scene.command(*words), ExitCode.NOTHING_DONE)
@@ -244,7 +244,7 @@ def transactions_abort(scene: Scene) -> None:
 
 
 def force_terminate(scene: Scene) -> None:
-    """End what an id has open."""
+    """Terminate an id's open transaction."""
     prepared = scene.world.prepare(RUN)
     named = ("--transactional-id", scene.names[roles.ONE_ID])
     done(scene.command("transactions", "force-terminate", *named, "--force"))
@@ -252,7 +252,7 @@ def force_terminate(scene: Scene) -> None:
 
 
 def timeline(scene: Scene) -> None:
-    """Draw a partition."""
+    """Draw a partition's timeline."""
     scene.world.prepare(RUN)
     done(scene.command("timeline", scene.world.topic, "--out", str(scene.folder / "timeline.html")))
 
@@ -263,11 +263,11 @@ def ended(scene: Scene, prepared: Prepared, *also: str) -> None:
 
 
 class CommandFailed(Exception):
-    """Report the exit code of a command that was to do otherwise."""
+    """An unexpected exit code of a command."""
 
 
 def done(code: int, wanted: ExitCode = ExitCode.DONE) -> None:
-    """Check how a command ended."""
+    """Check the exit code of a command."""
     if code != wanted:
         raise CommandFailed(f"exit code {code}")
 
@@ -291,7 +291,7 @@ WORK: Mapping[str, Callable[[Scene], object]] = {
 
 @contextmanager
 def scene_of(kafka: GuardedKafka, folder: Path) -> Iterator[Scene]:
-    """Set a scene and clear it away."""
+    """Create a scene, and clean up at the end of the block."""
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as root:
         scene = Scene(kafka, root, folder)
         with closing(scene.stage):

@@ -1,4 +1,4 @@
-"""Be a cluster in memory that keeps Kafka's rules for transactional ids, for tests of the sink's rules."""
+"""A cluster in memory with Kafka's rules for transactional ids, for tests of the sink's rules."""
 
 import contextlib
 import itertools
@@ -33,7 +33,7 @@ DECISIONS = "eos-kafka-decisions"
 
 @dataclass
 class Id:
-    """Hold the coordinator's state of one transactional id."""
+    """The coordinator's state of one transactional id."""
 
     identity: ProducerIdentity
     timeout_ms: int = 60_000
@@ -43,7 +43,7 @@ class Id:
 
 
 class ClusterClock:
-    """The clock of a cluster in memory, on which time passes where something waits."""
+    """A clock that advances where something waits."""
 
     def __init__(self, cluster: "MemoryCluster") -> None:
         self._cluster = cluster
@@ -60,7 +60,7 @@ class ClusterClock:
 
 @dataclass
 class MemoryCluster:
-    """Keep ids, logs and group offsets; `calls` lists what was asked, `refuse_end` makes EndTxn codes up."""
+    """Ids, logs and group offsets; `calls` lists the requests, `refuse_end` sets error codes of EndTxn."""
 
     version: int = 2
     now_ms: int = 1_000_000
@@ -71,12 +71,12 @@ class MemoryCluster:
     calls: list[str] = field(default_factory=list)
     forgotten: set[str] = field(default_factory=set)
     lose_answer_of: set[str] = field(default_factory=set)
-    # What a coordinator that is cut off from its peers still says, as long as the client takes it for the coordinator.
+    # The responses of a coordinator that is cut off from its peers, as long as the client takes it for the coordinator.
     past_offsets: dict[str, dict[TopicPartition, CommittedOffset]] = field(default_factory=dict)
     past_ids: dict[str, Id | None] = field(default_factory=dict)
-    # How often another look-up finds the same broker again.
+    # How many more lookups find the same broker.
     past_found_again: int = 0
-    # Records of the decision topic whose transactions have no end yet.
+    # Records of the decision topic whose transactions have not ended yet.
     unended: set[tuple[TopicPartition, int]] = field(default_factory=set)
     partitions: int = 4
     leaderless: set[int] = field(default_factory=set)
@@ -264,7 +264,7 @@ class MemoryCluster:
             return EndAnswer(ErrorCode.PRODUCER_FENCED)
         if write.decide_by_ms is not None and self.now_ms > write.decide_by_ms:
             raise TransactionError("too late")
-        # A coordinator that is cut off takes no offset, so that the client has found the true one by now.
+        # A coordinator that is cut off accepts no offset commit, so the client has found the current one by now.
         self.past_offsets.pop(write.group_id, None)
         if write.check is not None and write.metadata is not None:
             known.state = S.ONGOING
@@ -283,7 +283,7 @@ class MemoryCluster:
         return EndAnswer(None) if write.transactional_id in self.lose_answer_of else answer
 
     def _confirmed(self, write: DecisionWrite, known: Id | None) -> DecisionWrite:
-        """Ask while the records are on their way; what is raised aborts the transaction."""
+        """Run the confirmation while records are in flight; an exception aborts the transaction."""
         if write.confirm is None:
             return write
         is_ours = known is not None and known.identity == write.identity
@@ -296,12 +296,12 @@ class MemoryCluster:
                 self._end(Ending(write.transactional_id, write.identity, False, write.transaction_version))
             raise
 
-    # What tests do to it.
+    # Actions of tests
 
     def prepare(
         self, transactional_id: str, split: int = 0, topic: str = "t", version: int | None = None, records: int = 1
     ) -> PreparedTransaction:
-        """Act as a task: make the id if need be, write to one partition, leave the transaction open."""
+        """Act as a task: initialize the id if necessary, write to one partition, leave the transaction open."""
         if transactional_id not in self.ids:
             self.init_producer_id(transactional_id, 60_000)
         each = self.ids[transactional_id]
@@ -322,17 +322,17 @@ class MemoryCluster:
         )
 
     def pass_time(self, duration_ms: int) -> None:
-        """Turn the clock."""
+        """Advance the clock."""
         self.now_ms += duration_ms
 
     def time_out(self, transactional_id: str) -> None:
-        """Act as the coordinator's timeout: abort and raise the epoch."""
+        """Time out as the coordinator does: abort and raise the producer epoch."""
         each = self.ids[transactional_id]
         self._mark(each, False)
         each.identity = ProducerIdentity(each.identity.producer_id, each.identity.producer_epoch + 1)
         each.state = S.COMPLETE_ABORT
 
-    # The inside.
+    # Internals
 
     def _end(self, ending: Ending) -> EndAnswer:
         self.calls.append(f"end {ending.transactional_id} {'commit' if ending.commit else 'abort'}")

@@ -1,4 +1,4 @@
-"""Act as the tasks of micro-batches whose commits are tested against a cluster in memory."""
+"""The tasks of micro-batches whose commits are tested against a cluster in memory."""
 
 from collections.abc import Sequence
 
@@ -45,7 +45,7 @@ def prepare(
 
 
 def repeated(run: str = "run2", micro_batch: int = 0, splits: Sequence[int] = (0, 1)) -> list[TaskMessage]:
-    """Act as the tasks of a re-run that find the micro-batch decided, and read the rows of `prepare` again."""
+    """Return the messages of re-run tasks that find the micro-batch decided and read the rows of `prepare` again."""
     rows = (TopicRows("t", 1, None),)
     return [AlreadyCommitted("q", run, micro_batch, split, rows) for split in splits]
 

@@ -1,4 +1,4 @@
-"""Look at a topic as an independent reader does, and at what transactions are open."""
+"""A topic and its open transactions, as an independent client sees them."""
 
 import uuid
 from collections.abc import Iterator
@@ -19,26 +19,26 @@ READ_DEADLINE_S = 60
 
 @dataclass(frozen=True)
 class Topic:
-    """Hold a topic of one test."""
+    """The topic of one test."""
 
     address: str
     name: str
     partition_count: int
 
     def options(self, **more: str) -> dict[str, str]:
-        """Give the sink's options for this topic."""
+        """Return the sink's options for this topic."""
         return {"kafka.bootstrap.servers": self.address, "topic": self.name, **more}
 
     def values(self) -> list[str]:
-        """Read all committed values, sorted; waits until nothing holds the last stable offset back."""
+        """Return all committed values, sorted; waits until no transaction blocks the last stable offset."""
         return sorted((message.value() or b"").decode() for message in self.messages())
 
     def messages(self) -> list[Message]:
-        """Read all committed messages up to the end of the log."""
+        """Return all committed messages up to the end of the log."""
         return list(_read(self.address, self.name, self.partition_count))
 
     def is_stable(self) -> bool:
-        """Say whether the last stable offset has reached the end of every partition."""
+        """Return whether the last stable offset has reached the end of every partition."""
         settings = {"bootstrap.servers": self.address, "group.id": "none"}
         ends = []
         for isolation in ("read_committed", "read_uncommitted"):
@@ -49,7 +49,7 @@ class Topic:
 
 
 def make_topic(address: str, partition_count: int = 3) -> Topic:
-    """Create a topic with a name of its own."""
+    """Create a topic with a unique name."""
     name = f"topic-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(name, partition_count, 1)])[name].result(60)
@@ -57,7 +57,7 @@ def make_topic(address: str, partition_count: int = 3) -> Topic:
 
 
 def open_transactions(address: str, beginning: str) -> list[str]:
-    """List the open transactions whose id begins as given."""
+    """Return the open transactions whose id begins with the prefix."""
     with KafkaClient(ClientOptions((address,))) as client:
         listed = list_transactions(client, states=["Ongoing"])
     return [each.transactional_id for each in listed if each.transactional_id.startswith(beginning)]
@@ -76,7 +76,7 @@ def _read(address: str, topic: str, partition_count: int) -> Iterator[Message]:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partition_count)])
         ended: set[int | None] = set()
         while len(ended) < partition_count:
-            # A message without a value is false, so it waits in a list.
+            # A message without a value is false, hence the list.
             [message] = wait_until(
                 lambda: [each for each in [consumer.poll(1)] if each is not None],
                 f"a message of {topic}",

@@ -1,4 +1,4 @@
-"""Be the tasks and drivers of one query on a real broker, without Spark."""
+"""The tasks and drivers of one query on a real broker, without Spark."""
 
 import time
 
@@ -21,7 +21,7 @@ PLACE = 0
 
 
 class World:
-    """Be the tasks and drivers of one query on a broker."""
+    """The tasks and drivers of one query on a broker."""
 
     def __init__(self, address: str, client: KafkaClient) -> None:
         self.address = address

@@ -1,4 +1,4 @@
-"""Make topics with known contents for the source's tests, with an independent client (confluent-kafka)."""
+"""Topics with known contents for the source's tests, written with an independent client (confluent-kafka)."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,9 +16,9 @@ Row = tuple[Any, ...]
 def create_topic(
     address: str, partitions: int = 1, config: Mapping[str, str] | None = None, name: str | None = None
 ) -> str:
-    """Create a topic under a name of its own and wait until it is there.
+    """Create a topic with a unique name and wait until it exists.
 
-    Nothing is ever deleted for its age: tests write records with old times.
+    Retention by time is off, because tests write records with old timestamps.
     """
     topic = name or f"source-{uuid.uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": address})
@@ -29,27 +29,27 @@ def create_topic(
 
 
 def delete_topic(address: str, topic: str) -> None:
-    """Delete a topic and wait until the broker has agreed."""
-    # The handle must outlive the request, hence the name.
+    """Delete a topic and wait for the broker's response."""
+    # The name keeps a reference: the handle must outlive the request.
     admin = AdminClient({"bootstrap.servers": address})
     admin.delete_topics([topic], operation_timeout=DEADLINE_SECONDS)[topic].result(DEADLINE_SECONDS)
 
 
 def add_partitions(address: str, topic: str, total: int) -> None:
-    """Grow a topic."""
+    """Add partitions to a topic."""
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_partitions([NewPartitions(topic, total)])[topic].result(DEADLINE_SECONDS)
 
 
 def delete_records(address: str, topic: str, before: int, partition: int = 0) -> None:
-    """Move the log start, as retention does."""
+    """Raise the log start offset, as retention does."""
     admin = AdminClient({"bootstrap.servers": address})
     for future in admin.delete_records([TopicPartition(topic, partition, before)]).values():
         future.result(DEADLINE_SECONDS)
 
 
 def transactional_producer(address: str, **settings: Any) -> Producer:
-    """Give a producer that is ready to begin a transaction."""
+    """Return a producer that is ready to begin a transaction."""
     producer = Producer(
         {"bootstrap.servers": address, "transactional.id": f"id-{uuid.uuid4().hex}", "linger.ms": 0} | settings
     )
@@ -58,7 +58,7 @@ def transactional_producer(address: str, **settings: Any) -> Producer:
 
 
 def send(producer: Producer, topic: str, values: Iterable[Any], *, partition: int = 0, **fields: Any) -> None:
-    """Send values and wait until the broker has them."""
+    """Send values and wait until the broker has acknowledged them."""
     for value in values:
         encoded = value if value is None or isinstance(value, bytes) else str(value).encode()
         producer.produce(topic, encoded, partition=partition, **fields)
@@ -86,7 +86,7 @@ def send_plain(address: str, topic: str, values: Iterable[Any], *, partition: in
 
 
 def read_committed(address: str, topic: str, partition: int, start: int, end: int) -> list[tuple[int, bytes | None]]:
-    """Read offsets and values in [start, end) with librdkafka, whose filter is not ours."""
+    """Return the offsets and values in [start, end) that librdkafka reads, with its own filter of aborted records."""
     consumer = Consumer({
         "bootstrap.servers": address, "group.id": "judge", "isolation.level": "read_committed",
         "auto.offset.reset": "error", "enable.auto.commit": False, "enable.partition.eof": True,

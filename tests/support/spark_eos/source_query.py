@@ -1,4 +1,4 @@
-"""Drive the streaming reader as Spark does, without Spark: plan, travel to a task, read, go on from the end."""
+"""The streaming reader without Spark, driven as Spark does: plan, serialize for a task, read, continue from the end."""
 
 import json
 import pickle
@@ -13,7 +13,7 @@ Row = tuple[str, int, int, str | None]
 
 
 class Query:
-    """Hold one run of a streaming query; `position` is what its checkpoint says, None for a new one."""
+    """One run of a streaming query; `position` is the offset in its checkpoint, None for a new query."""
 
     def __init__(self, address: str, position: Any = None, **options: str) -> None:
         self.address, self.options = address, options
@@ -22,16 +22,16 @@ class Query:
         self.position = self.reader.initialOffset() if position is None else position
 
     def end(self) -> Any:
-        """Ask where the next micro-batch ends; through JSON, as checkpoints are."""
+        """Return the end offset of the next micro-batch, serialized as JSON like a checkpoint."""
         return json.loads(json.dumps(self.reader.latestOffset(self.position, self.limit)))
 
     def trigger(self) -> list[Row]:
-        """Run a micro-batch and give its rows, by topic, partition and offset; none where there is nothing to do."""
+        """Run a micro-batch and return its rows by topic, partition and offset; none if there is nothing to read."""
         end = self.end()
         return [] if end == self.position else self.run_to(end)
 
     def run_to(self, end: Any) -> list[Row]:
-        """Plan up to `end` and read, with what travels to a task only."""
+        """Plan up to `end`, and read with only what is serialized for a task."""
         pieces = self.reader.partitions(self.position, end)
         task = pickle.loads(pickle.dumps(self.reader))
         found: list[Row] = []
@@ -45,18 +45,18 @@ class Query:
         return sorted(found, key=lambda row: row[:3])
 
     def texts(self) -> list[str | None]:
-        """Run a micro-batch and give the values."""
+        """Run a micro-batch and return the values."""
         return [row[3] for row in self.trigger()]
 
     def restarted(self, **options: str) -> Self:
-        """Stop, and start another run from the checkpoint."""
+        """Stop, and return another run from the checkpoint."""
         self.reader.stop()
         return type(self)(self.address, self.position, **self.options | options)
 
 
 @contextmanager
 def running(address: str, **options: str) -> Iterator[Query]:
-    """Run a query and stop it at the end."""
+    """Run a query and stop it at the end of the block."""
     query = Query(address, **options)
     try:
         yield query

@@ -1,4 +1,4 @@
-"""Give tests one local Spark session whose Python workers see this repository, and failpoints they can arm."""
+"""A local Spark session for tests, with Python workers that see this repository, and failpoints that tests arm."""
 
 import os
 import sys
@@ -14,14 +14,14 @@ from tests.support.spark_home import lean_spark_home
 from tests.support.spark_kafka import spark_kafka_settings
 
 ROOT = Path(__file__).parents[3]
-# What makes Spark's worker daemons import once what every worker needs.
+# Makes Spark's worker daemons import once what every worker needs.
 PRELOAD = ROOT / "tests" / "support" / "preload"
-# Two threads as the machine has, and three attempts for a task: a killed worker must not end its job.
+# Two threads for two cores, and three attempts for a task: a killed worker must not end its job.
 MASTER = "local[2,3]"
 
 
 def worker_environment() -> dict[str, str]:
-    """Give the variables that make Spark's Python workers run this interpreter on this repository."""
+    """Return the environment with which Spark's Python workers run this interpreter on this repository."""
     paths = [str(PRELOAD), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     python = {
         "PYSPARK_PYTHON": sys.executable,
@@ -37,7 +37,7 @@ def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> 
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        # Short lives on few cores: compile less, collect with one thread.
+        # For short runs on few cores: compile less, collect garbage with one thread.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
@@ -52,18 +52,18 @@ def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> 
 
 @pytest.fixture(scope="session")
 def failpoints_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the file from which the session's workers read their failpoints at every visit.
+    """Return the file from which the session's workers read their failpoints at every visit.
 
-    It has one name in a test run: modules that import this share the session, and so its environment.
+    Its name is constant within a test run: modules that import this share the session, and so its environment.
     """
     return tmp_path_factory.getbasetemp() / "failpoints"
 
 
 @pytest.fixture(scope="session")
 def spark(failpoints_file: Path, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    """Give the session; workers inherit the environment as it is when the JVM starts.
+    """Return the session; workers inherit the environment as it is when the JVM starts.
 
-    With --apache it knows Spark's own `format("kafka")` too, where that can be had.
+    With --apache the session also has Spark's own `format("kafka")`, if its jars are available.
     """
     try:
         sparks_own = spark_kafka_settings() if request.config.getoption("--apache") else {}

@@ -12,14 +12,14 @@ VALUE = b"v" * 1_000
 
 @pytest.fixture(scope="module")
 def topics(kafka_address: str) -> tuple[str, str]:
-    """Give two topics of two partitions with 200 kB in each, a record each second from noon, in small batches."""
+    """Return two topics of two partitions with 200 kB in each, a record each second from noon, in small batches."""
     made = create_topic(kafka_address, 2), create_topic(kafka_address, 2)
     producer = Producer(
         {
             "bootstrap.servers": kafka_address,
             "batch.num.messages": 10,
             "linger.ms": 5,
-            # Batches that are sent again must not change places.
+            # Batches that are sent again must not be reordered.
             "enable.idempotence": True,
         }
     )
