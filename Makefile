@@ -1,4 +1,4 @@
-# Each target makes .venv and installs what it needs; Python 3.11+ and, where Spark or Apache Kafka runs, Java 17+.
+# Each target creates .venv and installs its requirements: Python 3.11+, and Java 17+ for Spark and Apache Kafka.
 PYTHON ?= python3
 SEEDS ?= 100
 ROUNDS ?= 1
@@ -12,8 +12,8 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
 MERMAID := mermaid-11.17.2
-# Most tests wait for others; those of one file share brokers and Spark sessions. In the order of the folders, the long
-# files with few tests start early and the short unit tests come last, so that no worker waits for another at the end.
+# Most tests wait for other processes; the tests of one file share brokers and Spark sessions. In the order of the
+# folders, the long files with few tests start early and the short unit tests run last, so that workers end together.
 IN_PARALLEL := -n 3 --dist loadfile
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
@@ -23,12 +23,12 @@ CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
 
-venv: $(INSTALLED) ## Make .venv and install the package with all its extras
+venv: $(INSTALLED) ## Create .venv and install the package with all its extras
 
 $(INSTALLED): setup.cfg pyproject.toml | python
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV)
 	@echo "Installing into $(VENV): a few minutes, once."
-	@# compat: a plain path entry, so that Spark's search for pyspark_* modules sees the module in the tree.
+	@# compat: a plain path entry, so that Spark's search for pyspark_* modules finds the module in the source tree.
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input --editable '.[dev]' --config-settings editable_mode=compat
 	@touch $@
 
@@ -38,7 +38,7 @@ python:
 java: | python
 	@$(PYTHON) -m tests.support.java
 
-demo: java $(INSTALLED) ## Run the main job: Spark counts lines from the embedded broker exactly once, killed and restarted on the way
+demo: java $(INSTALLED) ## Run the demo: Spark counts lines from the embedded broker exactly once, although it is killed and restarted
 	@SPARK_CONF_DIR=conf $(RUN) -m examples.demo
 
 check: lint types ## Check style, types, architecture and unit tests, in a minute: no sockets, no JVM, no processes
@@ -48,27 +48,27 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
 	@$(RUN) -m pytest tests $(IN_PARALLEL)
 
-conformance: java $(INSTALLED) ## Run the behaviour tests and other people's clients against both brokers, and source and sink in Spark against Apache Kafka
+conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
 	@$(RUN) -m pytest tests/conformance tests/interop tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
 	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
 
-compatibility: java $(INSTALLED) ## Try PySpark 3.5 to 4.3 and Apache Kafka 3.6 to 4.4 with the same jobs, each PySpark in an environment of its own
+compatibility: java $(INSTALLED) ## Run the same jobs with PySpark 3.5 to 4.3 and Apache Kafka 3.6 to 4.4, each PySpark in its own environment
 	@$(RUN) -m tests.compatibility
 
-crash: java $(INSTALLED) ## Break the sink at every step in every way, ROUNDS=n times on both brokers, and break three nodes of Apache Kafka under it, with CUTS=n nodes cut off in a round; count what readers see
+crash: java $(INSTALLED) ## Inject every fault at every step of the sink, ROUNDS=n times on both brokers, and into three nodes of Apache Kafka, with CUTS=n nodes cut off in a round; count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS) --cuts $(CUTS)
 
-simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and name the first that fails
+simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and report the first that fails
 	@$(RUN) -m tests.simulation --seeds $(SEEDS)
 
-histories: $(INSTALLED) ## Let real clients write and read while BROKER=broker_core or apache is broken (FAULTS=all, kill or pause), ROUNDS=n times SECONDS=n, and judge what they saw
+histories: $(INSTALLED) ## Run real clients while faults (FAULTS=all, kill or pause) hit BROKER=broker_core or apache, ROUNDS=n times SECONDS=n, and check their histories
 	@$(RUN) -m tests.history --broker $(BROKER) --faults $(FAULTS) --runs $(ROUNDS) --seconds $(SECONDS)
 
-fuzz: $(INSTALLED) ## Feed hostile bytes to everything that reads bytes, SECONDS=n for each target
+fuzz: $(INSTALLED) ## Fuzz every parser of bytes, SECONDS=n for each target
 	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-input '.[fuzz]'
 	@$(RUN) -m tests.fuzz --seconds $(SECONDS)
 
-bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in Spark, each beside its peer
+bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in Spark, each beside a comparable tool
 	@$(RUN) -m tests.benchmarks.bench_codec
 	@$(RUN) -m tests.benchmarks.bench_broker
 	@$(RUN) -m tests.benchmarks.bench_recovery
@@ -101,10 +101,10 @@ format: $(INSTALLED) ## Format the code and sort its imports
 	@$(RUN) -m ruff check --quiet --fix
 	@$(RUN) -m ruff format --quiet
 
-types: $(INSTALLED) ## Check types, strictly in both packages, and in what tests share
+types: $(INSTALLED) ## Check types: strictly in both packages, and in tests/support
 	@$(RUN) -m mypy
 
-clean: ## Remove what builds and tests left behind; .venv and .cache (fetched, slow to get again) stay
+clean: ## Remove the files of builds and tests; .venv and .cache (slow to fetch again) stay
 	@rm -rf build dist site htmlcov coverage.xml .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache *.egg-info \
 		spark-warehouse metastore_db derby.log artifacts
 	@find $(wildcard $(CODE)) -name __pycache__ -type d -prune -exec rm -rf {} +

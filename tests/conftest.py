@@ -1,4 +1,4 @@
-"""Give every test the choice of brokers, and skip what this machine cannot run."""
+"""The choice of brokers for all tests, and the skipping of what cannot run on this machine."""
 
 import gc
 import logging
@@ -16,14 +16,14 @@ examples.load_profile()
 
 
 def pytest_configure() -> None:
-    """Show at once why a broker stopped: the tests that share it would only say that nobody answers."""
+    """Show at once why a broker stopped: tests that share it would only report that it does not respond."""
     last_words = logging.StreamHandler(sys.__stderr__)
     last_words.setLevel(logging.ERROR)
     logging.getLogger("broker_core.server.socket_server").addHandler(last_words)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that makes the conformance tests ask Apache Kafka too."""
+    """Add the option that runs the conformance tests on Apache Kafka too."""
     parser.addoption(
         "--apache",
         action="store_true",
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that start Spark where there is no Java for it."""
+    """Skip tests that start Spark if Java is missing."""
     with_spark = [item for item in items if item.get_closest_marker("spark")]
     problem = java_problem() if with_spark else None
     if problem:
@@ -41,6 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what stays for the whole run out of each garbage collection: pytest, the tests, their modules."""
+    """Exclude objects that stay for the whole run from garbage collection: pytest, the tests, their modules."""
     gc.collect()
     gc.freeze()

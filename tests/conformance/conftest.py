@@ -1,4 +1,4 @@
-"""Run each conformance test on `broker_core` and, when asked with --apache, on Apache Kafka."""
+"""Fixtures that run each conformance test on `broker_core` and, with --apache, on Apache Kafka."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from tests.support.restartable import Restartable, restartable
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Ask every broker that this run knows of, one after the other."""
+    """Run a test on every broker of this run."""
     brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
     for fixture in ("kafka", "durable_kafka", "restarted", "guarded"):
         if fixture in metafunc.fixturenames:
@@ -24,14 +24,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def apache_asked_for(request: pytest.FixtureRequest) -> None:
-    """Skip what makes no sense without Apache Kafka, unless this run was told to use it."""
+    """Skip a test that needs Apache Kafka unless the run has --apache."""
     if not request.config.getoption("--apache"):
         pytest.skip("needs Apache Kafka, that is Java and Maven: run with --apache")
 
 
 @pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """Give a running broker; it is shared, so every test has topics, groups and ids of its own."""
+    """Return a running broker; tests share it and use unique topics, groups and ids."""
     if request.param == "apache":
         try:
             with apache_kafka(SETTINGS) as apache:
@@ -45,7 +45,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
-    """Give a running broker over a folder, shared likewise, whose files may be looked at and which may be restarted."""
+    """Return a running broker over a folder, shared likewise, which tests may read and which may be restarted."""
     folder = tmp_path_factory.mktemp(f"durable-{request.param}")
     try:
         with restartable(request.param, folder, DURABLE_SETTINGS) as broker:
@@ -56,7 +56,7 @@ def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="session")
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    """Give a running broker with an authorizer, shared likewise: every test has a user of its own."""
+    """Return a running broker with an authorizer, shared likewise: every test has a user of its own."""
     try:
         with guarded_kafka(request.param, tmp_path_factory.mktemp(f"guarded-{request.param}")) as broker:
             yield broker
@@ -66,7 +66,7 @@ def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture
 def stage(guarded: GuardedKafka) -> Iterator[Stage]:
-    """Give a user without rights, and an administrator."""
+    """Return a user without rights, with an administrator's connection."""
     stage = Stage(guarded)
     yield stage
     stage.close()
@@ -74,18 +74,18 @@ def stage(guarded: GuardedKafka) -> Iterator[Stage]:
 
 @pytest.fixture
 def client(kafka: Kafka) -> Iterator[RawClient]:
-    """Give a connection."""
+    """Return a connection."""
     with RawClient(kafka.bootstrap_servers) as client:
         yield client
 
 
 @pytest.fixture
 def session(client: RawClient) -> RawSession:
-    """Give a transactional id of its own."""
+    """Return a session with a unique transactional id."""
     return RawSession(client, unique("id"))
 
 
 @pytest.fixture
 def idempotent(client: RawClient) -> RawSession:
-    """Give a producer without transactions."""
+    """Return an idempotent producer without transactions."""
     return RawSession(client, None)

@@ -1,4 +1,4 @@
-"""Give the crash tests a broker behind a wire and a driver that always waits; both are shared by all tests."""
+"""Fixtures of the crash tests: a broker behind a proxy, and waiting drivers, both shared by all tests."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ BROKERS = ("broker_core", "apache")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Break every kind of broker that this run knows of, one after the other."""
+    """Run a test on every kind of broker of this run."""
     if "here" in metafunc.fixturenames:
         kinds = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
         metafunc.parametrize("here", kinds, indirect=True, scope="session")
@@ -20,7 +20,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Give the broker."""
+    """Return the broker."""
     try:
         with world(request.param, tmp_path_factory.mktemp(request.param)) as running:
             yield running
@@ -30,7 +30,7 @@ def here(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="session")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverPool]:
-    """Give the drivers."""
-    # The round of each broker takes one that is killed and one that goes on.
+    """Return the drivers."""
+    # The round of each broker uses one driver that is killed and one that continues.
     with drivers(tmp_path_factory.mktemp("drivers"), ahead=2) as made:
         yield made

@@ -1,4 +1,4 @@
-"""Run each scenario with every client on `broker_core` and, when asked with --apache, on Apache Kafka."""
+"""Fixtures that run each scenario with every client on `broker_core` and, with --apache, on Apache Kafka."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,26 +24,26 @@ from tests.support.interop_brokers import (
 
 FOLDER = Path(__file__).parent
 BROKER_FIXTURES = ("kafka", "kafka_v1", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")
-# Apache Kafka runs as one node here, and nothing can be held in its midst.
+# Apache Kafka runs as one node here, and tests cannot pause its internals.
 CORE_ONLY = ("three_brokers",)
-# A copy then waits for a transaction that nobody ends.
+# A copy then waits for a transaction that never ends.
 FORGETS_MARKERS = "Apache Kafka 4.4.0 that is killed can forget a marker (KAFKA-20734)"
-# A member that joins while its predecessor's transaction is being completed is sent back, and copies rows again.
+# A member that joins while its predecessor's transaction completes gets an error, and copies rows again.
 FORGET_WHAT_IS_PENDING = ("aiokafka", "kafkajs")
 GOES_BACK = "the client asks for offsets in a version that does not wait for transactions (before KIP-447)"
-# Each client takes a minute or two, and some have to be fetched.
+# Each client takes a minute or two, and some are fetched first.
 EVERYDAY = "confluent"
 NOT_EVERY_DAY = "make test asks confluent-kafka only, and fetches nothing: `make conformance` asks this client too"
 
 
 @dataclass(frozen=True)
 class Pool:
-    """Hold the clients' processes, which live as long as the test run."""
+    """The clients' processes, which live as long as the test run."""
 
     adapters: dict[tuple[str, str], Adapter]
 
     def client(self, name: str, kafka: Running | Bouncing) -> Client:
-        """Return a client of that broker; skips the test when it cannot be had."""
+        """Return a client of that broker; skips the test if the client is not available."""
         return Client(name, self._adapter(name, "writer"), self._adapter(name, "reader"), kafka.bootstrap_servers)
 
     def _adapter(self, name: str, role: str) -> Adapter:
@@ -56,7 +56,7 @@ class Pool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Ask every client and every broker that this run knows of, one after the other."""
+    """Run a test with every client and every broker of this run."""
     with_apache = bool(metafunc.config.getoption("--apache"))
     for fixture in BROKER_FIXTURES:
         if fixture in metafunc.fixturenames:
@@ -84,7 +84,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Expect of a client what it is known to do, and skip what cannot be asked of it."""
+    """Mark the known failures of a client, and skip what it does not support."""
     spared = []
     for item in items:
         if isinstance(item, pytest.Function) and FOLDER in item.path.parents and hasattr(item, "callspec"):
@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_spared(parameters: Mapping[str, object], is_thorough: bool) -> bool:
-    """Take two of the four ways to bounce a broker from clients that know all four, where time is dear.
+    """Return whether to skip two of the four ways to bounce a broker, for clients tested with all four, to save time.
 
     That is with Apache Kafka, which is slow to start, and in `make test`.
     """
@@ -135,7 +135,7 @@ def _mark(item: pytest.Function, is_thorough: bool) -> pytest.MarkDecorator | No
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
-    """Give the clients' processes."""
+    """Return the clients' processes."""
     pool = Pool({})
     yield pool
     for adapter in pool.adapters.values():
@@ -163,7 +163,7 @@ three_brokers = _broker_fixture(lambda _: cluster(), "three_brokers")
 
 @pytest.fixture(scope="session")
 def bouncing_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bouncing]:
-    """Give a broker that can be taken away and brought back; it runs whenever a test begins."""
+    """Return a broker that can be stopped and restarted; it runs when a test begins."""
     try:
         with bouncing_broker(request.param, tmp_path_factory.mktemp(f"bouncing-{request.param}")) as running:
             yield running
@@ -173,7 +173,7 @@ def bouncing_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def client(client_name: str, pool: Pool, request: pytest.FixtureRequest) -> Iterator[Client]:
-    """Give a client of the broker that the test asks for."""
+    """Return a client of the broker under test."""
     (broker_fixture,) = [name for name in BROKER_FIXTURES if name in request.fixturenames]
     client = pool.client(client_name, request.getfixturevalue(broker_fixture))
     yield client
@@ -182,7 +182,7 @@ def client(client_name: str, pool: Pool, request: pytest.FixtureRequest) -> Iter
 
 @pytest.fixture
 def peer(peer_name: str, pool: Pool, kafka: Running) -> Iterator[Client]:
-    """Give a client of another make."""
+    """Return another client, of another implementation."""
     peer = pool.client(peer_name, kafka)
     yield peer
     peer.close()

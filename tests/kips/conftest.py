@@ -1,4 +1,4 @@
-"""Give each test a cluster of its own."""
+"""A cluster of its own for each test."""
 
 import pytest
 
@@ -7,11 +7,11 @@ from tests.support.broker_core.kip_world import Session, World
 
 @pytest.fixture
 def world() -> World:
-    """Give a cluster of one broker in memory."""
+    """Return a cluster of one broker in memory."""
     return World()
 
 
 @pytest.fixture
 def session(world: World) -> Session:
-    """Give a transactional id that nobody has used."""
+    """Return a session with an unused transactional id."""
     return world.session()

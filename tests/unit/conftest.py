@@ -1,4 +1,4 @@
-"""Unit tests that stay unit tests: whatever opens a connection or starts a process fails."""
+"""A guard for unit tests: opening a connection or starting a process fails."""
 
 import os
 import socket
@@ -18,14 +18,14 @@ REFUSED = (
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, None, None]:
-    """Refuse connections and processes in fixtures."""
+    """Reject connections and processes in fixtures."""
     with _no_connections_and_processes():
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Generator[None, None, None]:
-    """Refuse connections and processes in tests; the teardown may be that of another suite's fixture."""
+    """Reject connections and processes in tests; the teardown may belong to another suite's fixture."""
     with _no_connections_and_processes():
         return (yield)
 

@@ -58,4 +58,4 @@ def _judge(
     if by and all(each.kind == FAIL for each in by):
         yield Anomaly(Kind.ABORTED_OFFSET, f"{where}, of {by[0].name}, which failed")
     elif not any(each.begin.index < read.last.index for each in by):
-        yield Anomaly(Kind.IMPOSSIBLE_OFFSET, f"{where}, which nobody had committed")
+        yield Anomaly(Kind.IMPOSSIBLE_OFFSET, f"{where}, which no transaction had committed")
