@@ -1,1 +1,1 @@
-"""Prove what both packages promise, from outside them."""
+"""Tests of both packages, from outside them."""

@@ -1,4 +1,4 @@
-"""The checks of the architecture find what they are for, and nothing else."""
+"""The architecture checks find what they are for, and nothing else."""
 
 import pytest
 

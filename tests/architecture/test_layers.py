@@ -1,4 +1,4 @@
-"""The layers of the packages hold, what is outside is used where it may be, and nothing imports in a circle."""
+"""The layers of the packages: allowed imports, outside dependencies, and no cyclic imports."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Suites do not depend on each other: what they share is in tests/support, and unit tests mirror the packages."""
+"""Suites do not depend on each other: shared code is in tests/support, and unit tests mirror the packages."""
 
 from pathlib import Path
 

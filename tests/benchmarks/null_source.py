@@ -1,4 +1,4 @@
-"""Give Arrow batches that lie ready in memory: the floor under any source written in Python.
+"""A source of prepared Arrow batches in memory: the minimum cost of any source written in Python.
 
 Options: `rows` in all, `recordBytes` of each value, `partitions` that they are read in, a task each.
 """

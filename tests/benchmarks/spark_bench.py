@@ -1,4 +1,4 @@
-"""What the measurements in Spark share: the set-up of a session, its broker, and how figures are compared."""
+"""What the measurements in Spark share: the setup of a session, its broker, and the comparison of results."""
 
 import os
 import statistics

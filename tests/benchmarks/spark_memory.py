@@ -1,4 +1,4 @@
-"""Measure the most that a Python worker holds while one task writes much, beside a Python sink that does nothing."""
+"""Measure the peak memory of a Python worker in a task that writes many rows, beside a sink that does nothing."""
 
 import os
 import tempfile

@@ -1,4 +1,4 @@
-"""The large runs in small, so that they still run when they are wanted."""
+"""The large runs at a small scale, to keep them working."""
 
 import re
 

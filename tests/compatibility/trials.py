@@ -1,4 +1,4 @@
-"""One version tried: jobs in processes that are killed and restarted, judged by librdkafka's consumer."""
+"""The trial of one version: jobs in processes that are killed and restarted, checked by librdkafka's consumer."""
 
 import os
 import signal

@@ -1,1 +1,1 @@
-"""Ask the same questions of `broker_core` and of Apache Kafka, through a bootstrap address only."""
+"""The same tests for `broker_core` and Apache Kafka, through a bootstrap address only."""

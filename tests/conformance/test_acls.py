@@ -1,4 +1,4 @@
-"""With each right a client is answered as by Apache Kafka, and without it too."""
+"""The responses of each API with each right and without it, compared with Apache Kafka's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""librdkafka with exactly the rights it needs, and with one less; its administrator makes them."""
+"""librdkafka with exactly the rights it needs, and with one less; its admin client creates them."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""ACLs against each other, and the requests that make, show and delete them, on both brokers."""
+"""Combinations of ACLs, and the requests that create, describe and delete them, on both brokers."""
 
 from typing import Any
 

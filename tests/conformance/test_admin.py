@@ -1,4 +1,4 @@
-"""Administer topics, their settings and the cluster."""
+"""Administration of topics, their settings and the cluster."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition

@@ -1,4 +1,4 @@
-"""Who is let in, by which steps, and what those are told who are not: Apache Kafka and broker_core say the same."""
+"""Authentication: its steps, and the responses to failures, the same in Apache Kafka and broker_core."""
 
 import base64
 import hashlib

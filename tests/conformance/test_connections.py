@@ -1,4 +1,4 @@
-"""Speak to the broker's door: the versions it serves, ApiVersions' quirks, frames that make no sense."""
+"""Connections: the served versions, the special cases of ApiVersions, and malformed frames."""
 
 import struct
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Commit offsets inside transactions: both move together, or neither does."""
+"""Offsets committed inside transactions: records and offsets take effect together or not at all."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition

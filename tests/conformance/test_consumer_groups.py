@@ -1,4 +1,4 @@
-"""Share partitions in a group, commit offsets, resume from them; list, describe and delete groups."""
+"""Consumer groups: shared partitions, commits, resuming; listing, description and deletion of groups."""
 
 import pytest
 from confluent_kafka import (

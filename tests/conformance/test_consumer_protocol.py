@@ -1,4 +1,4 @@
-"""The consumer group protocol (KIP-848) request by request: who is let in, what each member gets, who is fenced."""
+"""The consumer group protocol (KIP-848) request by request: joins, assignments, fencing."""
 
 import uuid
 

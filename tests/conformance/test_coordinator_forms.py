@@ -1,4 +1,4 @@
-"""Ask in every form and version that a request about transactions can have."""
+"""Every form and version of the requests about transactions."""
 
 import struct
 from collections.abc import Callable, Iterator

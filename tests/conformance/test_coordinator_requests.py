@@ -1,4 +1,4 @@
-"""Ask the transaction coordinator single requests, retries and misuse included."""
+"""Single requests to the transaction coordinator, retries and misuse included."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Ask for a partition's records where there is little to give: unknown epochs, and a log trimmed within a batch."""
+"""Fetch responses in special cases: unknown leader epochs, and a log trimmed within a batch."""
 
 from collections.abc import Iterator
 

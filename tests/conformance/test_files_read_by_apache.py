@@ -1,4 +1,4 @@
-"""Let Apache Kafka's DumpLogSegments read every file that `broker_core` wrote, and hold its word against the clients'.
+"""Files written by `broker_core`, read by Apache Kafka's DumpLogSegments and compared with what clients see.
 
 Rules B.1, B.3, B.4, C.8 and C.9: segments, indexes, producer snapshots, `__transaction_state`, `__consumer_offsets`.
 """

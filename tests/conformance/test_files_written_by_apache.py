@@ -1,4 +1,4 @@
-"""Let `broker_core` take over the directories that an Apache Kafka node left behind, closed or killed.
+"""Directories of an Apache Kafka node, closed or killed, opened by `broker_core`.
 
 First log by log, held against what clients saw of Apache Kafka; then as a running broker, which has to give clients
 the same answers as Apache Kafka gave (rules B.1, B.3, B.4, C.8, C.9, C.11).

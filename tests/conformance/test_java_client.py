@@ -1,4 +1,4 @@
-"""Apache's own Java client and tools, which speak transactions V2 where the broker offers it."""
+"""Apache Kafka's Java client and tools, which use transactions V2 if the broker supports it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Apache's own Java producer decides where a key goes; the sink has to put it there too."""
+"""The partitions that Apache Kafka's Java producer chooses for keys; the sink must choose the same."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Find, explain and abort hanging transactions with `eos-kafka transactions`, on both brokers, beside Apache's tool."""
+"""Find, explain and abort hanging transactions with `eos-kafka transactions`, on both brokers, beside Kafka's tool."""
 
 import json
 import shlex

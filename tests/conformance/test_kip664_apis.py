@@ -1,4 +1,4 @@
-"""What brokers tell tools about transactions (KIP-664, KIP-994, KIP-1152), on both brokers, by single requests."""
+"""The APIs for transaction tools (KIP-664, KIP-994, KIP-1152), on both brokers, by single requests."""
 
 from typing import Any
 

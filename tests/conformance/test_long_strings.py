@@ -1,4 +1,4 @@
-"""A string has at most 32,767 bytes, in any form; on a longer one both brokers hang up, before anything has changed."""
+"""Strings of more than 32,767 bytes: both brokers close the connection and change nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The hazard that KIP-890 cures, shown to exist under the old protocol and to be gone under transactions V2.
+"""The hazard that KIP-890 fixes: it exists in the older protocol and not in transactions V2.
 
 Under the old protocol all transactions of a producer have one epoch, so that a request which comes late, of the
 transaction before, looks like one of the transaction that runs now. An old client meets the hazard on a cluster whose

@@ -1,4 +1,4 @@
-"""Ask one partition single requests: sequences, epochs, unannounced transactions, the aborted list, stale leaders."""
+"""Single requests to one partition: sequences, epochs, unannounced transactions, aborted list, stale leaders."""
 
 from crc32c import crc32c
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest

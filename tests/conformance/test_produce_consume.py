@@ -1,4 +1,4 @@
-"""Produce and consume plain records: codecs, keys, nulls, headers, partitions, timestamps."""
+"""Production and consumption of plain records: codecs, keys, nulls, headers, partitions, timestamps."""
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition

@@ -1,4 +1,4 @@
-"""Send batches that no well-behaved client sends, one rule of the produce pipeline each (rules C.1/5 to C.1/20).
+"""Batches that no well-behaved client sends, one for each rule of the produce pipeline (rules C.1/5 to C.1/20).
 
 The verdicts were taken from Apache Kafka. A batch that is taken must also come back as the rules say: trimmed, with the
 largest timestamp of its records, of the topic's timestamp type.

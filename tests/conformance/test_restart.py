@@ -1,4 +1,4 @@
-"""What a restart leaves as it was, and what garbage in an internal topic costs: played in one restart for all."""
+"""What a restart keeps, and the effect of corrupt records in an internal topic, in one restart for all tests."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Play the scenarios of rules L.1 that the transaction coordinator decides, by single requests.
+"""The scenarios of rules L.1 that the transaction coordinator decides, by single requests.
 
 The numbers are the list's. Scenarios 6, 18 and 20 need a restart and are in `test_scenarios_reload`.
 """

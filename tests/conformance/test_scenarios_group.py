@@ -1,4 +1,4 @@
-"""Play the scenarios of rules L.1 about offsets committed in a transaction, by single requests."""
+"""The scenarios of rules L.1 about offsets committed in a transaction, by single requests."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Play the scenarios of rules L.1 that a partition leader decides, by single requests."""
+"""The scenarios of rules L.1 that a partition leader decides, by single requests."""
 
 import itertools
 import struct

@@ -1,4 +1,4 @@
-"""Play the scenarios of rules L.1 that show when a broker loads its state, in one restart for all."""
+"""The scenarios of rules L.1 that involve a broker's loading of state, in one restart for all tests."""
 
 import time
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Take the picture of a partition on every broker."""
+"""The timeline of a partition on every broker."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Meet transactions where suites of other brokers found bugs: what is deleted, reused or ended under them."""
+"""Transactions in cases where suites of other brokers found bugs: concurrent deletion, reuse and end."""
 
 import pytest
 from confluent_kafka.admin import NewTopic

@@ -1,4 +1,4 @@
-"""See transactions from the outside: what each isolation level reads, what holds it back, who is fenced."""
+"""Transactions seen by clients: what each isolation level reads, what blocks it, and fencing."""
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer

@@ -1,4 +1,4 @@
-"""Break the sink at every step in every way, and count what an independent reader sees afterwards.
+"""Faults at every step of the sink, and counts of what an independent reader sees afterwards.
 
 Owns: queries in driver processes of their own, brokers that are killed and started again, a wire that loses answers,
 the table of points and faults, the operator who ends what a killed Apache Kafka leaves hanging, the judge.

@@ -1,4 +1,4 @@
-"""Hold one query of the crash tests: its own input, checkpoint, output topic, prefix and failpoint.
+"""One query of the crash tests: its own input, checkpoint, output topic, prefix and failpoint.
 
 What it reads are files, or a topic (`feed`) through our own source.
 """

@@ -1,4 +1,4 @@
-"""Find out which transactions wrote a topic, and which of them the sink's decisions name, without any code of the sink.
+"""The transactions that wrote a topic, and those that the sink's decisions name, read without any code of the sink.
 
 What the log holds comes from a raw Fetch, read by kafka-python; a decision is JSON that any consumer can read. So a
 history can say of each record what should have become of it: all that is decided must be seen, and nothing else.

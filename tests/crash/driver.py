@@ -1,4 +1,4 @@
-"""Be a Spark driver that runs streaming queries on command, in a process of its own with a JVM that can be killed.
+"""A Spark driver that runs streaming queries on command, in a process of its own with a JVM that can be killed.
 
 Commands come in on stdin and reports go out on stdout, one JSON object in a line. The command `{"name", "input",
 "source", "checkpoint", "options"}` starts a query that copies text files, one for each micro-batch, or what our own

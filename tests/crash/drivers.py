@@ -1,4 +1,4 @@
-"""Keep Spark drivers in processes of their own; while one works the next one boots, since that takes seconds."""
+"""Spark drivers in processes of their own; while one works, the next one starts, since that takes seconds."""
 
 import json
 import os

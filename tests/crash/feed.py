@@ -1,4 +1,4 @@
-"""Feed queries from Kafka: a topic for each in which every committed row lies between rows of aborted transactions.
+"""The input of queries from Kafka: topics in which each committed row lies between rows of aborted transactions.
 
 A micro-batch takes as many offsets of each partition as one committed and one aborted transaction and their markers
 take, so where it ends is known, and so is the place of each row, which the query writes along with it: what the source

@@ -1,4 +1,4 @@
-"""Find transactions that hang, and end them as an operator would (KIP-664).
+"""Find hanging transactions, and end them as an operator would (KIP-664).
 
 Apache Kafka 4 forgets markers when it comes back (KAFKA-20734): what its coordinator ends while a partition's leader is
 not elected yet is complete for the coordinator and open in the partition for ever. No client can cause that or end it.

@@ -1,4 +1,4 @@
-"""Give the hazards a broker of each kind that this run knows of, and one Spark session for all."""
+"""A broker of each kind for the hazards, and one Spark session for all."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Be a Spark driver with a standalone cluster of its own: two hosts, so that Spark speculates.
+"""A Spark driver with a standalone cluster of its own: two hosts, so that Spark speculates.
 
 Spark's local modes never speculate, and in `local-cluster` all executors are on one host, where Spark starts no second
 attempt beside a first. Here the master and two workers run in the driver's JVM; the workers are bound to two loopback

@@ -1,4 +1,4 @@
-"""Run the queries of the hazards in the test's own Spark session, hold them at points, and judge what they wrote."""
+"""The queries of the hazards in the test's own Spark session, paused at points, and the check of what they wrote."""
 
 import os
 import re

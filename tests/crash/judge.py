@@ -1,4 +1,4 @@
-"""Look at topics as an independent reader does: confluent-kafka with read_committed, and nothing of ours.
+"""Topics as an independent reader sees them: confluent-kafka with read_committed, and no code of this project.
 
 What was written, decided and read is also told as a history, for the checker of `tests/history`.
 """

@@ -1,4 +1,4 @@
-"""List every step of the sink, every fault, and which of the pairs make no sense."""
+"""Every step of the sink, every fault, and the pairs that make no sense."""
 
 import random
 from collections.abc import Iterator

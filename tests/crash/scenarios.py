@@ -1,4 +1,4 @@
-"""What happens to a cluster of three nodes while queries run and input flows: restarts, losses, pauses, cuts."""
+"""Faults of a cluster of three nodes while queries run and input arrives: restarts, losses, pauses, cuts."""
 
 import random
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Queries that run for as long as they are fed, as in production: what stops is started again and counted."""
+"""Queries that run as long as they have input, as in production; those that stop are counted and restarted."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""A short round of the scenarios on three nodes of Apache Kafka; the whole of it is `make crash`."""
+"""A short round of the scenarios on three nodes of Apache Kafka; `make crash` runs all of them."""
 
 import random
 from pathlib import Path

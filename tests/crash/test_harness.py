@@ -1,4 +1,4 @@
-"""Check the harness itself: a judge that sees nothing, or a wire that loses nothing, would let every crash pass."""
+"""The harness itself: a reader that sees nothing, or a proxy that loses nothing, would let every crash pass."""
 
 import json
 import re

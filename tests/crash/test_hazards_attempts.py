@@ -1,4 +1,4 @@
-"""Let Spark run tasks twice, at the same time, too late, or not at all: every row is seen once."""
+"""Tasks that Spark runs twice, concurrently, too late, or not at all: every row is seen once."""
 
 import contextlib
 import json

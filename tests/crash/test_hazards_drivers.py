@@ -1,4 +1,4 @@
-"""Run tasks on two hosts, where Spark speculates, and two drivers on one checkpoint: every row is seen once."""
+"""Tasks on two hosts, where Spark speculates, and two drivers on one checkpoint: every row is seen once."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Have Kafka change under a query: coordinators and leaders move, epochs and ids come to an end, answers get lost."""
+"""Changes in Kafka under a query: coordinators and leaders move, epochs and ids run out, responses get lost."""
 
 import json
 import time

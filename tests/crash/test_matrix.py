@@ -1,4 +1,4 @@
-"""Break every step of sink and source in every way: one round of the matrix; more, and at random times, `make crash`.
+"""Every fault at every step of sink and source, one round; `make crash` runs more, at random times.
 
 The waves share a driver until one kills it.
 """

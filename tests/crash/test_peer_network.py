@@ -1,4 +1,4 @@
-"""What is sent through the network of a cluster arrives, waits, or is refused."""
+"""Bytes sent through the network of a cluster arrive, wait, or are refused."""
 
 import socket
 import threading

@@ -1,4 +1,4 @@
-"""Check how a wave leads queries to their points, on a driver that only plays a part."""
+"""How a wave brings queries to their points, with a scripted driver."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Bring many queries to their points, break them all at once, start them again, and count what readers see.
+"""Bring many queries to their points, inject all faults at once, restart, and count what readers see.
 
 All cases of a wave share one driver and are held at the same moment, so that one killed JVM or broker, or one pause,
 serves for all of them.

@@ -1,4 +1,4 @@
-"""Stand between clients and a broker, so that an answer can be lost after its request was applied.
+"""A proxy between clients and a broker that can lose a response after its request was applied.
 
 The broker's address in its answers is replaced by the wire's, so that clients stay on the wire without any setting of
 the broker, whoever it is.

@@ -1,4 +1,4 @@
-"""Put a broker, its wire and the cases on it together, run queries to their end, and judge."""
+"""A broker with its proxy and the cases on it; queries run to their end and their results are checked."""
 
 import time
 import uuid

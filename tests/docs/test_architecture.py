@@ -1,4 +1,4 @@
-"""The diagrams of the architecture page are those of the code."""
+"""The diagrams of the architecture page match the code."""
 
 import pytest
 

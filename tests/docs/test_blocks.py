@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs as it stands there, or says why it does not."""
+"""Every code block of the documentation runs as it stands, or gives a reason why it does not."""
 
 import subprocess
 import sys

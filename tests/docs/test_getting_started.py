@@ -1,4 +1,4 @@
-"""The README, and the pages of `Getting started`: what they show as output is what a reader gets."""
+"""The README and the pages of `Getting started`: the output that they show is the output that a reader gets."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""What the checks of the documentation find, shown on small pages."""
+"""The checks of the documentation, on small pages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The documentation's pages have one title each, short table cells, and links that lead somewhere."""
+"""The documentation's pages have one title each, short table cells, and links to existing targets."""
 
 import posixpath
 from collections.abc import Iterator

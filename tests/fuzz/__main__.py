@@ -1,4 +1,4 @@
-"""Fuzz as long as time allows, led by coverage: `python -m tests.fuzz --seconds 60`, or `--target recovery`.
+"""Run the fuzzer, guided by coverage: `python -m tests.fuzz --seconds 60`, or `--target recovery`.
 
 Each target runs in a process of its own under libFuzzer (atheris), with a limit of memory and of time for one input. An
 input that is not refused as declared is kept and printed with the command that feeds it again.

@@ -1,4 +1,4 @@
-"""Feed what a client reads from brokers: one answer to the decoder alone, or one in the midst of a conversation.
+"""Fuzz targets for a client's reading of responses: one response to the decoder, or one within a conversation.
 
 A conversation is held once with the broker of this project and kept; then it is held again and again by a client that
 gets, for one of the answers, whatever bytes there are.

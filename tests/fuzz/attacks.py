@@ -1,4 +1,4 @@
-"""Make hostile inputs: attacks that have names, and good inputs spoiled by chance."""
+"""Hostile inputs: named attacks, and valid inputs with random damage."""
 
 import struct
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Feed a broker's wire: its framing alone, and a whole connection with all handlers behind it."""
+"""Fuzz targets for a broker's connections: framing alone, and a whole connection with all handlers."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Feed what the Spark side reads: records into columns, decisions, options and checkpoints."""
+"""Fuzz targets for the Spark side: records into columns, decisions, options and checkpoints."""
 
 import contextlib
 import json

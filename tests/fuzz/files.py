@@ -1,4 +1,4 @@
-"""Feed the files of a partition: each by itself, and one of a whole folder for recovery."""
+"""Fuzz targets for the files of a partition: each by itself, and one in a whole folder for recovery."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Feed what a client is answered before it may ask anything: the versions of the APIs, and the steps of SASL."""
+"""Fuzz targets for the first responses to a client: the versions of the APIs, and the steps of SASL."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Be a broker on a socket that answers as its author likes, for a client that is real from end to end."""
+"""A broker on a socket with arbitrary responses, for a real client."""
 
 import contextlib
 import socket

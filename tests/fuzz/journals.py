@@ -1,4 +1,4 @@
-"""Feed the records of the journals, the coordinators' and the cluster's own."""
+"""Fuzz targets for the records of the journals, the coordinators' and the cluster's."""
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.groups.classic.records import read_group_key, read_group_metadata

@@ -1,4 +1,4 @@
-"""Let a real `KafkaClient` run with no socket and no clock: connections are calls, and waiting is free.
+"""A real `KafkaClient` without sockets and clocks: connections are calls, and waiting takes no time.
 
 All is real but the two ends: kafka-python's connections and the client's own code above them. Time goes by only where
 the loop waits, so that a client's deadlines pass at once, and a loop that asks for the time again and again without

@@ -1,4 +1,4 @@
-"""What a target of the fuzzer allocates at its peak."""
+"""The peak memory of a fuzz target."""
 
 import tracemalloc
 

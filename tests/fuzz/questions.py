@@ -1,4 +1,4 @@
-"""Ask what a client of a cluster asks, one question for each way in which answers are used."""
+"""The requests of a cluster's client, one for each way in which responses are used."""
 
 from collections.abc import Callable, Mapping
 

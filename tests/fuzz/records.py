@@ -1,4 +1,4 @@
-"""Feed the batch format: headers, records, markers, compression."""
+"""Fuzz targets for the batch format: headers, records, markers, compression."""
 
 from broker_core.records.batch import read_records
 from broker_core.records.compression import Compression, decompress

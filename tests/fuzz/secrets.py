@@ -1,4 +1,4 @@
-"""Feed the tokens with which clients say who they are."""
+"""Fuzz targets for the tokens with which clients authenticate."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Make good inputs, from which mutations begin."""
+"""Valid inputs, from which mutations begin."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Name everything in both packages that reads bytes from outside, with good inputs to begin from.
+"""Every parser of outside bytes in both packages, with valid inputs to begin from.
 
 A target takes bytes and either returns or raises what it declares. Whatever else it raises is a bug.
 """

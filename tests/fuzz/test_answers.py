@@ -1,4 +1,4 @@
-"""Attack by name what a client reads from brokers: lengths, counts, tags, cuts, and the steps of SASL."""
+"""Named attacks on a client's reading of responses: lengths, counts, tags, cuts, and the steps of SASL."""
 
 import contextlib
 import struct

@@ -1,4 +1,4 @@
-"""Give every target a share of hostile inputs, and the attacks that have names one by one."""
+"""A share of hostile inputs for every target, and each of the named attacks."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Let brokers answer whatever they like: a client ends in its own words and its own time, and others notice nothing."""
+"""Brokers with arbitrary responses: a client fails in time with its own errors, and other clients are not affected."""
 
 import contextlib
 import struct

@@ -1,4 +1,4 @@
-"""Attack a broker in a process of its own while a transactional producer works: it alone pays who attacks."""
+"""Attacks on a broker process while a transactional producer works: only the attacker is affected."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""Make histories and judge them: `python -m tests.history --broker apache --faults pause --seconds 60 --runs 3`.
+"""Record histories and check them: `python -m tests.history --broker apache --faults pause --seconds 60 --runs 3`.
 
 Of `broker_core` the data folder is inspected too, once after a kill and once after a clean stop. The history of a run
 that failed is kept where `--keep` says. Apache Kafka 4.4.0 fails when it is killed: a transaction that times out while

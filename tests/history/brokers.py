@@ -1,4 +1,4 @@
-"""Run a broker of either kind that can also be asked to stop, and whose files can then be looked at."""
+"""A broker of either kind that can also be stopped cleanly, and whose files can be read afterwards."""
 
 import signal
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Be the clients of a history: librdkafka's, each in a thread of its own, each noting what it does before and after.
+"""The clients of a history: librdkafka's, each in a thread that records each operation before and after.
 
 A client that meets an error it cannot mend is thrown away and a new one takes its name, as an application would be
 started again. What it had under way is noted as failed where the client says so, else as of unknown fate.

@@ -1,4 +1,4 @@
-"""Damage a broker's folder in ways its recovery has no cause to notice, so that the inspection can show its worth."""
+"""Damage to a broker's folder that recovery has no reason to notice, for tests of the inspection."""
 
 import struct
 from collections.abc import Callable

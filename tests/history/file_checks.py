@@ -1,4 +1,4 @@
-"""Hold a broker's files against themselves and against what its clients know: nothing here asks the broker's code.
+"""Checks of a broker's files against each other and against what its clients know, without the broker's code.
 
 The one exception is the form of the transaction journal's records, which `broker_core` decodes.
 """

@@ -1,4 +1,4 @@
-"""Open the data folder a broker process left behind and hold it against itself, its clients, and what it last said.
+"""The inspection of a broker's data folder: its files, what clients know, and the broker's last responses.
 
 It is always a copy that is opened: opening repairs.
 """

@@ -1,4 +1,4 @@
-"""Read a broker's files without the broker: the batches of each segment, by kafka-python, and the indexes beside them.
+"""A broker's files without the broker: the batches of each segment, by kafka-python, and the indexes.
 
 Works on the folders of both brokers, whose log files have one form; the broker must not run.
 """

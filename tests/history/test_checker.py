@@ -1,4 +1,4 @@
-"""Show the checker one bad history for each anomaly, and good ones that it must let pass."""
+"""The checker with one bad history for each anomaly, and good ones."""
 
 from collections.abc import Sequence
 from pathlib import Path

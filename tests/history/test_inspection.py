@@ -1,4 +1,4 @@
-"""Show that the inspection of a broker's folder passes what is whole and finds what is damaged."""
+"""The inspection of a broker's folder accepts valid files and finds damage."""
 
 import shutil
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Judge a history of real clients whose broker, a process with a disk, is killed and paused; look into its files."""
+"""A history of real clients whose broker process is killed and paused, and the inspection of its files."""
 
 import random
 from collections import Counter

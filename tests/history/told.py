@@ -1,4 +1,4 @@
-"""Ask a broker for all it says of its logs, transactions and groups, over the wire or in process alike."""
+"""All that a broker reports of its logs, transactions and groups, over the network or in process."""
 
 import hashlib
 from collections.abc import Callable, Mapping

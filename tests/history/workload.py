@@ -1,4 +1,4 @@
-"""Make a history: clients at work while their broker is killed and paused; then look into what it left behind."""
+"""Record a history: clients at work while their broker is killed and paused; then inspect its files."""
 
 import random
 import threading

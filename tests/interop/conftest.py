@@ -100,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_spared(parameters: Mapping[str, object], is_thorough: bool) -> bool:
-    """Return whether to skip two of the four ways to bounce a broker, for clients tested with all four, to save time.
+    """Return whether to skip two of the four ways to bounce a broker, for clients that support all four, to save time.
 
     That is with Apache Kafka, which is slow to start, and in `make test`.
     """
