@@ -1,4 +1,4 @@
-"""Make what is to be copied, watch a copy grow, and judge it: every input once, in its order."""
+"""Input to copy, progress of a copy, and its check: every input once, in order."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Start the adapters and talk to them, with a deadline for every answer."""
+"""Processes of adapters and their commands, with a deadline for every response."""
 
 import json
 import os

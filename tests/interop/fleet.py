@@ -1,4 +1,4 @@
-"""Say which clients there are, how to start each, and why one cannot be had."""
+"""The clients, how to start each, and why one is not available."""
 
 import importlib.util
 import sys

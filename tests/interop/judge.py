@@ -1,4 +1,4 @@
-"""Prepare topics and look at brokers from outside: what a scenario needs that is not the client's business."""
+"""Topics and the state of brokers from outside: what a scenario needs besides the client."""
 
 import time
 from collections.abc import Callable, Iterator, Set

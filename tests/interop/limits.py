@@ -1,4 +1,4 @@
-"""List what a client cannot say, and what it gets wrong by itself: with `broker_core` and Apache Kafka alike."""
+"""What each client does not support or gets wrong by itself, with `broker_core` and Apache Kafka alike."""
 
 from dataclasses import dataclass
 

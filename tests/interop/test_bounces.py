@@ -1,4 +1,4 @@
-"""Brokers are killed and stopped, in the midst of copies and of calls: with each client."""
+"""Brokers are killed and stopped during copies and calls: with each client."""
 
 from collections.abc import Callable
 

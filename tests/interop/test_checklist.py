@@ -1,4 +1,4 @@
-"""What public test suites check of transactions from end to end: with which clients it is shown here, or why not.
+"""What public test suites check of transactions from end to end: the clients that show it here, or why not.
 
 Named are tests of this folder, with all clients unless some are named; with a path, tests elsewhere, which are no
 foreign client's. A sentence says why a client that was not written here cannot show it. The suites are those of

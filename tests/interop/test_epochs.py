@@ -1,4 +1,4 @@
-"""Epochs that are used up: with each client, on ids whose journal says that one is left."""
+"""Exhausted producer epochs: with each client, on ids whose journal has one epoch left."""
 
 import pytest
 

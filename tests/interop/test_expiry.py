@@ -1,4 +1,4 @@
-"""What coordinators and partitions forget after a while: with each client."""
+"""Expiry in coordinators and partitions: with each client."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Offsets in transactions and the members of their group: with each client that tells of them."""
+"""Offsets in transactions and the members of their group: with each client that sends group metadata."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Leaders and coordinators move, in the midst of transactions: with each client.
+"""Leaders and coordinators move during transactions: with each client.
 
 Apache Kafka runs as one node here, so only `broker_core` can be asked; it has three broker ids.
 """

@@ -1,4 +1,4 @@
-"""The life of a transaction that nobody disturbs, or only a little: with each client."""
+"""The life of a transaction without faults or with small ones: with each client."""
 
 from collections import Counter
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Who sees what, and when: as written and read by each client."""
+"""Visibility of records: as written and read by each client."""
 
 import time
 from collections import Counter

@@ -1,1 +1,1 @@
-"""Prove the rules of each KIP through the wire, without sockets, clocks or disks: one file a KIP."""
+"""The rules of each KIP through the wire protocol, without sockets, clocks or disks: one file a KIP."""

@@ -1,4 +1,4 @@
-"""Prove KIP-1152, Add transactional ID pattern filter to ListTransactions API."""
+"""KIP-1152, Add transactional ID pattern filter to ListTransactions API."""
 
 import pytest
 

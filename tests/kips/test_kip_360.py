@@ -1,4 +1,4 @@
-"""Prove KIP-360, Improve reliability of idempotent/transactional producer: a producer says who it is and goes on."""
+"""KIP-360, Improve reliability of idempotent/transactional producer: a producer sends its identity and continues."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Prove KIP-447, Producer scalability for exactly once semantics: the group fences, and unstable offsets wait."""
+"""KIP-447, Producer scalability for exactly once semantics: fencing by the group, and unstable offsets."""
 
 import pytest
 

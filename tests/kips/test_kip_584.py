@@ -1,4 +1,4 @@
-"""Prove KIP-584, Versioning scheme for features, with what each level of `transaction.version` changes (KIP-890).
+"""KIP-584, Versioning scheme for features, with what each level of `transaction.version` changes (KIP-890).
 
 How single updates are granted and refused is walked in `tests/unit/broker_core/broker/test_features.py`.
 """

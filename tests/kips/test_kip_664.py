@@ -1,4 +1,4 @@
-"""Prove KIP-664, Provide tooling to detect and abort hanging transactions."""
+"""KIP-664, Provide tooling to detect and abort hanging transactions."""
 
 from typing import Any
 

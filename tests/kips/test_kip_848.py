@@ -1,4 +1,4 @@
-"""Prove KIP-848, The next generation of the consumer rebalance protocol: the coordinator assigns, members converge."""
+"""KIP-848, The next generation of the consumer rebalance protocol: the coordinator assigns, members converge."""
 
 import pytest
 

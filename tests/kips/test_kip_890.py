@@ -1,4 +1,4 @@
-"""Prove KIP-890, Transactions Server-Side Defense: one epoch a transaction, implicit adds, verification of the old.
+"""KIP-890, Transactions Server-Side Defense: one epoch a transaction, implicit adds, verification of older clients.
 
 Where the text and the shipped protocol part (versions, codes and how a retry is told from a zombie), the test says so.
 """

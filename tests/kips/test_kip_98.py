@@ -1,4 +1,4 @@
-"""Prove KIP-98, Exactly Once Delivery and Transactional Messaging, as it is shipped.
+"""KIP-98, Exactly Once Delivery and Transactional Messaging, as it is shipped.
 
 Where the design texts number or name things otherwise (control types, markers, the end of a transaction, the special
 offset for readers of committed data), the test says so and proves what Apache Kafka answers.

@@ -1,4 +1,4 @@
-"""Prove KIP-994, Minor Enhancements to ListTransactions and DescribeTransactions APIs: transactions by their age."""
+"""KIP-994, Minor Enhancements to ListTransactions and DescribeTransactions APIs: transactions by their age."""
 
 import pytest
 

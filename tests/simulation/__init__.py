@@ -1,1 +1,1 @@
-"""Play seeded worlds: the broker core under faults, clients of every kind, and the checks of what they saw."""
+"""Seeded simulations: the broker core under faults, clients of every kind, and checks of what they saw."""

@@ -1,4 +1,4 @@
-"""Play many seeds, or one again: `python -m tests.simulation --seeds 1000`."""
+"""Run many seeds, or one again: `python -m tests.simulation --seeds 1000`."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""Be administrators: make topics, change feature levels, look for transactions that hang, and end those (KIP-664)."""
+"""Administrators: they create topics, change feature levels, and find and end hanging transactions (KIP-664)."""
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 

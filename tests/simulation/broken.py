@@ -1,4 +1,4 @@
-"""Break the broker on purpose, in ways brokers are known to be broken, so that the simulation can show its worth."""
+"""Known bugs of brokers, injected on purpose to show that the simulation finds them."""
 
 import contextlib
 import re

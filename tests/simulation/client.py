@@ -1,4 +1,4 @@
-"""Talk to brokers over simulated links: requests out, answers in, patience that ends.
+"""A client of brokers over simulated links: requests, responses and timeouts.
 
 Nothing here knows what a request means; what is repeated, and when one gives up for good, is the client's business
 above, as in the clients that people use.

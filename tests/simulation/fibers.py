@@ -1,4 +1,4 @@
-"""Let clients be written as plain code that waits, and run them one at a time in virtual time.
+"""Clients written as plain blocking code, run one at a time in virtual time.
 
 A fiber runs until it waits; the scheduler alone decides who goes on. It can be paused, which it does not notice, and
 killed, which it cannot catch: whatever it asks of the world afterwards, in a `finally` too, ends it again.

@@ -1,4 +1,4 @@
-"""Keep what the clients of a world did, in the words of `tests.history`."""
+"""The history of a world's clients, in the format of `tests.history`."""
 
 from typing import Any, Final
 

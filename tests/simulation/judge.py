@@ -1,4 +1,4 @@
-"""Judge a world at rest: what readers saw against what writers know, and the logs against themselves."""
+"""Checks of a world at rest: what readers saw against what writers know, and the logs against themselves."""
 
 import re
 from collections import Counter

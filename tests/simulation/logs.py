@@ -1,4 +1,4 @@
-"""Hold the broker's logs against themselves: what is derived must be what the records say, live and after a restart."""
+"""Consistency of the broker's logs: derived state must match the records, live and after a restart."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple

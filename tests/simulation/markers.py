@@ -1,4 +1,4 @@
-"""Hold every transaction of the history against the markers in the log: one for each partition that it touched.
+"""Every transaction of the history and the markers in the log: one for each partition that it touched.
 
 A second marker behind the first, with none of the producer's records between, is legitimate in two cases and no other:
 

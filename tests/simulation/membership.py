@@ -1,4 +1,4 @@
-"""Be a member of a consumer group of the classic protocol, with a plain assignor of its own."""
+"""A member of a consumer group of the classic protocol, with a plain assignor of its own."""
 
 import json
 from typing import TYPE_CHECKING, Any

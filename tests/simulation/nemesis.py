@@ -1,4 +1,4 @@
-"""Do to the world what its seed has in store for it."""
+"""The faults that a world's seed has planned."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

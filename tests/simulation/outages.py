@@ -1,4 +1,4 @@
-"""Coordinators and leaders that stay away for seconds to tens of seconds, and brokers cut off from the others.
+"""Coordinators and leaders that are offline for seconds to tens of seconds, and brokers cut off from the others.
 
 A chance of its own decides them, so that a world without outages is what it was before there were any. A restart of
 the cluster ends them early, as it elects leaders.

@@ -1,4 +1,4 @@
-"""Draw a world from its seed: the cluster, its settings, who lives there, and how bad it gets."""
+"""A world drawn from its seed: the cluster, its settings, its clients, and the rate of faults."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

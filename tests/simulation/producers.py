@@ -1,4 +1,4 @@
-"""Be transactional producers of both protocols, as Java's is: what they repeat, what fences them, when they give up.
+"""Transactional producers of both protocols, like Java's: their retries, fencing, and timeouts.
 
 What became of each transaction is written down as its client knows it: `ok`, `fail` or `info`. Only what the client
 can be sure of is a certainty; the judge holds every certainty against what readers saw.

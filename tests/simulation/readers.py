@@ -1,4 +1,4 @@
-"""Be readers of both isolation levels, with Kafka's own algorithm for what is aborted, on kafka-python's batches."""
+"""Readers of both isolation levels, with Kafka's own algorithm for aborted records, on kafka-python's batches."""
 
 import heapq
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Read the seeds that once failed, each with its story."""
+"""The seeds that once failed, each with a description."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Be Spark around the real sink: micro-batches, tasks that are tried again, drivers that die and come back.
+"""Spark around the real sink: micro-batches, tasks that are retried, drivers that die and restart.
 
 The task writer and the committer are the code of `spark_eos.sink`; only Spark and the network are played. The
 checkpoint is Spark's: what a micro-batch holds is fixed before it runs, and noted as done after `commit` returned.

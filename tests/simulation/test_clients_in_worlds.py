@@ -1,4 +1,4 @@
-"""What clients of a world send again, take back and let arrive late."""
+"""What clients of a world resend, abort and delay."""
 
 from typing import Any
 

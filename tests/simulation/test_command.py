@@ -1,4 +1,4 @@
-"""The command says what failed and how to see it again, and which faults never struck."""
+"""The command reports what failed and how to reproduce it, and which faults never occurred."""
 
 import re
 import shlex

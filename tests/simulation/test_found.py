@@ -1,4 +1,4 @@
-"""What the simulation has found in the broker, each proved without it: power fails at every operation of the disk.
+"""Bugs of the broker that the simulation found, each shown without it: power fails at every operation of the disk.
 
 What it has found in itself, so that worlds are made otherwise since, stands at the end.
 """

@@ -1,4 +1,4 @@
-"""A simulated disk fills up, loses its power in the middle, and forgets in ways that a seed decides."""
+"""A simulated disk fills up, loses power during a write, and loses data in ways that a seed decides."""
 
 import errno
 from random import Random

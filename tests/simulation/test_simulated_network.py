@@ -1,4 +1,4 @@
-"""Links keep TCP's promises and no others; the scheduler and the fibers keep time."""
+"""Links keep TCP's guarantees and no others; the scheduler and the fibers keep time."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""Play worlds: a share of the seeds, every seed that once failed, and brokers that are broken on purpose."""
+"""Worlds: a share of the seeds, every seed that once failed, and brokers that are broken on purpose."""
 
 import os
 import re

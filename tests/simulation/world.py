@@ -1,4 +1,4 @@
-"""Put a world together from a seed, let it live through its trouble, and say what was wrong with it.
+"""A world: built from a seed, run through its faults, and checked at the end.
 
 The seed decides everything: who is in it, what befalls them and when. After the trouble come calm and rest: every
 client finishes what it does, every transaction left open times out, and then all must be as if there had been none.

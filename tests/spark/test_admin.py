@@ -1,4 +1,4 @@
-"""Let a streaming query die right after a decision, let an operator step in, and restart it from its checkpoint."""
+"""A streaming query dies right after a decision, an operator intervenes, and the query restarts from its checkpoint."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Check that Spark finds `eos-kafka` by itself, wherever the packages are, and what the wiring promises."""
+"""Spark finds `eos-kafka` by itself, wherever the packages are, and the data source's classes do what they promise."""
 
 import doctest
 import os

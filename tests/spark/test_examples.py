@@ -1,4 +1,4 @@
-"""Every example runs and ends with its proof; those with Spark share one Spark."""
+"""Every example runs and ends with its result; those with Spark share one session."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is counted can be read while Spark runs, at the driver's endpoint and partly in Spark's progress."""
+"""Metrics while Spark runs, at the driver's endpoint and partly in Spark's progress."""
 
 import logging
 from pathlib import Path

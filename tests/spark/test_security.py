@@ -1,4 +1,4 @@
-"""Let Spark write and read over SASL_SSL with SCRAM and over mutual TLS, and look for secrets in what it leaves."""
+"""Spark writes and reads over SASL_SSL with SCRAM and over mutual TLS, and leaves no secrets behind."""
 
 from collections.abc import Iterator
 from pathlib import Path

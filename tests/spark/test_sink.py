@@ -1,4 +1,4 @@
-"""Run Spark against a broker, break it at every step, and count what an independent reader sees."""
+"""The sink in Spark with faults at every step; an independent reader counts what is visible."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

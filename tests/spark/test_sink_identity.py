@@ -1,4 +1,4 @@
-"""Use names and checkpoints as people do, in Spark: each recipe of the documents, and each of their warnings."""
+"""Names and checkpoints as people use them in Spark: each recipe and each warning of the documentation."""
 
 import json
 import shutil

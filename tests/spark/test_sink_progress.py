@@ -1,4 +1,4 @@
-"""What the sink logs in its workers is in Spark's own log."""
+"""The sink's log messages from workers are in Spark's own log."""
 
 import pytest
 from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Stop queries and kill workers in the middle of a micro-batch: readers go on within seconds, and no row is lost."""
+"""Stopped queries and killed workers during a micro-batch: readers continue within seconds, and no row is lost."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Run several queries in one Spark session: its Python workers serve them all in turn."""
+"""Several queries in one Spark session, which share its Python workers."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Check who ends what a task or a driver leaves open, and that nothing decided or newer is ended with it."""
+"""Who ends the open transactions of a task or a driver, and that nothing decided or newer is ended with them."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""Read topics with `spark.read` in a real local Spark."""
+"""Topics read with `spark.read` in a real local Spark."""
 
 import datetime
 from typing import Any

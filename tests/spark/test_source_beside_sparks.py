@@ -1,4 +1,4 @@
-"""The source beside Spark's own `format("kafka")`: the same rows, micro-batches and refusals for the same options.
+"""The source beside Spark's own `format("kafka")`: the same rows, micro-batches and errors for the same options.
 
 The two differ in one default: ours reads committed records only, so Spark's own is asked to do so as well.
 """

@@ -1,4 +1,4 @@
-"""A query that starts at the end of its topics reads every row from there on, wherever it crashes first."""
+"""A query that starts at the end of its topics reads every later row, wherever it crashes first."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Progress in a consumer group: for tools that show lag, and for nothing else."""
+"""Progress committed to a consumer group, only for tools that show lag."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Filters of a batch query in Spark, which offers them only where its own setting and ours allow it."""
+"""Filters of a batch query in Spark, which offers them only if its own setting and ours allow it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

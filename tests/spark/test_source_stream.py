@@ -1,4 +1,4 @@
-"""Read topics with `spark.readStream` in a real local Spark."""
+"""Topics read with `spark.readStream` in a real local Spark."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""The embedded broker: up at once, gone without a trace, and clear about what it cannot do."""
+"""The embedded broker: it starts fast, leaves nothing behind, and explains what it does not support."""
 
 import os
 import socket

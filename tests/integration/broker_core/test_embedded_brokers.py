@@ -1,4 +1,4 @@
-"""Brokers of an embedded cluster go and come, alone and together, and what they led finds another leader."""
+"""Brokers of an embedded cluster stop and start, alone and together, and their partitions get other leaders."""
 
 import asyncio
 import doctest

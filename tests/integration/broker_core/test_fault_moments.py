@@ -1,4 +1,4 @@
-"""Every action at every moment: one row for each, with what the client gets and what becomes of its transaction."""
+"""Every action at every moment: one row for each, with the client's result and the outcome of its transaction."""
 
 import threading
 from typing import Final, NamedTuple

@@ -1,4 +1,4 @@
-"""Faults strike where, when and as often as they were asked to, and a request they met ends as they say."""
+"""Faults occur where, when and as often as configured, and a request that meets one ends as specified."""
 
 import threading
 

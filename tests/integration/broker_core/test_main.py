@@ -1,4 +1,4 @@
-"""`python -m broker_core`: the documented commands work, keep their data, and explain what they cannot do."""
+"""`python -m broker_core`: the documented commands work, keep their data, and explain what is not supported."""
 
 import signal
 import socket

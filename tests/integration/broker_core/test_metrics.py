@@ -1,4 +1,4 @@
-"""The metrics of an embedded broker, under a client not written here."""
+"""The metrics of an embedded broker under an independent client."""
 
 import pytest
 

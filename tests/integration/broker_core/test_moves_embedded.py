@@ -1,4 +1,4 @@
-"""Leaders and coordinators of an embedded cluster are moved from any thread, under clients that do not notice."""
+"""Leaders and coordinators of an embedded cluster move from any thread while clients continue without errors."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

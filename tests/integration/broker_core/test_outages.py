@@ -1,4 +1,4 @@
-"""Partitions without a leader and ids without a coordinator, for a while: what clients see, and what goes on."""
+"""Partitions without a leader and ids without a coordinator for a while: what clients see, and what continues."""
 
 import doctest
 

@@ -1,4 +1,4 @@
-"""Exchange random batches with librdkafka through a broker, in every codec: we read what it sends, it reads ours.
+"""Random batches exchanged with librdkafka through a broker, in every codec and in both directions.
 
 librdkafka shares no code with the records room: it writes lz4 with linked blocks and snappy without a frame.
 """

@@ -1,4 +1,4 @@
-"""Brokers of an embedded cluster are cut off from the others, and answer their clients from the past."""
+"""Brokers of an embedded cluster that are cut off from the others give clients outdated responses."""
 
 import pytest
 

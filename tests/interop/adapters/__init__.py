@@ -1,4 +1,4 @@
-"""Speak one small language with every client: a JSON object a line in, a JSON object a line out.
+"""Adapters with one small protocol for every client: a JSON object a line in, a JSON object a line out.
 
 A request names its command in `do`; the answer is `{"answer": ...}` or `{"error": name, "message": ...}`, where the
 name "unsupported" says that the client has no such feature. `{"note": n}` comes before the answer of a `read`: once

@@ -1,4 +1,4 @@
-"""Lend aiokafka to the scenarios."""
+"""The adapter for aiokafka."""
 
 import asyncio
 import logging

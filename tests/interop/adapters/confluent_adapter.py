@@ -1,4 +1,4 @@
-"""Lend confluent-kafka, that is librdkafka, to the scenarios."""
+"""The adapter for confluent-kafka (librdkafka)."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Lend kafka-python to the scenarios."""
+"""The adapter for kafka-python."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Answer commands with a client written in Python."""
+"""The command loop of adapters for clients written in Python."""
 
 import json
 import sys

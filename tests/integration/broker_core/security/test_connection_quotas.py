@@ -1,4 +1,4 @@
-"""Bounds on connections and requests: no client takes all there is, and strangers cost next to nothing."""
+"""Limits of connections and requests: one client cannot use up all of them, and unauthenticated ones cost little."""
 
 import contextlib
 import socket

@@ -1,4 +1,4 @@
-"""Several listeners: which there are, what clients are told of them, and how a test author asks for them."""
+"""Several listeners: their settings, the addresses that clients get, and the arguments of the embedded broker."""
 
 import re
 

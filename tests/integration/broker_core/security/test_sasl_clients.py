@@ -1,4 +1,4 @@
-"""Real clients come in by every mechanism, in clear text and encrypted, and stay when they have to come in again."""
+"""Real clients with every SASL mechanism, in plaintext and over TLS, through re-authentication."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""SCRAM users: set, described and deleted by admin clients, kept over a restart, and shown to nobody."""
+"""SCRAM users: set, described and deleted by admin clients, kept over a restart, and never disclosed."""
 
 import pytest
 from confluent_kafka.admin import (

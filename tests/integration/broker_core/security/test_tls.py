@@ -1,4 +1,4 @@
-"""TLS: who may connect, by which certificate, under which name."""
+"""TLS: accepted clients, their certificates and their principals."""
 
 import base64
 import logging

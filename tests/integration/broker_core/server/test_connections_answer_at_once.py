@@ -1,4 +1,4 @@
-"""Check that answers do not wait for the acknowledgement of those before."""
+"""Responses do not wait for the acknowledgement of earlier ones."""
 
 import socket
 

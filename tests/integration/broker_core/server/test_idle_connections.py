@@ -1,4 +1,4 @@
-"""Connections on which nothing goes either way are closed after connections.max.idle.ms, and no others."""
+"""Connections without traffic are closed after connections.max.idle.ms, and no others."""
 
 import threading
 

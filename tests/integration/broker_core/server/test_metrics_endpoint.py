@@ -1,4 +1,4 @@
-"""Prometheus finds every metric at the endpoint; a broker without its client library runs and says what is missing."""
+"""The metrics endpoint has every metric; a broker without the client library runs and reports what is missing."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The server between sockets and the core: a client that sends far ahead is not read from until it is served."""
+"""The server between sockets and the core: it stops reading from a client that sends too far ahead."""
 
 from kafka.protocol.metadata import ApiVersionsRequest
 

@@ -1,4 +1,4 @@
-"""Run the command `eos-kafka` against a broker, and check how it is told to reach one."""
+"""The command `eos-kafka` on a broker, and its connection options."""
 
 import json
 import subprocess

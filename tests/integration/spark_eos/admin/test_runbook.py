@@ -1,4 +1,4 @@
-"""The outputs on the pages for operators are those of the commands."""
+"""The outputs on the pages for operators match those of the commands."""
 
 from tests.support.runbook import comparable, outputs, shown_outputs
 

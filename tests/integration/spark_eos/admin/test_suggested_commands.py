@@ -1,4 +1,4 @@
-"""Take each command that a warning or an error tells its reader to run, and let `eos-kafka` take it."""
+"""`eos-kafka` accepts each command that a warning or an error suggests."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""Look at a timeline's page with a browser: headless Chromium, driven by Selenium."""
+"""A timeline's page in a browser: headless Chromium, driven by Selenium."""
 
 from collections.abc import Iterator
 from pathlib import Path

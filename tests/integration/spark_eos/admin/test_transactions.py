@@ -1,4 +1,4 @@
-"""Run `eos-kafka transactions` against a broker: what it prints, what it refuses, how it exits."""
+"""`eos-kafka transactions` on a broker: its output, its refusals, its exit codes."""
 
 import json
 import shlex

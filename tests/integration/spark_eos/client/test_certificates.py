@@ -1,4 +1,4 @@
-"""Certificates are replaced on disk while a client works: its next connection shows and trusts what is there then."""
+"""Certificates replaced on disk while a client works: its next connection uses the new ones."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""The feature level changes under a running query (KIP-890): its next transaction begins with the protocol of the day.
+"""The feature level changes under a running query (KIP-890): its next transaction uses the new level's protocol.
 
 Tasks and driver of one query have a client each, as in processes of their own, and the level changes at a point of a
 micro-batch's way. Apache Kafka's documents say the same of its own producers: a transaction ends as it was begun.

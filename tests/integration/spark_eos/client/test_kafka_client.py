@@ -1,4 +1,4 @@
-"""Find a cluster, its topics and coordinators; say clearly when they are not to be found; survive a fork."""
+"""The client finds a cluster, its topics and coordinators, reports what is missing, and survives a fork."""
 
 import socket
 import subprocess

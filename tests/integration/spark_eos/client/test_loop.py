@@ -1,4 +1,4 @@
-"""The loop under the client: one turn for an exchange, bytes in order, timers that cost nothing when cancelled."""
+"""The client's event loop: one iteration for an exchange, bytes in order, cheap cancellation of timers."""
 
 import contextlib
 import select
