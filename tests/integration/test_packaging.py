@@ -1,4 +1,4 @@
-"""The distributions: what `python -m build` makes can be uploaded, is complete, and works elsewhere."""
+"""The distributions of `python -m build` can be uploaded, are complete, and work in an empty environment."""
 
 import os
 import shutil

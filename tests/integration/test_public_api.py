@@ -1,4 +1,4 @@
-"""The public names: where they are, what importing them costs, and that documents and examples use no others."""
+"""The public names: their modules, their import cost, and that documents and examples use no others."""
 
 import ast
 import configparser

@@ -1,4 +1,4 @@
-"""Check the tests' own tools where a mistake in them would hide others."""
+"""The tests' own helpers, where a mistake would hide others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The guard of the unit tests refuses connections to them, and to no other suite's fixture."""
+"""The guard of the unit tests rejects their connections, and none of another suite's fixture."""
 
 import shutil
 from pathlib import Path

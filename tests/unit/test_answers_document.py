@@ -1,4 +1,4 @@
-"""Check that every answer the sink relies on is shown safe by a test that exists."""
+"""Every broker response that the sink relies on is shown safe by a test that exists."""
 
 import re
 from pathlib import Path

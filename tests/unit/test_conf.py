@@ -1,4 +1,4 @@
-"""Hold the settings files in conf/ to what the code reads."""
+"""The settings files in conf/ match the code."""
 
 import itertools
 import re

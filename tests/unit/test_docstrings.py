@@ -1,4 +1,4 @@
-"""Check the examples in docstrings that need no broker; what needs one has them checked beside its own tests."""
+"""Docstring examples that need no broker; those that need one are checked beside the tests of their module."""
 
 import doctest
 import importlib

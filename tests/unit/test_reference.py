@@ -1,4 +1,4 @@
-"""Hold the pages of docs/reference to the code that they describe."""
+"""The pages of docs/reference match the code."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What Spark imports when it looks for data sources."""
+"""The imports of Spark's search for data sources."""
 
 import subprocess
 import sys

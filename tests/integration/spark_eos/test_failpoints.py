@@ -1,4 +1,4 @@
-"""Check that failpoints act where and when their rules say, and never otherwise."""
+"""Failpoints act where and when their rules say, and at no other time."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What each of Spark's short-lived Python processes has to import, and what it never needs."""
+"""The imports of each of Spark's short-lived Python processes, and those they never need."""
 
 import json
 import os

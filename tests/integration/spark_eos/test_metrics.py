@@ -1,4 +1,4 @@
-"""What is counted can be read at the endpoint of the process."""
+"""The metrics at the endpoint of the process."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""What a process is given from the outside, and what it keeps."""
+"""What a process receives from its environment, and what it keeps."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""Check in a process of its own what is set aside from the garbage collector, since it stays so."""
+"""The objects excluded from garbage collection, tested in a separate process because they stay excluded."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Hold both twins of storage, memory and disk, to one behaviour; test what only memory can do: crash."""
+"""Memory and disk storage behave the same; memory storage can simulate a crash."""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Options of the metrics endpoint, and what is counted."""
+"""Options of the metrics endpoint, and the metrics."""
 
 import sys
 from collections.abc import Mapping

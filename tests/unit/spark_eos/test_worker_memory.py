@@ -1,4 +1,4 @@
-"""What a task knows of the worker process it runs in."""
+"""A task's knowledge of its worker process."""
 
 import pytest
 

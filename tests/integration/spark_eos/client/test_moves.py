@@ -1,4 +1,4 @@
-"""Move leaders and coordinators under a transaction, throttle it, and measure what it holds in memory meanwhile."""
+"""Leaders and coordinators move during a transaction; throttling, and the memory of a waiting transaction."""
 
 import time
 import tracemalloc

@@ -1,4 +1,4 @@
-"""An id whose InitProducerId stayed unanswered is given up, for the request may be applied late."""
+"""An id whose InitProducerId got no response is dropped, because the request may be applied late."""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Check that an answer about a topic serves twice only while it is young and the topic was usable."""
+"""A cached response about a topic is reused only while it is recent and the topic was usable."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Count what a task asks of brokers: its requests must not grow with partitions, topics or tasks before it."""
+"""The requests of a task, whose number must not grow with partitions, topics or earlier tasks."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

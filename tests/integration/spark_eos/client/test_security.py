@@ -1,4 +1,4 @@
-"""Reach either broker by each mechanism, with the options of Spark's `kafka` format: commit there, and read it."""
+"""Commits and reads on either broker by each mechanism, with the options of Spark's `kafka` format."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Ask as an administrator through kafka-python's admin client: what is asked again, and what is said of a refusal."""
+"""Transaction administration through kafka-python's admin client: retries, and errors for refusals."""
 
 import logging
 import uuid

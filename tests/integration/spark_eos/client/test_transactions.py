@@ -1,4 +1,4 @@
-"""Prepare transactions on one connection and end them from another, on both versions of the protocol."""
+"""Transactions prepared on one connection and ended from another, in both versions of the protocol."""
 
 import time
 from collections.abc import Iterator

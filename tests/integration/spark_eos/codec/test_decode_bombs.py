@@ -1,4 +1,4 @@
-"""The source tells of a record batch that is a bomb, once and at a bounded cost."""
+"""The source reports a decompression bomb once and at a bounded cost."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Prove the documented table of rights: with exactly these each role does its work, and without any one it does not."""
+"""The documented table of rights: each role works with exactly these, and fails without any one of them."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Look for secrets everywhere they must not be: logs, messages, decisions, files, errors, metrics, what is printed."""
+"""Searches for secrets where they must not be: logs, messages, decisions, files, errors, metrics, output."""
 
 import base64
 import logging

@@ -1,4 +1,4 @@
-"""Check the sink's dealings with a real broker where the broker is slow, forgetful or behind."""
+"""The sink on a real broker that is slow, has expired state, or lags behind."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

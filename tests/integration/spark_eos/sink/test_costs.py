@@ -1,4 +1,4 @@
-"""Count the requests of a micro-batch: a steady one costs what docs/contributing/benchmarks.md says, and no more."""
+"""The requests of a micro-batch: a steady one costs what docs/contributing/benchmarks.md says, and no more."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Check what a new query reads of a decision topic that many others share, on a broker that counts requests."""
+"""What a new query reads of a shared decision topic, on a broker that counts requests."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Check the sink on brokers that lose their coordinators for a while, and beside one that answers from the past."""
+"""The sink on brokers without coordinators for a while, and beside a broker with outdated responses."""
 
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""Check that whatever a cluster lacks is found before any data is sent, with the way out in the text."""
+"""Missing features of a cluster are found before any data is sent, with a remedy in the message."""
 
 import logging
 import time

@@ -1,4 +1,4 @@
-"""Count what tasks ask of the brokers and what stays in their process: constant for a task, flat over micro-batches."""
+"""The requests and the memory of tasks: constant for a task, and constant over micro-batches."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Check that no transaction is left hanging on brokers that do not verify transactions, as before Kafka 3.6."""
+"""No transaction hangs on brokers that do not verify transactions, as before Kafka 3.6."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Check that Trigger.AvailableNow reads what was there at its start, or says why it cannot."""
+"""Trigger.AvailableNow reads what was there at its start, or reports why it cannot."""
 
 import pytest
 

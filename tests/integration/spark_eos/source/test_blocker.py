@@ -1,4 +1,4 @@
-"""Check that the transaction in a reader's way is named, with a way to end it."""
+"""The transaction that blocks a reader is named, with a way to end it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Check the bounded fetch and the task's reader against a real broker, without Spark."""
+"""The bounded fetch and the task's reader on a real broker, without Spark."""
 
 import random
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A start that moves is pinned before the first rows are read."""
+"""A starting position that can still move is fixed before the first rows are read."""
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable

@@ -1,4 +1,4 @@
-"""Progress in a consumer group, and what keeps it from being committed."""
+"""Progress committed to a consumer group, and what prevents a commit."""
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition

@@ -1,4 +1,4 @@
-"""Check that a last stable offset that stands still becomes visible."""
+"""A last stable offset that does not move becomes visible."""
 
 import logging
 

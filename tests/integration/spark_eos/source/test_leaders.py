@@ -1,4 +1,4 @@
-"""Change leaders under a reader, with logs that agree and logs that were cut (KIP-320)."""
+"""Leader changes under a reader, with logs that agree and logs that were truncated (KIP-320)."""
 
 import logging
 from collections.abc import Callable, Iterator

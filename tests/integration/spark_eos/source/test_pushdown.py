@@ -1,4 +1,4 @@
-"""Filters of a batch query: only what they leave is fetched."""
+"""Filters of a batch query: only the remaining ranges are fetched."""
 
 import datetime
 import re

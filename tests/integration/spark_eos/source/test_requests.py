@@ -1,4 +1,4 @@
-"""Count what the source asks brokers, as a steady query and in one task; none of it may grow without need."""
+"""The requests of the source, in a steady query and in one task; none may grow without need."""
 
 import gc
 import logging

@@ -1,4 +1,4 @@
-"""Check that what holds many partitions is named once, at a cost that does not grow with them, beside the planning."""
+"""A transaction that blocks many partitions is named once, at a constant cost, beside the planning."""
 
 import threading
 from collections import Counter

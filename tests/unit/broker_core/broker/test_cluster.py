@@ -1,4 +1,4 @@
-"""The cluster without sockets: what leaves is durable, what waits is answered, what is sent ahead keeps its order."""
+"""The cluster without sockets: responses are durable, waiting requests complete, pipelined ones keep their order."""
 
 import pytest
 

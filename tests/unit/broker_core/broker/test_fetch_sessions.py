@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a client says once what it fetches, then only what changes."""
+"""Fetch sessions (KIP-227): a client sends its partitions once and only changes afterwards."""
 
 from types import SimpleNamespace as Body
 

@@ -1,4 +1,4 @@
-"""A request of ours that fails while it waits costs its client the connection, and nobody else anything."""
+"""An exception in a waiting request closes its client's connection and affects no other client."""
 
 import logging
 

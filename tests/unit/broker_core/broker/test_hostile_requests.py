@@ -1,4 +1,4 @@
-"""Requests no well-behaved client sends: each has its verdict, and none takes anything with it."""
+"""Requests that no well-behaved client sends: each gets its error code and affects no other."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""The metadata: what is decided is recorded, and replaying the records gives the same metadata."""
+"""The metadata: every change is recorded, and replaying the records gives the same metadata."""
 
 import json
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""A coordinator may move at any moment of a transaction, and the transaction still has its one outcome.
+"""A coordinator may move at any moment of a transaction, and the transaction still has one outcome.
 
 Rules A.12 (load, failover, coordinator epochs), A.10 and A.11; all brokers here share the logs, so what moves is who
 may decide, not what is known.

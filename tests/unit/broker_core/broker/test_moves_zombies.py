@@ -1,4 +1,4 @@
-"""A coordinator that does not know that it leads no more is refused by epoch: at its journal and in its markers."""
+"""A coordinator that does not know it was replaced is fenced by epoch: at its journal and in its markers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is found when a cluster opens its storage again costs the ids it concerns at most; no history is forgotten."""
+"""Damage found when a cluster reopens its storage affects only the ids concerned; no history is lost."""
 
 import logging
 

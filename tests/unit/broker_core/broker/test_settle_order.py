@@ -1,4 +1,4 @@
-"""The order of what a settling cluster does: nothing is built on what a loss of power could take back.
+"""The order of steps in a settling cluster: nothing depends on data that a power loss could remove.
 
 A transaction's records go to two logs, and a disk may write one of them early and the other not at all. Whatever
 got through, the coordinator's log must not say that a transaction is complete which a partition still has open:

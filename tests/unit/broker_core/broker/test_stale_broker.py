@@ -1,4 +1,4 @@
-"""A broker that is cut off from the others answers from the past, and can bring nothing about."""
+"""A broker that is cut off from the others gives outdated responses and changes nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Patterns mean what they mean to Apache Kafka, and no pattern takes long."""
+"""Patterns match as in Apache Kafka, and in bounded time."""
 
 import pytest
 

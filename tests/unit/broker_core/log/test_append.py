@@ -1,4 +1,4 @@
-"""Send the partition log what it must refuse, row by row of the pipeline, and look at what it makes of the rest."""
+"""Batches that the partition log must reject, row by row of the pipeline, and its treatment of the others."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Prove what compaction keeps of keys and tombstones, and when and where it works (rules C.12)."""
+"""What compaction keeps of keys and tombstones, and when and where it runs (rules C.12)."""
 
 import pytest
 

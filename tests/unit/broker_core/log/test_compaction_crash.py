@@ -1,4 +1,4 @@
-"""Lose power anywhere in a compaction, and find each thing a compaction can leave behind."""
+"""Power loss at any point of a compaction, and all files that it can leave behind."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Compact random logs again and again, crash in the middle, and compare with a twin that was never compacted."""
+"""Random logs compacted repeatedly, with crashes, and compared with a copy that was never compacted."""
 
 from typing import Any, NamedTuple
 

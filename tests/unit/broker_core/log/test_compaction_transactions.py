@@ -1,4 +1,4 @@
-"""Prove what compaction does to transactions and producers: rules C.12 row by row."""
+"""Compaction of transactions and producers: rules C.12 row by row."""
 
 import pytest
 

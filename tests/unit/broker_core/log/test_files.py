@@ -1,4 +1,4 @@
-"""Compare the log's files with Kafka's formats, byte by byte, and feed them damage."""
+"""The log's files compared with Kafka's formats, byte by byte, and damaged files."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Walk the tables of what a producer may append: each row, all combinations, and the shortcut beside them."""
+"""The tables of what a producer may append: each row, all combinations, and the fast path."""
 
 from itertools import product
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Hold the partition log against models that are too dumb to be wrong, and let it crash anywhere."""
+"""The partition log compared with simple models, with crashes at any point."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Read the partition log at both isolation levels, by offset and by time."""
+"""Reads of the partition log at both isolation levels, by offset and by time."""
 
 import pytest
 

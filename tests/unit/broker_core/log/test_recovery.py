@@ -1,4 +1,4 @@
-"""Make each thing recovery may find, and check that it keeps what the table says."""
+"""Every state of files that recovery may find, and what it keeps according to the table."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Cut the log at both ends."""
+"""Truncation of the log at both ends."""
 
 import pytest
 

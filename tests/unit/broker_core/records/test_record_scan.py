@@ -1,4 +1,4 @@
-"""Hold the fast walk over a batch's records to a slow one that knows nothing of its shortcuts."""
+"""The fast scan of a batch's records compared with a slow one without shortcuts."""
 
 import tracemalloc
 from collections.abc import Iterable

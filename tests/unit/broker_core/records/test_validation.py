@@ -1,4 +1,4 @@
-"""Check what the leader is told about the records of a produced batch (rules C.1/16 to C.1/18)."""
+"""The leader's validation of the records of a produced batch (rules C.1/16 to C.1/18)."""
 
 import struct
 

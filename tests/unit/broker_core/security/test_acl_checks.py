@@ -1,4 +1,4 @@
-"""The table of checks and what the handlers really ask are the same, for every API that is served."""
+"""The table of checks matches what the handlers request, for every served API."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""ACLs: deny first, then allow, by name, prefix or `*`; what is implied; who stands above them."""
+"""ACLs: deny before allow, by name, prefix or `*`; implied rights; super users."""
 
 import pytest
 from hypothesis import example, given

@@ -1,4 +1,4 @@
-"""Connections to a listener that asks for SASL: what is handled when, and what becomes of who is not let in."""
+"""Connections to a SASL listener: what is handled when, and failed authentication."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Frames and headers: whole requests come out of any cutting of the stream, nonsense is refused."""
+"""Frames and headers: whole requests from any split of the stream; malformed ones are rejected."""
 
 import struct
 from contextlib import suppress

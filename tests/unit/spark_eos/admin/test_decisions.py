@@ -1,4 +1,4 @@
-"""Check what an operator can see and do about decisions, on a cluster in memory, and what a restart makes of it."""
+"""An operator's view of decisions and actions on them, on a cluster in memory, and the effect on a restart."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Check what an intervention may touch, and that whatever becomes of it is told, on a cluster in memory."""
+"""The limits of an intervention, and the report of its outcome, on a cluster in memory."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Check, against scripted leaders, how the producer retries, numbers, splits, gives up and refuses."""
+"""The producer with scripted leaders: retries, sequence numbers, splits, timeouts and errors."""
 
 import sys
 import time

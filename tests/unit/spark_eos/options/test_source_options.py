@@ -1,4 +1,4 @@
-"""Check that every option of the source is understood, and every wrong one refused with Spark's words."""
+"""Every option of the source is parsed, and every wrong one is rejected in Spark's words."""
 
 import pickle
 from collections.abc import Callable

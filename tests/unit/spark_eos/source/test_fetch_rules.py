@@ -1,4 +1,4 @@
-"""Check what the fetch makes of answers that a healthy broker seldom gives, with a client that follows a script."""
+"""The fetch with responses that a healthy broker seldom sends, on a scripted client."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

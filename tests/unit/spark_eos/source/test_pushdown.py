@@ -1,4 +1,4 @@
-"""What filters of a batch query leave to be read."""
+"""The ranges that remain to be read after the filters of a batch query."""
 
 import datetime
 

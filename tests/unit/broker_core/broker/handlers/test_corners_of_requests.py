@@ -1,4 +1,4 @@
-"""Corners of single requests that the rules name, asked of a cluster without sockets."""
+"""Special cases of single requests in the rules, on a cluster without sockets."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every number of the metrics says what it claims to, at the very moment and offset where it changes."""
+"""Every metric has the documented value, and changes at the documented moment and offset."""
 
 import pytest
 

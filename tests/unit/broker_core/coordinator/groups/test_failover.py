@@ -1,4 +1,4 @@
-"""What a coordinator knows comes from its journal: after a failover the next one knows as much."""
+"""A coordinator restores its state from its journal after a failover."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Deadlines come up in order, once, and not after they were moved or cancelled."""
+"""Deadlines expire in order, once, and not after they were moved or canceled."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Markers are sent until answered, and a new coordinator carries on where the old one was (rules A.12, A.13)."""
+"""Markers are retried until answered, and a new coordinator continues with them (rules A.12, A.13)."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Describe and list tell what the coordinator holds, filtered as asked (rules F.2, F.3)."""
+"""Describe and list requests return the coordinator's state, filtered as requested (rules F.2, F.3)."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Producer ids come from durable blocks and are never given twice (rules A.14)."""
+"""Producer ids come from durable blocks and are never assigned twice (rules A.14)."""
 
 import pytest
 

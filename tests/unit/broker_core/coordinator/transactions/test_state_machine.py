@@ -1,4 +1,4 @@
-"""Whatever clients, leaders, clocks and logs do, a transaction has one outcome and its state is what its log says."""
+"""For any actions of clients, leaders and clocks, a transaction has one outcome and its state matches its log."""
 
 from typing import Any
 

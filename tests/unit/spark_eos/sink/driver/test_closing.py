@@ -1,4 +1,4 @@
-"""Check what becomes of the decision of a batch job that is done, and that a revised decision is read as one."""
+"""The decision of a completed batch job, and the reading of revised decisions."""
 
 from dataclasses import replace
 

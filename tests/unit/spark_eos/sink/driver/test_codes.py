@@ -1,4 +1,4 @@
-"""Answer EndTxn with every error code there is, applied or not: no code may decide what the sink takes for true."""
+"""EndTxn with every error code, applied or not: no code may decide the outcome that the sink assumes."""
 
 from collections.abc import Mapping, Sequence
 

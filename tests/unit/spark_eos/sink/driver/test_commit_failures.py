@@ -1,4 +1,4 @@
-"""Check that trouble around the commit point neither loses nor repeats rows, nor tells the user what is not so."""
+"""Failures around the commit point neither lose nor repeat rows, nor mislead the user."""
 
 import logging
 from collections.abc import Callable

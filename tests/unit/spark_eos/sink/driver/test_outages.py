@@ -1,4 +1,4 @@
-"""Check that coordinators which are away for a while stop no query whose transactions have time left."""
+"""Coordinators that are offline for a while stop no query whose transactions have time left."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Check that the commits of one run may come to several Python processes in turn, as Spark hands them out."""
+"""The commits of one run may move between Python processes, as Spark assigns them."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""The work of the sink can be watched: steps and their time, counters and gauges."""
+"""The sink's progress: steps and their duration, counters and gauges."""
 
 import logging
 import re

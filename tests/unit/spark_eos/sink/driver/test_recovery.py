@@ -1,4 +1,4 @@
-"""Check how the fate of decided transactions is found, and what is done about it."""
+"""How the outcome of decided transactions is found, and the action that follows."""
 
 import itertools
 import logging

@@ -1,4 +1,4 @@
-"""Try what people, platforms and Spark do with names and micro-batches, against a cluster in memory."""
+"""Repeated names and micro-batches, as people, platforms and Spark produce them, on a cluster in memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Check the order of a query's runs: who may decide no more, and whose open transactions may therefore be ended."""
+"""The order of a query's runs: which ones may no longer decide, and whose open transactions may be ended."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Check that answers from the past, of a broker that is cut off from its peers, lose and repeat nothing."""
+"""Outdated responses of a broker that is cut off from its peers lose and repeat nothing."""
 
 from collections.abc import Sequence
 from dataclasses import replace

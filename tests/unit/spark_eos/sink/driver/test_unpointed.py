@@ -1,4 +1,4 @@
-"""Check that a query whose pointer is gone finds what it has decided, though its tasks do not look for it."""
+"""A query whose pointer is missing finds its decisions, although its tasks do not search for them."""
 
 from collections.abc import Sequence
 from dataclasses import replace

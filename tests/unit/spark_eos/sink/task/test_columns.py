@@ -1,4 +1,4 @@
-"""Check the columns against Spark's own sink: what is taken, what is refused, in which words."""
+"""The columns compared with Spark's own sink: accepted types, rejected types, and messages."""
 
 import pytest
 from pyspark.sql.types import StructType

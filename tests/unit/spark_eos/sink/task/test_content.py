@@ -1,4 +1,4 @@
-"""Check what is counted of a task's rows, and what a re-run of a decided micro-batch is compared with."""
+"""The counts and checksums of a task's rows, with which a re-run of a decided micro-batch is compared."""
 
 import itertools
 import logging

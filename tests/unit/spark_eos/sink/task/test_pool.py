@@ -1,4 +1,4 @@
-"""Check which identity a worker process goes on with."""
+"""The identity that a worker process uses next."""
 
 from types import SimpleNamespace
 

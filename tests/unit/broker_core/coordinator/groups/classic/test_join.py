@@ -1,4 +1,4 @@
-"""Members come and go: who is refused, who leads, what is chosen, when it is done."""
+"""Members join and leave: rejections, the leader, the chosen protocol, the end of the join phase."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever members do and in whatever order, every request is answered once and the group stays whole."""
+"""For any actions of members in any order, each request gets one response and the group stays consistent."""
 
 from collections.abc import Sequence
 from typing import Any

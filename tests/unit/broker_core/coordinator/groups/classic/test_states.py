@@ -1,4 +1,4 @@
-"""The tables of the classic protocol: every row says what is expected, and nothing is missing or extra."""
+"""The tables of the classic protocol: every row is tested, and none is missing or extra."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Nobody waits forever: sessions, join and sync phases end by the clock."""
+"""Timeouts of the classic protocol: sessions, join and sync phases."""
 
 from broker_core.coordinator.groups.classic.rebalance import NEW_MEMBER_JOIN_TIMEOUT_MS
 from broker_core.coordinator.groups.classic.requests import LeavingMember

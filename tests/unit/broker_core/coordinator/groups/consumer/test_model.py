@@ -1,4 +1,4 @@
-"""Whatever members do and lose, no partition has two readers, and all come to rest (KIP-848)."""
+"""For any actions and losses, no partition has two readers, and the assignment converges (KIP-848)."""
 
 from hypothesis import given
 from hypothesis import strategies as st

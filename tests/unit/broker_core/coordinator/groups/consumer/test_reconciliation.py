@@ -1,4 +1,4 @@
-"""One member's way to its target: give back first, take only what is free, never go beyond."""
+"""One member's way to its target assignment: revoke first, assign only free partitions."""
 
 from uuid import UUID
 

@@ -1,4 +1,4 @@
-"""Offsets that nobody needs are forgotten after their retention, not before (KIP-211)."""
+"""Unused offsets expire after their retention, not before (KIP-211)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever order plain commits, transactions, markers, deletions and expiry come in, the offsets are right.
+"""Offsets are right for any order of plain commits, transactions, markers, deletions and expiry.
 
 The model keeps the history and works each offset out from it: among the records of a key since its last tombstone,
 those count that are plain or whose transaction's next marker commits; the last of them is the committed offset.
