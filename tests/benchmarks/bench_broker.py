@@ -1,8 +1,8 @@
 """Measure the broker beside Apache Kafka, in one run: `python -m tests.benchmarks.bench_broker`.
 
-Each broker is a process of its own, all are up at once, and librdkafka is the client of all. A figure is taken of one
-broker after the other, round by round, and the median of the rounds is told: what the machine does besides meets all
-of them alike, so the ratios say more than the figures do. The round before the first is not counted: it warms up.
+Each broker is a process of its own, all run at once, and librdkafka is the client of all. Each round measures one
+broker after the other, and the result is the median of the rounds: other load affects all of them alike, so the ratios
+are more reliable than the figures. A warm-up round before the first is not counted.
 
 `memory` keeps its logs in memory, `disk` syncs before each answer, Apache Kafka writes to the file system and leaves
 syncing to it. Many producers at once share a sync on `disk`; its line for one producer shows what a sync costs alone.
@@ -42,7 +42,7 @@ ROUNDS = 3
 STARTS = 5
 DEADLINE_S = 120.0
 QUIET = {"log_level": 0}
-# Told of a new interpreter each time: in processor time, of which a busy machine makes little more, and in all.
+# Measured in a new interpreter each time: in processor time, which other load changes little, and in wall time.
 IMPORT = "import time; t = time.process_time(); import broker_core.embedded; print((time.process_time() - t) * 1000)"
 FIRST = "from tests.benchmarks.bench_broker import first_acknowledged; print(first_acknowledged())"
 

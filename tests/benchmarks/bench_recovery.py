@@ -60,7 +60,7 @@ def write_log(root: Path) -> int:
 
 
 def copy_log(source: Path, target: Path, *, snapshots: bool) -> None:
-    """Put the log's files into `target`; the batches are the same files, for nobody changes them."""
+    """Link the log's files into `target`; the batches are the same files, because nothing changes them."""
     target.mkdir(exist_ok=True)
     for path in source.iterdir():
         if path.suffix == ".log":

@@ -290,7 +290,7 @@ def main() -> None:
     parser.add_argument("--broker", choices=["broker_core", "apache"], default="broker_core")
     parser.add_argument("--scale", type=float, default=1.0, help="the share of every number; default: 1")
     arguments = parser.parse_args()
-    # Spark says so to a worker that is kept for further tasks, as workers are by default.
+    # As Spark tells a worker that is kept for further tasks, which is the default.
     os.environ["SPARK_REUSE_WORKER"] = "1"
     chosen = arguments.what or list(RUNS)
     if len(chosen) > 1:

@@ -95,7 +95,7 @@ class Left(NamedTuple):
     seen_compacted: SeenPartition
 
     def copy(self, to: Path, *topics: str) -> None:
-        """Copy the folders of these topics, so that whoever opens them leaves the others alone."""
+        """Copy the folders of these topics, so that a test that opens them does not change the originals."""
         for folder in self.root.iterdir():
             if folder.is_dir() and folder.name.rpartition("-")[0] in topics:
                 shutil.copytree(folder, to / folder.name, dirs_exist_ok=True)

@@ -165,7 +165,7 @@ def late_write(kafka: Kafka, protocol: int) -> Outcome:
         stage = Stage(kafka, client, protocol)
         stage.begin("t1", 10, 12)
         stage.write(10, stage.first)
-        # The batch of 12 is held up on its way; its client gives up.
+        # The network delays the batch of 12; its client gives up.
         stage.end("t1", stage.first, [10, 12], commit=False)
         stage.begin("t2", 21)
         stage.write(21, stage.second)
@@ -177,7 +177,7 @@ def late_write(kafka: Kafka, protocol: int) -> Outcome:
 
 
 def test_late_end_txn_ends_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
-    """Half of it is committed while it is still being written; its client is told that all of it was aborted."""
+    """Half of it is committed while it is still being written; its client gets the response that all of it was aborted."""
     assert late_end(kafka_of_version_1, CLASSIC) == (NONE, [10, 21], [Kind.ABORTED_READ])
 
 

@@ -9,7 +9,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def run(pytester: pytest.Pytester, kafka: Kafka):
-    """Run tests on the broker that is asked; NAME in their source stands for a name that nobody else has."""
+    """Run tests on the broker under test; NAME in their source stands for a unique name."""
 
     def run(source: str, *arguments: str, name: str = "") -> pytest.RunResult:
         pytester.makepyfile("import pytest\n" + source.replace("NAME", name or unique("plugin")))

@@ -176,7 +176,7 @@ class DriverPool:
         self._spare: Driver | None = self._make()
 
     def take(self, *, last: bool = False) -> Driver:
-        """Give a booted driver; `last` says that nobody will need another one soon."""
+        """Return a booted driver; with `last`, no spare one is started."""
         driver = self._spare or self._make()
         driver.boot()
         self._spare = None if last or len(self._made) >= self._ahead else self._make()

@@ -40,7 +40,7 @@ def hazard_at(spark: SparkSession, failpoints_file: Path, tmp_path: Path) -> Ite
 
     yield make
     failpoints_file.unlink(missing_ok=True)
-    # After a test that failed, too, nobody keeps a slot.
+    # After a failed test, too, no query keeps a slot.
     for held in tmp_path.glob("held-*"):
         held.unlink()
     for query in spark.streams.active:

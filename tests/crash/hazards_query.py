@@ -27,7 +27,7 @@ TASKS = 2
 
 @dataclass(frozen=True)
 class Address:
-    """Stand for a broker that nobody kills, or for a wire that loses nothing."""
+    """A stand-in for a broker that is never killed, or for a proxy that loses nothing."""
 
     address: str
 
@@ -132,7 +132,7 @@ def end(query: StreamingQuery) -> StreamingQuery:
 
 @contextmanager
 def spark_setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    """Change a setting of the running executor, which reads it anew for every task."""
+    """Change a setting of the running executor, which reads it again for every task."""
     conf = spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
     before = conf.get(name, "")
     conf.set(name, value)

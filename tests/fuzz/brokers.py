@@ -14,7 +14,7 @@ _INPUTS_OF_A_CLUSTER = 200
 
 
 class Unhandled(Exception):
-    """Report that a handler raised something that nobody declared."""
+    """A handler raised an undeclared exception."""
 
 
 class _Complaints(logging.Handler):

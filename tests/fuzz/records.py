@@ -32,7 +32,7 @@ def feed_control(data: bytes) -> None:
 
 
 def feed_compressed(data: bytes) -> None:
-    """Unfold compressed bytes; the first byte names the codec."""
+    """Decompress bytes; the first byte names the codec."""
     if data:
         unfolded = decompress(tuple(Compression)[data[0] % len(Compression)], data[1:], _LIMIT_BYTES)
         assert data[0] % len(Compression) == 0 or len(unfolded) <= _LIMIT_BYTES, "the limit was passed"

@@ -35,7 +35,7 @@ _NO_NEW_BEGINNING: Final = {"metadata.recovery.strategy": "none"}
 
 
 class Client(Protocol):
-    """Do one operation after another, until told to stop."""
+    """Run one operation after another until stopped."""
 
     def step(self) -> None:
         """Do one operation."""
@@ -151,7 +151,7 @@ class Writer:
         self._transactions.run(steps, lambda producer: None, abort=self._chance.random() < _ABORTED_BY_WISH)
 
     def close(self) -> None:
-        """Leave the transactional id to whoever takes it next."""
+        """Leave the transactional id to the next client that uses it."""
 
 
 class Worker:

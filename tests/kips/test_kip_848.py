@@ -23,7 +23,7 @@ def group(world: World) -> GroupSession:
 
 
 def join(group: GroupSession, member_id: str, *topics: str, **fields: object) -> int:
-    """Join, reading the larger topic unless told otherwise, and return the member epoch."""
+    """Join, subscribed to the larger topic by default, and return the member epoch."""
     answer = group.join(member_id, subscribed_topic_names=list(topics or (READ,)), **fields)
     assert answer.error == NONE, answer
     return answer.member_epoch

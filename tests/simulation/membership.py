@@ -107,7 +107,7 @@ class Member:
         return code == E.NONE
 
     def leave(self) -> None:
-        """Leave; whether anybody hears it does not matter."""
+        """Leave the group; a lost request does not matter."""
         form = m.LeaveGroupRequest
 
         def leaving() -> Any:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Nemesis:
-    """Strike now and then, until it is calm."""
+    """Inject faults at intervals until the calm phase."""
 
     name = "nemesis"
 
@@ -50,7 +50,7 @@ class Nemesis:
             self._blows = {blow: often for at, (blow, often) in enumerate(self._blows.items()) if at in kept}
 
     def _disturbing(self) -> set[Callable[[], None]]:
-        """Return what may let a coordinator begin anew."""
+        """Return what may make a coordinator load its state again."""
         return {
             self._kill,
             self._lose_power,

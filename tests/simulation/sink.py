@@ -56,7 +56,7 @@ class Checkpoint:
 
 @dataclass
 class Attempt:
-    """Be one attempt at a task; it goes on though nobody waits for it any more."""
+    """Run one attempt at a task; it continues even if its result is not used any more."""
 
     split: int
     fiber: Fiber

@@ -124,7 +124,7 @@ class Prepared:
 
 
 def unknown_transactions(cluster: Cluster) -> list[str]:
-    """Return the transactions that are open in a log and of which no coordinator knows: nobody will end them."""
+    """Return the open transactions of a log that no coordinator knows, and so none ends."""
     known = {
         (image.producer_id, partition)
         for broker in cluster.brokers.values()

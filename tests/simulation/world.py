@@ -92,7 +92,7 @@ class World:
     # What the inhabitants ask
 
     def random_of(self, name: str) -> Random:
-        """Return a source of chance of somebody's own, so that what others do does not change it."""
+        """Return a separate source of randomness, so that other draws do not change it."""
         return Random(f"{self.plan.seed}/{name}")
 
     def record(self, process: str, kind: str, function: str, value: Any = None, **details: Any) -> None:

@@ -75,7 +75,7 @@ def browser() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def picture(browser: webdriver.Chrome, tmp_path: Path) -> webdriver.Chrome:
-    """Open the page afresh."""
+    """Load the page again."""
     path = tmp_path / "timeline.html"
     path.write_text(page(TIMELINE).html, encoding="utf-8")
     browser.get(path.as_uri())
