@@ -411,5 +411,5 @@ class SocketServer:
             self._all_disconnected.set()
 
     def reading_paused(self, client: ConnectionProtocol) -> None:
-        """Register a connection that is not read until its pending requests are handled."""
+        """Register a connection that is not read until enough of its pending requests are handled."""
         self._paused.add(client)
