@@ -240,7 +240,7 @@ class RealCluster:
 
 
 def _text(error: Exception) -> str:
-    """Return librdkafka's description of an error, or the type's name if it has none."""
+    """Return librdkafka's description of an error; errors without one are timeouts."""
     first = error.args[0] if error.args else None
     return first.str() if isinstance(first, KafkaError) else "no answer in time"
 

@@ -28,7 +28,7 @@ from broker_core.security.acls import (
 )
 from broker_core.security.principals import Principal
 
-# A name for a resource without ACLs of its own: allowed for super users, and by ACLs for `*` or the default.
+# The name that Kafka uses in this check for an arbitrary resource; usually no ACL names it.
 _UNHEARD_OF = "hardcode"
 
 

@@ -204,7 +204,7 @@ class ClusterControls:
         Fetch, ListOffsets and DescribeProducers. Requests that need a replica have no effect and fail: with
         REQUEST_TIMED_OUT, at coordinators with COORDINATOR_NOT_AVAILABLE, and with NOT_ENOUGH_REPLICAS if a leader
         needs the coordinator of a transaction. Apache Kafka returns these errors after its timeouts; to imitate that,
-        use `fault` with `broker=` and `Delay` or `Drop`. Time stands still for the broker meanwhile. Afterwards
+        use `fault` with `broker=` and `Delay` or `Drop`. Time stands still for the broker. Afterwards
         it leads its partitions again. A stop or crash of the broker ends the outage earlier.
 
         Raises ValueError if no other broker is running, or if this one is not running or already cut off.

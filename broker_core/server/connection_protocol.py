@@ -53,7 +53,7 @@ class ConnectionOwner(Protocol):
         ...
 
     def reading_paused(self, client: "ConnectionProtocol") -> None:
-        """Register a connection that is not read until enough of its pending requests are handled."""
+        """Register a connection that is not read until its pending requests are within the limit."""
         ...
 
 
@@ -118,7 +118,7 @@ class ConnectionProtocol(asyncio.Protocol):
         return None if name is None else user(name)
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes to the core; pause reading if more than `MAX_WAITING_BYTES` of requests are pending."""
+        """Pass received bytes to the core; pause reading if the pending requests exceed the limit."""
         if self._connection is None:
             return
         assert self._transport is not None
@@ -129,7 +129,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._owner.reading_paused(self)
 
     def resume_if_drained(self) -> bool:
-        """Resume reading if enough pending requests are handled; return whether they are."""
+        """Resume reading if the pending requests are within the limit again; return whether they are."""
         assert self._connection is not None
         assert self._transport is not None
         is_drained = not self._connection.is_far_ahead(MAX_WAITING_BYTES)

@@ -411,5 +411,5 @@ class SocketServer:
             self._all_disconnected.set()
 
     def reading_paused(self, client: ConnectionProtocol) -> None:
-        """Register a connection that is not read until enough of its pending requests are handled."""
+        """Register a connection that is not read until its pending requests are within the limit."""
         self._paused.add(client)

@@ -187,7 +187,7 @@ class PowerLoss(BaseException):
 
 
 class SimulatedFile(MemoryFile):
-    """A file on a `SimulatedDisk`."""
+    """A file on a `SimulatedDisk`, whose operations fail if the disk is full or the power is lost."""
 
     __slots__ = ("_disk",)
 

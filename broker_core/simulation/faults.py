@@ -70,7 +70,7 @@ class NetworkConditions:
     latency_us: tuple[int, int] = (200, 4_000)
     slow_chance: float = 0.0
     slow_us: tuple[int, int] = (100_000, 5_000_000)
-    # The same for requests that write records or change a transaction; long enough for most clients to time out.
+    # The same for requests that write records or change a transaction: around and above a client's request timeout.
     aimed_slow_chance: float = 0.0
     aimed_slow_us: tuple[int, int] = (900_000, 3_000_000)
     fragment_chance: float = 0.0

@@ -40,7 +40,7 @@ class Scheduler:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def at(self, time_us: int, action: Action) -> ScheduledEvent:
-        """Run `action` at a time, or now if the time has passed."""
+        """Run `action` at a time, or at the current time if it has passed."""
         event = ScheduledEvent(action)
         self._put_count += 1
         heapq.heappush(self._queue, (max(time_us, self.now_us), self._put_count, event))
