@@ -279,7 +279,7 @@ def test_offsets_topic_gives_the_replication_factor_when_settings_are_unreadable
     monkeypatch.setattr(decision_topic, "create_topic", watched)
     pretend(monkeypatch, {})
     with EmbeddedBroker(brokers=2) as broker:
-        with KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")))) as client:
+        with KafkaClient(ClientOptions(tuple(broker.bootstrap_servers.split(",")), api_timeout_ms=2_000)) as client:
             fetch_offsets(client, "any", None)
             with pytest.raises(TopicError):
                 check_cluster(client, options_for(client))
