@@ -83,7 +83,7 @@ class Segment:
     def append(
         self, data: bytes | bytearray | memoryview, last_offset: int, max_timestamp_ms: int, interval_bytes: int
     ) -> None:
-        """Append one batch; if writing fails, raise `OSError` and leave the segment without any part of the batch."""
+        """Append one batch; if writing fails, raise `OSError` and keep the size of the segment unchanged."""
         position = self.size_bytes
         if self._has_debris:
             self._log.truncate(position)
@@ -191,7 +191,7 @@ class Segment:
         """Yield (position, header, buffer, position in the buffer) of each whole batch from `position` to `end`.
 
         A truncated batch ends the iteration. Raises `InvalidBatch` for an invalid batch, and for an offset that cannot
-        be in this segment: the CRC does not cover the base offset, so only this check detects a corrupt one.
+        be in this segment: the CRC does not cover the base offset, so it may be corrupt although the CRC matches.
         """
         wanted = _SCAN_BYTES
         least, most = self.base_offset, self.base_offset + _MOST_OFFSETS
