@@ -1,7 +1,7 @@
-"""Kafka's two sparse indexes, in its file format: they find a batch by offset or by time without reading the log.
+"""The two sparse indexes of a segment, in Kafka's file format: from offset and from time to batches.
 
-An index file is only a cache of its segment, so entries stay in memory until the segment is rolled or closed, and
-recovery rebuilds what a crash loses. Kafka preallocates these files with zeros; zeros at the end are not entries.
+An index can be rebuilt from its segment. Entries therefore stay in memory until the segment is rolled or closed, and
+recovery rebuilds them after a crash. Kafka preallocates the files with zeros; zeros at the end are not entries.
 """
 
 import itertools
@@ -20,7 +20,7 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 
 
 class _SparseIndex:
-    """Two parallel sorted columns and their file, read when first needed."""
+    """The base of both indexes: two sorted columns, loaded from the file when first used."""
 
     _entry: struct.Struct
 
@@ -40,15 +40,15 @@ class _SparseIndex:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size the file has once all entries are written."""
+        """Return the size of the file after all entries are written."""
         return len(self) * self._entry.size
 
     def file_exists(self) -> bool:
-        """Return whether the index was ever written."""
+        """Return whether the file exists."""
         return self._storage.exists(self._path)
 
     def flush(self) -> None:
-        """Write the entries that are only in memory; create the file even if there are none."""
+        """Write new entries to the file; create it even if there are none."""
         self._load()
         file = self._open()
         if self._written < len(self._firsts):
@@ -62,7 +62,7 @@ class _SparseIndex:
         self._open().sync()
 
     def reset(self) -> None:
-        """Remove all entries, damaged ones too."""
+        """Remove all entries, including damaged ones."""
         self._loaded = True
         self._firsts = array("q")
         self._seconds = array("q")
@@ -81,14 +81,14 @@ class _SparseIndex:
             self._file.close()
 
     def load(self) -> None:
-        """Read the file; raise `DamageError` if its entries cannot be an index of this segment."""
+        """Read the file; raise `DamageError` if its entries are not a valid index of this segment."""
         if not self.file_exists():
             self._loaded = True
             return
         file = self._open()
         data = file.read(0, file.size())
         size = self._entry.size
-        # A single entry of zeros is possible: offset 0 with timestamp 0.
+        # A file of one entry is not stripped: zeros are valid there, as offset 0 with timestamp 0.
         used = len(data.rstrip(b"\0")) if len(data) > size else len(data)
         used += -used % size
         values = list(self._entry.iter_unpack(data[: min(used, len(data) // size * size)]))
@@ -102,7 +102,7 @@ class _SparseIndex:
         if values and min(self._firsts[0], self._seconds[0]) < 0:
             raise DamageError(f"{self._path}: negative entry")
         if len(data) != self._written * size:
-            # Kafka's preallocated zeros, or half an entry; appends must continue directly after the last entry.
+            # Remove preallocated zeros or a partial entry: the next append must follow the last entry directly.
             file.truncate(self._written * size)
 
     @property
@@ -111,7 +111,7 @@ class _SparseIndex:
         return self._loaded
 
     def peek_last(self) -> tuple[int, int] | None:
-        """Return the last entry, with absolute offset, without reading the others; `DamageError` if it is invalid."""
+        """Return the last entry, with its absolute offset, without loading all; raise `DamageError` if invalid."""
         if not self._loaded:
             file, size = self._open(), self._entry.size
             count, rest = divmod(file.size(), size)
@@ -120,12 +120,12 @@ class _SparseIndex:
             last = self._entry.unpack(file.read((count - 1) * size, size)) if count else None
             if last is None or (any(last) and min(last) >= 0):
                 return last and self._absolute(*last)
-            # Preallocated zeros follow the last entry: all entries have to be read.
+            # Preallocated zeros follow the last entry, so the whole file is needed to find it.
             self.load()
         return self._absolute(self._firsts[-1], self._seconds[-1]) if self._firsts else None
 
     def entries(self) -> list[tuple[int, int]]:
-        """Return all entries, with absolute offsets."""
+        """Return all entries, with their absolute offsets."""
         self._load()
         return [self._absolute(*row) for row in zip(self._firsts, self._seconds, strict=True)]
 
@@ -154,7 +154,7 @@ class _SparseIndex:
 
 
 class OffsetIndex(_SparseIndex):
-    """A map of batches' last offsets to positions, with about one entry for each `index.interval.bytes`."""
+    """The index from the last offset of a batch to its position, with about one entry per `index.interval.bytes`."""
 
     _entry = _OFFSET_ENTRY
 
@@ -170,7 +170,7 @@ class OffsetIndex(_SparseIndex):
         return self._seconds[found - 1] if found else 0
 
     def positions_down_from(self, position: int) -> Iterator[int]:
-        """Yield the batch positions known at or before `position`, nearest first, ending with 0."""
+        """Yield the indexed batch positions at or before `position` in descending order, then 0."""
         self._load()
         for at in range(bisect_right(self._seconds, position) - 1, -1, -1):
             yield self._seconds[at]
@@ -185,24 +185,24 @@ class OffsetIndex(_SparseIndex):
         self._keep(bisect_left(self._firsts, offset - self._base_offset))
 
     def last_position(self) -> int:
-        """Return the position in the last entry, 0 when there is none."""
+        """Return the position in the last entry, 0 if there is none."""
         self._load()
         return self._seconds[-1] if self._seconds else 0
 
 
 class TimeIndex(_SparseIndex):
-    """A map of the largest timestamp so far to the last offset of the batch that has it."""
+    """The index from the largest timestamp so far to the last offset of its batch."""
 
     _entry = _TIME_ENTRY
 
     def append(self, timestamp_ms: int, offset: int) -> None:
-        """Add an entry if `timestamp_ms`, of the batch ending with `offset`, is larger than the last one."""
+        """Add an entry for the batch that ends at `offset`, if `timestamp_ms` is above that of the last entry."""
         self._load()
         if timestamp_ms > (self._firsts[-1] if self._firsts else NO_TIMESTAMP):
             self._add(timestamp_ms, offset - self._base_offset)
 
     def lookup(self, timestamp_ms: int) -> int:
-        """Return an offset before which no batch reaches a timestamp above the entry's, so a scan may start there."""
+        """Return the offset from which to search for `timestamp_ms`; all earlier batches have smaller timestamps."""
         self._load()
         found = bisect_right(self._firsts, timestamp_ms)
         return self._base_offset + (self._seconds[found - 1] if found else 0)

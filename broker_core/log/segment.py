@@ -17,7 +17,7 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 
-# Base offset and batch length, and where the last offset delta stands: enough to walk from batch to batch.
+# Base offset and batch length, and the position of the last offset delta: enough to iterate over batches.
 _STEP: Final = struct.Struct(">qi")
 _DELTA: Final = struct.Struct(">i")
 _DELTA_POSITION: Final = 23
@@ -25,22 +25,22 @@ _MAX_TIMESTAMP: Final = struct.Struct(">q")
 _MAX_TIMESTAMP_POSITION: Final = 35
 _WALK_BYTES: Final = 8192
 _SCAN_BYTES: Final = 1 << 20
-# An index counts offsets from its base in 31 bits.
+# Index entries contain offsets relative to the base offset, in 31 bits.
 _MOST_OFFSETS: Final = 2**31 - 1
 _MAX_BOOKMARKS: Final = 256
 _REBUILD_INTERVAL_BYTES: Final = 4096
 
 
 def indexed_timestamp(header: BatchHeader) -> int:
-    """Return the timestamp by which the batch can be found; a batch that compaction has emptied has none."""
+    """Return the batch's timestamp for the time index, -1 for a batch without records, as compaction leaves them."""
     return header.max_timestamp if header.record_count else NO_TIMESTAMP
 
 
 class Segment:
-    """A file of batches, which are appended, found by offset or time, and truncated at the end.
+    """A file of batches with its indexes; supports appends, look-ups by offset or time, and truncation.
 
-    Positions are bytes in the log file. All offsets passed in are below the end of the log. `work_suffix` is behind
-    the names of a segment that is in the making.
+    Positions are in bytes, from the start of the log file. Methods expect offsets below the log end offset.
+    `work_suffix` is appended to the file names of a segment that is not complete yet.
     """
 
     def __init__(self, storage: Storage, folder: str, base_offset: int, work_suffix: str = "") -> None:
@@ -59,7 +59,7 @@ class Segment:
         self._bytes_since_entry = 0
         self._largest: tuple[int, int] | None = None
         self._rolling_since_ms: int | None = None
-        # Readers come back where they stopped: offsets whose position is known save the walk from the index entry.
+        # Consumers continue where their last fetch ended. A known position saves the scan from the nearest index entry.
         self._bookmarks: dict[int, int] = {}
 
     def __repr__(self) -> str:
@@ -67,14 +67,14 @@ class Segment:
 
     @property
     def largest_timestamp(self) -> tuple[int, int]:
-        """Return the largest timestamp and the last offset of the first batch that reached it; -1 without records."""
+        """Return the largest timestamp (-1 if there is none) and the last offset of the first batch with it."""
         if self._largest is None:
             self._largest = self.time_index.peek_last() or (NO_TIMESTAMP, self.base_offset)
         return self._largest
 
     @property
     def rolling_since_ms(self) -> int:
-        """Return the timestamp the segment's age counts from, that of its first batch; -1 when it has none."""
+        """Return the timestamp of the first batch, from which the segment's age counts; -1 if there is none."""
         if self._rolling_since_ms is None and self.size_bytes >= HEADER_SIZE:
             head = self._log.read(_MAX_TIMESTAMP_POSITION, _MAX_TIMESTAMP.size)
             self._rolling_since_ms = int(_MAX_TIMESTAMP.unpack(head)[0])
@@ -83,7 +83,7 @@ class Segment:
     def append(
         self, data: bytes | bytearray | memoryview, last_offset: int, max_timestamp_ms: int, interval_bytes: int
     ) -> None:
-        """Append one batch; if the disk fails, nothing of it stays."""
+        """Append one batch; if writing fails, raise `OSError` and keep the size of the segment unchanged."""
         position = self.size_bytes
         if self._has_debris:
             self._log.truncate(position)
@@ -91,7 +91,7 @@ class Segment:
         try:
             self._log.append(data)
         except OSError:
-            # Half of the batch may be there. If it cannot be cut off now, the next append must do it first.
+            # A part of the batch may be in the file. Truncating now may fail too, so the next append does it.
             self._has_debris = True
             raise
         self.size_bytes = position + len(data)
@@ -100,7 +100,7 @@ class Segment:
     def note_batch(
         self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int, interval_bytes: int
     ) -> None:
-        """Index the batch at `position`, sparsely; the first batch of a segment never needs an entry."""
+        """Update the indexes for the batch at `position`; entries are more than `interval_bytes` apart."""
         largest = self._largest or self.largest_timestamp
         if max_timestamp_ms > largest[0]:
             self._largest = largest = (max_timestamp_ms, last_offset)
@@ -111,7 +111,7 @@ class Segment:
         self._bytes_since_entry += size_bytes
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Return the bytes at `position`, fewer at the end of the file."""
+        """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
         return self._log.read(position, size_bytes)
 
     def read_batch(self, position: int) -> bytes:
@@ -120,7 +120,7 @@ class Segment:
         return self._log.read(position, self._checked(length, position) + LENGTH_OVERHEAD)
 
     def position_of(self, offset: int) -> int:
-        """Return the position of the first batch that ends at or after `offset`, the size when there is none."""
+        """Return the position of the first batch whose last offset is at least `offset`; the file's size if none is."""
         found = self._bookmarks.get(offset)
         if found is None:
             self._repair_indexes()
@@ -129,20 +129,20 @@ class Segment:
         return found
 
     def position_for_time(self, timestamp_ms: int) -> int:
-        """Return a position before which no batch reaches `timestamp_ms`."""
+        """Return the position from which to search for `timestamp_ms`; all earlier batches have smaller timestamps."""
         self._repair_indexes()
         return self.position_of(max(self.time_index.lookup(timestamp_ms), self.base_offset))
 
     def _repair_indexes(self) -> None:
-        """Read the indexes if they were not needed yet, and rebuild them if they turn out to be damaged.
+        """Load the indexes if they are not in memory, and rebuild them if they are damaged.
 
-        Recovery only looks at the last entries of closed segments: reading all would make opening a log slow.
+        Recovery checks only the last entries of closed segments, because reading all would make opening a log slow.
         """
         if not (self.offset_index.is_loaded and self.time_index.is_loaded) and not self.indexes_fit(whole=True):
             self.rebuild_indexes(_REBUILD_INTERVAL_BYTES)
 
     def remember(self, offset: int, position: int) -> None:
-        """Keep in mind where a reader of `offset` has to start."""
+        """Save the position at which a read from `offset` begins."""
         if len(self._bookmarks) >= _MAX_BOOKMARKS:
             self._bookmarks.clear()
         self._bookmarks[offset] = position
@@ -162,15 +162,15 @@ class Segment:
         return self.size_bytes
 
     def _checked(self, length: int, position: int) -> int:
-        """Return a batch's length; one that cannot be would lead a walk astray."""
+        """Return `length` if it is valid, else raise `InvalidBatch`: the next batch cannot be located."""
         if length < HEADER_SIZE - LENGTH_OVERHEAD:
             raise InvalidBatch(f"{self._path}{LOG_SUFFIX}: batch length {length} at byte {position}")
         return length
 
     def whole_batches(self, start: int, data: bytes) -> tuple[int, int]:
-        """Return how many bytes of `data`, read at `start`, are whole batches, and the offset after the last one.
+        """Return the size of the whole batches in `data`, which was read at `start`, and the offset after the last one.
 
-        (0, -1) when not even the first batch is whole. The walk begins at the nearest index entry before the end.
+        Return (0, -1) if the first batch is incomplete. The scan starts at an index entry near the end of `data`.
         """
         for known in self.offset_index.positions_down_from(start + len(data)):
             at = max(known - start, 0)
@@ -188,10 +188,10 @@ class Segment:
         return 0, -1
 
     def headers(self, position: int = 0, end: int | None = None) -> Iterator[tuple[int, BatchHeader, bytes, int]]:
-        """Yield (position, header, buffer, place in the buffer) of each whole batch from `position` to `end`.
+        """Yield (position, header, buffer, position in the buffer) of each whole batch from `position` to `end`.
 
-        Stops in silence at a batch that is cut short; raises `InvalidBatch` at what is no batch, or none of this
-        segment: the checksum leaves the offset out, so that bits may rot there unnoticed.
+        A truncated batch ends the iteration. Raises `InvalidBatch` for an invalid batch, and for an offset that cannot
+        be in this segment: the CRC does not cover the base offset, so it may be corrupt although the CRC matches.
         """
         wanted = _SCAN_BYTES
         least, most = self.base_offset, self.base_offset + _MOST_OFFSETS
@@ -208,14 +208,14 @@ class Segment:
             if at == 0:
                 if wanted >= end - position:
                     return
-                # One batch may be longer than the window.
+                # The batch is larger than the window.
                 wanted *= 8
                 continue
             wanted = _SCAN_BYTES
             position += at
 
     def truncate_to_position(self, position: int, offset: int) -> None:
-        """Cut the log file at `position`, where the batch holding `offset` begins, and the indexes with it."""
+        """Truncate log file and indexes at `position`, where the batch that contains `offset` begins."""
         self._log.truncate(position)
         self.size_bytes = position
         self.cut_indexes(position, offset)
@@ -235,13 +235,13 @@ class Segment:
                 self._largest = largest = (header.max_timestamp, header.last_offset)
 
     def reset_indexes(self) -> None:
-        """Empty offset and time index."""
+        """Remove all entries of offset and time index."""
         self.offset_index.reset()
         self.time_index.reset()
         self._bookmarks.clear()
 
     def rebuild_indexes(self, interval_bytes: int) -> None:
-        """Rebuild offset and time index from the log file, reading all headers."""
+        """Rebuild offset and time index from the headers in the log file."""
         self.reset_indexes()
         self._largest = (NO_TIMESTAMP, self.base_offset)
         self._bytes_since_entry = 0
@@ -251,11 +251,11 @@ class Segment:
                     position, header.size_bytes, header.last_offset, indexed_timestamp(header), interval_bytes
                 )
         except InvalidBatch:
-            # The log ends at this damage; a reader that continues from here meets it again.
+            # The indexes cover the batches before the damage. A scan that continues beyond them finds it again.
             return
 
     def indexes_fit(self, *, whole: bool) -> bool:
-        """Return whether both indexes can be those of this log file, by their last entries or by all of them."""
+        """Return whether both indexes match the log file; check all entries if `whole`, else only the last ones."""
         try:
             if whole:
                 self.offset_index.load()
@@ -265,7 +265,7 @@ class Segment:
                 return False
             last_time = self.time_index.peek_last()
             if last_time is None:
-                # A finished segment has an entry, unless it has no timestamp.
+                # A closed segment has an entry, unless its batches have no timestamps.
                 return self.size_bytes == 0 or indexed_timestamp(self._header_at(0)) < 0
             timestamp_ms, offset = last_time
             if whole:
@@ -273,7 +273,7 @@ class Segment:
             elif last is not None and last[0] <= offset:
                 known = last[1]
             elif offset == self.base_offset:
-                # A lone entry of zeros looks like this; at the beginning of the segment it is soon refuted.
+                # A file of zeros looks like an entry for the base offset; comparing it with the first batch is cheap.
                 known = 0
             else:
                 return True
@@ -283,7 +283,7 @@ class Segment:
             return False
 
     def lacks_entries(self, interval_bytes: int) -> bool:
-        """Return whether the offset index is empty though a batch begins so far behind that it must have an entry."""
+        """Return whether the offset index is empty although a batch begins beyond `interval_bytes`."""
         if self.offset_index.peek_last() is not None:
             return False
         position = 0
@@ -296,18 +296,18 @@ class Segment:
         return BatchHeader.parse(self._log.read(position, HEADER_SIZE))
 
     def is_index_full(self, max_index_bytes: int) -> bool:
-        """Return whether an index may not grow any more; one time entry is kept for the end of the segment."""
+        """Return whether an index is full; one time entry is reserved for closing the segment."""
         return (
             self.offset_index.size_bytes >= max_index_bytes // 8 * 8
             or self.time_index.size_bytes + 12 >= max_index_bytes // 12 * 12
         )
 
     def sync(self) -> None:
-        """Make the batches durable; the indexes follow from them."""
+        """Make the batches durable; the indexes can be rebuilt from them."""
         self._log.sync()
 
     def finish(self) -> None:
-        """Make all four files durable; the time index gets the segment's largest timestamp as its last entry."""
+        """Make all four files durable, with the segment's largest timestamp as the last time entry."""
         self._log.sync()
         self.sync_indexes()
 
@@ -324,7 +324,7 @@ class Segment:
             index.close()
 
     def delete(self) -> None:
-        """Delete the files, the log first: recovery deletes indexes without a log."""
+        """Delete the files, the log first: after a crash, recovery deletes indexes that have no log."""
         self._log.close()
         self._storage.delete(self._path + LOG_SUFFIX + self._work_suffix)
         for index in (self.offset_index, self.time_index, self.transaction_index):

@@ -1,4 +1,4 @@
-"""A log's segments in order."""
+"""The ordered list of a log's segments."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from broker_core.log.segment import Segment
 
 
 class SegmentList:
-    """The ordered list of a log's segments; the last one is the active one, where appends go."""
+    """The segments of a log, ordered by base offset; the last one is the active segment."""
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
@@ -24,20 +24,20 @@ class SegmentList:
 
     @property
     def active(self) -> Segment:
-        """Return the segment appends go to."""
+        """Return the active segment, to which batches are appended."""
         return self._segments[-1]
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all log files together."""
+        """Return the total size of the log files."""
         return sum(segment.size_bytes for segment in self._segments)
 
     def index_of(self, offset: int) -> int:
-        """Return the place of the segment whose range of offsets holds `offset`, the first one for lower offsets."""
+        """Return the index of the segment that contains `offset`, 0 for offsets below the first segment."""
         return max(bisect_right(self._bases, offset) - 1, 0)
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """Yield the segment holding `offset` and those after it."""
+        """Yield the segment that contains `offset` and all later ones."""
         for at in range(self.index_of(offset), len(self._segments)):
             yield self._segments[at]
 
@@ -46,22 +46,22 @@ class SegmentList:
         return self._bases[at + 1] if at + 1 < len(self._bases) else log_end_offset
 
     def add(self, segment: Segment) -> None:
-        """Make `segment` the active one."""
+        """Append `segment`, which becomes the active one."""
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
     def replace(self, group: Sequence[Segment], replacement: Segment) -> None:
-        """Put one segment in the place of neighbours; it begins where the first of them did."""
+        """Replace consecutive segments with one that has the base offset of the first."""
         at = self._segments.index(group[0])
         self._segments[at : at + len(group)] = [replacement]
         self._bases[at : at + len(group)] = [replacement.base_offset]
 
     def drop_first(self) -> Segment:
-        """Take the oldest segment off the list and return it."""
+        """Remove the oldest segment and return it."""
         del self._bases[0]
         return self._segments.pop(0)
 
     def drop_last(self) -> Segment:
-        """Take the newest segment off the list and return it."""
+        """Remove the newest segment and return it."""
         del self._bases[-1]
         return self._segments.pop()

@@ -22,9 +22,9 @@ CLEANER_FILE = "cleaner-offset-checkpoint"
 
 @dataclass(slots=True)
 class LogState:
-    """The files, the producers and the offsets of a log.
+    """The files, producers and offsets of a log.
 
-    Always `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
+    Invariant: `log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset`.
     """
 
     storage: Storage
@@ -38,30 +38,30 @@ class LogState:
     log_start_offset: int = 0
     high_watermark: int = 0
     log_end_offset: int = 0
-    # The offset where compaction begins: everything below was cleaned once.
+    # The offset at which the next compaction begins; records below it were compacted at least once.
     first_dirty_offset: int = 0
-    # Batches, and names of files, that a loss of power would take.
+    # Whether batches or file names were written that are not durable yet.
     unsynced: bool = False
     unsynced_names: bool = False
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Return where the oldest undecided transaction begins, not below the start of the log (rules C.7)."""
+        """Return the first offset of the oldest undecided transaction, at least `log_start_offset` (rules C.7)."""
         first = self.producers.first_unstable_offset
         return None if first is None else max(first, self.log_start_offset)
 
     @property
     def last_stable_offset(self) -> int:
-        """Return the offset below which everything is decided."""
+        """Return the offset below which all transactions are decided."""
         first = self.first_unstable_offset
         return self.high_watermark if first is None or first > self.high_watermark else first
 
     def bound(self, isolation: IsolationLevel) -> int:
-        """Return the offset up to which a consumer may read."""
+        """Return the end offset for consumers of this isolation level."""
         return self.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else self.high_watermark
 
     def apply_batch(self, header: BatchHeader, base_offset: int, buffer: Bytes, at: int) -> AbortedEntry | None:
-        """Apply the batch at `at` of the buffer, appended at `base_offset`, to the state of the producers.
+        """Update the producer state for the batch at `at` in the buffer, which was appended at `base_offset`.
 
         Returns the entry for the segment's transaction index if the batch aborts a transaction. Raises
         `InvalidBatch` for a control batch that cannot be parsed.
@@ -71,7 +71,7 @@ class LogState:
         if not header.is_control:
             self.producers.apply_batch(header, base_offset)
             return None
-        # Compaction leaves control batches empty when all of their transaction is gone.
+        # Compaction leaves an empty control batch after it has removed all records of the transaction.
         marker = parse_end_txn_marker(buffer, at, header) if header.record_count else None
         if marker is None:
             return None
@@ -89,43 +89,43 @@ class LogState:
         return AbortedEntry(completed.producer_id, completed.first_offset, completed.last_offset, stable)
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Move the high watermark up to `offset`, at most to the log end; it never goes back here."""
+        """Advance the high watermark to `offset`, at most to the log end offset; a lower `offset` has no effect."""
         self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
         self.producers.replicated_up_to(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
-        """Move the start of the log up to `offset`, durably."""
+        """Advance the log start offset to `offset`, and store it durably."""
         if offset <= self.log_start_offset:
             return
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
-        # Undecided transactions below the start have no readers any more.
+        # No consumer can read undecided transactions below the log start offset.
         self.producers.replicated_up_to(offset)
         self.leader_epochs.truncate_start(offset)
         self.leader_epochs.save()
         self.save_log_start()
 
     def save_log_start(self) -> None:
-        """Write the log start offset in the form Kafka keeps it in for a whole log directory."""
+        """Write the log start offset, in the format of Kafka's checkpoint file for a log directory."""
         topic, partition = self.topic_partition
         write_checkpoint(self.storage, self.folder, LOG_START_FILE, [f"{topic} {partition} {self.log_start_offset}"])
 
     def save_first_dirty(self, offset: int) -> None:
-        """Note durably that all below `offset` was compacted, in the form Kafka keeps it in."""
+        """Store durably that records below `offset` are compacted, in the format of Kafka's checkpoint file."""
         self.first_dirty_offset = offset
         topic, partition = self.topic_partition
         write_checkpoint(self.storage, self.folder, CLEANER_FILE, [f"{topic} {partition} {offset}"])
 
     def sync_names(self) -> None:
-        """Make the log's files and its folder findable after a loss of power."""
+        """Make the names of the log's files and of its folder durable."""
         self.storage.sync_folder(self.folder)
         self.storage.sync_folder(self.folder.rpartition("/")[0])
         self.unsynced_names = False
 
     def sync_and_snapshot(self) -> None:
-        """Make everything durable and then write a snapshot at the log end offset.
+        """Make everything durable, then write a snapshot at the log end offset.
 
-        The order matters: a snapshot must never stand for batches or index entries that a crash could still take.
+        The order matters: a snapshot must not include batches or index entries that a crash could still remove.
         """
         self.segments.active.finish()
         self.unsynced = False

@@ -1,7 +1,8 @@
-"""A segment's aborted transactions in Kafka's 34-byte entries (rules C.8).
+"""The index of a segment's aborted transactions, in Kafka's 34-byte entries (rules C.8).
 
-An entry is in the segment of the abort marker, whichever segment the transaction began in. The last stable
-offset in it lets a reader stop: transactions decided later began at or after that offset.
+An entry belongs to the segment that contains the abort marker; the transaction may begin in an earlier segment. Each
+entry contains the last stable offset after the abort. Transactions that end later begin at or after that offset, so a
+search can stop at an entry whose last stable offset is beyond the range.
 """
 
 import struct
@@ -20,7 +21,7 @@ _VERSION: Final = 0
 
 
 class AbortedEntry(NamedTuple):
-    """One aborted transaction: its data's first offset, its marker's offset, and the LSO after that."""
+    """One aborted transaction: the offsets of its first record and of its marker, and the LSO after the abort."""
 
     producer_id: int
     first_offset: int
@@ -28,12 +29,12 @@ class AbortedEntry(NamedTuple):
     last_stable_offset: int
 
     def pack(self) -> bytes:
-        """Return the entry as it stands in the file."""
+        """Return the entry in the format of the file."""
         return _ENTRY.pack(_VERSION, *self)
 
 
 def unpack_entries(data: bytes) -> list[AbortedEntry]:
-    """Read the whole entries in `data`; `DamageError` when one is of an unknown version."""
+    """Return the complete entries in `data`; raise `DamageError` if one has an unknown version."""
     entries = []
     for version, *numbers in _ENTRY.iter_unpack(data[: len(data) // ENTRY_SIZE * ENTRY_SIZE]):
         if version != _VERSION:
@@ -43,7 +44,7 @@ def unpack_entries(data: bytes) -> list[AbortedEntry]:
 
 
 class TransactionIndex:
-    """One segment's entries, in memory and in a file that is created with the first of them."""
+    """The entries of one segment, in memory and in a file that is created with the first entry."""
 
     def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
         self._storage = storage
@@ -59,7 +60,7 @@ class TransactionIndex:
         return self._entries
 
     def load(self) -> None:
-        """Read the file if there is one; `DamageError` when it cannot be this segment's index."""
+        """Read the file if it exists; raise `DamageError` if its entries are not a valid index of this segment."""
         if not self._storage.exists(self._path):
             return
         file = self._open()
@@ -75,7 +76,7 @@ class TransactionIndex:
             file.truncate(self._written * ENTRY_SIZE)
 
     def append(self, entry: AbortedEntry) -> None:
-        """Add the newest abort; its marker is behind all others."""
+        """Add an aborted transaction; its marker's offset must be above those of all other entries."""
         if self._entries and entry.last_offset <= self._entries[-1].last_offset:
             raise AssertionError(f"{self._path}: {entry} does not follow {self._entries[-1]}")
         self._entries.append(entry)
@@ -89,14 +90,14 @@ class TransactionIndex:
             self._written = count
 
     def reset(self) -> None:
-        """Forget all entries, damaged ones too."""
+        """Remove all entries, including damaged ones."""
         self._entries = []
         self._written = 0
         if self._storage.exists(self._path):
             self._open().truncate(0)
 
     def collect(self, start: int, upper: int) -> tuple[list[AbortedTransaction], bool]:
-        """Return the transactions that touch [start, upper), and whether later segments cannot hold more of them."""
+        """Return the aborted transactions that overlap [start, upper), and whether later segments contain no others."""
         found = []
         for entry in self._entries[bisect_left(self._entries, start, key=attrgetter("last_offset")) :]:
             if entry.first_offset < upper:
@@ -106,13 +107,13 @@ class TransactionIndex:
         return found, False
 
     def flush(self) -> None:
-        """Write the entries that are only in memory."""
+        """Write new entries to the file."""
         if self._written < len(self._entries):
             self._open().append(b"".join(entry.pack() for entry in self._entries[self._written :]))
             self._written = len(self._entries)
 
     def sync(self) -> None:
-        """Write all entries and make them durable; no file appears for a segment without aborts."""
+        """Write all entries and make them durable; no file is created if there are none."""
         self.flush()
         if self._file is not None:
             self._file.sync()
@@ -134,10 +135,10 @@ class TransactionIndex:
 
 
 def collect_aborted(indexes: Iterable[TransactionIndex], start: int, upper: int) -> list[AbortedTransaction]:
-    """Return the aborted transactions a reader of [start, upper) must know, ordered by first offset.
+    """Return the aborted transactions that overlap [start, upper), sorted by first offset.
 
-    `indexes` begin with the segment that holds `start`. Kafka answers in marker order; kafkajs does not sort what it
-    gets, so we do (rules D.2).
+    `indexes` start with that of the segment that contains `start`. Kafka returns the transactions in the order of their
+    markers. kafkajs expects them sorted by first offset, so this function sorts them (rules D.2).
     """
     return sorted(_walk(indexes, start, upper), key=attrgetter("first_offset"))
 

@@ -1,8 +1,8 @@
-"""A pytest plugin with Kafka fixtures: `kafka`, new for each test, `kafka_cluster`, shared, and their clients.
+"""A pytest plugin with Kafka fixtures: a broker for each test (`kafka`), a shared one (`kafka_cluster`), and clients.
 
 Owns: the fixtures, the marker, the options, and the sections about the broker in a failed test's report.
-Uses: `embedded` for a broker; `real_cluster` for a cluster that exists already.
-Never: imports a client or the broker before a test needs it: the plugin is loaded in every run of pytest.
+Uses: `embedded` for a broker; `real_cluster` for an existing cluster.
+Never: imports a client or the broker before a test needs it, because every run of pytest loads the plugin.
 
     import pytest
 
@@ -11,12 +11,12 @@ Never: imports a client or the broker before a test needs it: the plugin is load
         kafka_producer().produce("in", b"hello")
         ...
 
-The marker takes the arguments of `EmbeddedBroker`. The report of a failed test has the newest requests and the listings
-of the partitions that were written.
+The marker takes the arguments of `EmbeddedBroker`. The report of a failed test contains the newest requests and
+listings of the partitions that were written.
 
-With `--kafka-bootstrap host:port` the same tests run on a real cluster; a test that needs what a real cluster does not
-offer is skipped, with the reason. `real_cluster` describes what happens to topics and groups there. `--kafka-config
-file` contains the clients' security settings; clients that the fixtures do not create take them from
+With `--kafka-bootstrap host:port` the same tests run on a real cluster. A test is skipped, with the reason, if it needs
+a feature that a real cluster does not have. `real_cluster` describes how topics and groups are cleaned up.
+`--kafka-config file` contains the clients' security settings. For clients that the fixtures do not create, use
 `kafka.client_settings`.
 """
 
@@ -73,8 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "kafka(brokers=1, topics=None, transaction_version=2, ...): arguments of broker_core.EmbeddedBroker "
         "for the fixture kafka",
     )
-    # kafka-python uses deprecated functions of importlib.resources when its messages are imported. Runs that turn
-    # warnings into errors would fail in the fixture, and all others would list hundreds of warnings.
+    # kafka-python calls deprecated functions of importlib.resources when it is imported. Without the filter, runs with
+    # warnings as errors fail in the fixture, and other runs list hundreds of warnings.
     config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
 
 
@@ -88,7 +88,7 @@ def _read_settings(path: str) -> dict[str, str]:
         raise pytest.UsageError(f"--kafka-config {path}: {error}") from None
     for number, each in enumerate(found, 1):
         if each.separator != "=":
-            # The content of the line is not shown: it may be secret.
+            # The message does not contain the line, which may be secret.
             raise pytest.UsageError(f"--kafka-config {path}: setting {number} is not of the form name=value")
     return {each.name: each.value for each in found}
 
@@ -111,7 +111,7 @@ def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker 
 
 @pytest.fixture
 def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealCluster]":
-    """Provide a broker for this test alone, created with the arguments of its marker `kafka`."""
+    """Provide a broker for one test, created with the arguments of the test's marker `kafka`."""
     marker = request.node.get_closest_marker("kafka")
     options = dict(marker.kwargs) if marker is not None else {}
     with _running(request.config, options) as broker:
@@ -121,7 +121,7 @@ def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealClus
 
 @pytest.fixture(scope="session")
 def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealCluster]":
-    """Provide a broker that all tests of the run share; each has to use its own topic, group and transactional ids."""
+    """Provide a broker that all tests of the run share; use different topics, groups and transactional ids in each."""
     with _running(request.config, {}) as broker:
         request.session.stash[_SHARED] = broker
         yield broker
@@ -151,14 +151,14 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
 
     yield make
     while made:
-        # Unsent records of a finished test are dropped: `close` would wait for a broker that is not running.
+        # Discard unsent records: with a broker that is not running, `close` would wait for their delivery.
         made[-1].purge()
-        # A producer with a fatal error, such as a fenced one, cannot be flushed.
+        # A producer with a fatal error, such as a fenced producer, raises an exception here.
         with suppress(KafkaException):
             made[-1].flush(0)
         if real is not None:
             real.abort_open_transaction(made[-1])
-        # The last reference, unless the test has failed and its frames are kept for the report.
+        # Drop the last reference. If the test has failed, the frames in its report may have another one.
         made.pop()
 
 
@@ -166,8 +166,8 @@ def kafka_producer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Pr
 def kafka_consumer(request: pytest.FixtureRequest) -> "Iterator[Callable[..., Consumer]]":
     """Provide a function that creates consumers: `kafka_consumer("in", {"isolation.level": "read_uncommitted"})`.
 
-    They subscribe to the given topics and start at their beginning. Unless the settings name a group they belong to
-    group `test`, on a real cluster to a group for this test alone.
+    They subscribe to the given topics and start at their beginning. Without `group.id` in the settings they join the
+    group `test`, or on a real cluster a group of this test only.
     """
     from confluent_kafka import Consumer
 
@@ -205,7 +205,7 @@ def _broker_of(request: pytest.FixtureRequest) -> "EmbeddedBroker | RealCluster"
 
 
 def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None":
-    """Return the broker if it is the real cluster of this run; a fixture that overrides `kafka` may be neither."""
+    """Return the broker if it is a `RealCluster`, else None; a fixture that overrides `kafka` may return any type."""
     if _REAL_RUN not in request.config.stash:
         return None
     from broker_core.pytest_plugin.real_cluster import RealCluster
@@ -214,7 +214,7 @@ def _real(request: pytest.FixtureRequest, broker: object) -> "RealCluster | None
 
 
 def _client_settings(broker: "EmbeddedBroker | RealCluster", real: "RealCluster | None") -> dict[str, str]:
-    """Return a client's settings; a fixture that overrides `kafka` may have no more than `bootstrap_servers`."""
+    """Return a client's settings; an override of `kafka` may return an object that has only `bootstrap_servers`."""
     return {"bootstrap.servers": broker.bootstrap_servers} if real is None else real.client_settings
 
 
@@ -241,7 +241,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print what the run leaves on a real cluster."""
+    """Print the topics, groups and transactions that the run leaves on a real cluster."""
     if _REAL_RUN in config.stash:
         for line in config.stash[_REAL_RUN].left():
             terminalreporter.write_line(line)

@@ -1,10 +1,15 @@
-"""The broker of the fixtures when tests run on a real cluster, which is left as it was found.
+"""The broker of the fixtures for tests on a real cluster, with cleanup after each test.
 
-A test's topics are those that `create_topic` created or that a producer of `kafka_producer` wrote to; its groups are
-those that a consumer of `kafka_consumer` joined. After the test they are deleted and its transactions aborted, so that
-the next test starts as with a new broker. What existed before the test may be in use: it stays, and a test that wants
-to create or join it is skipped. What other clients of the code under test create stays too, and is listed when the run
-ends. A cluster keeps transactional ids; the next producer with the same id fences the former.
+After each test its topics and groups are deleted and its transactions aborted, so that the next test starts as with a
+new broker:
+
+- The topics of a test are those that `create_topic` created or that a producer of `kafka_producer` wrote to.
+- Its groups are those that a consumer of `kafka_consumer` joined.
+- Topics and groups that existed before the test may be in use and are not deleted. A test that would create or join
+  one of them is skipped.
+- Topics and groups of other clients are not deleted either. They are listed at the end of the run.
+
+Transactional ids stay on the cluster; the next producer with the same id fences the previous one.
 """
 
 import secrets
@@ -22,13 +27,13 @@ from broker_core.embedded import EmbeddedBroker
 T = TypeVar("T")
 
 _PATIENCE_S = 30
-# A failed test's report does not wait long for the cluster.
+# How long the report of a failed test waits for the cluster.
 _REPORT_PATIENCE_S = 5
 _SHOWN_RECORDS = 10
 _SHOWN_BYTES = 60
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-# A test may have deleted its topics itself, and a consumer that never polled has created no group.
+# Expected errors: the test may have deleted its topics itself, and a consumer that never polled creates no group.
 _GONE = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_ID_NOT_FOUND)
 
 
@@ -49,18 +54,18 @@ class RealRun:
         try:
             self._topics_before = self.topics(_PATIENCE_S)
         except KafkaException as error:
-            # Every test would wait for this timeout again.
+            # Saved, because otherwise every test would wait for this timeout.
             self.problem = (
                 f"--kafka-bootstrap {address}: no broker answered a metadata request within {_PATIENCE_S} s "
                 f"({_text(error)})"
             )
 
     def topics(self, timeout_s: float) -> set[str]:
-        """Return the names of the existing topics, internal ones left out."""
+        """Return the names of the existing topics, without internal ones."""
         return {name for name in self.admin.list_topics(timeout=timeout_s).topics if not name.startswith("__")}
 
     def left(self) -> list[str]:
-        """Return lines about what the run leaves on the cluster, as far as it can be found out."""
+        """Return lines that list what the run leaves on the cluster, as far as it is known."""
         left = list(self.not_deleted)
         with suppress(KafkaException):
             came_up = sorted(self.topics(_REPORT_PATIENCE_S) - self._topics_before) if not self.problem else []
@@ -70,7 +75,7 @@ class RealRun:
 
 
 class RealCluster:
-    """The part of `EmbeddedBroker` that a real cluster can offer; a test that uses more is skipped."""
+    """The part of `EmbeddedBroker` that a real cluster supports; a test that uses other parts is skipped."""
 
     def __init__(self, run: RealRun, brokers: int, topics: Mapping[str, int]) -> None:
         if run.problem:
@@ -102,7 +107,7 @@ class RealCluster:
         self._clean_up()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic, which is deleted after the test; the test is skipped if the topic exists already."""
+        """Create a topic, which is deleted after the test; skip the test if the topic exists already."""
         if name in self._run.topics(_PATIENCE_S):
             pytest.skip(f"the real cluster already has a topic {name!r}, which may belong to another user")
         created = self._run.admin.create_topics([NewTopic(name, partitions, config=dict(config or {}))])
@@ -111,18 +116,18 @@ class RealCluster:
         self.wait_for(lambda: self._has_leaders(name), _PATIENCE_S)
 
     def _has_leaders(self, name: str) -> bool:
-        """Return whether clients find the topic: brokers learn of it after the controller has answered."""
+        """Return whether all partitions have leaders: brokers receive a new topic after the controller's response."""
         topic = self._run.admin.list_topics(timeout=_PATIENCE_S).topics.get(name)
         return topic is not None and all(each.leader >= 0 for each in topic.partitions.values())
 
     def wait_for(self, condition: Callable[[], T], timeout: float = 10) -> T:
-        """Call `condition` until its result is true, and return the result; AssertionError after `timeout` seconds."""
+        """Call `condition` until its result is true, and return it; raise AssertionError after `timeout` seconds."""
         return EmbeddedBroker.wait_for(condition, timeout)
 
     # The test's clients
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """Return a producer; topics that are created because it writes to them are deleted after the test."""
+        """Return a producer; topics that its writes create are deleted after the test."""
         topics, before = self._topics, self._topics_before
 
         class NotingProducer(Producer):
@@ -137,13 +142,13 @@ class RealCluster:
         return NotingProducer(dict(settings))
 
     def abort_open_transaction(self, producer: Producer) -> None:
-        """Abort a transaction that a test has left open: it would block readers until its timeout."""
-        # In most states of a producer there is nothing to abort.
+        """Abort a transaction that the test has left open, which would block readers until its timeout."""
+        # Raised if the producer has no transaction to abort.
         with suppress(KafkaException):
             producer.abort_transaction(_PATIENCE_S)
 
     def group(self, wanted: str | None) -> str:
-        """Return the group for a consumer, which is deleted after the test; without a name, one for this test alone."""
+        """Return the group for a consumer, by default one of this test only; it is deleted after the test."""
         name = self._own_group if wanted is None else wanted
         if name in self._groups_before:
             pytest.skip(f"the real cluster already has a group {name!r}, which may belong to another user")
@@ -152,14 +157,14 @@ class RealCluster:
 
     def _clean_up(self) -> None:
         admin, topics, groups = self._run.admin, sorted(self._topics), sorted(self._groups)
-        # Groups first: the offsets committed for a topic are deleted some time after the topic.
+        # Groups first: Kafka deletes committed offsets of a deleted topic only after some time.
         self._await("group", admin.delete_consumer_groups(groups) if groups else {})
         deleted = self._await("topic", admin.delete_topics(topics) if topics else {})
         # The next test may use the same topic names.
         self.wait_for(lambda: not deleted & self._run.topics(_PATIENCE_S), _PATIENCE_S)
 
     def _await(self, kind: str, futures: "Mapping[str, Future[Any]]") -> set[str]:
-        """Wait for deletions and return those that succeeded; the others are listed at the end of the run."""
+        """Wait for deletions and return the deleted names; failures are listed at the end of the run."""
         deleted = set()
         for name, future in futures.items():
             try:
@@ -208,7 +213,7 @@ class RealCluster:
         return [asked[place].result(_REPORT_PATIENCE_S).offset for place in places]
 
     def _newest(self, place: TopicPartition, start: int, end: int) -> Iterator[str]:
-        """Describe the last records of a partition; markers and compacted records leave gaps."""
+        """Yield lines for the last records of a partition; markers and compacted records leave gaps in the offsets."""
         first = max(start, end - _SHOWN_RECORDS)
         if first > start:
             yield f"  ... {first - start} earlier offsets"
@@ -235,7 +240,7 @@ class RealCluster:
 
 
 def _text(error: Exception) -> str:
-    """Return librdkafka's description of an error; a deadline has none."""
+    """Return librdkafka's description of an error; errors without one are timeouts."""
     first = error.args[0] if error.args else None
     return first.str() if isinstance(first, KafkaError) else "no answer in time"
 

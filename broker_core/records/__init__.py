@@ -1,4 +1,4 @@
-"""Kafka's record batches (magic 2), the bytes that logs hold and clients exchange.
+"""Kafka's record batches (magic 2), as stored in logs and sent between clients and brokers.
 
 Owns: the batch header, its CRC-32C, assignment of offsets in place, records, control batches, and compression codecs.
 Uses: `errors` and `types`; crc32c and cramjam for checksums and compression.
@@ -12,11 +12,11 @@ _ARCHIVES: Final = (".jar", ".zip", ".egg")
 
 
 def _import_crc32c() -> None:
-    """Import `crc32c` before others do, without a search of archives.
+    """Import `crc32c` without searching archives for its version.
 
-    The package asks `importlib.metadata` for its own version when it is imported. That looks through `sys.path` in
-    order, and there Spark puts its archives first: in a session of pip's PySpark each Python worker would read the
-    directory of Spark's core jar for it, ten thousand names, before it finds what is in the folder behind.
+    When imported, the package looks up its own version with `importlib.metadata`, which searches `sys.path` in order.
+    Spark puts its archives first. With PySpark from pip, each Python worker would therefore read the directory of
+    Spark's core jar, with ten thousand names, before it finds the package's metadata.
     """
     path = sys.path[:]
     sys.path.sort(key=lambda entry: entry.endswith(_ARCHIVES))

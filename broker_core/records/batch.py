@@ -1,7 +1,7 @@
-"""Whole batches, built and read record by record in Python.
+"""Functions that build and read whole batches, record by record, in Python.
 
-This serves the broker's own journals, control records and tests, where batches are small. Client data passes through
-the broker unread; Spark's data goes through the vectorised codec of the other package.
+They are for small batches: the broker's internal topics, control records and tests. The broker does not build records
+from client data, and `spark_eos` has a vectorized codec for Spark's data.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from broker_core.types import (
     TimestampType,
 )
 
-# Far above what a batch of the default max.message.bytes holds, far below what would hurt a test process.
+# Far more than a batch of the default max.message.bytes contains, and far less than the memory of a test process.
 DECOMPRESSED_LIMIT_BYTES: Final = 256 * 1024 * 1024
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -74,8 +74,8 @@ def build_batch(
 ) -> bytes:
     """Build one batch, CRC included.
 
-    `offset_deltas` and `last_offset_delta` are for compaction, which keeps the offsets of the records it leaves and the
-    span of the batch; a produced batch counts up from 0. Raises `ValueError` when there are no records.
+    `offset_deltas` and `last_offset_delta` are for compaction, which preserves the offsets of retained records and the
+    last offset of the batch. By default the deltas count up from 0. Raises `ValueError` if there are no records.
     """
     if not records:
         raise ValueError("a record batch needs at least one record")
@@ -132,7 +132,7 @@ def _append_bytes(body: bytearray, data: bytes | None) -> None:
 def read_section(
     buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> bytes | memoryview:
-    """Return the records section, decompressed; `InvalidBatch` when it is not all there or cannot be decompressed."""
+    """Return the decompressed records section; raise `InvalidBatch` if it is truncated or cannot be decompressed."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise InvalidBatch(f"the batch at byte {position} ends at byte {end}, the buffer at byte {len(buffer)}")
@@ -142,7 +142,7 @@ def read_section(
 
 
 def read_records(buffer: Bytes, position: int, header: BatchHeader) -> list[Record]:
-    """Read every record of the batch at `position`; `InvalidBatch` names the record that is broken."""
+    """Return all records of the batch at `position`; raise `InvalidBatch`, which names the invalid record."""
     section = bytes(read_section(buffer, position, header))
     stamp = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
     records: list[Record] = []
@@ -188,7 +188,7 @@ def _read_record(data: bytes, position: int, header: BatchHeader) -> tuple[Recor
 def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
     size, at = read_varint(data, position)
     if size < 0:
-        # Any negative length is null to Kafka, so such records are in logs.
+        # Kafka reads any negative length as null, so logs may contain such records.
         return None, at
     if at + size > len(data):
         raise IndexError

@@ -1,8 +1,10 @@
-"""The compression of the records section, as Kafka's clients do it.
+"""The compression codecs of the records section, compatible with Kafka's clients.
 
-Both packages use these codecs. Three choices are imposed by other clients: the Java client's lz4 reader refuses
-frames with linked blocks, so ours are independent; its snappy is framed by xerial's stream format, while librdkafka
-sends raw snappy, so both are read; and a hostile or broken batch may decompress to any size, so reading has a limit.
+Both packages use these codecs. Compatibility and safety require three choices:
+
+- lz4: the Java client rejects frames with linked blocks, so blocks are written independent.
+- snappy: the Java client uses xerial's stream format, librdkafka sends raw snappy. Both are read.
+- A malicious or corrupt batch may decompress to any size, so callers can set a limit.
 """
 
 import struct
@@ -32,7 +34,7 @@ class Compression(IntEnum):
     ZSTD = 4
 
 
-# The levels Kafka's producer uses by default; lz4's 0 is the fast compressor, as in lz4-java.
+# The default levels of Kafka's producer; level 0 of lz4 is the fast compressor, as in lz4-java.
 _DEFAULT_LEVELS: Final = {Compression.GZIP: 6, Compression.LZ4: 0, Compression.ZSTD: 3}
 _DECODERS: Final[dict[Compression, Any]] = {
     Compression.GZIP: cramjam.gzip,
@@ -42,7 +44,7 @@ _DECODERS: Final[dict[Compression, Any]] = {
 
 
 def compress(codec: Compression, data: Bytes, level: int | None = None) -> bytes:
-    """Compress a records section; `level` is the codec's own scale, None its Kafka default (snappy has none)."""
+    """Compress a records section; `level` is on the codec's own scale, None is Kafka's default (snappy has none)."""
     if codec is Compression.NONE:
         return bytes(data)
     if codec is Compression.SNAPPY:
@@ -58,8 +60,8 @@ def compress(codec: Compression, data: Bytes, level: int | None = None) -> bytes
 def decompress(codec: Compression, data: Bytes, limit_bytes: int | None = None) -> bytes:
     """Decompress a records section.
 
-    Raises `InvalidBatch` when the bytes are not of that codec or are cut short, `DecompressedTooLarge` when they
-    decompress to more than `limit_bytes`.
+    Raises `InvalidBatch` if the data is truncated or not in the codec's format, and `DecompressedTooLarge` if it
+    decompresses to more than `limit_bytes`.
     """
     if codec is Compression.NONE:
         plain = bytes(data)
@@ -88,7 +90,7 @@ def _unlimited(codec: Compression, data: Bytes) -> bytes:
 
 
 def _limited(codec: Compression, data: Bytes, limit_bytes: int) -> bytes:
-    """Decompress into buffers of growing size, so that a bomb never gets more memory than the limit."""
+    """Decompress into buffers of growing size, so that a decompression bomb never takes more memory than the limit."""
     ceiling = limit_bytes + 1
     capacity = min(ceiling, max(_FIRST_GUESS_BYTES, 4 * len(data)))
     while True:
@@ -136,7 +138,7 @@ def _decompress_snappy(data: Bytes, limit_bytes: int | None) -> bytes:
 
 
 def _decompress_block(block: memoryview, limit_bytes: int | None) -> bytes:
-    """Decompress one raw snappy block; its first bytes say how long it becomes, so a bomb is refused unopened."""
+    """Decompress one raw snappy block; check the limit first, against the decompressed size in its first bytes."""
     try:
         if limit_bytes is not None and cramjam.snappy.decompress_raw_len(block) > limit_bytes:
             raise _over_limit(Compression.SNAPPY, limit_bytes)

@@ -15,7 +15,7 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class ControlType(IntEnum):
-    """The types of control records that end transactions; all others have no effect on a partition."""
+    """The types of control records that end transactions; other types have no effect on a partition."""
 
     ABORT = 0
     COMMIT = 1
@@ -53,7 +53,7 @@ def build_end_txn_marker(
 
 
 def control_type_of(key: bytes | None) -> ControlType | None:
-    """Read the type from a control record's key; None for types that do not end a transaction (rules B.5)."""
+    """Return the type in a control record's key; None for types that do not end a transaction (rules B.5)."""
     if key is None or len(key) < _KEY.size:
         return None
     code = _KEY.unpack_from(key)[1]
@@ -61,10 +61,10 @@ def control_type_of(key: bytes | None) -> ControlType | None:
 
 
 def parse_end_txn_marker(buffer: Bytes, position: int, header: BatchHeader) -> EndTxnMarker | None:
-    """Read the marker in a control batch; None for control types that do not end a transaction (rules B.5).
+    """Return the marker in a control batch; None for control types that do not end a transaction (rules B.5).
 
-    Versions above 0 are read as 0, as Kafka does, so that a newer broker's log stays readable. Raises `InvalidBatch`
-    when there is no key, or a commit or abort lacks its coordinator epoch.
+    Versions above 0 are read as version 0, as in Kafka, so that logs of newer brokers can be read. Raises
+    `InvalidBatch` if the key is missing, or if a commit or abort has no coordinator epoch.
     """
     record = next(iter(read_records(buffer, position, header)), None)
     if record is None or record.key is None or len(record.key) < _KEY.size:

@@ -1,4 +1,4 @@
-"""The 61-byte header of a record batch, which is read and modified without its records.
+"""The 61-byte header of a record batch, which is read and modified without parsing the records.
 
 The broker's produce and fetch paths meet every batch only here: one `struct` call reads all thirteen fields, and the
 offsets are written in place into the bytes that came from the wire. That is cheap because Kafka left the base offset
@@ -81,9 +81,9 @@ class BatchHeader(NamedTuple):
 
     @classmethod
     def parse(cls, buffer: Bytes, position: int = 0) -> Self:
-        """Read the header at `position`; its records need not be in the buffer.
+        """Read the header at `position`; the buffer need not contain the records.
 
-        Raises `InvalidBatch` when fewer than 61 bytes are left, the magic is not 2 or the length cannot hold a header.
+        Raises `InvalidBatch` if fewer than 61 bytes are left, the magic is not 2, or the length is too small.
         """
         try:
             header = cls._make(HEADER.unpack_from(buffer, position))
@@ -110,7 +110,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Return the sequence of the last record, -1 when the batch carries none."""
+        """Return the sequence of the last record, -1 if the batch has no sequences."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return next_sequence(self.base_sequence, self.last_offset_delta)
@@ -127,17 +127,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """Return whether the base timestamp is the time from which a compacted tombstone may go (KIP-534)."""
+        """Return whether the base timestamp is the delete horizon: when compaction may remove tombstones (KIP-534)."""
         return bool(self.attributes & _DELETE_HORIZON_BIT)
 
     @property
     def has_codec(self) -> bool:
-        """Return whether the bits for the codec name one."""
+        """Return whether the codec bits are those of a known codec."""
         return self.attributes & _CODEC_BITS < len(_CODECS)
 
     @property
     def compression(self) -> Compression:
-        """Return the codec; `InvalidBatch` when the bits name none that exists."""
+        """Return the codec; raise `InvalidBatch` if the codec bits are unknown."""
         code = self.attributes & _CODEC_BITS
         if code >= len(_CODECS):
             raise InvalidBatch(f"compression code {code} is not one of Kafka's codecs (0 to {len(_CODECS) - 1})")
@@ -145,12 +145,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """Return the clock that the records' timestamps are from."""
+        """Return whether the timestamps were set by the producer or by the broker."""
         return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
 
     @property
     def has_producer(self) -> bool:
-        """Return whether a producer id was set, that is, whether sequences are to be checked."""
+        """Return whether the batch has a producer id, so that its sequence must be checked."""
         return self.producer_id >= 0
 
 
@@ -168,8 +168,8 @@ def _not_a_batch(header: BatchHeader, position: int) -> InvalidBatch:
 def iter_headers(buffer: Bytes, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yield the position and header of each complete batch from `start`.
 
-    A fetch answer and a torn log may both end inside a batch, so a partial tail ends the walk in silence; a magic or
-    length that no batch can have raises `InvalidBatch`.
+    A fetch response and a torn log may end within a batch, so an incomplete last batch ends the iteration without an
+    error. Raises `InvalidBatch` for an invalid magic or length.
     """
     position = start
     end = len(buffer)
@@ -184,10 +184,10 @@ def iter_headers(buffer: Bytes, start: int = 0) -> Iterator[tuple[int, BatchHead
 
 
 def framed_size(buffer: Bytes, position: int = 0) -> int | None:
-    """Return the size of the batch that a client sent at `position`, None when it is not all there.
+    """Return the size of the batch that a client sent at `position`, None if it is incomplete.
 
-    Looks at the same few fields as Kafka. What is left behind the last whole batch is no error to Kafka: it is cut
-    off. A length or a magic that no batch can have raises `InvalidBatch`.
+    Kafka drops an incomplete batch at the end without an error; this checks the same fields as Kafka. Raises
+    `InvalidBatch` for an invalid length or magic.
     """
     left = len(buffer) - position
     if left < LENGTH_OVERHEAD:
@@ -204,7 +204,7 @@ def framed_size(buffer: Bytes, position: int = 0) -> int | None:
 
 
 def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
-    """Return whether the whole batch is in the buffer and its CRC-32C is the one in its header."""
+    """Return whether the buffer contains the whole batch and its CRC-32C matches the header."""
     end = position + header.size_bytes
     if end > len(buffer):
         return False
@@ -214,7 +214,7 @@ def crc_matches(buffer: Bytes, position: int, header: BatchHeader) -> bool:
 def assign_offsets(
     buffer: bytearray | memoryview, position: int, base_offset: int, partition_leader_epoch: int
 ) -> None:
-    """Write in place the two fields that every batch gets from its leader; the CRC does not cover them."""
+    """Write base offset and leader epoch in place; the leader assigns both, and the CRC does not cover them."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, partition_leader_epoch)
 
@@ -226,9 +226,9 @@ def write_timestamps(
     timestamp_type: TimestampType,
     max_timestamp_ms: int,
 ) -> BatchHeader:
-    """Write in place who stamped the batch and its largest timestamp, and return `header` with these.
+    """Write timestamp type and largest timestamp in place, with a new CRC; return the changed header.
 
-    These are the only fields a broker writes that the CRC covers. Unknown attributes are lost, as in Kafka.
+    The CRC covers no other field that a broker writes. Unknown attribute bits are cleared, as in Kafka.
     """
     stamped = LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0
     attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped

@@ -1,11 +1,16 @@
-"""A fast walk over all records of a decompressed section, as the partition leader must do it (rules C.1, rows 17, 18).
+"""A fast scan of all records of a decompressed section, for the partition leader's checks (rules C.1, rows 17, 18).
 
-Theory. Kafka looks at every record of every produced batch. Record by record in Python that would cost a multiple of
-all other work on the bytes. But records of a producer are similar: neighbors have one *shape*, that is, are of equal
-length with equal lengths inside. If the byte that stands `stride` bytes behind a length says the same length, the next
-record ends `stride` bytes later, and so on: by induction one comparison of a column of bytes, a slice with a step,
-proves the structure of a thousand records. A shape is learnt from one record and tried on those behind it, on a few
-first; where lengths vary the attempt costs one comparison of a byte, and the records are walked one by one.
+A leader checks every record of every produced batch. Parsing each record in Python would take longer than all other
+handling of the batch. Consecutive records of one producer usually have the same *shape*: the same size, with the same
+field lengths at the same positions. The scan makes use of this:
+
+1. Parse one record and note the positions of its length bytes. Its size is the `stride`.
+2. Take one length byte of each following record as a column: a slice with step `stride`.
+3. Compare the column with the byte of the first record. If the bytes at all length positions are equal, each record
+   ends where the next one begins, so the structure of all of them is valid.
+
+One slice comparison thus replaces parsing a field of up to 8,192 records. A shape is first tried on 16 records. Where
+lengths vary, a failed attempt costs little, and the records are parsed one by one.
 """
 
 from contextlib import suppress
@@ -17,16 +22,18 @@ from broker_core.records.varint import append_varint, read_varint, read_varint32
 
 _HIGH: Final = bytes(range(0x80, 0x100))
 _LOW: Final = bytes(range(0x80))
-# 2 * i & 0x7f, the low bits of the zigzag varint of i, come around after this many.
+# The low 7 bits of the zigzag varint of i, which are 2 * i & 0x7f; they repeat every 64 values of i.
 _LOW_BITS: Final = bytes(range(0, 0x80, 2))
+# How many records a shape is tried on first, and at most.
 _FIRST_TRIED: Final = 16
 _MOST_TRIED: Final = 8192
+# After a run shorter than _WORTHWHILE, the number of records parsed before the next attempt doubles, up to the pause.
 _WORTHWHILE: Final = 8
 _LONGEST_PAUSE: Final = 256
 
 
 class RecordScan(NamedTuple):
-    """The facts of a batch's records that the rules need: the range of timestamp deltas, and whether all have keys."""
+    """The result of a scan: the range of the timestamp deltas, and whether all records have keys."""
 
     smallest_delta: int
     largest_delta: int
@@ -34,7 +41,7 @@ class RecordScan(NamedTuple):
 
 
 class InvalidRecord(InvalidBatch):
-    """The first invalid record; the records after it cannot be found."""
+    """The error for the first invalid record; the records after it cannot be located."""
 
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"record {index} of the batch: {reason}")
@@ -42,10 +49,10 @@ class InvalidRecord(InvalidBatch):
 
 
 class _Shape(NamedTuple):
-    """The places in a record of its varints, so that others of the same shape can be known by them.
+    """The size of a record and the positions of its varints, relative to its first byte.
 
-    `lengths` are the places of all bytes that say how long something is; timestamp and offset deltas are at
-    [1 + width of the record's length, offset) and [offset, key).
+    `lengths` are the positions of all bytes of the lengths and the header count. The timestamp delta is at
+    [timestamp, offset), the offset delta at [offset, key).
     """
 
     stride: int
@@ -56,7 +63,7 @@ class _Shape(NamedTuple):
 
 
 def scan_records(data: bytes, start: int, count: int) -> RecordScan:
-    """Walk the `count` records from `start` to the end of `data`; raises `InvalidRecord` at the first broken one."""
+    """Check the `count` records from `start` to the end of `data`; raise `InvalidRecord` for the first invalid one."""
     index, at, size = 0, start, len(data)
     deltas, all_have_keys = set[int](), True
     next_try, pause = 0, 1
@@ -87,14 +94,14 @@ def scan_records(data: bytes, start: int, count: int) -> RecordScan:
 
 
 def _pass_plain(data: bytes, at: int, index: int, count: int, next_try: int, deltas: set[int]) -> tuple[int, int, bool]:
-    """Pass records one by one as long as they are sound and short, which most are.
+    """Check records one by one while they are valid and their varints short, as most are.
 
-    Returns where that ends, and whether all had keys. It ends at a record that has to be walked with care, and from
-    number `next_try` on at one that may be of the shape of the one before. The varints are decoded in place, for a call
-    of a function costs as much as all the rest.
+    Return the index and position of the first record that was not checked, and whether all checked ones have keys.
+    That record needs the complete parser `_walk_one`, or its index is at least `next_try` and it may have the shape of
+    the record before it. Varints are decoded inline: a function call costs as much as the rest of the loop.
     """
     have_keys, last, before = True, -1, -1
-    # What is met at the end, or in a header, is found again and named when that record is walked alone.
+    # `_walk_one` parses the record that fails here again, and its error describes the reason.
     with suppress(IndexError, InvalidBatch):
         while index < count:
             size, place, wide = data[at], at + 1, 0
@@ -124,7 +131,7 @@ def _pass_plain(data: bytes, at: int, index: int, count: int, next_try: int, del
                 high = data[place]
                 value_size, place, wide = value_size & 0x7F | high << 7, place + 1, wide | high
             place += value_size >> 1
-            # An odd length is negative, of which only -1 is usual; and a varint may be wider than what was read of it.
+            # Leave to `_walk_one`: negative lengths (odd in zigzag) other than -1, and varints of more bytes than read.
             if (
                 not is_next
                 or wide > 0x7F
@@ -147,14 +154,14 @@ def _pass_plain(data: bytes, at: int, index: int, count: int, next_try: int, del
 
 @lru_cache(maxsize=16_384)
 def _offset_varint(index: int) -> bytes:
-    """Return the offset delta of a record as it must stand there."""
+    """Return the encoded offset delta of record number `index`."""
     varint = bytearray()
     append_varint(varint, index)
     return bytes(varint)
 
 
 def _walk_one(data: bytes, at: int, index: int) -> tuple[int, bool, int]:
-    """Return timestamp delta, whether there is a key, and the end of the record at `at`."""
+    """Parse the record at `at`; return its timestamp delta, whether it has a key, and the position of its end."""
     length, at = read_varint32(data, at)
     end = at + length
     if length < 0 or end > len(data):
@@ -170,7 +177,7 @@ def _walk_one(data: bytes, at: int, index: int) -> tuple[int, bool, int]:
 
 
 def _check_headers(data: bytes, at: int, end: int) -> None:
-    """Check that the headers from `at` fill the record up to `end`."""
+    """Check that the headers at `at` end exactly at `end`, the end of the record."""
     count = data[at]
     at += 1
     if count > 0x7F:
@@ -203,7 +210,7 @@ def _check_headers(data: bytes, at: int, end: int) -> None:
 
 
 def _header_lengths(data: bytes, at: int, end: int) -> list[int]:
-    """Return where the bytes stand that say how many headers there are and how long they are."""
+    """Return the positions of the bytes of the header count and of all header lengths."""
     _, after = read_varint32(data, at)
     places = [*range(at, after)]
     while after < end:
@@ -215,7 +222,7 @@ def _header_lengths(data: bytes, at: int, end: int) -> list[int]:
 
 
 def _learn_shape(data: bytes, at: int, end: int) -> _Shape:
-    """Note where the varints of the sound record in [at, end) stand."""
+    """Return the shape of the valid record in [at, end)."""
     _, body = read_varint32(data, at)
     _, offset = read_varint(data, body + 1)
     _, key = read_varint32(data, offset)
@@ -232,14 +239,14 @@ def _learn_shape(data: bytes, at: int, end: int) -> _Shape:
 
 
 def _measure_run(data: bytes, at: int, end: int, index: int, left: int, deltas: set[int]) -> int:
-    """Count how many of the `left` records from `end` on are sound and of the shape of the one in [at, end).
+    """Count how many of the `left` records from `end` on are valid and have the shape of the record in [at, end).
 
-    The first of them is number `index`. Their timestamp deltas, or at least the extremes, go to `deltas`. A record that
-    is not counted need not be bad: it has to be walked.
+    The first of them is number `index`. The extremes of their timestamp deltas are added to `deltas`. A record that is
+    not counted may be valid; the caller has to parse it.
     """
     shape = _learn_shape(data, at, end)
     width = shape.key - shape.offset
-    # From 64 on (then 8192, ...) an offset delta takes another byte.
+    # At 64 (then 8192, ...) the offset delta needs another byte, so the shape ends there.
     left = min(left, (1 << (7 * width - 1)) - index, (len(data) - end) // shape.stride)
     total, tried = 0, _FIRST_TRIED
     while left > 0:
@@ -254,7 +261,11 @@ def _measure_run(data: bytes, at: int, end: int, index: int, left: int, deltas: 
 
 
 def _match(data: bytes, at: int, end: int, shape: _Shape, index: int, wanted: int) -> int:
-    """Compare up to `wanted` records from `end` with the one at `at`, a column of bytes at a time."""
+    """Return how many of the `wanted` records from `end` have the shape of the one at `at`, compared by columns.
+
+    The last byte of a varint is below 0x80 and its other bytes are not, so timestamp deltas may differ in value but not
+    in width. Offset deltas must count up from `index`.
+    """
     stride, last_of_timestamp, last_of_offset = shape.stride, shape.offset - 1, shape.key - 1
     for place in shape.lengths:
         wanted = _count(data, end + place, stride, wanted, data[at + place : at + place + 1])
@@ -268,7 +279,7 @@ def _match(data: bytes, at: int, end: int, shape: _Shape, index: int, wanted: in
 
 
 def _count(data: bytes, place: int, stride: int, wanted: int, allowed: bytes) -> int:
-    """Count how many bytes of a column are allowed before the first that is not."""
+    """Return how many bytes at the start of a column are in `allowed`."""
     column = data[place : place + wanted * stride : stride]
     return len(column) - len(column.lstrip(allowed))
 
@@ -276,7 +287,8 @@ def _count(data: bytes, place: int, stride: int, wanted: int, allowed: bytes) ->
 def _note_deltas(data: bytes, at: int, shape: _Shape, count: int, deltas: set[int]) -> None:
     """Add the smallest and largest timestamp delta of `count` matching records from `at`.
 
-    Zigzag numbers alternate between signs, so the extremes are among the largest and smallest even and odd ones.
+    Zigzag encoding keeps the sign in the lowest bit, and numbers of one sign are ordered by magnitude. The extremes are
+    therefore among the smallest and largest even and odd encoded values.
     """
     columns = [
         data[at + place : at + count * shape.stride : shape.stride]
@@ -291,12 +303,12 @@ def _note_deltas(data: bytes, at: int, shape: _Shape, count: int, deltas: set[in
 
 
 def _offset_column(index: int, count: int, number: int, is_last: bool) -> bytes:
-    """Return byte `number` of the varints of `index` and the numbers after it."""
+    """Return the column of byte `number` of the varints of `count` numbers from `index`."""
     more = 0 if is_last else 0x80
     if number == 0:
         around = (_LOW_BITS * (count // 64 + 2))[index % 64 : index % 64 + count]
         return around if is_last else bytes(byte | more for byte in around)
-    # Byte `number` holds 7 bits of the index from here on, so it stays the same for 2**shift neighbours.
+    # Byte `number` is made of the bits of the index from `shift` on, so 2**shift consecutive numbers share it.
     shift = 7 * number - 1
     first = index >> shift
     end = index + count

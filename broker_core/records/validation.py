@@ -1,7 +1,7 @@
-"""The partition leader's checks of a produced batch's records, which identify invalid ones (rules C.1/17 and C.1/18).
+"""The partition leader's checks of the records of a produced batch (rules C.1/17 and C.1/18).
 
-All records are scanned once for the facts that the rules need. Only if the scan finds an invalid record are they
-checked one by one, to identify the invalid ones.
+`summarize_records` scans a whole batch. `iter_record_facts` yields the same facts record by record; it is slower, and
+identifies the records that violate a rule.
 """
 
 from collections.abc import Iterator
@@ -34,10 +34,10 @@ class RecordFacts(NamedTuple):
 def summarize_records(
     buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> RecordSummary:
-    """Walk all records of the batch at `position`.
+    """Check the structure of all records of the batch at `position`, and return their summary.
 
-    Raises `UnreadableRecords` when they cannot be decompressed, `DecompressedTooLarge` when that takes more than
-    `limit_bytes`, `InvalidRecord` at the first that is broken.
+    Raises `UnreadableRecords` if they cannot be decompressed, `DecompressedTooLarge` if they decompress to more than
+    `limit_bytes`, and `InvalidRecord` for the first malformed record.
     """
     if header.record_count < 1:
         raise InvalidBatch(f"the batch at byte {position} has a record count of {header.record_count}")
@@ -47,15 +47,15 @@ def summarize_records(
         return RecordSummary(header.max_timestamp, header.max_timestamp, survey.all_have_keys)
     smallest, largest = header.base_timestamp + survey.smallest_delta, header.base_timestamp + survey.largest_delta
     if smallest != _wrapped(smallest) or largest != _wrapped(largest):
-        # Where deltas lead out of 64 bits, the extremes are not those of the timestamps.
+        # Timestamps overflow 64 bits and wrap around, so the extreme deltas are not those of the extreme timestamps.
         timestamps_ms = [each.timestamp_ms for each in iter_record_facts(buffer, position, header)]
         smallest, largest = min(timestamps_ms), max(timestamps_ms)
-    # Kafka begins to look for the largest at -1, so that a batch of nothing but older ones says -1.
+    # Kafka starts its search for the largest timestamp at -1, so the result is never below -1.
     return RecordSummary(smallest, max(NO_TIMESTAMP, largest), survey.all_have_keys)
 
 
 def iter_record_facts(buffer: Bytes, position: int, header: BatchHeader) -> Iterator[RecordFacts]:
-    """Yield the facts of each record of a batch that `summarize_records` found sound."""
+    """Yield the facts of each record of a batch that `summarize_records` accepted."""
     section, at = _section(buffer, position, header, DECOMPRESSED_LIMIT_BYTES)
     for _ in range(header.record_count):
         size, at = read_varint32(section, at)
@@ -68,12 +68,12 @@ def iter_record_facts(buffer: Bytes, position: int, header: BatchHeader) -> Iter
 
 
 def _wrapped(timestamp_ms: int) -> int:
-    """Keep the lower 64 bits, as Java does where a hostile delta leads out of them."""
+    """Return the lower 64 bits as a signed number: a delta may overflow, and Java wraps around."""
     return (timestamp_ms + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _section(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> tuple[bytes, int]:
-    """Return bytes that end with the batch's records, and where in them the records begin."""
+    """Return bytes that end with the batch's records, and the position in them at which the records begin."""
     end = position + header.size_bytes
     try:
         if header.compression is Compression.NONE and isinstance(buffer, bytes) and end == len(buffer):

@@ -1,4 +1,4 @@
-"""The zigzag varints that records are made of (KIP-98)."""
+"""The zigzag varints of the record format (KIP-98)."""
 
 from broker_core.errors import InvalidBatch
 
@@ -20,7 +20,7 @@ def append_varint(target: bytearray, value: int) -> None:
 def read_varint(
     data: bytes | bytearray | memoryview, position: int, longest_bytes: int = _LONGEST_BYTES
 ) -> tuple[int, int]:
-    """Return the zigzag varint at `position` and the position after it; `IndexError` past the end."""
+    """Return the zigzag varint at `position` and the position after it; raise `IndexError` past the end of `data`."""
     byte = data[position]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
@@ -29,12 +29,12 @@ def read_varint(
         byte = data[position + index]
         unsigned |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
-            # The last byte can carry more than there is space for; Java drops it, and so must a judge of sizes.
+            # The last byte can contain bits beyond 32 or 64. Java drops them; sizes must come out as in Kafka.
             unsigned &= _LONGEST if longest_bytes == _LONGEST_BYTES else _LONGEST_OF_32_BITS
             return (unsigned >> 1) ^ -(unsigned & 1), position + index + 1
     raise InvalidBatch(f"varint at byte {position} is longer than {longest_bytes} bytes")
 
 
 def read_varint32(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """Return a varint that Kafka reads into 32 bits: all but the timestamp delta of a record are."""
+    """Return a varint that Kafka reads as 32 bits: every varint of a record except the timestamp delta."""
     return read_varint(data, position, _LONGEST_BYTES_OF_32_BITS)

@@ -2,5 +2,5 @@
 
 Owns: principals, SASL server mechanisms, names in certificates, and ACL rules.
 Uses: `config`, `errors`, `ports`; `scramp` for SCRAM, `asn1crypto` for the names in certificates.
-Never: sees a request's bytes, reads a clock, or keeps a password longer than its check takes.
+Never: parses requests, reads a clock, or keeps a client's password after checking it.
 """

@@ -1,6 +1,6 @@
-"""ACLs: their resources and clients, and the checks of their validity.
+"""ACLs, their filters, and checks of their fields.
 
-The numbers of operations, resource types, pattern types and permissions are those of Kafka's protocol.
+Operations, resource types, pattern types and permissions are numbered as in Kafka's protocol.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from broker_core.errors import ErrorCode, KafkaError
 
-# The name of the one resource of type CLUSTER.
+# The name of the only resource of type CLUSTER.
 CLUSTER_NAME: Final = "kafka-cluster"
-# Any resource of a type (as a literal pattern), any host, and after `User:` any user.
+# Matches any resource of a type (as a literal pattern), any host, and any user (as `User:*`).
 WILDCARD: Final = "*"
 ANY_USER: Final = "User:*"
 
@@ -60,14 +60,14 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Whether an ACL grants or refuses; ANY occurs in filters only."""
+    """Whether an ACL allows or denies; ANY occurs in filters only."""
 
     ANY = 1
     DENY = 2
     ALLOW = 3
 
 
-# What a right to do one thing allows besides: an ALLOW of any of these is a DESCRIBE too, a DENY is not (rules G.1).
+# The operations that imply each key: ALLOW READ also allows DESCRIBE, but DENY READ does not deny it (rules G.1).
 IMPLYING: Final = {
     Operation.DESCRIBE: frozenset(
         {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}
@@ -75,7 +75,7 @@ IMPLYING: Final = {
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
 
-# What can be done to a resource of each type at all, as far as clients learn of it.
+# The operations on each resource type that responses with allowed operations can contain.
 SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
     ResourceType.TOPIC: (
         Operation.READ,
@@ -107,7 +107,7 @@ SUPPORTED: Final[Mapping[ResourceType, tuple[Operation, ...]]] = {
 
 
 class ResourcePattern(NamedTuple):
-    """The resources of an ACL: one, all with a prefix, or (`*`) all of a type."""
+    """The resources of an ACL: one, all with a prefix, or all of a type (`*`)."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -115,7 +115,7 @@ class ResourcePattern(NamedTuple):
 
 
 class Acl(NamedTuple):
-    """The grant or refusal of one operation on resources to a principal at a host."""
+    """An ACL: it allows or denies a principal at a host one operation on the resources of a pattern."""
 
     pattern: ResourcePattern
     principal: str
@@ -124,7 +124,7 @@ class Acl(NamedTuple):
     permission: Permission
 
     def covers(self, operation: Operation) -> bool:
-        """Return whether the ACL applies to the operation, which another one may imply."""
+        """Return whether the ACL applies to `operation`, directly or by implication."""
         if self.operation in (operation, Operation.ALL):
             return True
         return self.permission == Permission.ALLOW and self.operation in IMPLYING.get(operation, ())
@@ -132,7 +132,7 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """A filter of ACLs; None or ANY matches everything."""
+    """A filter of ACLs; a field that is None or ANY matches every value."""
 
     resource_type: int
     name: str | None
@@ -159,13 +159,13 @@ class AclFilter:
             return False
         if self.name is None or self.pattern_type != PatternType.MATCH:
             return self.name in (None, pattern.name)
-        # MATCH is the reverse: it selects the ACLs that apply to a resource of this name.
+        # MATCH selects the ACLs that apply to a resource with this name.
         if pattern.pattern_type == PatternType.PREFIXED:
             return self.name.startswith(pattern.name)
         return pattern.name in (self.name, WILDCARD)
 
     def check(self) -> None:
-        """Raise INVALID_REQUEST for a filter with unknown numbers."""
+        """Raise INVALID_REQUEST if the filter contains unknown numbers."""
         if not (_is_one_of(ResourceType, self.resource_type) and _is_one_of(PatternType, self.pattern_type)):
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Unknown patternFilter.")
         if not (_is_one_of(Operation, self.operation) and _is_one_of(Permission, self.permission)):
@@ -175,7 +175,7 @@ class AclFilter:
 def new_acl(
     resource_type: int, pattern_type: int, name: str, principal: str, host: str, operation: int, permission: int
 ) -> Acl:
-    """Return an ACL from the numbers a client sent; raise INVALID_REQUEST for an invalid one."""
+    """Return an ACL from the fields in a request; raise INVALID_REQUEST if one is invalid."""
     if resource_type == ResourceType.CLUSTER and name != CLUSTER_NAME:
         _refuse(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
     if not name:
@@ -197,7 +197,7 @@ def new_acl(
 def stored_acl(
     resource_type: int, pattern_type: int, name: str, principal: str, host: str, operation: int, permission: int
 ) -> Acl:
-    """Return an ACL from numbers that were checked when it was created."""
+    """Return an ACL from stored fields, which were checked when it was created."""
     return Acl(
         ResourcePattern(ResourceType(resource_type), PatternType(pattern_type), name),
         principal,
@@ -208,7 +208,7 @@ def stored_acl(
 
 
 def check_host(host: str) -> None:
-    """Raise INVALID_REQUEST for a host that names none: neither `*`, nor a text without `/`, nor a network."""
+    """Raise INVALID_REQUEST if `host` is empty, or contains a `/` and is not a valid network."""
     if not host:
         _refuse("Host pattern cannot be null or empty")
     if "/" in host and network_of(host) is None:
@@ -216,7 +216,7 @@ def check_host(host: str) -> None:
 
 
 def network_of(host: str) -> IPv4Network | IPv6Network | None:
-    """Return the network that a host in CIDR notation stands for, None for any other host."""
+    """Return the network of a host in CIDR notation, None for any other host."""
     address, slash, bits = host.partition("/")
     if not slash or not bits.isdecimal():
         return None
@@ -227,7 +227,7 @@ def network_of(host: str) -> IPv4Network | IPv6Network | None:
 
 
 def address_of(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the address that a client's host is; what is no address is in no network."""
+    """Return the IP address of a client's host, None if it is not an address and so in no network."""
     try:
         return ip_address(host)
     except ValueError:
@@ -235,7 +235,7 @@ def address_of(host: str) -> IPv4Address | IPv6Address | None:
 
 
 def printed_host(host: str) -> str:
-    """Return a client's address as Kafka prints and compares it: Java shortens no IPv6 address."""
+    """Return a client's address in the form in which Kafka compares it: Java does not shorten IPv6 addresses."""
     address = address_of(host) if ":" in host else None
     if not isinstance(address, IPv6Address):
         return host

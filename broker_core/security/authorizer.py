@@ -1,8 +1,8 @@
-"""The authorizer: deny rules first, then allow rules, then the setting for resources without ACLs.
+"""The authorizer, with the rules of Kafka's StandardAuthorizer.
 
-The rules are those of Kafka's StandardAuthorizer. ACLs are found by the name of the resource, so that a decision
-costs a few look-ups however many ACLs there are: one by the name, one for `*`, and one for each length that a
-prefix of the type has.
+A matching DENY rule refuses an operation, else a matching ALLOW rule permits it. A resource without ACLs is subject to
+`allow.everyone.if.no.acl.found`. Rules are looked up by resource name, so the number of look-ups does not depend on the
+number of ACLs: one by name, one for `*`, and one for each prefix length in use for the resource type.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ from broker_core.security.acls import (
 )
 from broker_core.security.principals import Principal
 
-# Any name: a super user may do everything, whatever the ACLs are.
+# The name that Kafka uses in this check for an arbitrary resource; usually no ACL names it.
 _UNHEARD_OF = "hardcode"
 
 
 class _Client(NamedTuple):
-    """The client's principal and host, as ACLs name them."""
+    """The principals whose ACLs apply to a client (its own and `User:*`), and its host."""
 
     principals: tuple[str, str]
     host: str
@@ -59,7 +59,7 @@ class Acls:
 
     def __init__(self) -> None:
         self._rules: dict[ResourcePattern, dict[str, dict[Acl, _AclRule]]] = {}
-        # How many patterns there are of each length of prefix, so that a look-up tries only lengths in use.
+        # The number of prefixed patterns of each length, so that a look-up tries only lengths in use.
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
 
     def __iter__(self) -> Iterator[Acl]:
@@ -69,7 +69,7 @@ class Acls:
         return acl in self._rules.get(acl.pattern, {}).get(acl.principal, {})
 
     def add(self, acl: Acl) -> None:
-        """Add an ACL; one that is there already stays as it is."""
+        """Add an ACL; no effect if it exists."""
         principals = self._rules.get(acl.pattern)
         if principals is None:
             principals = self._rules[acl.pattern] = {}
@@ -78,7 +78,7 @@ class Acls:
         principals.setdefault(acl.principal, {})[acl] = _AclRule(acl, network_of(acl.host))
 
     def remove(self, acl: Acl) -> None:
-        """Remove an ACL that is there."""
+        """Remove an ACL; raise KeyError if it does not exist."""
         principals = self._rules[acl.pattern]
         del principals[acl.principal][acl]
         if not principals[acl.principal]:
@@ -93,7 +93,7 @@ class Acls:
                 del lengths[len(acl.pattern.name)]
 
     def about(self, resource_type: ResourceType, name: str) -> Iterator[dict[str, dict[Acl, _AclRule]]]:
-        """Yield, by principal, the rules of each pattern that matches a resource."""
+        """Yield the rules of each pattern that matches a resource, grouped by principal."""
         patterns = [ResourcePattern(resource_type, PatternType.LITERAL, name)]
         if name != WILDCARD:
             patterns.append(ResourcePattern(resource_type, PatternType.LITERAL, WILDCARD))
@@ -109,7 +109,7 @@ class Acls:
 
 
 class Authorizer:
-    """Decisions by the current ACLs, the super users, and the default for resources without ACLs."""
+    """The decisions by ACLs, super users, and the default for resources without ACLs."""
 
     def __init__(self, acls: Acls, *, super_users: str, allows_by_default: bool) -> None:
         self._acls = acls
@@ -144,9 +144,9 @@ class Authorizer:
         )
 
     def allows_on_any(self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType) -> bool:
-        """Return whether there is any resource of the type to which the client may do this, existing or not.
+        """Return whether the client may perform the operation on some resource of the type, existing or not.
 
-        Kafka asks this of a client that wants a producer id without a transactional id (KIP-679).
+        InitProducerId without a transactional id requires this for WRITE on topics (KIP-679).
         """
         if self.allows(principal, host, operation, resource_type, _UNHEARD_OF):
             return True
@@ -154,7 +154,7 @@ class Authorizer:
         allowed: list[ResourcePattern] = []
         denied: set[ResourcePattern] = set()
         for acl in self._acls:
-            # No operation that another implies counts here: Kafka looks for the very one.
+            # As in Kafka, an implied operation does not count here: only the operation itself and ALL do.
             if (
                 acl.pattern.resource_type != resource_type
                 or acl.principal not in client.principals
@@ -186,7 +186,7 @@ def _rules_for(principals: dict[str, dict[Acl, _AclRule]], client: _Client, oper
 
 
 def _is_dominated(allowed: ResourcePattern, denied: set[ResourcePattern]) -> bool:
-    """Return whether a denial covers all that is allowed here; `*` is dominated by nothing but `*`."""
+    """Return whether a DENY rule covers all resources of an allowed pattern; the caller handles DENY on `*`."""
     kind, pattern_type, name = allowed
     if pattern_type is PatternType.LITERAL:
         if name == WILDCARD:

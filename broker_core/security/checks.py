@@ -4,8 +4,8 @@ Owns: the table. The handlers check in its order, for the resources in their req
 Uses: `acls`, `errors`.
 Never: decides; the authorizer does.
 
-From Kafka's KafkaApis, ControllerApis and AclApis, and rules G.1. `FILTERED` stands for an answer that leaves out
-what the client may not see, as if it were not there.
+The table follows Kafka's KafkaApis, ControllerApis and AclApis, and rules G.1. `FILTERED` means that the response omits
+resources for which the client has no right, as if they did not exist.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
 
 FILTERED: Final = None
 
-# The error for a client that may not do something to a resource of this type.
+# The error for a client without the right, by resource type.
 REFUSALS: Final[Mapping[ResourceType, ErrorCode]] = {
     TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -41,7 +41,7 @@ class Right(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The requirement of one of several rights; `refused` is the error for a client that has none of them."""
+    """The requirement of at least one of several rights; `refused` is the error without any of them."""
 
     one_of: tuple[Right, ...]
     refused: ErrorCode | None
@@ -52,7 +52,7 @@ def _needs(operation: Op, resource_type: ResourceType, refused: ErrorCode | None
 
 
 def _needs_one(*rights: tuple[Op, ResourceType], refused: ErrorCode | None = ErrorCode.NONE) -> Check:
-    """Make a check; if nothing else is said, it is refused in the words of the type of its last right."""
+    """Return a check; by default, its error is that of the resource type of the last right."""
     if refused is ErrorCode.NONE:
         refused = REFUSALS[rights[-1][1]]
     return Check(tuple(Right(*right) for right in rights), refused)
@@ -66,19 +66,19 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     "ApiVersions": _NOTHING,
     "SaslHandshake": _NOTHING,
     "SaslAuthenticate": _NOTHING,
-    # Who is there.
+    # Cluster metadata.
     "Metadata": (
         _needs(Op.DESCRIBE, TOPIC),
-        # For a topic that is not there and would be created.
+        # For a topic that does not exist and would be created.
         _needs_one((Op.CREATE, CLUSTER), (Op.CREATE, TOPIC)),
-        # For the operations allowed on the cluster, which are none without it.
+        # For the allowed operations on the cluster in the response; without the right there are none.
         _needs(Op.DESCRIBE, CLUSTER, FILTERED),
     ),
     "DescribeCluster": (_needs(Op.DESCRIBE, CLUSTER, FILTERED),),
     "FindCoordinator": (_needs(Op.DESCRIBE, GROUP), _needs(Op.DESCRIBE, TRANSACTIONAL_ID)),
-    # Data.
+    # Records.
     "Produce": (_needs(Op.WRITE, TRANSACTIONAL_ID), _needs(Op.WRITE, TOPIC)),
-    # A follower needs the right of a broker instead, and is refused in the same word.
+    # A follower needs CLUSTER_ACTION instead; the error without it is the same.
     "Fetch": (_needs(Op.READ, TOPIC), _needs(Op.CLUSTER_ACTION, CLUSTER, ErrorCode.TOPIC_AUTHORIZATION_FAILED)),
     "ListOffsets": (_needs(Op.DESCRIBE, TOPIC),),
     "OffsetForLeaderEpoch": (_needs_one((Op.CLUSTER_ACTION, CLUSTER), (Op.DESCRIBE, TOPIC)),),
@@ -91,7 +91,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     "AddPartitionsToTxn": (
         _needs(Op.WRITE, TRANSACTIONAL_ID),
         _needs(Op.WRITE, TOPIC),
-        # From version 4 on, which is for brokers, instead of both.
+        # From version 4, which is for brokers, this replaces both.
         _needs(Op.CLUSTER_ACTION, CLUSTER),
     ),
     "AddOffsetsToTxn": (_needs(Op.WRITE, TRANSACTIONAL_ID), _needs(Op.READ, GROUP)),
@@ -106,7 +106,7 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     "SyncGroup": _GROUP_MEMBER,
     "Heartbeat": _GROUP_MEMBER,
     "LeaveGroup": _GROUP_MEMBER,
-    # An expression matches only what the client may describe.
+    # A regular expression matches only topics that the client may describe.
     "ConsumerGroupHeartbeat": (_needs(Op.READ, GROUP), _needs(Op.DESCRIBE, TOPIC)),
     "ConsumerGroupDescribe": (_needs(Op.DESCRIBE, GROUP), _needs(Op.DESCRIBE, TOPIC)),
     "DescribeGroups": (_needs(Op.DESCRIBE, GROUP),),
@@ -115,13 +115,13 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     "OffsetCommit": (_needs(Op.READ, GROUP), _needs(Op.READ, TOPIC)),
     "OffsetFetch": (_needs(Op.DESCRIBE, GROUP), _needs(Op.DESCRIBE, TOPIC)),
     "OffsetDelete": (_needs(Op.DELETE, GROUP), _needs(Op.READ, TOPIC)),
-    # Topics and settings.
+    # Topics and configuration.
     "CreateTopics": (
         _needs_one((Op.CREATE, CLUSTER), (Op.CREATE, TOPIC)),
-        # Without it the answer leaves the settings out.
+        # Without it the response omits the configuration.
         _needs(Op.DESCRIBE_CONFIGS, TOPIC, FILTERED),
     ),
-    # Besides, a client that may describe the topic of an id learns its name, though it may not delete it.
+    # By topic id, the error contains the topic's name only if the client may describe the topic.
     "DeleteTopics": (
         _needs_one((Op.DELETE, CLUSTER), (Op.DESCRIBE, TOPIC)),
         _needs_one((Op.DELETE, CLUSTER), (Op.DELETE, TOPIC)),

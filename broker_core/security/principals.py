@@ -1,6 +1,6 @@
-"""The identities of clients: principals, and the names of certificates with the rules that shorten them.
+"""Principals, and the rules that map the subjects of certificates to user names.
 
-A certificate's subject is written as Java prints it.
+Subjects are formatted as in Java.
 """
 
 import re
@@ -14,7 +14,7 @@ from broker_core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """One user as ACLs name it: a kind, which is `User` unless others are defined, and a name.
+    """A principal: its type, `User` unless a custom one is defined, and its name.
 
     >>> str(Principal("User", "alice"))
     'User:alice'
@@ -36,7 +36,7 @@ def user(name: str) -> Principal:
 ANONYMOUS = user("ANONYMOUS")
 
 
-# RFC 2253's own keywords; every other attribute goes by its number, and its value in hexadecimal.
+# The keywords of RFC 2253. Other attributes are written as object identifier and hexadecimal value.
 _KEYWORDS: Final = {
     "2.5.4.3": "CN",
     "2.5.4.6": "C",
@@ -54,12 +54,12 @@ _REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
 
 
 def subject_name(certificate: bytes) -> str:
-    """Return the subject of a DER certificate in RFC 2253's form, most specific part first: `CN=alice,O=Example`."""
+    """Return the subject of a DER certificate in the format of RFC 2253: `CN=alice,O=Example`."""
     return printed_name(Certificate.load(certificate).subject)
 
 
 def printed_name(name: Name) -> str:
-    """Return a distinguished name in RFC 2253's form."""
+    """Return a distinguished name in the format of RFC 2253."""
     return ",".join("+".join(_attribute(pair) for pair in part) for part in reversed(list(name.chosen)))
 
 
@@ -86,7 +86,7 @@ def _escape(text: str) -> str:
 
 
 class PrincipalRules:
-    """Kafka's `ssl.principal.mapping.rules`, which make user names of distinguished names.
+    """The rules of `ssl.principal.mapping.rules`, which map distinguished names to user names.
 
     >>> PrincipalRules("RULE:^CN=(.*?),.*$/$1/L, DEFAULT").apply("CN=Alice,O=Example")
     'alice'
@@ -106,7 +106,7 @@ class PrincipalRules:
             position = rule.end()
 
     def apply(self, name: str) -> str | None:
-        """Return what the first rule that matches makes of the name, or None when none does."""
+        """Return the user name by the first rule that matches `name`, None if no rule matches."""
         for pattern, replacement, letters in self._rules:
             if pattern is None:
                 return name
@@ -123,7 +123,7 @@ def _compile(rule: re.Match[str]) -> tuple[re.Pattern[str], str, str]:
         raise ConfigError(f"ssl.principal.mapping.rules: {rule[2]!r} is not a regular expression: {error}") from None
 
     def python(found: re.Match[str]) -> str:
-        """Write a group of Java's as Python does; one that the pattern has not is meant literally."""
+        """Return the Python form of a Java group reference; if the pattern has no such group, the literal text."""
         if found[1] is not None:
             return found[1].replace("\\", "\\\\")
         return rf"\g<{found[2]}>" if int(found[2]) <= pattern.groups else found[0]

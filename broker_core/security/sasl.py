@@ -1,7 +1,7 @@
 """The SASL state of one connection: the allowed next step, the client's principal, and the session lifetime.
 
-Steps and order are Kafka's: ApiVersions at most once, SaslHandshake, then tokens until the mechanism is done. After
-that a new handshake begins re-authentication (KIP-368), if sessions end at all, with the same mechanism and user.
+The steps are those of Kafka: ApiVersions at most once, SaslHandshake, then tokens until the mechanism is complete. If
+sessions expire, a new handshake then starts re-authentication (KIP-368), with the same mechanism and user.
 """
 
 import logging
@@ -15,15 +15,15 @@ from broker_core.security.principals import ANONYMOUS, Principal, user
 
 logger = logging.getLogger(__name__)
 
-# A client that could re-authenticate all the time would make others wait for its password checks.
+# Limits re-authentication: checking a password takes time, during which other clients wait.
 _MIN_REAUTH_INTERVAL_MS: Final = 1000
 _LONG_MAX: Final = 2**63 - 1
 
 
 class AuthenticationFailed(Exception):
-    """The reason for a failed authentication, in a message that any client may read.
+    """The error for a failed authentication, with a message for the client.
 
-    Without a message of its own the client learns the mechanism and nothing else: not whether there is such a user.
+    The default message contains only the mechanism, so that it does not reveal whether the user exists.
     """
 
     def __init__(self, message: str = "", code: ErrorCode = ErrorCode.SASL_AUTHENTICATION_FAILED) -> None:
@@ -33,7 +33,7 @@ class AuthenticationFailed(Exception):
 
 
 class Mechanism(Protocol):
-    """The check of one client, token by token."""
+    """The server's side of one SASL exchange."""
 
     @property
     def user_name(self) -> str | None:
@@ -46,7 +46,7 @@ class Mechanism(Protocol):
         ...
 
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
-        """Take the client's next token and return the server's; raise `AuthenticationFailed`."""
+        """Evaluate the client's next token and return the response; raise `AuthenticationFailed`."""
         ...
 
 
@@ -54,7 +54,7 @@ class Mechanism(Protocol):
 class SaslSettings:
     """A listener's SASL settings: its mechanisms, and the lifetime of a session (0: unlimited)."""
 
-    # Not shown: a mechanism holds passwords.
+    # Not in the repr: a mechanism has references to passwords.
     mechanisms: Mapping[str, Callable[[], Mechanism]] = field(repr=False)
     max_reauth_ms: Mapping[str, int]
     max_receive_bytes: int
@@ -75,12 +75,12 @@ class SaslState(Enum):
     FRESH = auto()
     VERSIONS_TOLD = auto()
     EXCHANGE = auto()
-    # The client wants another mechanism than it first came with: its next step ends the connection.
+    # The client requested a different mechanism for re-authentication: its next step ends the connection.
     WRONG_MECHANISM = auto()
     OPEN = auto()
 
 
-# What is not here is refused. ApiVersions moves on only when it was answered well.
+# All other steps are refused. ApiVersions changes the state only if its response has no error.
 ADMITTED: Final[Mapping[SaslState, frozenset[Step]]] = {
     SaslState.FRESH: frozenset({Step.VERSIONS, Step.HANDSHAKE}),
     SaslState.VERSIONS_TOLD: frozenset({Step.HANDSHAKE}),
@@ -98,7 +98,7 @@ class SaslSession:
         self.state = SaslState.FRESH
         self.principal: Principal = ANONYMOUS
         self.expires_ms: int | None = None
-        # After a handshake of version 0 tokens come bare, without Kafka's headers.
+        # After SaslHandshake version 0, tokens are sent without Kafka's request header.
         self.has_bare_tokens = False
         self._mechanism: Mechanism | None = None
         self._mechanism_name = ""
@@ -107,20 +107,20 @@ class SaslSession:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the client is authenticated, so that its requests may be handled."""
+        """Return whether the client is authenticated."""
         return self.state is SaslState.OPEN
 
     @property
     def wants_bare_token(self) -> bool:
-        """Return whether the next frame is a token and nothing else."""
+        """Return whether the next frame is a token without a request header."""
         return self.state is SaslState.EXCHANGE and self.has_bare_tokens
 
     def admits(self, step: Step | None) -> bool:
-        """Return whether a client that is not authenticated may take this step."""
+        """Return whether the step is allowed in this state."""
         return step in ADMITTED[self.state]
 
     def has_expired(self, now_ms: int) -> bool:
-        """Return whether the session's time is over: nothing but a new handshake may come now."""
+        """Return whether the session has expired, so that only a new handshake is allowed."""
         return self.expires_ms is not None and now_ms > self.expires_ms
 
     def versions_told(self) -> None:
@@ -134,7 +134,7 @@ class SaslSession:
         return self.is_open and self.expires_ms is not None and not is_early
 
     def handshake(self, mechanism: str, version: int, now_ms: int) -> None:
-        """Begin an exchange with the mechanism the client named; raise UNSUPPORTED_SASL_MECHANISM."""
+        """Start an exchange with the requested mechanism; raise UNSUPPORTED_SASL_MECHANISM."""
         if self.is_open:
             self._is_again = True
             self._again_at_ms = now_ms
@@ -159,7 +159,7 @@ class SaslSession:
         except AuthenticationFailed as failure:
             raise AuthenticationFailed(failure.message or self._failure_message(), failure.code) from None
         except Exception as error:
-            # Such as one of an operator's validator of tokens. Its text is not ours and may hold the token.
+            # For example an error in a custom validator of tokens. Its text may contain the token, so it is not logged.
             logger.error("SASL mechanism %s failed: %s", self._mechanism_name, type(error).__name__)
             raise AuthenticationFailed(self._failure_message()) from None
         if mechanism.user_name is None:
@@ -171,7 +171,7 @@ class SaslSession:
         self.principal = principal
         self.expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms
         self.state = SaslState.OPEN
-        # The password is not needed any more.
+        # Drop the reference to the password.
         self._mechanism = None
         return reply, lifetime_ms or 0
 

@@ -1,7 +1,6 @@
 """The SASL mechanism OAUTHBEARER (RFC 7628), and the validator for unsigned tokens.
 
-The operator chooses the validator of tokens. Unsigned tokens are accepted as they are, as by Kafka's default: for
-tests only.
+The validator of tokens is configurable. The default accepts unsigned tokens, as in Kafka; it is for tests only.
 """
 
 import base64
@@ -24,14 +23,14 @@ _ERROR_SEEN: Final = b"\x01"
 
 @dataclass(frozen=True, slots=True)
 class ValidToken:
-    """The user a token names, and when it expires (ms since the epoch)."""
+    """The user of a valid token, and its expiration in milliseconds since the epoch."""
 
     principal_name: str
     expires_ms: int | None = None
 
 
 class InvalidToken(Exception):
-    """The refusal of a token; the client learns `status`, and the scope it would need, nothing else."""
+    """The error for a refused token; the client receives only `status` and the required `scope`."""
 
     def __init__(self, reason: str = "", *, status: str = "invalid_token", scope: str | None = None) -> None:
         super().__init__(reason)
@@ -46,7 +45,7 @@ TokenValidator = Callable[[str, int], ValidToken]
 class OAuthBearer:
     """The server's side of one OAUTHBEARER exchange.
 
-    A refused token is first answered with the reason; authentication fails when the client has confirmed it.
+    The response to a refused token contains the status. Authentication fails when the client has confirmed it.
     """
 
     def __init__(self, validator: TokenValidator) -> None:
@@ -56,7 +55,7 @@ class OAuthBearer:
         self._error = ""
 
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
-        """Take the client's message with the token in it."""
+        """Evaluate the client's message, which contains the token."""
         if token == _ERROR_SEEN and self._error:
             raise AuthenticationFailed(self._error)
         authorization_id, bearer_token = _parse(token)
@@ -127,7 +126,7 @@ class UnsecuredTokens:
 
 
 def _section(text: str) -> dict[str, Any]:
-    """Decode one section; both base64 alphabets are met in the wild."""
+    """Decode one section; tokens occur in both base64 alphabets."""
     padded = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
     try:
         content = json.loads(base64.b64decode(padded, validate=True))

@@ -1,6 +1,6 @@
 """The SASL mechanisms that check a password: PLAIN (RFC 4616) and SCRAM (RFC 5802).
 
-PLAIN's password comes in the clear. With SCRAM a client shows that it knows the password without sending it.
+With PLAIN the client sends its password in clear text. With SCRAM it proves that it knows the password.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.ports import Entropy
 from broker_core.security.sasl import AuthenticationFailed
 
-# The mechanisms by the numbers that Kafka's admin messages have for them.
+# The mechanisms by their numbers in Kafka's protocol.
 SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MECHANISM_NAMES: Final = frozenset(SCRAM_MECHANISMS.values())
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
-# scramp uses no shorter ones.
+# scramp does not accept shorter salts.
 MIN_SALT_BYTES: Final = 12
 _SALT_BYTES: Final = 24
 _NONCE_BYTES: Final = 24
@@ -31,7 +31,7 @@ _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """The server's keys for a password: enough to check a client, not enough to authenticate as one."""
+    """The stored credential of a user: sufficient to verify a client, not to authenticate as one."""
 
     iterations: int
     salt: bytes = field(repr=False)
@@ -65,7 +65,7 @@ def check_user_and_mechanism(user_name: str, mechanism: int) -> None:
 
 
 def credential_of_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Return the credential of a password that the client has salted itself, as admin clients do."""
+    """Return the credential for a password that was salted by the client, as admin clients send it."""
     name = _HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return ScramCredential(
@@ -74,7 +74,7 @@ def credential_of_salted(mechanism: str, salted_password: bytes, salt: bytes, it
 
 
 def credential_of_password(mechanism: str, password: str, entropy: Entropy) -> ScramCredential:
-    """Return a credential of a password, with a salt of its own."""
+    """Return a credential for a password, with a new random salt."""
     salt = entropy.random_bytes(_SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, MIN_ITERATIONS)
     return credential_of_salted(mechanism, salted, salt, MIN_ITERATIONS)
@@ -102,7 +102,7 @@ class Scram:
             message = token.decode()
             reply = self._finish(message) if self._is_challenged else self._challenge(message)
         except (ScramException, LookupError, ValueError):
-            # The client must not learn what was wrong: it may say whether there is such a user.
+            # No reason for the client: it could reveal whether the user exists.
             raise AuthenticationFailed from None
         return reply.encode()
 
@@ -124,7 +124,7 @@ class Scram:
 
 
 class Plain:
-    """The server's side of one PLAIN exchange: one token, and the client is known or refused."""
+    """The server's side of one PLAIN exchange, which consists of one token."""
 
     expires_ms = None
 
@@ -142,7 +142,8 @@ class Plain:
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified")
-        # An unknown user costs a comparison too, so that the time shows no names; no password is empty.
+        # Also compare for an unknown user, so that the response time does not reveal user names. An empty password
+        # was refused above, so it cannot match the default.
         if not compare_digest(self._passwords.get(name, "").encode(), password.encode()):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         if authorization_id not in ("", name):

@@ -23,9 +23,9 @@ _USER_OPTION: Final = "user_"
 
 @dataclass(frozen=True, slots=True)
 class SaslServices:
-    """The services that mechanisms need in addition to settings.
+    """The dependencies of mechanisms that are not settings.
 
-    They are SCRAM credentials, randomness, PLAIN users that are not in the settings, and the validator of tokens.
+    These are SCRAM credentials, randomness, additional PLAIN users, and the validator of tokens.
     """
 
     credential_of: CredentialOf
@@ -75,7 +75,7 @@ def _unsecured(key: str, options: dict[str, str]) -> UnsecuredTokens:
 
 
 def parse_jaas(key: str, text: str) -> dict[str, str]:
-    """Return the options of the line; `ConfigError` names the setting and never quotes the line, which has secrets.
+    """Return the options of the line; raise `ConfigError` without quoting the line, which contains secrets.
 
     >>> parse_jaas("k", 'PlainLoginModule required user_alice="secret";')
     {'user_alice': 'secret'}
@@ -87,7 +87,7 @@ def parse_jaas(key: str, text: str) -> dict[str, str]:
 
 
 def users_of(options: dict[str, str]) -> dict[str, str]:
-    """Return names and passwords of the options `user_<name>="<password>"`.
+    """Return the user names and passwords in options of the form `user_<name>="<password>"`.
 
     >>> users_of({"username": "x", "user_alice": "secret"})
     {'alice': 'secret'}

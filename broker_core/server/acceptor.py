@@ -1,4 +1,4 @@
-"""The acceptor of connections at one address of one broker, within quotas, with TLS where the listener has it."""
+"""The acceptor of one listener on one broker: applies connection quotas and, if configured, TLS."""
 
 import asyncio
 import logging
@@ -13,15 +13,15 @@ from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlo
 logger = logging.getLogger(__name__)
 
 BACKLOG = 100
-# A client that stalls in its handshake holds a slot without having authenticated.
+# Limits how long a client that stalls in its TLS handshake occupies a connection slot.
 _TLS_HANDSHAKE_S = 10
 _TLS_SHUTDOWN_S = 5
-# After a failed accept the process is out of descriptors or memory; connections may close meanwhile.
+# The wait after a failed accept, which means that descriptors or memory are exhausted.
 _PAUSE_S = 1
 
 
 class Acceptor:
-    """One listening socket and the connections that are being accepted from it."""
+    """One listening socket and the task that accepts its connections."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Acceptor:
         self._socket.setblocking(False)
         self._socket.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
-        # Not earlier: the event loop still watches the socket.
+        # Closing it earlier is not possible: the event loop watches the socket until the task has ended.
         self._accepting.add_done_callback(lambda _: self._socket.close())
 
     def close(self) -> None:
@@ -60,12 +60,12 @@ class Acceptor:
                 task.cancel()
 
     async def closed(self) -> None:
-        """Wait until the address is free after `close`."""
+        """Wait until the socket is closed, after a call of `close`."""
         if self._accepting is not None:
             await asyncio.wait([self._accepting])
 
     def slot_released(self) -> None:
-        """Note that a connection slot is free again."""
+        """Continue accepting if all connection slots were in use."""
         self._slot_is_free.set()
 
     async def _accept(self) -> None:
@@ -108,7 +108,7 @@ class Acceptor:
         return slot
 
     async def _arrive(self, sock: socket.socket, slot: ConnectionSlot, address: str) -> None:
-        """Set up the accepted connection; with TLS this takes a while and may fail."""
+        """Set up an accepted connection; the TLS handshake may fail."""
         has_tls = self._context is not None
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
@@ -136,8 +136,8 @@ def bind(host: str, port: int) -> socket.socket:
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Accepted connections inherit it. Without it the second of two answers waits for the client's system to
-        # acknowledge the first, which takes 40 ms on Linux.
+        # Accepted connections inherit the option. Without it the second of two responses waits until the client's
+        # system acknowledges the first, which takes 40 ms on Linux.
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.bind((host, port))
     except OSError as error:

@@ -5,10 +5,10 @@ import time
 
 
 class SystemClock:
-    """The wall clock, in milliseconds since the epoch as in Kafka's timestamps, and monotonic.
+    """A monotonic clock that returns milliseconds since the epoch, as in Kafka's timestamps.
 
-    The wall clock is read once, at the start; from then on the time follows the monotonic clock. A system clock that is
-    set back or ahead therefore neither delays timeouts nor expires open transactions.
+    The wall clock is read once, at the start; after that the time follows the monotonic clock. Changes of the system
+    clock therefore neither delay timeouts nor expire open transactions.
     """
 
     def __init__(self) -> None:

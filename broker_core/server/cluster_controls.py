@@ -44,16 +44,16 @@ class BrokerHandle:
         self._leave(abruptly=False)
 
     def crash(self) -> None:
-        """Break the broker's connections at once; other brokers take over.
+        """Break the broker's connections at once; other brokers take over its partitions and coordinators.
 
-        The crash of the last running broker is a crash of all: see `EmbeddedBroker.crash`.
+        A crash of the last running broker has the effect of `EmbeddedBroker.crash`.
         """
         self._leave(abruptly=True)
 
     def start(self) -> None:
-        """Start the broker at its old address; it leads its partitions again. No effect on a broker that is running.
+        """Start the broker at its previous address; it leads its partitions again. No effect if it is running.
 
-        Must not be called from the function of a fault, which runs in the broker's thread.
+        Do not call it from the function of a fault, which runs in the broker's thread.
         """
         self._thread.wait_for(lambda server: server.start_broker(self.broker_id))
 
@@ -82,10 +82,10 @@ class ClockHandle:
         return self._clock.now_ms()
 
     def advance(self, seconds: float) -> None:
-        """Move the time ahead; timeouts, sessions and retention that come due run, each at its own time.
+        """Advance the time; timeouts, session expirations and retention run, each at its own time.
 
-        No client request is handled meanwhile, so a group member whose session ends within `seconds` is removed: it
-        could not send a heartbeat. Raises ValueError for negative `seconds`.
+        No client request is handled during the call. A group member whose session timeout is within `seconds` cannot
+        send a heartbeat and is removed. Raises ValueError for negative `seconds`.
         """
         if seconds < 0:
             raise ValueError("the time cannot be moved back")
@@ -95,7 +95,7 @@ class ClockHandle:
 
 
 class ClusterControls:
-    """The methods of `EmbeddedBroker` that look up, move and take away leaders and coordinators."""
+    """The methods of `EmbeddedBroker` that look up, move and remove leaders and coordinators."""
 
     _thread: ServerThread
 
@@ -114,11 +114,11 @@ class ClusterControls:
         return self._thread.act(act)
 
     def leader(self, topic_partition: tuple[str, int]) -> int:
-        """Return the id of the broker that leads a partition, -1 while none does."""
+        """Return the id of the broker that leads a partition, -1 if none does."""
         return self._call(lambda cluster: cluster.metadata.leadership(TopicPartition(*topic_partition)).leader)
 
     def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
-        """Make `broker` the leader of a partition, in a new leader epoch; clients find out as they do with Kafka.
+        """Make `broker` the leader of a partition, in a new leader epoch; clients discover it as with Apache Kafka.
 
         Broker ids count from `node.id`, which is 1 unless set. A move to the broker that already leads begins a new
         leader epoch too. Raises `KafkaError` for a partition or broker that does not exist.
@@ -128,11 +128,11 @@ class ClusterControls:
     def without_leader(self, topic_partition: tuple[str, int]) -> Outage:
         """Leave a partition without leader until `end()` of the result, or the end of its `with` block.
 
-        Meanwhile every broker answers NOT_LEADER_OR_FOLLOWER for the partition, Metadata has LEADER_NOT_AVAILABLE and
-        leader -1, and transaction markers wait. Afterwards the old leader leads again, in a new leader epoch, or
-        another broker if the old leader is not running. `move_leader` and a restart of all brokers end the outage
-        earlier. Of overlapping outages of one partition the first counts. Raises `KafkaError` for a partition that does
-        not exist.
+        During the outage every broker returns NOT_LEADER_OR_FOLLOWER for the partition, Metadata contains
+        LEADER_NOT_AVAILABLE and leader -1, and transaction markers wait. Afterwards the old leader leads again, in a
+        new leader epoch, or another broker if the old leader is not running. `move_leader` and a restart of all brokers
+        end the outage earlier. Of overlapping outages of one partition the first counts. Raises `KafkaError` for a
+        partition that does not exist.
 
         >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(topics={"in": 1}) as kafka:
@@ -144,7 +144,7 @@ class ClusterControls:
         return self._without_leader(lambda _: TopicPartition(*topic_partition))
 
     def coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> int:
-        """Return the id of the broker that coordinates a transactional id or a group, -1 while none does."""
+        """Return the id of the broker that coordinates a transactional id or a group, -1 if none does."""
         topic, key = _coordinated(transactional_id, group)
         return self._call(
             lambda cluster: cluster.metadata.leadership(cluster.controller.coordinator_partition_of(topic, key)).leader
@@ -154,7 +154,7 @@ class ClusterControls:
         """Make `broker` the coordinator of a transactional id or a group.
 
         All ids in the same partition of the internal topic move with it. The new coordinator loads its state from the
-        log: it completes transactions that were being ended, and open ones stay open.
+        log: it completes transactions in the prepare states, and open ones stay open.
         """
         topic, key = _coordinated(transactional_id, group)
         self._call(
@@ -166,9 +166,10 @@ class ClusterControls:
     def without_coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> Outage:
         """Leave a transactional id or a group without coordinator until `end()`, or the end of the `with` block.
 
-        Meanwhile FindCoordinator answers COORDINATOR_NOT_AVAILABLE and every broker NOT_COORDINATOR; transaction
-        timeouts keep running. Afterwards the coordinator loads its state from the log, in a new coordinator epoch. All
-        ids in the same partition of the internal topic share the outage; `without_leader` says when it ends.
+        During the outage FindCoordinator returns COORDINATOR_NOT_AVAILABLE and every broker NOT_COORDINATOR;
+        transaction timeouts keep running. Afterwards the coordinator loads its state from the log, in a new coordinator
+        epoch. All ids in the same partition of the internal topic share the outage, which ends as described for
+        `without_leader`.
 
         >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(brokers=2) as kafka:
@@ -198,15 +199,15 @@ class ClusterControls:
     def stale_broker(self, broker: int) -> Outage:
         """Cut a broker off from the others until `end()` or the end of the `with` block; clients still reach it.
 
-        The other brokers take over what it leads and coordinates. The broker does not know and answers from its state
-        at the cut: FindCoordinator, Metadata, OffsetFetch, DescribeTransactions, ListTransactions, Fetch, ListOffsets
-        and DescribeProducers. What needs a replica fails and leaves nothing behind: with REQUEST_TIMED_OUT, from
-        coordinators COORDINATOR_NOT_AVAILABLE, and with NOT_ENOUGH_REPLICAS where a leader has to ask the coordinator
-        of a transaction. Apache Kafka gives these answers after its timeouts; to imitate that, use `fault` with
-        `broker=` and `Delay` or `Drop`. Time does not pass for the broker meanwhile. Afterwards it leads again what it
-        led. A stop or crash of the broker ends the outage earlier.
+        The other brokers take over the partitions it leads and the ids it coordinates. The broker keeps its state of
+        that moment and uses it for FindCoordinator, Metadata, OffsetFetch, DescribeTransactions, ListTransactions,
+        Fetch, ListOffsets and DescribeProducers. Requests that need a replica have no effect and fail: with
+        REQUEST_TIMED_OUT, at coordinators with COORDINATOR_NOT_AVAILABLE, and with NOT_ENOUGH_REPLICAS if a leader
+        needs the coordinator of a transaction. Apache Kafka returns these errors after its timeouts; to imitate that,
+        use `fault` with `broker=` and `Delay` or `Drop`. Time stands still for the broker. Afterwards
+        it leads its partitions again. A stop or crash of the broker ends the outage earlier.
 
-        Raises ValueError when no other broker is running, or when this one is not running or is cut off already.
+        Raises ValueError if no other broker is running, or if this one is not running or already cut off.
 
         >>> from broker_core import EmbeddedBroker
         >>> with EmbeddedBroker(brokers=2, topics={"in": 2}) as kafka:

@@ -20,16 +20,16 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 
 class ConnectionOwner(Protocol):
-    """The server that owns the connections and drives the core with what they receive."""
+    """The server that owns the connections and passes the received bytes to the core."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether the server has failed and answers nothing any more."""
+        """Whether the server has failed and no longer handles requests."""
         ...
 
     @property
     def fault_injector(self) -> RequestInterceptor | None:
-        """What intercepts requests before their handlers, if anything does."""
+        """The interceptor that sees requests before their handlers, or None."""
         ...
 
     def now_ms(self) -> int:
@@ -45,20 +45,20 @@ class ConnectionOwner(Protocol):
         ...
 
     def connection_opened(self, client: "ConnectionProtocol") -> None:
-        """Note a new connection."""
+        """Register a new connection."""
         ...
 
     def connection_closed(self, client: "ConnectionProtocol") -> None:
-        """Note that a connection is closed."""
+        """Remove a connection that is closed."""
         ...
 
     def reading_paused(self, client: "ConnectionProtocol") -> None:
-        """Note that the client is not read from until its pending requests have been handled."""
+        """Register a connection that is not read until its pending requests are within the limit."""
         ...
 
 
 class ConnectionProtocol(asyncio.Protocol):
-    """The server's end of one client connection; holds a slot of the quotas until the socket is closed."""
+    """The server's end of one client connection; occupies a connection slot until the socket is closed."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ConnectionProtocol(asyncio.Protocol):
         return self._listener.name
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve a new connection; close it where no rule maps the name in its certificate."""
+        """Start a new connection; close it if no rule maps the name in its certificate."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
@@ -106,19 +106,19 @@ class ConnectionProtocol(asyncio.Protocol):
         self._owner.connection_opened(self)
 
     def _principal_of_certificate(self, encryption: ssl.SSLObject | None) -> Principal | None:
-        """Return the certificate's principal, ANONYMOUS without certificate, None where no rule maps its name."""
+        """Return the certificate's principal, ANONYMOUS if there is no certificate, None if no rule maps its name."""
         certificate = encryption.getpeercert(binary_form=True) if encryption is not None else None
         if certificate is None or self._rules is None:
             return ANONYMOUS
         try:
             name = self._rules.apply(subject_name(certificate))
         except ValueError:
-            # OpenSSL accepts certificates that other parsers do not.
+            # OpenSSL accepts some certificates that asn1crypto cannot parse.
             return None
         return None if name is None else user(name)
 
     def data_received(self, data: bytes) -> None:
-        """Pass received bytes to the core; pause reading when the client is far ahead of its answers."""
+        """Pass received bytes to the core; pause reading if the pending requests exceed the limit."""
         if self._connection is None:
             return
         assert self._transport is not None
@@ -129,7 +129,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._owner.reading_paused(self)
 
     def resume_if_drained(self) -> bool:
-        """Resume reading if the client's earlier requests have been handled; return whether they have."""
+        """Resume reading if the pending requests are within the limit again; return whether they are."""
         assert self._connection is not None
         assert self._transport is not None
         is_drained = not self._connection.is_far_ahead(MAX_WAITING_BYTES)
@@ -138,7 +138,7 @@ class ConnectionProtocol(asyncio.Protocol):
         return is_drained
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what belongs to a closed connection."""
+        """Release the resources of a closed connection."""
         if self._connection is not None:
             self._connection.lost()
         self._slot.release()
@@ -152,10 +152,10 @@ class ConnectionProtocol(asyncio.Protocol):
             self._active_ms = self._owner.now_ms()
 
     def idle_ms(self) -> int:
-        """Return for how long no bytes have moved in either direction.
+        """Return for how long no bytes were sent or received.
 
-        Bytes that wait in the write buffer have not moved. asyncio gives the buffer's size only for plain connections,
-        so progress on a long answer is seen by comparing the size with that of the previous call; not with TLS.
+        Bytes in the write buffer are not sent yet. To detect progress on a long response, the buffer's size is compared
+        with that at the previous call. This works without TLS only: asyncio does not report the size with TLS.
         """
         now_ms = self._owner.now_ms()
         if self._unsent_bytes and self._transport is not None:
@@ -166,22 +166,22 @@ class ConnectionProtocol(asyncio.Protocol):
         return now_ms - self._active_ms
 
     def close(self) -> None:
-        """Close the connection after what was sent; a second call does not wait for a client that does not read."""
+        """Close the connection after the write buffer is sent; a second call closes it at once."""
         if self._transport is not None:
             (self._transport.abort if self._transport.is_closing() else self._transport.close)()
 
     def abort(self) -> None:
-        """Close the connection at once; nothing more is sent."""
+        """Close the connection at once, and discard the write buffer."""
         if self._transport is not None:
             self._transport.abort()
 
     def pause_writing(self) -> None:
-        """Stop answering a client that does not read its answers."""
+        """Stop sending responses to a client that does not read them."""
         if self._connection is not None:
             self._connection.pause()
 
     def resume_writing(self) -> None:
-        """Continue answering a client that reads again."""
+        """Continue sending responses to a client that reads again."""
         self._active_ms = self._owner.now_ms()
         if self._connection is not None and not self._owner.has_failed:
             self._connection.resume(self._owner.now_ms())

@@ -1,6 +1,6 @@
-"""Limits on the number of connections: for each address, listener and broker, and on their rate.
+"""Limits on connections: on their number for each address, listener and broker, and on their creation rate.
 
-A connection from an address that has too many is closed at once. When the broker or the listener is full, new
+A connection is closed at once if its address has too many. If the limit of the broker or the listener is reached, new
 connections wait in the kernel's queue until another one is closed, as with Kafka.
 """
 
@@ -15,7 +15,7 @@ from broker_core.server.listeners import ListenerPlan
 
 
 class ConnectionSlot:
-    """The slot that a connection occupies; releasing it twice has no effect."""
+    """The slot of one connection; releasing it twice has no effect."""
 
     def __init__(self, give_back: Callable[[], None]) -> None:
         self._give_back: Callable[[], None] | None = give_back
@@ -43,14 +43,14 @@ class ConnectionQuotas:
         self._overrides = _overrides(config.max_connections_per_ip_overrides)
         self._rates = {plan.name: _Rate(plan.config.max_connection_creation_rate) for plan in plans}
         self._rate = _Rate(config.max_connection_creation_rate)
-        # Clients must not take the connections that brokers need among themselves.
+        # Clients must not use up the connections that brokers need among themselves.
         self._protected = config.inter_broker_listener_name.upper() if len(plans) > 1 else None
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
         self._slot_released = slot_released
 
     def is_protected(self, listener: str) -> bool:
-        """Return whether the listener accepts connections although the broker is full."""
+        """Return whether the listener accepts connections even if `max.connections` is reached."""
         return listener == self._protected
 
     def is_over_limit(self) -> bool:
@@ -91,7 +91,7 @@ class ConnectionQuotas:
 
 
 class _Rate:
-    """A rate of at most `per_second` connections; unused ones do not accumulate beyond one second's worth."""
+    """A rate limit of `per_second` connections, with bursts of at most one second's worth."""
 
     def __init__(self, per_second: int) -> None:
         self._interval_ms = 1000 / per_second
@@ -99,7 +99,7 @@ class _Rate:
 
     def take(self, now_ms: int) -> int:
         """Count one connection; return how long it has to wait."""
-        # One second's worth may arrive at once.
+        # A burst of one second's worth needs no wait.
         self._next_ms = max(self._next_ms, now_ms - 1000 + self._interval_ms) + self._interval_ms
         return max(0, round(self._next_ms - self._interval_ms - now_ms))
 

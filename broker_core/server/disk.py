@@ -1,11 +1,11 @@
 """Storage on a real disk, under one root folder.
 
-Thousands of partitions have more files than a process may keep open, so a file borrows a descriptor from a bounded pool
-and opens itself again after losing it. Syncing through a new descriptor is enough: the kernel keeps dirty pages by
-file, not by descriptor.
+Thousands of partitions have more files than a process may keep open. Descriptors are therefore pooled: the pool closes
+the one opened longest ago, and its file reopens when it is used again. A sync through a new descriptor also covers
+earlier writes, because the kernel tracks dirty pages by file, not by descriptor.
 
-A sync mostly waits for the disk, and the kernel combines the writes that many threads wait for. Syncs of different
-files therefore run in parallel; otherwise a hundred transactions in fifty partitions would wait fifty times.
+Syncs of different files run in parallel threads, because a sync mostly waits for the disk and the kernel combines
+concurrent writes. Otherwise a step that writes to fifty partitions would wait for fifty syncs in turn.
 """
 
 import os
@@ -39,7 +39,7 @@ class DiskFile:
         descriptor = self._borrow()
         written = os.write(descriptor, data)
         while written < len(data):
-            # A full disk or a signal can cut a write short; writing the rest succeeds or fails with the reason.
+            # A full disk or a signal can cause a partial write. Writing the rest succeeds or raises the reason.
             written += os.write(descriptor, memoryview(data)[written:])
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -62,7 +62,7 @@ class DiskFile:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Return the descriptor to the pool; the file opens itself again if it is still used."""
+        """Return the descriptor to the pool; later use opens a new one."""
         self._storage.pool.pop(self, None)
         self.give_up()
 
@@ -86,7 +86,7 @@ class DiskStorage:
         self._root = os.path.abspath(root)
         self._max_open_files = max(1, max_open_files)
         self.pool: OrderedDict[DiskFile, None] = OrderedDict()
-        # Held while a syncing thread duplicates a descriptor, so that the pool does not close it meanwhile.
+        # Protects a descriptor from being closed by the pool while a syncing thread duplicates it.
         self.borrowing = threading.Lock()
         self._syncing: ThreadPoolExecutor | None = None
         os.makedirs(self._root, exist_ok=True)
@@ -148,9 +148,9 @@ class DiskStorage:
             os.close(descriptor)
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
-        """Run syncs of different files side by side; raise a failure when all have ended."""
+        """Run syncs of different files in parallel; if any failed, raise the error after all have ended."""
         if len(syncs) == 1:
-            # A single sync gains nothing from another thread.
+            # A thread has no benefit for a single sync.
             syncs[0]()
             return
         if self._syncing is None:
@@ -168,7 +168,7 @@ class DiskStorage:
             self.pool.popitem()[0].give_up()
 
     def register(self, file: DiskFile) -> None:
-        """Note that `file` has a descriptor; when there are too many, close the one opened longest ago."""
+        """Add the descriptor of `file` to the pool; if the pool is full, close the one opened longest ago."""
         self.pool[file] = None
         if len(self.pool) > self._max_open_files:
             self.pool.popitem(last=False)[0].give_up()

@@ -1,4 +1,4 @@
-"""The listeners that the settings ask for: their addresses on each broker, their protocols, settings and users."""
+"""The configured listeners: their addresses on each broker, their protocols, settings and users."""
 
 import logging
 import re
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
-# A client cannot connect to an address that stands for every interface.
+# The addresses of all interfaces, to which clients cannot connect.
 _UNSPECIFIED = ("0.0.0.0", "::")
 
 
@@ -24,8 +24,8 @@ _UNSPECIFIED = ("0.0.0.0", "::")
 class ListenerPlan:
     """A listener's name, protocol, addresses and settings.
 
-    The addresses are those of the first broker; broker number n listens n ports further on, or on a free port where the
-    port is 0.
+    The addresses are those of the first broker. Broker number n, counted from 0, adds n to the port; if the port is 0,
+    each broker uses a free port.
     """
 
     name: str
@@ -46,7 +46,7 @@ class ListenerPlan:
 
     @property
     def client_auth(self) -> str:
-        """The value of `ssl.client.auth`; with SASL only the listener's own setting counts."""
+        """The value of `ssl.client.auth`; with SASL only the setting of the listener itself applies."""
         own_key = f"{LISTENER_PREFIX}{self.name.lower()}.ssl.client.auth"
         if self.has_sasl and own_key not in dict(self.config.listener_overrides):
             return "none"
@@ -57,13 +57,13 @@ class ListenerPlan:
         return self.bind.port + index if self.bind.port else 0
 
     def advertised_address(self, index: int, bound_port: int) -> Address:
-        """Return the address of broker number `index` that clients are given."""
+        """Return the address of broker number `index` in Metadata responses."""
         port = self.advertised.port
         return Address(self.advertised.host, port + index if port else bound_port)
 
 
 def listener_settings(listeners: Mapping[str, str], host: str, port: int, brokers: int) -> dict[str, str]:
-    """Return Kafka's settings for the listeners that `EmbeddedBroker(listeners=...)` asks for."""
+    """Return the broker settings for the argument `listeners` of `EmbeddedBroker`."""
     if not listeners:
         raise ConfigError(
             "listeners={}: a broker needs at least one listener; omit the argument for one PLAINTEXT listener"
@@ -77,7 +77,7 @@ def listener_settings(listeners: Mapping[str, str], host: str, port: int, broker
 
 
 def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) -> list[ListenerPlan]:
-    """Return the listeners that the settings ask for, else one in plaintext at `host` and `port`."""
+    """Return the configured listeners; without the setting, one PLAINTEXT listener at `host` and `port`."""
     bound = _entries("listeners", config.listeners, host) or {PLAINTEXT: Address(host, port)}
     advertised = _entries("advertised.listeners", config.advertised_listeners, host)
     _check_names("advertised.listeners", advertised, bound)
@@ -115,7 +115,7 @@ def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> 
 def add_scram_users(
     metadata: ClusterMetadata, users: Mapping[str, str], mechanisms: Collection[str], entropy: Entropy
 ) -> None:
-    """Add users to the cluster's SCRAM credentials; a credential that exists keeps its password."""
+    """Add users to the cluster's SCRAM credentials; existing credentials do not change."""
     for mechanism in sorted(MECHANISM_NAMES.intersection(mechanisms)):
         for user, password in users.items():
             known = metadata.scram.get((mechanism, user))
@@ -130,7 +130,7 @@ def add_scram_users(
 
 
 def _entries(key: str, text: str, host: str) -> dict[str, Address]:
-    """Parse `NAME://host:port,...`; an empty host stands for the one the server was started with."""
+    """Parse `NAME://host:port,...`; an empty host is replaced with `host`."""
     entries: dict[str, Address] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         entry = _ENTRY.fullmatch(part)

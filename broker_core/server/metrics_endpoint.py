@@ -1,6 +1,7 @@
 """The HTTP endpoint for a broker's metrics, in Prometheus's text format.
 
-prometheus-client answers in threads of its own; the metrics are taken in the broker's thread, all at one moment.
+prometheus-client handles requests in its own threads. The metrics are read in the broker's thread, so that all values
+are of the same moment.
 """
 
 import asyncio
@@ -13,13 +14,13 @@ from broker_core.errors import ConfigError
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-# The first request opens logs that have not been used since the start, and they may have to be recovered.
+# A request may have to open and recover logs that were not used since the start.
 _TIMEOUT_S: Final = 60
 _LAST_PORT: Final = 65_535
 
 
 class MetricsSource(Protocol):
-    """The server whose metrics are served; asked in the thread of its event loop."""
+    """The server whose metrics are served; called in the thread of its event loop."""
 
     def metrics(self) -> BrokerMetrics:
         """Return the metrics at this moment."""
@@ -29,7 +30,7 @@ class MetricsSource(Protocol):
 class MetricsEndpoint:
     """The endpoint `http://host:port/metrics`, served until it is closed.
 
-    Raises `ConfigError` where prometheus-client is not installed or there is no such port, `OSError` when it is taken.
+    Raises `ConfigError` if prometheus-client is not installed or the port is invalid, `OSError` if the port is in use.
     """
 
     def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
@@ -52,14 +53,14 @@ class MetricsEndpoint:
         self.url: Final = f"http://{place}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
-        """Stop serving; not in the thread of the event loop, which an answer may be waiting for."""
+        """Stop serving. Do not call it in the event loop's thread, for which a request may be waiting."""
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
 
 
 class _MetricsCollector:
-    """The collector that takes the metrics when they are requested."""
+    """The collector that reads the metrics for each request."""
 
     def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop) -> None:
         self._source = source

@@ -1,7 +1,7 @@
-"""The table of metrics for Prometheus: one row for each, with its name, kind, meaning and samples.
+"""The table of metrics for Prometheus: one row per metric, with its name, type, help text and samples.
 
-Metrics that Kafka has are named as in the JMX exporter's example configuration for Kafka (kafka-2_0_0.yml), so that
-dashboards made for Kafka find them. The names of the others begin with `broker_core_`.
+Kafka's metrics are named as in the JMX exporter's example configuration for Kafka (kafka-2_0_0.yml), so that Kafka
+dashboards can show them. The names of the others begin with `broker_core_`.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,15 +12,15 @@ from prometheus_client.core import Metric
 
 from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations
 
-# Labels and value of each sample; a summary's value is its durations.
+# Labels and value of each sample; the value of a summary is a `Durations`.
 _Samples: TypeAlias = Iterable[tuple[dict[str, str], float | Durations]]
-# As Kafka's histograms have them.
+# The quantiles of Kafka's histograms.
 _QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 _GAUGE, _COUNTER, _SUMMARY = "gauge", "counter", "summary"
 
 
 class MetricRow(NamedTuple):
-    """One metric; `attribute` is where `BrokerMetrics` has the same."""
+    """One metric; `attribute` is the attribute of `BrokerMetrics` with the same value."""
 
     name: str
     kind: str

@@ -1,7 +1,7 @@
 """The server of the core over TCP, in one thread, on asyncio.
 
-All requests that arrive in one turn of the event loop are passed to the core first, and the cluster settles once: this
-is group commit, one sync for all of them.
+The server passes all requests that arrive in one iteration of the event loop to the core, then calls `Cluster.settle`
+once. This is group commit: one sync makes the writes of all of them durable.
 """
 
 import asyncio
@@ -34,18 +34,18 @@ from broker_core.server.virtual_time import Clock
 logger = logging.getLogger(__name__)
 
 _MAX_SLEEP_MS = 60_000
-# How long clients have to close encrypted connections cleanly when the server stops.
+# The wait for a clean shutdown of encrypted connections when the server stops.
 _DRAIN_S = 1
 
 
 class SocketServer:
-    """Listens at every address of every broker and drives the cluster.
+    """The TCP server of all brokers of a cluster.
 
-    `tls` replaces the certificates in the settings. `users` maps names to the passwords accepted with PLAIN and SCRAM.
+    `tls` replaces the certificates in the settings. `users` maps user names to their passwords for PLAIN and SCRAM.
     `token_validator` validates OAUTHBEARER tokens; without one, unsigned tokens are accepted.
 
     With a `request_log` requests are recorded and faults can be injected. `lose_unsynced` is called when all brokers
-    crash: it drops from the storage what was not made durable.
+    crash, to discard writes in the storage that are not durable.
     """
 
     def __init__(
@@ -82,18 +82,18 @@ class SocketServer:
         self._lose_unsynced = lose_unsynced
         self.fault_injector = None if request_log is None else FaultInjector(request_log, self._call_later)
         self._addresses: dict[str, dict[int, Address]] = {}
-        # The addresses of the running brokers, which Metadata answers name.
+        # The addresses of the running brokers, for Metadata responses.
         self.reachable: dict[str, dict[int, Address]] = {}
         self._listeners: dict[str, Listener] = {}
         self._quotas: dict[int, ConnectionQuotas] = {}
         self._acceptors: dict[tuple[str, int], Acceptor] = {}
-        # Sockets that are bound and not listening; a stopped broker keeps its ports.
+        # Sockets that are bound but do not listen; they reserve the ports of stopped brokers.
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._ports: dict[tuple[str, int], int] = {}
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._clients: set[ConnectionProtocol] = set()
         self._all_disconnected = asyncio.Event()
-        # Kept apart, so that not every client has to be looked at after each step.
+        # A separate set, so that a step does not have to iterate over all connections.
         self._paused: set[ConnectionProtocol] = set()
         self._is_settle_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
@@ -107,7 +107,7 @@ class SocketServer:
         return self._cluster
 
     def metrics(self) -> BrokerMetrics:
-        """Return the cluster's metrics at this moment; only in the thread of the event loop."""
+        """Return the cluster's current metrics. Call it in the event loop's thread only."""
         return take_metrics(self.cluster, self._clock.now_ms())
 
     @property
@@ -116,7 +116,7 @@ class SocketServer:
         return self._addresses
 
     async def start(self) -> None:
-        """Bind the ports, open the cluster, accept connections; raises OSError when a port is taken."""
+        """Bind the ports, open the cluster and accept connections; raise OSError if a port is in use."""
         self.failure = asyncio.get_running_loop().create_future()
         try:
             for plan in self._plans:
@@ -178,7 +178,7 @@ class SocketServer:
             sock.close()
         self._sockets.clear()
 
-    # Brokers that stop and start
+    # Stopping and starting brokers
 
     @property
     def is_down(self) -> bool:
@@ -192,7 +192,7 @@ class SocketServer:
         )
 
     def stop_broker(self, broker_id: int, *, abruptly: bool) -> None:
-        """Stop or crash a broker; the crash of the last one loses what was not made durable."""
+        """Stop or crash a broker; a crash of the last running one discards writes that are not durable."""
         if self.is_away(broker_id):
             return
         rejoin(self.cluster, broker_id)
@@ -205,7 +205,7 @@ class SocketServer:
         self.schedule_settle()
 
     async def start_broker(self, broker_id: int) -> None:
-        """Start a broker at its old address; after a crash of all, the first one opens what was durable."""
+        """Start a broker at its previous address; after a crash of all, the first one opens the durable state."""
         if not self.is_away(broker_id):
             return
         if self._cluster is None:
@@ -222,7 +222,7 @@ class SocketServer:
         self.settle_cluster()
 
     def shut_down(self, *, cleanly: bool) -> None:
-        """Stop all brokers; unless `cleanly`, connections break and what was not made durable is lost."""
+        """Stop all brokers; unless `cleanly`, break connections and discard writes that are not durable."""
         if cleanly:
             self.cluster.close(self._clock.now_ms())
         if self._timer is not None:
@@ -244,14 +244,14 @@ class SocketServer:
         self._closing[broker_id] = asyncio.get_running_loop().create_task(self._keep_ports(acceptors))
 
     def publish_addresses(self) -> None:
-        """Update the addresses that clients are given: those of the running brokers."""
+        """Update the addresses in Metadata responses: those of the running brokers."""
         for name, addresses in self._addresses.items():
-            # In the cluster's order, and in place: the listener holds this mapping.
+            # In the cluster's order, and in place, because the listener has a reference to this mapping.
             self.reachable[name].clear()
             self.reachable[name].update((each, addresses[each]) for each in self.cluster.controller.addresses)
 
     async def _keep_ports(self, acceptors: "Mapping[tuple[str, int], Acceptor]") -> None:
-        """Bind the ports again as soon as they are free, without listening, so that no other process takes them."""
+        """Bind the ports again when they are free, without listening, so that no other process can use them."""
         for (name, broker_id), acceptor in acceptors.items():
             await acceptor.closed()
             plan = next(plan for plan in self._plans if plan.name == name)
@@ -262,7 +262,7 @@ class SocketServer:
         await asyncio.gather(*self._closing.values(), return_exceptions=True)
 
     def _call_later(self, delay_s: float, action: Callable[[], None]) -> None:
-        """Run an action after some real time, in a turn of its own; dropped when all brokers have crashed meanwhile."""
+        """Run an action as a separate step after a delay in real time, unless all brokers crash before."""
         cluster = self._cluster
 
         def step(now_ms: int) -> None:
@@ -277,7 +277,7 @@ class SocketServer:
         asyncio.get_running_loop().call_later(delay_s, act)
 
     def _listener(self, plan: ListenerPlan) -> Listener:
-        """Return the core's description of a listener; add `users` to the cluster's SCRAM credentials."""
+        """Return the core's listener for a plan; add `users` to the cluster's SCRAM credentials."""
         if not plan.has_sasl:
             return Listener(plan.name, self.reachable[plan.name])
         metadata = self.cluster.metadata
@@ -306,7 +306,7 @@ class SocketServer:
         self._drop_sockets()
 
     async def _drain(self) -> None:
-        """Wait a moment for encrypted connections to close cleanly, then abort the rest."""
+        """Wait up to `_DRAIN_S` for encrypted connections to close cleanly, then abort the others."""
         if self._clients:
             try:
                 await asyncio.wait_for(self._all_disconnected.wait(), _DRAIN_S)
@@ -319,7 +319,7 @@ class SocketServer:
             acceptor.slot_released()
 
     def _evict_quietest(self, broker_id: int, quotas: ConnectionQuotas) -> None:
-        """Close the client connection that has been idle for longest, in favour of one between brokers."""
+        """Close the client connection that has been idle longest, to free a slot for the inter-broker listener."""
         others = [
             client
             for client in self._clients
@@ -338,14 +338,14 @@ class SocketServer:
             self.schedule_settle()
 
     def schedule_settle(self) -> None:
-        """Schedule `Cluster.settle` for this turn of the event loop, after everything that arrived in it."""
+        """Schedule `Cluster.settle` after all requests that arrive in this iteration of the event loop."""
         if not self._is_settle_scheduled:
             self._is_settle_scheduled = True
             asyncio.get_running_loop().call_soon(self._settle_scheduled)
 
     @property
     def has_failed(self) -> bool:
-        """Whether the core has failed, for example to write a log; nothing is answered any more."""
+        """Whether the core has failed, for example to write a log; no more requests are handled."""
         return self.failure is not None and self.failure.done()
 
     def settle_cluster(self) -> None:
@@ -363,11 +363,11 @@ class SocketServer:
         self.advance()
 
     def advance(self) -> None:
-        """Run what has come due, and let the cluster settle."""
+        """Run the actions that are due, and settle the cluster."""
         self._drive(lambda now_ms: self.cluster.advance(now_ms))
 
     def _drive(self, step: Callable[[int], None]) -> None:
-        """Run one step; an exception fails the server: a core that cannot write its log must not keep answering."""
+        """Run one step. An exception fails the server: a core that cannot write its log must not send responses."""
         if self.has_failed or self._cluster is None:
             return
         try:
@@ -399,17 +399,17 @@ class SocketServer:
         return self._clock.now_ms()
 
     def connection_opened(self, client: ConnectionProtocol) -> None:
-        """Note a new connection."""
+        """Register a new connection."""
         self._clients.add(client)
         self._all_disconnected.clear()
 
     def connection_closed(self, client: ConnectionProtocol) -> None:
-        """Note that a connection is closed."""
+        """Remove a connection that is closed."""
         self._clients.discard(client)
         self._paused.discard(client)
         if not self._clients:
             self._all_disconnected.set()
 
     def reading_paused(self, client: ConnectionProtocol) -> None:
-        """Note that a client is not read from until its pending requests have been handled."""
+        """Register a connection that is not read until its pending requests are within the limit."""
         self._paused.add(client)

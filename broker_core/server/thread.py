@@ -1,4 +1,4 @@
-"""A server in a thread of its own, and access to it from other threads."""
+"""A thread that runs a server, and access to the server from other threads."""
 
 import asyncio
 import threading
@@ -38,7 +38,7 @@ class ServerThread:
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Start the server, and return when clients can connect."""
+        """Start the server; return when clients can connect."""
         if self._thread is not None:
             raise RuntimeError("this broker is already running; create another one")
         started: Future[None] = Future()
@@ -52,7 +52,7 @@ class ServerThread:
             raise
 
     def stop(self) -> None:
-        """Stop the server and close its logs; no effect on a server that is not running."""
+        """Stop the server and close its logs; no effect if it is not running."""
         if self._thread is None or self._loop is None or self._stopping is None:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
@@ -60,7 +60,7 @@ class ServerThread:
         self._thread = None
 
     def running(self) -> SocketServer:
-        """Return the server; raise RuntimeError when it is not running or has failed."""
+        """Return the server; raise RuntimeError if it is not running or has failed."""
         if self._failure is not None:
             raise RuntimeError(f"the broker has stopped: {self._failure}") from self._failure
         if self.server is None:
@@ -68,14 +68,14 @@ class ServerThread:
         return self.server
 
     def act(self, action: Callable[[SocketServer], T]) -> T:
-        """Run an action in the thread and let the cluster settle; called in the thread itself, only run it."""
+        """Run an action in the thread and settle the cluster; if called in that thread, only run the action."""
         if self.is_here:
-            # The server's current step settles when it ends.
+            # The current step of the server settles the cluster at its end.
             return action(self.running())
         return self.wait_for(lambda server: _act_and_settle(server, action))
 
     def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
-        """Run a task in the thread, wait for its end and return its result."""
+        """Run a coroutine function in the thread and return its result."""
         server = self.running()
         assert self._loop is not None
 
@@ -121,5 +121,5 @@ async def _act_and_settle(server: SocketServer, action: Callable[[SocketServer],
     try:
         return action(server)
     finally:
-        # Also after a failure: what was appended until then has to become durable, and its answers have to be sent.
+        # Also after an error: batches appended before it must become durable, and their responses must be sent.
         server.settle_cluster()

@@ -16,7 +16,7 @@ _HOW_TO_PEM = (
 
 
 def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
-    """Return the context that serves the listener; raises `ConfigError`, which never quotes a key."""
+    """Return the listener's TLS context; raise `ConfigError` if the settings are invalid, without quoting a key."""
     config = plan.config
     for key, store_type in (
         ("ssl.keystore.type", config.ssl_keystore_type),
@@ -41,7 +41,7 @@ def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
     password = config.ssl_key_password
     try:
         if config.ssl_keystore_location:
-            # Given as a function, so that OpenSSL never asks at the terminal.
+            # With a function OpenSSL never prompts for a password at the terminal.
             context.load_cert_chain(config.ssl_keystore_location, password=lambda: password)
             return
         if not (config.ssl_keystore_certificate_chain and config.ssl_keystore_key):
@@ -49,7 +49,7 @@ def _load_identity(context: ssl.SSLContext, plan: ListenerPlan) -> None:
                 f"listener {plan.name} has no certificate: give ssl.keystore.location (a PEM file with key and chain), "
                 "or ssl.keystore.certificate.chain and ssl.keystore.key (their text)"
             )
-        # Python reads keys from files only; the folder is private to this user and removed at once.
+        # Python reads keys from files only. The folder is readable by this user only, and removed after loading.
         with tempfile.TemporaryDirectory() as folder:
             chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
             chain.write_text(config.ssl_keystore_certificate_chain, encoding="utf-8")
@@ -82,7 +82,7 @@ def _load_trust(context: ssl.SSLContext, plan: ListenerPlan) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return what is wrong, without the text of the error: it may quote the key."""
+    """Return the reason for the error, without its text, which may quote the key."""
     if isinstance(error, ssl.SSLError):
         return error.reason or "there is no PEM in it, or the password is another"
     return error.strerror or type(error).__name__ if isinstance(error, OSError) else type(error).__name__

@@ -1,8 +1,8 @@
-"""A clock that stands still until a test moves it, and a purgatory that follows real time beside it.
+"""A clock that only a test advances, and a purgatory that uses real time.
 
-Logs, coordinators and sessions use virtual time: transactions and members time out and segments age when the test moves
-the clock. The waits of requests follow real time, as their clients do: a fetch that waits for data, a pause between two
-tries, a delay before a refusal would never end while time stands.
+Logs, coordinators and sessions use virtual time: transactions and members time out, and segments age, when the test
+advances the clock. Requests that wait in the purgatory use real time, as their clients do. Otherwise a fetch that waits
+for data, a retry or a delayed error response would not finish until the test advances the clock.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from typing import Protocol
 from broker_core.broker.purgatory import Purgatory, Waiting
 from broker_core.server.clock import SystemClock
 
-# A move takes at most this many steps, however far; what comes due within a step runs at its end.
+# The maximum number of steps of one advance; actions that come due within a step run at its end.
 _MOST_STEPS = 1000
 
 
@@ -28,7 +28,7 @@ class Clock(Protocol):
 
 
 class VirtualClock(SystemClock):
-    """A clock that stands at `start_ms`, or at the time of its creation, until it is moved."""
+    """A clock that starts at `start_ms`, or at the time of its creation, and changes only when advanced."""
 
     def __init__(self, start_ms: int | None = None) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class VirtualClock(SystemClock):
         return super().now_ms()
 
     def pass_by(self, duration_ms: int, next_deadline_ms: Callable[[], int], advance: Callable[[], None]) -> None:
-        """Move the time ahead from deadline to deadline, calling `advance` at each."""
+        """Advance the time from deadline to deadline, calling `advance` at each."""
         end_ms = self._now_ms + duration_ms
         step_ms = max(1, duration_ms // _MOST_STEPS)
         while self._now_ms < end_ms:
@@ -52,18 +52,18 @@ class VirtualClock(SystemClock):
 
 
 class RealTimePurgatory(Purgatory):
-    """A purgatory whose deadlines follow real time while the broker's clock stands."""
+    """A purgatory with deadlines in real time, for a broker with a virtual clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self._clock = clock
 
     def wait(self, waiting: Waiting) -> None:
-        """Add a waiting request; its deadline is as far ahead in real time as it is in virtual time."""
+        """Add a waiting request; the time to its deadline is the same in real time as in virtual time."""
         expire = waiting.expire
         due_ms = waiting.deadline_ms
 
-        # Called with its own deadline at least: virtual time may not have moved, and the wait must not appear to be 0.
+        # Pass at least the request's own deadline: virtual time may be unchanged, and the wait must not appear to be 0.
         def expire_then(now_ms: int) -> None:
             expire(max(self._clock.now_ms(), due_ms))
 

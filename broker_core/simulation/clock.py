@@ -1,4 +1,4 @@
-"""Virtual time, shown by wall clocks that may jump, and randomness drawn from the seed."""
+"""Wall clocks that show virtual time and may jump, and random bytes determined by the seed."""
 
 from random import Random
 

@@ -1,7 +1,7 @@
-"""Files in memory, with a record of which bytes and names would survive a crash.
+"""Files in memory that track which bytes and names survive a crash.
 
-The rule is the strictest a file system may apply: bytes are durable once their file was synced, a name (created,
-renamed, deleted) once its folder was synced, and a folder only lives as long as its own name in the folder above.
+The rules are the strictest of any file system. Bytes are durable after a sync of their file. The creation, renaming or
+deletion of a name is durable after a sync of its folder. A folder survives only if its own name in its parent does.
 """
 
 import errno
@@ -14,24 +14,24 @@ _Survivor = Callable[[str, int], int]
 
 
 class _Node:
-    """The bytes of a file, and the durable bytes a crash would restore."""
+    """The content of a file, and its durable content."""
 
     __slots__ = ("cut_tail", "data", "durable_bytes")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.durable_bytes = len(data)
-        # Durable bytes that were truncated; a crash before the next sync restores them.
+        # Truncated bytes that were durable; a crash before the next sync restores them.
         self.cut_tail = b""
 
     def after_crash(self, surviving_bytes: int) -> "_Node":
-        """Return the file after a crash that `surviving_bytes` of the unsynced bytes survive."""
+        """Return the file after a crash in which `surviving_bytes` of its unsynced bytes survive."""
         kept = bytes(self.data[: self.durable_bytes + surviving_bytes])
         return _Node(kept if surviving_bytes else kept + self.cut_tail)
 
 
 class _Folder:
-    """The names in a folder, and the durable names a crash would restore."""
+    """The names in a folder, and its durable names."""
 
     __slots__ = ("durable", "entries")
 
@@ -77,11 +77,11 @@ class MemoryFile:
         self._node.cut_tail = b""
 
     def close(self) -> None:
-        """Release the file, which costs nothing here."""
+        """Do nothing; there is no descriptor to release."""
 
 
 class MemoryStorage:
-    """Storage in memory; `crash` drops everything that was not made durable."""
+    """Storage in memory; `crash` discards everything that is not durable."""
 
     def __init__(self) -> None:
         self._root = _Folder()
@@ -138,15 +138,15 @@ class MemoryStorage:
         folder.durable = dict(folder.entries)
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
-        """Run the syncs in their order, so that a simulation repeats itself."""
+        """Run the syncs one after another, so that the simulation stays deterministic."""
         for sync in syncs:
             sync()
 
     def crash(self, *, torn_bytes: int = 0, survives: _Survivor | None = None, names_survive: bool = False) -> None:
-        """Revert to what is durable, as after a loss of power; open files must not be used any more.
+        """Revert to the durable state, as after a power loss; open files must not be used afterwards.
 
-        `torn_bytes` of the unsynced bytes of the file written last survive. `survives(path, unsynced_bytes)` returns
-        that number for every file instead. `names_survive` keeps names that were not synced.
+        `torn_bytes` is the number of unsynced bytes that survive in the last written file. Alternatively
+        `survives(path, unsynced_bytes)` returns this number for each file. `names_survive` keeps unsynced names.
         """
         last = self.last_written
 
@@ -183,11 +183,11 @@ class MemoryStorage:
 
 
 class PowerLoss(BaseException):
-    """The end of a process whose machine lost power; a `BaseException`, so that no error handler continues."""
+    """The end of the process by a power loss; a `BaseException`, so that error handlers do not catch it."""
 
 
 class SimulatedFile(MemoryFile):
-    """A file on a disk that may be full, or lose power at any operation."""
+    """A file on a `SimulatedDisk`, whose operations fail if the disk is full or the power is lost."""
 
     __slots__ = ("_disk",)
 
@@ -196,7 +196,7 @@ class SimulatedFile(MemoryFile):
         self._disk = disk
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Write at the end; a full disk takes a part of the data and fails with ENOSPC."""
+        """Write at the end; if the disk is full, write a part of the data and raise ENOSPC."""
         self._disk.use()
         if self._disk.is_full:
             super().append(bytes(data)[: self._disk.random.randrange(len(data) + 1)])
@@ -218,8 +218,8 @@ class SimulatedFile(MemoryFile):
 class SimulatedDisk(MemoryStorage):
     """A disk that can be full and can lose power between any two operations.
 
-    `fuse` is the number of operations until the power fails: the operation that finds it at zero raises `PowerLoss`,
-    and `lose_power` then draws for each file how many of its unsynced bytes survive.
+    `fuse` is the number of operations before the power loss. The operation after them raises `PowerLoss`; `lose_power`
+    then draws how many unsynced bytes of each file survive.
     """
 
     def __init__(self, random: Random, faults: FaultCounts) -> None:
@@ -230,7 +230,7 @@ class SimulatedDisk(MemoryStorage):
         self.fuse: int | None = None
 
     def use(self) -> None:
-        """Count one operation; raise `PowerLoss` when it is the one at which the power fails."""
+        """Count one operation; raise `PowerLoss` if the fuse is at zero."""
         if self.fuse is not None:
             self.fuse -= 1
             if self.fuse < 0:
@@ -256,7 +256,7 @@ class SimulatedDisk(MemoryStorage):
         super().sync_folder(path)
 
     def lose_power(self) -> None:
-        """Drop what was not made durable; of each file a part of it may survive, independently of the others."""
+        """Discard unsynced writes; a random part of them survives in each file, independently of other files."""
         self.fuse = None
         keep = self.random.choice((0.0, 0.3, 1.0))
         self.crash(
@@ -264,7 +264,7 @@ class SimulatedDisk(MemoryStorage):
         )
 
     def lose_process(self) -> None:
-        """Keep all that was written, as the operating system does when only a process dies; nothing more is durable."""
+        """Keep all writes, as when only the process dies and not the machine; unsynced ones do not become durable."""
         self.fuse = None
 
     def _survived(self, unsynced_bytes: int, keep: float) -> int:

@@ -1,6 +1,6 @@
-"""The kinds of faults a simulation injects, how likely they are, and how often each has occurred.
+"""The kinds of faults in a simulation, their probabilities, and the number of their occurrences.
 
-A planned fault that never occurs proves nothing, so each is counted where it takes effect.
+A fault that is configured but never occurs tests nothing, so each is counted where it takes effect.
 """
 
 from collections import Counter
@@ -59,7 +59,7 @@ class FaultCounts:
 
 
 def never_occurred(counts: Counter[FaultKind], switched_off: Collection[FaultKind] = ()) -> list[FaultKind]:
-    """Return the kinds that have not occurred, without those that are switched off, in the order of `FaultKind`."""
+    """Return the kinds that are switched on and have not occurred, in the order of `FaultKind`."""
     return [fault for fault in FaultKind if not counts[fault] and fault not in switched_off]
 
 
@@ -70,7 +70,7 @@ class NetworkConditions:
     latency_us: tuple[int, int] = (200, 4_000)
     slow_chance: float = 0.0
     slow_us: tuple[int, int] = (100_000, 5_000_000)
-    # The same for requests that write or change a transaction: just long enough for their client to give up.
+    # The same for requests that write records or change a transaction: around and above a client's request timeout.
     aimed_slow_chance: float = 0.0
     aimed_slow_us: tuple[int, int] = (900_000, 3_000_000)
     fragment_chance: float = 0.0

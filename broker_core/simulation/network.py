@@ -1,8 +1,8 @@
-"""The simulated network: links that carry bytes as TCP does, late, in pieces, or not at all.
+"""The simulated network: links that, like TCP connections, delay, split or lose messages.
 
-What a client has sent can arrive after the client has given up and closed the connection. This is how a request is
-handled twice, how two requests on two connections change places, and how a request of an older transaction arrives in
-a newer one (KIP-890).
+A request can arrive after its client has timed out and closed the connection. Because of this a request can be handled
+twice, requests on different connections can be reordered, and a request of one transaction can arrive during the next
+one (KIP-890).
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind, Net
 from broker_core.simulation.scheduler import Scheduler
 from broker_core.wire import messages as m
 
-# The bytes of a framed request that hold its API key.
+# The position of the API key in a framed request.
 API_KEY_PLACE = slice(4, 6)
 # The APIs that write records or change a transaction.
 _CHANGING = frozenset(
@@ -33,10 +33,10 @@ _CHANGING = frozenset(
 
 
 class SentRequest(NamedTuple):
-    """A request on the wire: its client, its number among all requests, its API key.
+    """A request in flight: its client, its sequence number and its API key.
 
-    `asked` identifies what the client wants, so that a repeated request is recognised; None where the
-    client does not say. `changes` is true for requests that write records or change a transaction.
+    `asked` identifies the operation, so that a retry of the same request is recognized; None if the client does not set
+    it. `changes` is true for requests that write records or change a transaction.
     """
 
     client: str
@@ -50,32 +50,32 @@ class ClientEnd(Protocol):
     """The client's end of a link."""
 
     def received(self, data: bytes) -> None:
-        """Take bytes from the broker."""
+        """Handle bytes from the broker."""
         ...
 
     def lost(self) -> None:
-        """Note that the connection is gone."""
+        """Handle the loss of the connection."""
         ...
 
 
 class NetworkServer(Protocol):
-    """The server at the brokers' end of all links."""
+    """The server for the brokers' end of all links."""
 
     def accept(self, link: "Link") -> Connection | None:
-        """Return the connection of a new link, None when the server refuses it."""
+        """Return the connection for a new link, None to refuse it."""
         ...
 
     def received(self, link: "Link", connection: Connection, data: bytes, sent: SentRequest | None = None) -> None:
-        """Take bytes from a client; `sent` is the request that they complete."""
+        """Handle bytes from a client; `sent` is the request that they complete."""
         ...
 
     def lost(self, link: "Link", connection: Connection) -> None:
-        """Note that a client's connection is gone."""
+        """Handle the loss of a client's connection."""
         ...
 
 
 class _Channel:
-    """One direction of a link; delivers in order, and nothing while the link's client is cut off."""
+    """One direction of a link; it delivers messages in order, and queues them while the client is cut off."""
 
     def __init__(self, link: "Link", name: str, random: Random) -> None:
         self._link = link
@@ -86,7 +86,7 @@ class _Channel:
         self.under_way = 0
 
     def send(self, arrive: Callable[[], None], *, is_aimed_at: bool = False) -> None:
-        """Run `arrive` at the other end, after everything that was sent earlier."""
+        """Schedule `arrive`, the delivery of a message, after those of all earlier messages."""
         network = self._link.network
         scheduler, conditions = network.scheduler, network.conditions
         delay_us = self._random.randint(*conditions.latency_us)
@@ -101,7 +101,7 @@ class _Channel:
         scheduler.at(self._free_us, partial(self._arrive, arrive))
 
     def pieces(self, data: bytes) -> list[bytes]:
-        """Return the message in one piece or, by chance, in two."""
+        """Return the message as one piece or, by chance, two."""
         if len(data) > 1 and self._chance(self._link.network.conditions.fragment_chance):
             self._link.network.faults.record(FaultKind.FRAGMENTED)
             cut = self._random.randrange(1, len(data))
@@ -112,7 +112,7 @@ class _Channel:
         return probability > 0 and self._random.random() < probability
 
     def loses(self, probability: float) -> bool:
-        """Draw whether the connection breaks with this message."""
+        """Return, by chance, whether the connection breaks with this message."""
         return self._chance(probability)
 
     def _arrive(self, arrive: Callable[[], None]) -> None:
@@ -131,7 +131,7 @@ class _Channel:
 
 
 class Link:
-    """A connection of a client to a broker; the broker's end is the transport of its `Connection`."""
+    """A simulated TCP connection from a client to a broker."""
 
     def __init__(self, network: "SimulatedNetwork", number: int, client: str, broker_id: int, end: ClientEnd) -> None:
         self.network = network
@@ -140,7 +140,7 @@ class Link:
         self.broker_id = broker_id
         self._end: ClientEnd | None = end
         self._connection: Connection | None = None
-        # One random source for each link: the order in which two links send must not change what happens on a third.
+        # Each link has its own random source, so that the order of messages on others does not change its behavior.
         random = Random(network.scheduler.seed * 1_000_003 + number)
         self._up, self._down = _Channel(self, "up", random), _Channel(self, "down", random)
         self._is_reset = False
@@ -174,7 +174,7 @@ class Link:
         self._up.send(partial(self._received_by_broker, last, sent), is_aimed_at=sent.changes)
 
     def give_up(self, *, may_arrive: bool) -> None:
-        """Close the link at the client's end; with `may_arrive`, what the client has sent can still arrive."""
+        """Close the link at the client's end; with `may_arrive`, requests in flight can still arrive."""
         if self._end is None:
             return
         self._end = None
@@ -220,7 +220,7 @@ class Link:
         self.network.forget(self)
 
     def deliver(self, data: bytes) -> None:
-        """Carry an answer to the client."""
+        """Send a response to the client."""
         if self._is_reset:
             return
         network = self.network
@@ -233,7 +233,7 @@ class Link:
             self._down.send(partial(self._received_by_client, piece))
 
     def close(self) -> None:
-        """Close the connection from the broker's end, after what was sent."""
+        """Close the connection from the broker's end, after delivery of the responses."""
         self._connection = None
         self._down.send(self._lost_by_client)
 
@@ -254,7 +254,7 @@ class Link:
 
 
 class LinkTransport:
-    """The broker's end of a link, in the form a `Connection` writes to."""
+    """The broker's end of a link, the transport of a `Connection`."""
 
     __slots__ = ("_link",)
 
@@ -262,16 +262,16 @@ class LinkTransport:
         self._link = link
 
     def send(self, data: bytes) -> None:
-        """Send bytes, in order."""
+        """Send bytes to the client, in order."""
         self._link.deliver(data)
 
     def close(self) -> None:
-        """Close the connection after what was sent."""
+        """Close the connection after delivery of the bytes sent."""
         self._link.close()
 
 
 class SimulatedNetwork:
-    """All links between clients and brokers, and the clients that are cut off."""
+    """The links between clients and brokers, and the set of clients that are cut off."""
 
     def __init__(self, scheduler: Scheduler, faults: FaultCounts) -> None:
         self.scheduler = scheduler
@@ -284,7 +284,7 @@ class SimulatedNetwork:
         self._sent_count = 0
         self._handled: set[tuple[str, object]] = set()
         self._newest: dict[str, SentRequest] = {}
-        # Requests that were handled after their client gave up: (client, API key as on the wire).
+        # Requests that were handled after their client timed out: (client, API key as on the wire).
         self.late: set[tuple[str, bytes]] = set()
 
     @property
@@ -294,11 +294,11 @@ class SimulatedNetwork:
         return self._server
 
     def attach_server(self, server: NetworkServer) -> None:
-        """Make `server` the other end of all links."""
+        """Make `server` the brokers' end of all links."""
         self._server = server
 
     def connect(self, client: str, broker_id: int, end: ClientEnd) -> Link:
-        """Open a link; the client can send at once and is notified later if the broker refuses the connection."""
+        """Open a link. The client can send at once; if the broker refuses the connection, it is notified later."""
         self._link_count += 1
         link = self._links[self._link_count] = Link(self, self._link_count, client, broker_id, end)
         return link
@@ -308,15 +308,15 @@ class SimulatedNetwork:
         self._links.pop(link.number, None)
 
     def number(self, client: str, api: bytes, asked: object, *, changes: bool) -> SentRequest:
-        """Assign a number to a request that a client sends."""
+        """Assign the next sequence number to a request."""
         self._sent_count += 1
         return SentRequest(client, self._sent_count, api, asked, changes)
 
     def handled(self, sent: SentRequest, *, is_late: bool) -> None:
         """Count a request that is handled late, for the second time, or after a request that was sent later.
 
-        Only requests that change something count as duplicated or reordered: the order of two reads is of no
-        consequence. A request that is overtaken only by its own repetition counts as duplicated, not as reordered.
+        Only requests that change something count as duplicated or reordered. A request that is overtaken only by its
+        own retry counts as duplicated, not as reordered.
         """
         if is_late:
             self.faults.record(FaultKind.LATE_REQUEST)

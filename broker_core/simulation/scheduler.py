@@ -1,7 +1,7 @@
 """The scheduler of a simulation: one queue of events in virtual time, one seed, one trace.
 
-Nothing else in a simulated world may order events. Equal seeds therefore give equal traces, in another process and
-under another hash seed too; where two traces differ, randomness or time has come from somewhere else.
+All events of a simulation are ordered by its scheduler. Equal seeds therefore give equal traces, also in another
+process and with another hash seed. If two traces differ, the code uses time or randomness from another source.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ class ScheduledEvent:
         self.action: Action | None = action
 
     def cancel(self) -> None:
-        """Prevent the action from running; no effect when it has run."""
+        """Prevent the action from running; no effect if it has run."""
         self.action = None
 
 
 class Scheduler:
-    """A queue of events, run in the order of their times; those of one time in the order they were scheduled."""
+    """A queue of events, run in the order of their times; events of the same time run in the order of scheduling."""
 
     def __init__(self, seed: int, *, keep_trace: bool = False) -> None:
         self.seed = seed
@@ -40,7 +40,7 @@ class Scheduler:
         self._digest = hashlib.blake2b(digest_size=16)
 
     def at(self, time_us: int, action: Action) -> ScheduledEvent:
-        """Run `action` at a time, or next if the time has passed."""
+        """Run `action` at a time, or at the current time if it has passed."""
         event = ScheduledEvent(action)
         self._put_count += 1
         heapq.heappush(self._queue, (max(time_us, self.now_us), self._put_count, event))
@@ -51,7 +51,7 @@ class Scheduler:
         return self.at(self.now_us + delay_us, action)
 
     def step(self, until_us: int) -> bool:
-        """Run the next event if it is due by then; return whether there was one."""
+        """Run the next event if it is due by `until_us`; return whether there was one."""
         while self._queue and self._queue[0][0] <= until_us:
             time_us, _, event = heapq.heappop(self._queue)
             if event.action is not None:
@@ -62,13 +62,13 @@ class Scheduler:
         return False
 
     def run(self, until_us: int) -> None:
-        """Run all events up to a time; afterwards it is that time."""
+        """Run all events up to a time, and advance the clock to that time."""
         while self.step(until_us):
             pass
         self.now_us = max(self.now_us, until_us)
 
     def chance(self, probability: float) -> bool:
-        """Return True with a probability; draws nothing where the result is certain."""
+        """Return True with a probability; use no random number if it is 0 or 1."""
         return probability > 0 and (probability >= 1 or self.random.random() < probability)
 
     def note(self, text: str) -> None:
@@ -81,5 +81,5 @@ class Scheduler:
 
     @property
     def digest(self) -> str:
-        """A digest of the trace so far: equal for equal traces."""
+        """A digest of the trace so far; equal traces have equal digests."""
         return self._digest.hexdigest()

@@ -1,8 +1,8 @@
-"""The simulated server: drives a cluster in virtual time over links that fail; twin of `server.socket_server`.
+"""The simulated server, the counterpart of `server.socket_server`: a cluster in virtual time, with links that fail.
 
-Requests that arrive within one turn are settled together, as on TCP; the power can fail between arrival and settling.
-All brokers share one process, which is killed, paused and started as a whole. A single broker can be made unreachable,
-and its partitions and coordinators moved to others.
+Requests that arrive shortly after one another are settled together, as in the TCP server; a power loss can occur
+between their arrival and settling. All brokers run in one process, which is killed, paused and started as a whole. A
+single broker can be made unreachable, and its partitions and coordinators moved to others.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ PORT = 9092
 
 
 class SimulatedServer:
-    """Drives a cluster over a network and a disk, and starts it again after the process has died."""
+    """A cluster on a simulated network and disk, which can be started again after its process has died."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class SimulatedServer:
         self._waiting: list[Callable[[], None]] | None = None
         self.down: set[int] = set()
         self._power_loss_trigger: tuple[bytes, int] | None = None
-        # Exceptions that no injected fault explains.
+        # Exceptions that are not the result of an injected fault.
         self.bugs: list[BaseException] = []
-        # Called when the process has died; the argument says whether its machine lost power.
+        # Called after the process has died; the argument is true if the machine lost power.
         self.died: Callable[[bool], None] = lambda _power: None
         network.attach_server(self)
 
@@ -97,25 +97,25 @@ class SimulatedServer:
             self._end()
 
     def kill(self, *, power: bool) -> None:
-        """Kill the process; with `power` its machine loses power, and unsynced writes are lost."""
+        """Kill the process; with `power` the machine loses power too, and unsynced writes are lost."""
         if self._cluster is not None:
             self._process_ended(power=power, fault=FaultKind.POWER_LOST if power else FaultKind.KILLED)
 
     def pause(self, duration_us: int) -> None:
-        """Suspend the process for some time; what arrives waits."""
+        """Suspend the process for some time; requests that arrive are queued."""
         if self._waiting is None:
             self._waiting = []
             self.faults.record(FaultKind.BROKER_PAUSED)
             self.scheduler.after(duration_us, self.resume)
 
     def resume(self) -> None:
-        """Continue the suspended process and handle what has arrived meanwhile."""
+        """Resume the suspended process, and handle the queued requests."""
         waiting, self._waiting = self._waiting or [], None
         for action in waiting:
             action()
 
     def lose_power_at(self, api_key: int, operations: int) -> None:
-        """Make the power fail `operations` disk operations after the next request of an API arrives."""
+        """Cause a power loss `operations` disk operations after the next request of an API arrives."""
         self._power_loss_trigger = (api_key.to_bytes(2, "big"), operations)
 
     def take_down(self, broker_id: int) -> None:
@@ -139,11 +139,11 @@ class SimulatedServer:
         self.act(cut)
 
     def rejoin(self, broker_id: int) -> None:
-        """Connect a broker that was cut off with the others again."""
+        """Reconnect a broker that was cut off from the others."""
         self.act(lambda cluster: stale_broker.rejoin(cluster, broker_id))
 
     def jump(self, by_ms: int) -> None:
-        """Set the cluster's clock ahead."""
+        """Move the cluster's clock ahead."""
         self.clock.jump(by_ms)
         self.faults.record(FaultKind.CLOCK_AHEAD)
         if self._cluster is not None:
@@ -176,14 +176,14 @@ class SimulatedServer:
             self.schedule_settle()
 
     def lost(self, link: Link, connection: Connection) -> None:
-        """Notify the core that a client's connection is gone."""
+        """Notify the core that a client's connection is lost."""
         if self._waiting is not None:
             self._waiting.append(partial(self.lost, link, connection))
         elif self._cluster is not None:
             connection.lost()
 
     def schedule_settle(self) -> None:
-        """Schedule `Cluster.settle` shortly, once for all requests that arrive until then."""
+        """Schedule `Cluster.settle` after a short delay, once for all requests that arrive before."""
         if self._settle_event is None and self._cluster is not None:
             delay_us = self.scheduler.random.randint(*self.network.conditions.settle_delay_us)
             self._settle_event = self.scheduler.after(delay_us, self._settle)
@@ -209,12 +209,12 @@ class SimulatedServer:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # At least one millisecond ahead: a deadline that stays due would stop time.
+        # At least one millisecond ahead: with a deadline that stays due, time would not advance.
         when_us = max(self.clock.when_us(self.cluster.next_deadline_ms()), self.scheduler.now_us + 1_000)
         self._timer = self.scheduler.at(when_us, self._advance)
 
     def _drive(self, step: Callable[[int], None]) -> None:
-        """Run one step; an exception ends the process: a core that cannot write its log must not keep answering."""
+        """Run one step. An exception ends the process: a core that cannot write its log must not send responses."""
         try:
             step(self.clock.now_ms())
         except PowerLoss:
