@@ -110,7 +110,7 @@ def hand_over(tasks: Iterable[Iterable[pa.RecordBatch]]) -> int:
 
 
 def cost(work: Callable[[], int]) -> float:
-    """Give the least processor time of some runs, in seconds for a million rows."""
+    """Return the least processor time of some runs, in seconds for a million rows."""
     seconds = []
     for _ in range(REPEATS):
         started = time.process_time()

@@ -58,7 +58,7 @@ class NullSource(DataSource):
         return NULL_SOURCE_FORMAT
 
     def schema(self) -> StructType:
-        """Give the columns of our source."""
+        """Return the columns of our source."""
         return source_schema(include_headers=False)
 
     def reader(self, schema: StructType) -> DataSourceReader:

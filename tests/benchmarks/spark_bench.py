@@ -89,7 +89,7 @@ def in_turn(names: Sequence[str], work: Callable[[str], float], repeats: int) ->
 
 
 def environment(session: str) -> dict[str, str]:
-    """Give the variables with which a session is started; only the tuned one has some of its own."""
+    """Return the variables with which a session is started; only the tuned one has some of its own."""
     if session == "tuned":
         return worker_environment()
     return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
@@ -114,7 +114,7 @@ def open_session(session: str, more: Mapping[str, str] | None = None) -> SparkSe
 
 
 def sparks_own() -> dict[str, str]:
-    """Give the settings for Spark's own format, none where it cannot be had."""
+    """Return the settings for Spark's own format, none where it cannot be had."""
     try:
         return spark_kafka_settings()
     except Unavailable as problem:
@@ -169,5 +169,5 @@ def run_quietly(command: Sequence[str], stdout: IO[str] | None = None) -> bool:
 
 
 def median(values: Sequence[Any]) -> float:
-    """Give the median, 0 of nothing."""
+    """Return the median, 0 of nothing."""
     return float(statistics.median(values)) if values else 0.0

@@ -47,7 +47,7 @@ def wait_for(query: StreamingQuery, count: int) -> None:
 
 
 def newest(query: StreamingQuery) -> int:
-    """Give the number of the last micro-batch that is done, -1 for none."""
+    """Return the number of the last micro-batch that is done, -1 for none."""
     last = query.lastProgress
     return -1 if last is None else int(last["batchId"])
 

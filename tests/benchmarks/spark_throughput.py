@@ -43,7 +43,7 @@ def timed(action: Callable[[], Any]) -> float:
 
 
 def writing(bench: Bench, frame: DataFrame, topic: str) -> Callable[[str], float]:
-    """Give what writes a frame with one format and returns the seconds it took."""
+    """Return what writes a frame with one format and returns the seconds it took."""
     return lambda kind: timed(lambda: bench.write(frame, kind, topic))
 
 
@@ -109,7 +109,7 @@ def measure_source(bench: Bench) -> None:
 
 
 def reading(bench: Bench, topic: str, count: int, size: int, partition_count: int) -> Callable[[str], float]:
-    """Give what reads a topic to its end with one format, or as many ready rows, and returns the seconds it took."""
+    """Return what reads a topic to its end with one format, or as many ready rows, and returns the seconds it took."""
 
     def read(kind: str) -> float:
         options: dict[str, Any] = {

@@ -20,7 +20,7 @@ HERE = "127.0.0.1"
 
 
 def may(stage: Stage) -> tuple[bool, bool]:
-    """Say whether the user may describe and read the topic."""
+    """Return whether the user may describe and read the topic."""
     form = m.ListOffsetsRequest.ListOffsetsTopic
     described = stage.client.send(
         m.ListOffsetsRequest(

@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Give a running broker with a listener of each protocol, and users who can come in."""
+    """Return a running broker with a listener of each protocol, and users who can come in."""
     try:
         with secured(request.param, tmp_path_factory.mktemp(f"secured-{request.param}")) as broker:
             for name, password in USERS.items():
@@ -66,7 +66,7 @@ def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def client(locked: Secured) -> Iterator[RawClient]:
-    """Give a connection to the listener with SASL."""
+    """Return a connection to the listener with SASL."""
     with RawClient(locked.addresses["SASL"]) as client:
         yield client
 
@@ -401,7 +401,7 @@ def test_malformed_bytes_before_authentication_close_the_connection(client: RawC
 
 @pytest.fixture
 def short_lived(locked: Secured) -> Iterator[RawClient]:
-    """Give a connection whose session does not last."""
+    """Return a connection whose session does not last."""
     with RawClient(locked.addresses["SHORT"]) as client:
         assert log_in(client).session_lifetime_ms == REAUTH_MS
         yield client

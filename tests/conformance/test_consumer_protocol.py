@@ -49,7 +49,7 @@ def smaller_topic(kafka: Kafka) -> str:
 
 @pytest.fixture
 def group(client: RawClient, topic: str) -> GroupSession:
-    """Give a group of its own that reads `topic`."""
+    """Return a group of its own that reads `topic`."""
     return GroupSession(client, unique("group"), topic)
 
 

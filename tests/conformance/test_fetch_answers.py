@@ -23,7 +23,7 @@ def session(kafka: Kafka) -> Iterator[RawSession]:
 
 @pytest.fixture
 def topic(kafka: Kafka, session: RawSession) -> str:
-    """Give a topic with a batch at 0 and one at 3."""
+    """Return a topic with a batch at 0 and one at 3."""
     name = make_topic(kafka)
     for offset in (0, 3):
         batch = record_batch([b"a", b"b", b"c"], NOBODY, -1, transactional=False)

@@ -306,7 +306,7 @@ def test_dump_log_reads_the_recovered_files(recovered: Recovered):
 
 @pytest.fixture
 def compacted(left: Left, tmp_path: Path) -> Iterator[Callable[[], PartitionLog]]:
-    """Give what opens the copy of the compacted topic's log, which is in the one folder of `tmp_path`."""
+    """Return what opens the copy of the compacted topic's log, which is in the one folder of `tmp_path`."""
     left.copy(tmp_path, left.compacted)
     where = TopicPartition(left.compacted, 0)
     storage = DiskStorage(tmp_path)

@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def late_kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """Give a broker that takes late writes: it does not verify that a partition is in a transaction."""
+    """Return a broker that takes late writes: it does not verify that a partition is in a transaction."""
     if request.param == "apache":
         try:
             with apache_kafka(HANGING_SETTINGS) as apache:
@@ -177,7 +177,7 @@ class Reading:
         self.query: StreamingQuery = writer.format("memory").queryName(self.name).start()
 
     def shown(self) -> list[str]:
-        """Give all that the query has read once it has caught up with what it may read."""
+        """Return all that the query has read once it has caught up with what it may read."""
         self.query.processAllAvailable()
         return [row.text for row in self.spark.table(self.name).orderBy("offset").collect()]
 
@@ -205,7 +205,7 @@ def test_stuck_query_proceeds_when_the_hanging_transaction_is_aborted(
 
 @pytest.fixture
 def beside(apache_asked_for: None, late_kafka: Kafka) -> str:
-    """Give the address of a broker that both tools are asked about."""
+    """Return the address of a broker that both tools are asked about."""
     try:
         apaches(late_kafka.bootstrap_servers, "list")
     except Unavailable as problem:
@@ -277,7 +277,7 @@ def test_find_hanging_matches_the_kafka_tool(beside: str, late_kafka: Kafka, ses
 
 
 def both(beside: str) -> Iterator[tuple[int, Callable[..., str]]]:
-    """Give each tool, numbered, as something to call for what it prints."""
+    """Return each tool, numbered, as something to call for what it prints."""
     yield 0, lambda *words: ours(beside, *words).output
     yield 1, lambda *words: apaches(beside, *words)
 

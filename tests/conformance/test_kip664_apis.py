@@ -18,7 +18,7 @@ NONE = ErrorCode.NONE
 
 @pytest.fixture
 def several(kafka: Kafka, client: RawClient) -> dict[str, RawSession]:
-    """Give an id with an open transaction, one with a complete one and one with none, by a word for each."""
+    """Return an id with an open transaction, one with a complete one and one with none, by a word for each."""
     topic, name = make_topic(kafka), unique("list")
     sessions = {word: RawSession(client, f"{name}-{word}") for word in ("open", "done", "none")}
     open_up(sessions["open"], topic)

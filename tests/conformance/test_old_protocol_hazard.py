@@ -132,7 +132,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def kafka_of_version_1(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """Give a running broker whose finalized `transaction.version` is 1."""
+    """Return a running broker whose finalized `transaction.version` is 1."""
     try:
         with broker_of_version_1(request.param) as running:
             yield running
@@ -177,7 +177,7 @@ def late_write(kafka: Kafka, protocol: int) -> Outcome:
 
 
 def test_late_end_txn_ends_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
-    """Half of it is committed while it is still being written; its client gets the response that all of it was aborted."""
+    """Half of it is committed while it is being written; its client gets the response that all of it was aborted."""
     assert late_end(kafka_of_version_1, CLASSIC) == (NONE, [10, 21], [Kind.ABORTED_READ])
 
 

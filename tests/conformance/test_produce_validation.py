@@ -39,7 +39,7 @@ NARROW = {"message.timestamp.before.max.ms": str(2 * 86_400_000)}
 
 
 def sealed(data: bytes) -> bytes:
-    """Give the batch the checksum of what it holds now."""
+    """Return the batch with the checksum of its current content."""
     return data[:17] + crc32c.crc32c(data[21:]).to_bytes(4, "big") + data[21:]
 
 

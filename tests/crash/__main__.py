@@ -140,7 +140,7 @@ class Rounds:
 
 
 def folder_for(keep: str | None) -> AbstractContextManager[str]:
-    """Give a folder that is deleted, or the one that is to be kept."""
+    """Return a folder that is deleted, or the one that is to be kept."""
     if keep is None:
         return tempfile.TemporaryDirectory(prefix="crash-")
     Path(keep).mkdir(parents=True)

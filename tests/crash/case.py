@@ -56,7 +56,7 @@ class Case:
 
     @property
     def options(self) -> dict[str, str]:
-        """Give the sink's options."""
+        """Return the sink's options."""
         return {
             "kafka.bootstrap.servers": self.address,
             "topic": self.topic,
@@ -67,12 +67,12 @@ class Case:
 
     @property
     def source(self) -> dict[str, str] | None:
-        """Give the options of our source, where the query reads from it."""
+        """Return the options of our source, where the query reads from it."""
         return None if self.feed is None else self.feed.options(self.address)
 
     @property
     def expected(self) -> Counter[str]:
-        """Give every line that a reader has to see once."""
+        """Return every line that a reader has to see once."""
         if self.feed is not None:
             return Counter(self.feed.rows())
         return Counter(line for number in range(self.micro_batches) for line in self.lines_of(number))
@@ -83,7 +83,7 @@ class Case:
         return self.folder / self.prefix / "held"
 
     def lines_of(self, micro_batch: int) -> list[str]:
-        """Give the lines of one micro-batch."""
+        """Return the lines of one micro-batch."""
         keys = [f"{self.prefix}.{micro_batch}.{line}" for line in range(LINES)]
         return [f"{key} {'x' * (LINE_BYTES - len(key))}" for key in keys]
 

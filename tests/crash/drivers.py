@@ -86,13 +86,13 @@ class Driver:
         self._command({"stop": case.prefix})
 
     def has_ended(self, case: Case) -> bool:
-        """Say whether the query of a case has ended, well or not."""
+        """Return whether the query of a case has ended, well or not."""
         self._drain()
         assert self._process.poll() is None or case.prefix in self._ended, self.tail()
         return case.prefix in self._ended
 
     def error(self, case: Case) -> str | None:
-        """Give the error with which the query of a case has ended."""
+        """Return the error with which the query of a case has ended."""
         return self._ended[case.prefix]
 
     def kill(self) -> None:
@@ -128,7 +128,7 @@ class Driver:
             self._process.stdin.close()
 
     def tail(self) -> str:
-        """Give the end of what the driver wrote."""
+        """Return the end of what the driver wrote."""
         return self.log.read_text(errors="replace")[-4000:]
 
     def _command(self, command: dict[str, Any]) -> None:

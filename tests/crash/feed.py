@@ -51,7 +51,7 @@ class Feed:
         return f"reads-{self.topic}"
 
     def options(self, address: str) -> dict[str, str]:
-        """Give the source's options."""
+        """Return the source's options."""
         return {
             "kafka.bootstrap.servers": address,
             "subscribe": self.topic,
@@ -62,7 +62,7 @@ class Feed:
         }
 
     def rows(self) -> Iterator[str]:
-        """Give what the query has to write: each committed value with its place."""
+        """Return what the query has to write: each committed value with its place."""
         for sent in self.transactions:
             if sent.is_committed:
                 for value, (partition, offset) in sent.places.items():
@@ -98,7 +98,7 @@ class Feed:
         yield "query", OK, "drained", self.ends(), None
 
     def ends(self) -> dict[Key, int]:
-        """Give the offset after the last row of each partition."""
+        """Return the offset after the last row of each partition."""
         return {
             self.key(number): 1
             + max(

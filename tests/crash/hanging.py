@@ -103,7 +103,7 @@ def end_hanging(address: str) -> list[Hanging]:
 
 
 def fate(place: Open, known: TransactionDescription) -> bool | None:
-    """Say whether a transaction was committed, by what its coordinator says of the last one of its id."""
+    """Return whether a transaction was committed, by what its coordinator says of the last one of its id."""
     # An end raises the epoch under transactions V2 and where it was a timeout; further on it was another transaction's.
     if known.producer_epoch - place.producer_epoch not in (0, 1):
         return None
@@ -111,7 +111,7 @@ def fate(place: Open, known: TransactionDescription) -> bool | None:
 
 
 def _leaders(address: str) -> dict[TopicPartition, str]:
-    """Give the address of each partition's leader, where there is one."""
+    """Return the address of each partition's leader, where there is one."""
     cluster = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S)
     nodes = {number: f"{node.host}:{node.port}" for number, node in cluster.brokers.items()}
     return {
@@ -123,7 +123,7 @@ def _leaders(address: str) -> dict[TopicPartition, str]:
 
 
 def _open(address: str) -> dict[Open, int]:
-    """Give what is open anywhere, with the epoch of the coordinator that last wrote a marker for its producer."""
+    """Return what is open anywhere, with the epoch of the coordinator that last wrote a marker for its producer."""
     led: dict[str, dict[str, list[int]]] = {}
     for place, node in _leaders(address).items():
         led.setdefault(node, {}).setdefault(place.topic, []).append(place.partition)

@@ -26,14 +26,14 @@ def hazard_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def hazard_address(hazard_kind: str) -> Iterator[str]:
-    """Give the address of a broker that speaks transactions V2."""
+    """Return the address of a broker that speaks transactions V2."""
     with running_broker(hazard_kind) as address:
         yield address
 
 
 @pytest.fixture
 def hazard_at(spark: SparkSession, failpoints_file: Path, tmp_path: Path) -> Iterator[Callable[..., Hazard]]:
-    """Give what makes a `Hazard` for a broker's address, and leave nothing armed, held or running."""
+    """Return what makes a `Hazard` for a broker's address, and leave nothing armed, held or running."""
 
     def make(broker: str, address: str | None = None) -> Hazard:
         return Hazard(spark, tmp_path, failpoints_file, address or broker, broker)
@@ -49,7 +49,7 @@ def hazard_at(spark: SparkSession, failpoints_file: Path, tmp_path: Path) -> Ite
 
 @pytest.fixture
 def hazard(hazard_at: Callable[..., Hazard], hazard_address: str) -> Hazard:
-    """Give what a test works with on the broker that is shared."""
+    """Return what a test works with on the broker that is shared."""
     return hazard_at(hazard_address)
 
 

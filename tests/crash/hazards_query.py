@@ -117,7 +117,7 @@ class Hazard:
         return list(self.task_states(case))
 
     def task_states(self, case: Case) -> dict[str, str]:
-        """Give the state of every transactional id that tasks of a case have used."""
+        """Return the state of every transactional id that tasks of a case have used."""
         name = re.compile(rf"{case.prefix}\..+\.\d+")
         with KafkaClient(ClientOptions((self.broker,))) as client:
             listed = list_transactions(client)

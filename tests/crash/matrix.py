@@ -78,12 +78,12 @@ class Step(NamedTuple):
 
     @property
     def reads_kafka(self) -> bool:
-        """Say whether it is a step of our source."""
+        """Return whether it is a step of our source."""
         return self.point.startswith("source.")
 
     @property
     def is_of_dead_driver(self) -> bool:
-        """Say whether only the decision of a dead driver is to time out; it does before anyone meets it, where the
+        """Return whether only the decision of a dead driver is to time out; it does before anyone meets it, where the
         tasks' transactions have a short timeout."""
         return self.point == "recovery.before_end_driver"
 
@@ -173,7 +173,7 @@ class Pair(NamedTuple):
 
 
 def pairs(fault: Fault, transaction_version: int = 2) -> Iterator[Pair]:
-    """Give the cells of one fault."""
+    """Return the cells of one fault."""
     for step in STEPS:
         if (step.point, fault) not in EXCLUDED:
             answers = step.answers + (step.answers_to_v1 if transaction_version == 1 else ())
@@ -182,7 +182,7 @@ def pairs(fault: Fault, transaction_version: int = 2) -> Iterator[Pair]:
 
 
 def waves(transaction_version: int = 2, chance: random.Random | None = None) -> Iterator[list[Pair]]:
-    """Give all cells in groups of one fault; with `chance` in random company."""
+    """Return all cells in groups of one fault; with `chance` in random company."""
     for fault in Fault:
         cells = list(pairs(fault, transaction_version))
         if chance is not None:

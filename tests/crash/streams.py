@@ -103,7 +103,7 @@ class Streams:
         self.driver.arm(case, *(case.rule(point, "hold", None) for _ in range(TASKS)))
 
     def is_held(self, case: Case, deadline_s: float = PROGRESS_DEADLINE_S) -> bool:
-        """Say whether a query comes to where it is to be held."""
+        """Return whether a query comes to where it is to be held."""
         try:
             self.wait_until(case.held.exists, f"{case.prefix} is held", deadline_s)
         except AssertionError:
@@ -186,7 +186,7 @@ def committed(case: Case) -> int:
 
 
 def names_of(case: Case) -> tuple[str, str]:
-    """Give the driver's transactional id and the consumer group of a query that has been started."""
+    """Return the driver's transactional id and the consumer group of a query that has been started."""
     query = json.loads((Path(case.checkpoint) / "metadata").read_text())["id"]
     return driver_id(case.prefix, query), group_id(case.prefix, query)
 

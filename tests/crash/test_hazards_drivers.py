@@ -35,7 +35,7 @@ READERS_WAIT_S = 5
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Give a driver in a process of its own, with a standalone cluster of two hosts."""
+    """Return a driver in a process of its own, with a standalone cluster of two hosts."""
     driver = Driver(tmp_path_factory.mktemp("cluster"), 0, "tests.crash.hazards_cluster")
     try:
         driver.boot()

@@ -39,7 +39,7 @@ REPAIRER = "__admin_client"
 
 @pytest.fixture(scope="module")
 def own(hazard_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Give a broker of this module alone, which may be killed and changed."""
+    """Return a broker of this module alone, which may be killed and changed."""
     with closing(make_broker(hazard_kind, tmp_path_factory.mktemp("own") / "broker")) as broker:
         broker.start()
         yield broker
@@ -47,7 +47,7 @@ def own(hazard_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def trio() -> Iterator[EmbeddedBroker]:
-    """Give three broker ids over one set of logs; one node of Apache Kafka has nobody to move anything to."""
+    """Return three broker ids over one set of logs; one node of Apache Kafka has nobody to move anything to."""
     with EmbeddedBroker(brokers=BROKER_IDS, config=SETTINGS) as broker:
         yield broker
 

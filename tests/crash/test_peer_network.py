@@ -17,7 +17,7 @@ CLIENT_PORT, PEER_PORT = free_ports(2)
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[PeerNetwork]:
-    """Give the network of three nodes that answer each byte with their own number."""
+    """Return the network of three nodes that answer each byte with their own number."""
     servers = [
         (node, socket.create_server((address_of(node, node), port)))
         for node in NODES

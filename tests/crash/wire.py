@@ -27,7 +27,7 @@ class Loss:
     lost: int = field(default=0)
 
     def takes(self, request: bytes) -> bool:
-        """Say whether the answer to this request is to be lost."""
+        """Return whether the answer to this request is to be lost."""
         return (
             self.lost < self.count
             and int.from_bytes(request[:2]) == self.api_key

@@ -96,7 +96,7 @@ def conversations() -> dict[str, list[_Heard]]:
 
 
 def conversation_seeds() -> list[bytes]:
-    """Give every answer of every conversation, with the numbers of both in front."""
+    """Return every answer of every conversation, with the numbers of both in front."""
     return [
         bytes([number, place]) + each.content
         for number, heard in enumerate(conversations().values())
@@ -147,7 +147,7 @@ def feed_conversation(data: bytes) -> None:
 
 @functools.cache
 def answered() -> list[Any]:
-    """Give what a client may ask, in every version it may ask it in."""
+    """Return what a client may ask, in every version it may ask it in."""
     apis = {each.api_key for heard in conversations().values() for each in heard} | {
         m.SaslHandshakeRequest.API_KEY,
         m.SaslAuthenticateRequest.API_KEY,

@@ -87,7 +87,7 @@ class _Transport:
         self._protocol: Any = None
 
     def get_protocol(self) -> Any:
-        """Give the connection."""
+        """Return the connection."""
         return self._protocol
 
     def set_protocol(self, protocol: Any) -> None:
@@ -98,11 +98,11 @@ class _Transport:
         """Answers come by themselves."""
 
     def getPeer(self) -> tuple[str, int]:  # noqa: N802 (Twisted's name)
-        """Give an address."""
+        """Return an address."""
         return self.host, 9092
 
     def host_port(self) -> str:
-        """Give an address to show."""
+        """Return an address to show."""
         return self.host
 
     def write(self, data: bytes) -> None:

@@ -28,7 +28,7 @@ _NOW_MS = 1_700_000_000_000
 
 @cache
 def frames() -> list[bytes]:
-    """Give every served request in its oldest and its newest version."""
+    """Return every served request in its oldest and its newest version."""
     return list(_frames())
 
 
@@ -81,7 +81,7 @@ def transaction_indexes() -> list[bytes]:
 
 @cache
 def log_files() -> list[bytes]:
-    """Give each file of a log, its number in the folder in front."""
+    """Return each file of a log, its number in the folder in front."""
     storage = a_log_folder()
     found = []
     for number, name in enumerate(sorted(storage.list_folder(FOLDER))):
@@ -111,7 +111,7 @@ def checkpoints() -> list[bytes]:
 
 @cache
 def transaction_records() -> list[bytes]:
-    """Give what the transaction coordinator writes, the length of the key in front."""
+    """Return what the transaction coordinator writes, the length of the key in front."""
     world = CoordinatorWorld()
     identity = world.identity()
     world.add(identity, TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
@@ -121,7 +121,7 @@ def transaction_records() -> list[bytes]:
 
 @cache
 def group_records() -> list[bytes]:
-    """Give what the group coordinator writes: keys and values, the kind in front."""
+    """Return what the group coordinator writes: keys and values, the kind in front."""
     member = RecordedMember("m", None, "client", "host", 1000, 1000, b"subscription", b"assignment")
     metadata = GroupMetadata("consumer", 3, "range", "m", _NOW_MS, (member,))
     group = group_record("g", metadata)
@@ -145,7 +145,7 @@ def tokens() -> list[bytes]:
 
 @cache
 def decisions() -> list[bytes]:
-    """Give a decision and its pointer."""
+    """Return a decision and its pointer."""
     transactions = tuple(
         PreparedTransaction(task, f"p.q.r.w.{task}", task, 0, 2, 60_000, _NOW_MS, (WrittenRange("t", 0, 5, 9, 5),))
         for task in range(3)

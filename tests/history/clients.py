@@ -315,7 +315,7 @@ def _everywhere() -> list[tuple[str, int]]:
 
 
 def _by_key(messages: Sequence[Message]) -> tuple[dict[str, list[list[int]]], dict[tuple[str, int], int]]:
-    """Give what was read as histories have it, and the next offset of each partition."""
+    """Return what was read as histories have it, and the next offset of each partition."""
     records: dict[str, list[list[int]]] = defaultdict(list)
     ends: dict[tuple[str, int], int] = {}
     for each in messages:

@@ -22,7 +22,7 @@ _CONTROL_TYPE_AT: Final = 61 + 5 + 2
 
 
 def _segments(data: Path, topic: str) -> list[SegmentFiles]:
-    """Give the segments of the first partition of the topic that has batches."""
+    """Return the segments of the first partition of the topic that has batches."""
     return next(
         segments
         for name, segments in partitions_of(data).items()
@@ -31,7 +31,7 @@ def _segments(data: Path, topic: str) -> list[SegmentFiles]:
 
 
 def _rows(data: Path, topic: str, suffix: str, has_rows: Callable[[SegmentFiles], object]) -> Path:
-    """Give the index file of the topic's first segment that has rows."""
+    """Return the index file of the topic's first segment that has rows."""
     return data / f"{next(filter(has_rows, _segments(data, topic))).name}{suffix}"
 
 

@@ -170,7 +170,7 @@ def check_markers(partitions: Partitions, restarts: int) -> Iterator[str]:
 
 
 def journal(partitions: Partitions) -> dict[str, list[TransactionImage]]:
-    """Give all that the transaction journal says of each transactional id, in order."""
+    """Return all that the transaction journal says of each transactional id, in order."""
     found: dict[str, list[TransactionImage]] = defaultdict(list)
     for name, segments in partitions.items():
         if name.rpartition("-")[0] == TRANSACTION_STATE_TOPIC:

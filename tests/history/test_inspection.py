@@ -77,7 +77,7 @@ class Author:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
-    """Give the folder of a broker process that was stopped after some transactions, each within another."""
+    """Return the folder of a broker process that was stopped after some transactions, each within another."""
     broker = StoppableBrokerCore(tmp_path_factory.mktemp("left") / "broker", _ONE_PARTITION)
     recorder = Recorder()
     try:

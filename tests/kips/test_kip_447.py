@@ -100,7 +100,7 @@ def commit_as(
 
 @pytest.fixture
 def begun(session: Session) -> Identity:
-    """Give a transaction with the group's offsets in it."""
+    """Return a transaction with the group's offsets in it."""
     identity = session.init()[1]
     assert session.add_offsets(identity, GROUP) == NONE
     return identity

@@ -16,7 +16,7 @@ SESSION_MS, HEARTBEAT_MS = 45_000, 5_000
 
 @pytest.fixture
 def group(world: World) -> GroupSession:
-    """Give a group that reads a topic of four partitions."""
+    """Return a group that reads a topic of four partitions."""
     world.cluster.controller.create_topic(READ, 4)
     world.cluster.controller.create_topic(OTHER_READ, 2)
     return GroupSession(Connection(world.cluster), "group", READ, OTHER_READ)

@@ -8,7 +8,7 @@ from tests.support.raw_session import Identity
 
 @pytest.fixture
 def aged(world: World) -> Session:
-    """Give three ids: a transaction 60 s old, one 10 s old, and one that never began any."""
+    """Return three ids: a transaction 60 s old, one 10 s old, and one that never began any."""
     for name, pause_ms in (("old", 50_000), ("young", 10_000)):
         session = world.session(name)
         session.write(session.init(timeout_ms=900_000)[1])

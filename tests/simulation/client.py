@@ -108,7 +108,7 @@ class Wire(ClientEnd):
 
     @property
     def is_open(self) -> bool:
-        """Say whether requests can go out."""
+        """Return whether requests can go out."""
         return self.link.is_open
 
     def send(self, request: Any, version: int, asked: object = None) -> Exchange:

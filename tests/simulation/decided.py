@@ -34,7 +34,7 @@ class DecidedDeath:
         self.to_be_rolled_back: tuple[PreparedTransaction, ...] = ()
 
     def options(self, options: SinkOptions, split: int, rows: Sequence[Sequence[Any]]) -> SinkOptions:
-        """Give the first task of a micro-batch that has rows a short timeout."""
+        """Set a short timeout for the first task of a micro-batch that has rows."""
         is_first = split == next((at for at, each in enumerate(rows) if each), None)
         if not self._world.plan.dies_decided or self._has_died or not is_first:
             return options

@@ -56,7 +56,7 @@ def batches_in(log: PartitionLog) -> list[KeptBatch]:
 
 
 def _is_whole(batches: list[KeptBatch]) -> bool:
-    """Say whether compaction has taken nothing from a log."""
+    """Return whether compaction has taken nothing from a log."""
     ends = [0, *(batch.next_offset for batch in batches)]
     return all(
         batch.base_offset == end and batch.records_count == batch.next_offset - batch.base_offset

@@ -53,7 +53,7 @@ class MarkerWatch:
         self.committed: set[tuple[int, int]] = set()
 
     def is_repeated_by_a_load(self, topic_partition: TopicPartition, first: "Marker", second: "Marker") -> bool:
-        """Say whether between two markers a coordinator that began anew found their transaction prepared."""
+        """Return whether between two markers a coordinator that began anew found their transaction prepared."""
         return self._loads_before.get((topic_partition, second.offset), 0) > self._loads_before.get(
             (topic_partition, first.offset), 0
         )
@@ -197,7 +197,7 @@ def _check_repetitions(world: "World", topic_partition: TopicPartition, span: Sp
 
 
 def _is_old(world: "World", span: Span, epoch: int) -> bool:
-    """Say whether markers of an epoch may end several transactions, as the old protocol's do."""
+    """Return whether markers of an epoch may end several transactions, as the old protocol's do."""
     if span.data:
         return bool(span.data[-1].producer_epoch == epoch)
     return _NEW_PROTOCOL not in {protocol for _, protocol in world.users.get(span.producer_id, ())}

@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def verifies(self) -> bool:
-        """Say whether the broker asks about the old protocol's batches whether their transaction is open."""
+        """Return whether the broker asks about the old protocol's batches whether their transaction is open."""
         return self.settings.get(_VERIFICATION) != "false"
 
 

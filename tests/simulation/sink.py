@@ -65,7 +65,7 @@ class Attempt:
 
     @property
     def is_over(self) -> bool:
-        """Say whether anything more can come of it."""
+        """Return whether anything more can come of it."""
         return self.fiber.is_done or self.message is not None or self.error is not None
 
 
@@ -150,7 +150,7 @@ class QueryActor:
             self.world.fibers.sleep_ms(self._random.randint(1, 1_500))
 
     def _is_alone(self) -> bool:
-        """Say whether this is the only driver that is left of the query's."""
+        """Return whether this is the only driver that is left of the query's."""
         drivers = [each for each in self.world.fibers.all if each.host.startswith("sink") and "/" not in each.name]
         return [each.name for each in drivers if not each.is_done] == [self.name]
 
@@ -249,7 +249,7 @@ class QueryActor:
 
 
 def _message_of(tried: list[Attempt]) -> TaskMessage:
-    """Give the message of the attempt that has won, with what a task knows of the others by its context."""
+    """Return the message of the attempt that has won, with what a task knows of the others by its context."""
     message = next(each.message for each in tried if each.message is not None)
     return replace(message, has_other_attempts=len(tried) > 1)
 

@@ -169,7 +169,7 @@ class SimulatedTransport:
         return self._world.scheduler.now_us
 
     def outcome(self, exchange: Exchange, described: str) -> Any:
-        """Give the response, or raise."""
+        """Return the response, or raise."""
         if not exchange.is_done:
             raise SinkUnansweredError(f"{described} was not answered in time")
         if exchange.exception is None:

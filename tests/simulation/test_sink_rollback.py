@@ -160,7 +160,7 @@ class Scene:
         return self.world.scheduler.now_us
 
     def cluster(self, run: str) -> KafkaCluster:
-        """Give the cluster of the process that calls."""
+        """Return the cluster of the process that calls."""
         return self._committer(run)().cluster  # type: ignore[no-any-return]
 
     def newest(self) -> Decision:

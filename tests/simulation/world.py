@@ -105,11 +105,11 @@ class World:
         self._owners[transactional_id] = self._owners.get(transactional_id, 0) + 1
 
     def has_rival(self, transactional_id: str) -> bool:
-        """Say whether more than one process uses an id."""
+        """Return whether more than one process uses an id."""
         return self._owners.get(transactional_id, 0) > 1
 
     def all_done(self, prefix: str) -> bool:
-        """Say whether all whose names begin so have come to their end."""
+        """Return whether all whose names begin so have come to their end."""
         return all(fiber.is_done for fiber in self.fibers.all if fiber.name.startswith(prefix))
 
     def settle_in(self, actor: Any) -> None:

@@ -21,7 +21,7 @@ DEADLINE_S = 240
 
 
 def add_file(folder: Path, number: int) -> list[str]:
-    """Give the query one more micro-batch to read."""
+    """Write one more micro-batch for the query to read."""
     lines = [f"file{number}-{line:03}" for line in range(LINES)]
     path = folder / "input" / f"{number}.txt"
     path.write_text("\n".join(lines))

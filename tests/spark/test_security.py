@@ -27,7 +27,7 @@ PROCESS_DEADLINE_S = 240
 
 @pytest.fixture
 def spark_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
-    """Give the file that all of Spark's own log goes to, from INFO on."""
+    """Return the file that all of Spark's own log goes to, from INFO on."""
     jvm = spark._jvm
     assert jvm is not None
     path = tmp_path / "spark.log"

@@ -59,7 +59,7 @@ class Job:
 
     @property
     def options(self) -> dict[str, str]:
-        """Give the sink's options."""
+        """Return the sink's options."""
         return self.topic.options(
             **{"transactionalIdPrefix": self.prefix, "buffer.memory": "65536", "batch.size": "2000"}
         )

@@ -45,7 +45,7 @@ def _sparks_own(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module")
 def written(kafka_address: str) -> Iterator[dict[str, str]]:
-    """Give two topics with all that a reader may meet: nulls, headers, codecs, invisible records, an open end."""
+    """Return two topics with all that a reader may meet: nulls, headers, codecs, invisible records, an open end."""
     prefix = f"beside-{uuid.uuid4().hex[:8]}"
     a = create_topic(kafka_address, 2, name=f"{prefix}-a")
     b = create_topic(kafka_address, 1, {"message.timestamp.type": "LogAppendTime"}, name=f"{prefix}-b")

@@ -59,7 +59,7 @@ class Reading:
         return [rows for _, rows in sorted(self.micro_batches.items())]
 
     def shown(self) -> list[Any]:
-        """Give all rows so far."""
+        """Return all rows so far."""
         return [row for _, rows in sorted(self.micro_batches.items()) for row in rows]
 
     def stop(self) -> None:

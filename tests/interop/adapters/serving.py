@@ -41,7 +41,7 @@ class Reading:
             say({"note": self._tell})
 
     def goes_on(self) -> bool:
-        """Say whether more is wanted; TimeoutError when it does not come."""
+        """Return whether more is wanted; TimeoutError when it does not come."""
         now_s = time.monotonic()
         if self._until is not None:
             if len(self._ended) == self._partitions:
@@ -70,7 +70,7 @@ class Copying:
         self._end_s = time.monotonic() + COPY_DEADLINE_S
 
     def goes_on(self, committed: Callable[[int], int]) -> bool:
-        """Say whether a partition's last record has not been copied; TimeoutError when that takes too long.
+        """Return whether a partition's last record has not been copied; TimeoutError when that takes too long.
 
         With `stop_after` so many commits are enough.
         """
@@ -102,7 +102,7 @@ class Copying:
         return bool(self._abort_every) and self._count % self._abort_every == 0
 
     def is_to_be_held(self) -> bool:
-        """Say whether the transaction that now awaits its end is the one to stop at."""
+        """Return whether the transaction that now awaits its end is the one to stop at."""
         return self._count + 1 == self._hold_at
 
     def hold(self) -> None:

@@ -80,7 +80,7 @@ def authority():
 
 @pytest.fixture(scope="module")
 def identity(authority):
-    """Give the settings of a listener that clients of the authority trust, and that trusts them."""
+    """Return the settings of a listener that clients of the authority trust, and that trusts them."""
     certificate = authority.issue_cert("127.0.0.1")
     return {
         "ssl.keystore.certificate.chain": "".join(blob.bytes().decode() for blob in certificate.cert_chain_pems),

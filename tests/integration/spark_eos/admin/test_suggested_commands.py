@@ -50,7 +50,7 @@ def session(address: str) -> Iterator[RawSession]:
 
 
 def words_of(message: str) -> list[str]:
-    """Give the words of the one command in a message, as a shell takes them apart."""
+    """Return the words of the one command in a message, as a shell takes them apart."""
     [line] = re.findall(r"`(eos-kafka transactions [^`]*)`", message)
     return shlex.split(line)[1:]
 

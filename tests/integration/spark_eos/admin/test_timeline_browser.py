@@ -66,7 +66,7 @@ TIMELINE = Timeline(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """Give a browser without a window."""
+    """Return a browser without a window."""
     if not has_chromium():
         pytest.skip(MISSING)
     with chromium() as chrome:

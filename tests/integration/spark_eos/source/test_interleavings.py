@@ -77,7 +77,7 @@ def world() -> Iterator[World]:
 
 
 def by_brute_force(broker: EmbeddedBroker, topic: str) -> tuple[Found, Found]:
-    """Give what readers of committed and of uncommitted records must see."""
+    """Return what readers of committed and of uncommitted records must see."""
     committed: Found = {}
     uncommitted: Found = {}
     for partition in range(PARTITIONS):

@@ -140,7 +140,7 @@ def test_records_that_cannot_be_decompressed_are_refused(codec: Compression) -> 
 
 
 def sealed(data: bytearray) -> bytes:
-    """Give the batch the checksum of what it holds now."""
+    """Return the batch with the checksum of its current content."""
     data[17:21] = crc32c.crc32c(data[21:]).to_bytes(4, "big")
     return bytes(data)
 

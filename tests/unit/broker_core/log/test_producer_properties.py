@@ -70,7 +70,7 @@ class Model:
         return self.producers.get(producer_id) or Producer()
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Say whether this very epoch has a transaction open."""
+        """Return whether this very epoch has a transaction open."""
         producer = self.of(producer_id)
         return producer.open_since is not None and producer.epoch == epoch
 

@@ -213,7 +213,7 @@ def more_requests(client):
 
 
 def requests(client, name):
-    """Give every request of an API that the tests know, at its first and last version."""
+    """Return every request of an API that the tests know, at its first and last version."""
     api = next(api for api in SERVED.values() if api.name == name)
     topic_id = client.cluster.metadata.topic(TOPIC).topic_id
     # Version 3 of AddPartitionsToTxn is the last of clients.

@@ -359,7 +359,7 @@ def test_numbers_moved_between_rows_change_the_sum(name: str) -> None:
 
 
 def packed(vectors: npt.NDArray[Any]) -> pa.Array:
-    """Give each row of a matrix as one value of bytes."""
+    """Return each row of a matrix as one value of bytes."""
     width = vectors.dtype.itemsize * vectors.shape[1]
     offsets = np.arange(len(vectors) + 1, dtype=np.int32) * width
     return pa.Array.from_buffers(
@@ -368,7 +368,7 @@ def packed(vectors: npt.NDArray[Any]) -> pa.Array:
 
 
 def signs(count: int) -> npt.NDArray[np.int64]:
-    """Give every choice of `count` signs."""
+    """Return every choice of `count` signs."""
     return 1 - 2 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)
 
 

@@ -49,7 +49,7 @@ class History:
         return in_force[-1] if in_force else None
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Say whether some record waits for a marker."""
+        """Return whether some record waits for a marker."""
         return any(self._fate(index, event) == "open" for index, event in self._records(key))
 
     def forget(self, key: OffsetKey) -> None:
