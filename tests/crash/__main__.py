@@ -72,7 +72,7 @@ def main() -> int:
             print(each.table())
     say(
         f"{matrix.total() + cluster.total()} runs, {len(failures)} failures (seed {arguments.seed}); "
-        f"{matrix.mended + cluster.mended} transactions that Apache Kafka left hanging were ended"
+        f"{matrix.ended_hanging + cluster.ended_hanging} transactions that Apache Kafka left hanging were ended"
     )
     stops = sum(STOPPED in failure for failure in failures)
     print(
