@@ -162,6 +162,6 @@ def line(outcome: Outcome) -> str:
     """Show one outcome."""
     verdict = "held" if not outcome.failures else "FAILED"
     return (
-        f"{outcome.scenario:30} {outcome.rows:6} rows, {len(outcome.stops):3} stops, {outcome.ended_hanging:3} ended for "
-        f"Kafka, {outcome.seconds:4.0f} s: {verdict}"
+        f"{outcome.scenario:30} {outcome.rows:6} rows, {len(outcome.stops):3} stops, "
+        f"{outcome.ended_hanging:3} ended for Kafka, {outcome.seconds:4.0f} s: {verdict}"
     )

@@ -33,8 +33,8 @@ NO_ANSWER = (EosKafkaError, KafkaException, OSError)
 class World:
     """Hold one broker behind its wire; queries go over the wire, the judge does not.
 
-    `ended_hanging` has the transactions that Apache Kafka left hanging after it was killed, and an operator ended. Topics have
-    as many `replicas` as given.
+    `ended_hanging` has the transactions that Apache Kafka left hanging after it was killed, and an operator ended. Topics
+    have as many `replicas` as given.
     """
 
     def __init__(
