@@ -33,7 +33,7 @@ NO_ANSWER = (EosKafkaError, KafkaException, OSError)
 class World:
     """Hold one broker behind its wire; queries go over the wire, the judge does not.
 
-    `ended_hanging` has the transactions that Apache Kafka left hanging after it was killed, and an operator ended. Topics
+    `ended_hanging` has the transactions that Apache Kafka left hanging after a kill, and that an operator ended. Topics
     have as many `replicas` as given.
     """
 
