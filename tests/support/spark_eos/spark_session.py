@@ -42,6 +42,9 @@ def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> 
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
+        # A machine that pauses for longer than this loses its block manager, and with it the logs of Python workers: in
+        # local mode Spark cannot register it again.
+        "spark.network.timeout": "24h",
     }
     for key, value in (settings | dict(more_settings or {})).items():
         builder = builder.config(key, value)
