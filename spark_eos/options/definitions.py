@@ -266,13 +266,6 @@ SOURCE_OPTIONS: Final = (
         choices=_FLAG,
     ),
     OptionDefinition(
-        "kafka.metadata.max.age.ms",
-        "How long the driver uses metadata of topics. New topics and partitions are found that much later.",
-        default_note="`1000`; `5000` with `subscribePattern`",
-        unit="ms",
-        minimum=0,
-    ),
-    OptionDefinition(
         "kafkaConsumer.pollTimeoutMs",
         "How long a task waits for progress in its partition before it fails.",
         default="120000",
