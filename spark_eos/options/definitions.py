@@ -100,6 +100,13 @@ SINK_OPTIONS: Final = (
         choices=_FLAG,
     ),
     OptionDefinition(
+        "allowDecisionRetention",
+        "Accept a decision topic that deletes decisions after a time. A query that stops for longer can repeat a "
+        "micro-batch.",
+        default="false",
+        choices=_FLAG,
+    ),
+    OptionDefinition(
         "compression.type",
         "The codec of record batches, as `codec` or `codec:level`. Also `kafka.compression.type`.",
         default="none",

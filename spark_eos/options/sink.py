@@ -71,6 +71,7 @@ class SinkOptions:
     write_name: str | None = None
     discard_differing_rows: bool = False
     allow_hanging_transactions: bool = False
+    allow_decision_retention: bool = False
     timeout_limit_ms: int | None = None
     metrics_place: MetricsPlace | None = None
 
@@ -96,6 +97,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
         discard_differing_rows=_flag(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
         allow_hanging_transactions=_flag(ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"),
+        allow_decision_retention=_flag(ours.get("allowdecisionretention", "false"), "allowDecisionRetention"),
         metrics_place=metrics_place(ours),
     )
 
