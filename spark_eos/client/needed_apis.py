@@ -95,13 +95,27 @@ SOURCE_APIS: Final = (
     NeededApi(ListOffsetsRequest, 2, "0.11", "first and last offsets, and offsets by time"),
     NeededApi(FetchRequest, 4, "0.11", "records"),
     NeededApi(
-        OffsetForLeaderEpochRequest, 2, "2.1", "truncated logs after an unclean election", "truncation is not noticed"
+        OffsetForLeaderEpochRequest,
+        2,
+        "2.1",
+        "truncated logs after an unclean election",
+        "truncated logs are not noticed",
     ),
     NeededApi(
-        DescribeProducersRequest, 0, "2.8", "the producer that delays the query", "the warning names no producer"
+        DescribeProducersRequest,
+        0,
+        "2.8",
+        "the producer that delays the query",
+        "the warning does not name the transaction",
     ),
-    NeededApi(ListTransactionsRequest, 0, "3.0", "its transactional id", "the warning names no transactional id"),
-    NeededApi(DescribeTransactionsRequest, 0, "3.0", "the state of its transaction", "the warning names no state"),
+    NeededApi(ListTransactionsRequest, 0, "3.0", "its transactional id", "the warning does not name the transaction"),
+    NeededApi(
+        DescribeTransactionsRequest,
+        0,
+        "3.0",
+        "the state of its transaction",
+        "the warning does not name the transaction",
+    ),
     NeededApi(
         OffsetCommitRequest, 2, "0.9", "`commitOffsetsToGroup`", "progress is not committed, which a warning says"
     ),
