@@ -109,22 +109,22 @@ def _replaying(heard: Sequence[_Heard], place: int, data: bytes, *, is_whole: bo
 
     The answer that is not as heard comes again and again to those who ask again.
     """
-    told = 0
+    position = 0
     attacked = heard[place % len(heard)][:2]
     before = sum(each[:2] == attacked for each in heard[: place % len(heard)])
     asked = 0
 
     def answer(request: bytes) -> bytes | None:
-        nonlocal told, asked
+        nonlocal position, asked
         api_key, version, correlation_id = HEADER.unpack_from(request)
         if (api_key, version) == attacked:
             asked += 1
             if asked > before:
                 return data if is_whole else framed(correlation_id, data)
         for step in range(len(heard)):
-            each = heard[(told + step) % len(heard)]
+            each = heard[(position + step) % len(heard)]
             if each[:2] == (api_key, version):
-                told = (told + step + 1) % len(heard)
+                position = (position + step + 1) % len(heard)
                 return framed(correlation_id, each.content)
         return None
 
@@ -185,5 +185,5 @@ def feed_answer(data: bytes) -> None:
     answers = [*reader.receive_bytes(data[1:cut]), *reader.receive_bytes(data[cut:])]
     for _, answer in answers:
         answer._header = None
-        # What was let through can be told again, so nothing in it is null that must not be.
+        # What was let through can be position again, so nothing in it is null that must not be.
         check_body(api.response, answer.version, memoryview(bytes(answer.encode(version=answer.version))))

@@ -41,16 +41,16 @@ def feed_handshake(data: bytes) -> None:
     answers = parts(data[1:])
     if not answers:
         return
-    told = 0
+    sent = 0
     nonce = NONCE
 
     def answer(request: bytes) -> bytes:
-        nonlocal told, nonce
+        nonlocal sent, nonce
         _, _, correlation_id = HEADER.unpack_from(request)
         if (start := request.find(b",r=")) > 0:
             nonce = request[start + 3 : start + 3 + len(NONCE)]
-        part = answers[min(told, len(answers) - 1)]
-        told += 1
+        part = answers[min(sent, len(answers) - 1)]
+        sent += 1
         return framed(correlation_id, part.replace(NONCE, nonce))
 
     options = MECHANISMS[data[0] % len(MECHANISMS)]

@@ -125,9 +125,9 @@ def test_response_with_a_false_length_is_refused_immediately(name: str) -> None:
     with pytest.raises(MalformedResponse) as caught:
         reader.receive_bytes(framed(1, content))
     assert time.monotonic() - began < _MOST_SECONDS
-    told = translate(caught.value, "The question")
-    assert isinstance(told, UnansweredError)
-    assert len(str(told)) < 1_000
+    translated = translate(caught.value, "The question")
+    assert isinstance(translated, UnansweredError)
+    assert len(str(translated)) < 1_000
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *CROWDS])

@@ -63,8 +63,10 @@ class Worker:
 
     def goes_on(self) -> None:
         """Wait until one more transaction that began after this call is committed."""
-        wanted = len(self.committed) + 21
-        wait_until(lambda: len(self.committed) >= wanted or self._problem, "the worker goes on", deadline_s=DEADLINE_S)
+        expected = len(self.committed) + 21
+        wait_until(
+            lambda: len(self.committed) >= expected or self._problem, "the worker goes on", deadline_s=DEADLINE_S
+        )
         assert self._problem is None, self._problem
 
     def _run(self) -> None:

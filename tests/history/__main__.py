@@ -40,14 +40,14 @@ class Tally:
     anomalies: Counter[str] = field(default_factory=Counter)
     runs_with_anomalies: int = 0
 
-    def add(self, story: WorkloadResult, anomalies: Iterable[str], seconds: float) -> None:
+    def add(self, result: WorkloadResult, anomalies: Iterable[str], seconds: float) -> None:
         """Add one run and the kinds of its anomalies."""
         before = self.anomalies.total()
         self.runs += 1
         self.seconds += seconds
-        self.operations += sum(op.kind == INVOKE for op in story.ops)
-        self.transactions.update(op.kind for op in story.ops if op.transaction is not None and op.kind != INVOKE)
-        self.faults += story.faults
+        self.operations += sum(op.kind == INVOKE for op in result.ops)
+        self.transactions.update(op.kind for op in result.ops if op.transaction is not None and op.kind != INVOKE)
+        self.faults += result.faults
         self.anomalies.update(anomalies)
         self.runs_with_anomalies += self.anomalies.total() > before
 
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="history-") as folder:
-            story = run(
+            result = run(
                 arguments.broker,
                 Path(folder) / "broker",
                 seed=seed,
@@ -88,29 +88,29 @@ def main(argv: Sequence[str] | None = None) -> int:
                 ways=FAULTS if arguments.faults == "all" else (arguments.faults,),
                 longest_pause_s=arguments.longest_pause,
             )
-        anomalies = check(story.ops)
-        tally.add(story, kinds_of(story, anomalies), time.monotonic() - began)
-        print(f"{arguments.broker}, seed {seed}: {outline(story.ops)}; {_listed(story.faults)}", flush=True)
-        if report(story, anomalies):
+        anomalies = check(result.ops)
+        tally.add(result, kinds_of(result, anomalies), time.monotonic() - began)
+        print(f"{arguments.broker}, seed {seed}: {outline(result.ops)}; {_listed(result.faults)}", flush=True)
+        if report(result, anomalies):
             kept = arguments.keep / f"history-{arguments.broker}-{seed}.jsonl"
-            write_history(kept, story.ops)
+            write_history(kept, result.ops)
             print(f"  kept as {kept}", flush=True)
     for line in tally.lines():
         print(line)
     return 1 if tally.runs_with_anomalies else 0
 
 
-def kinds_of(story: WorkloadResult, anomalies: Iterable[Anomaly]) -> list[str]:
+def kinds_of(result: WorkloadResult, anomalies: Iterable[Anomaly]) -> list[str]:
     """Name all that was wrong with a run by its kind."""
-    return [*(str(each.kind) for each in anomalies), *[STUCK] * len(story.stuck), *[FILES] * len(story.problems)]
+    return [*(str(each.kind) for each in anomalies), *[STUCK] * len(result.stuck), *[FILES] * len(result.problems)]
 
 
-def report(story: WorkloadResult, anomalies: Sequence[Anomaly]) -> bool:
+def report(result: WorkloadResult, anomalies: Sequence[Anomaly]) -> bool:
     """Print what was wrong with a run, the beginning of it if it is much; say whether anything was."""
     lines = [
         *(f"{each.kind}: {each.story}" for each in anomalies[:_SHOWN]),
-        *(f"{STUCK}: {each}" for each in story.stuck),
-        *(f"{FILES}: {each}" for each in story.problems[:_SHOWN]),
+        *(f"{STUCK}: {each}" for each in result.stuck),
+        *(f"{FILES}: {each}" for each in result.problems[:_SHOWN]),
     ]
     for line in lines:
         print(f"  {line[:_SHOWN_CHARACTERS]}", flush=True)

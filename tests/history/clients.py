@@ -28,7 +28,7 @@ TRANSACTION_TIMEOUT_S: Final = 10
 _POLL_S: Final = 0.2
 # A producer that is fenced reports an emergency, which no level of logging keeps back.
 _NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)  # noqa: LOG001 - in no tree of loggers
-_ABORTED_BY_WISH: Final = 0.15
+_DELIBERATE_ABORT_SHARE: Final = 0.15
 # With one broker every restart would make librdkafka start over from its bootstrap servers (KIP-899), after which
 # send_offsets_to_transaction waits for ever for the coordinator's former connection (seen with 2.16).
 _NO_NEW_BEGINNING: Final = {"metadata.recovery.strategy": "none"}
@@ -148,7 +148,7 @@ class Writer:
             ["send", key_of(IN, self._chance.randrange(PARTITIONS)), self._recorder.next_value()]
             for _ in range(self._chance.randint(1, 4))
         ]
-        self._transactions.run(steps, lambda producer: None, abort=self._chance.random() < _ABORTED_BY_WISH)
+        self._transactions.run(steps, lambda producer: None, abort=self._chance.random() < _DELIBERATE_ABORT_SHARE)
 
     def close(self) -> None:
         """Leave the transactional id to the next client that uses it."""
@@ -186,7 +186,7 @@ class Worker:
         def commit_offsets(producer: Producer) -> None:
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), END_DEADLINE_S)
 
-        if not self._transactions.run(steps, commit_offsets, abort=self._chance.random() < _ABORTED_BY_WISH):
+        if not self._transactions.run(steps, commit_offsets, abort=self._chance.random() < _DELIBERATE_ABORT_SHARE):
             # What was read has to be read again from where the group is: a new member begins there.
             self.close()
 

@@ -26,7 +26,7 @@ from tests.history.file_checks import (
     check_markers,
 )
 from tests.history.log_files import BadFileError, partitions_of
-from tests.history.told import differences, told
+from tests.history.reported_state import differences, reported_state
 from tests.support.cluster_state import OpenCluster, check_marks, check_replay, state_of
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.history.format import Op
@@ -108,7 +108,9 @@ def inspect_folder(left: LeftBehind, scratch: Path) -> list[str]:
         intervals |= {str(log.topic_partition): log.config.index_interval_bytes for log in _logs(world)}
         problems += _check_findings(world, cleanly=left.cleanly)
         problems += [*check_marks(world, at_rest=True), *_check_logs(world, found)]
-        problems += differences(left.answers, told(DirectClient(world.server.cluster).ask, left.topics, left.groups))
+        problems += differences(
+            left.answers, reported_state(DirectClient(world.server.cluster).ask, left.topics, left.groups)
+        )
         state = state_of(world)
         problems += check_replay(world)
         cast(_Server, world.server).stop()

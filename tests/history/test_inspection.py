@@ -13,7 +13,7 @@ from tests.history.brokers import StoppableBrokerCore
 from tests.history.damage import DAMAGES, Damage
 from tests.history.file_checks import Verdict, compare_markers
 from tests.history.inspection import LeftBehind, inspect_folder
-from tests.history.told import told, under_way
+from tests.history.reported_state import reported_state, under_way
 from tests.support.clients import LOG_NOTHING
 from tests.support.history.format import FAIL, OK
 from tests.support.history.recorder import Recorder
@@ -101,7 +101,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
             author.close()
         with RawClient(broker.address) as client:
             wait_until(lambda: not under_way(client.send), "every transaction is complete")
-            answers = told(client.send, TOPICS, (GROUP,))
+            answers = reported_state(client.send, TOPICS, (GROUP,))
         broker.stop()
     finally:
         broker.close()
@@ -126,10 +126,10 @@ def test_damage_is_detected(left: LeftBehind, damage: Damage, word: str, tmp_pat
 
 @pytest.mark.parametrize("kind", [OK, FAIL])
 def test_outcome_contradicting_the_files_is_detected(left: LeftBehind, kind: str, tmp_path: Path):
-    told_so = next(op for op in left.ops if op.kind == kind)
-    lie = replace(told_so, kind=FAIL if kind == OK else OK)
-    (problem,) = inspect_folder(replace(left, ops=[lie if op is told_so else op for op in left.ops]), tmp_path)
-    assert problem.startswith(f"{lie.transaction} is ")
+    claim = next(op for op in left.ops if op.kind == kind)
+    false_claim = replace(claim, kind=FAIL if kind == OK else OK)
+    (problem,) = inspect_folder(replace(left, ops=[false_claim if op is claim else op for op in left.ops]), tmp_path)
+    assert problem.startswith(f"{false_claim.transaction} is ")
 
 
 def test_record_without_a_sender_is_detected(left: LeftBehind, tmp_path: Path):

@@ -26,7 +26,7 @@ from tests.history.clients import (
     Writer,
 )
 from tests.history.inspection import LeftBehind, inspect_files, inspect_folder
-from tests.history.told import differences, high_watermark, told, under_way
+from tests.history.reported_state import differences, high_watermark, reported_state, under_way
 from tests.support.clients import LOG_NOTHING, READ_COMMITTED, READ_UNCOMMITTED
 from tests.support.history.format import INFO, Op
 from tests.support.history.recorder import Recorder
@@ -43,7 +43,7 @@ _SHORT_PAUSE_S: Final = 2.0
 _LONG_SHARE: Final = 0.25
 # Longer than an abandoned transaction stays open.
 _DRAIN_DEADLINE_S: Final = 60.0
-_PEACE_DEADLINE_S: Final = 120.0
+_ENOUGH_DEADLINE_S: Final = 120.0
 _LOOK_AGAIN_S: Final = 0.1
 # Segments that grow old soon, and dense indexes: there is something to compare.
 _TOPIC_SETTINGS: Final = {"segment.ms": "3000", "index.interval.bytes": "128"}
@@ -82,7 +82,7 @@ def run(
     """
     broker = make_broker(kind, folder)
     recorder = Recorder()
-    story = WorkloadResult(recorder.ops)
+    result = WorkloadResult(recorder.ops)
     chance = random.Random(seed)
     try:
         broker.start()
@@ -93,18 +93,18 @@ def run(
         for thread in threads:
             thread.start()
         nemesis = Nemesis(broker, recorder, chance, longest_pause_s)
-        story.faults = nemesis.strike(time.monotonic() + seconds, fault_every_s, ways)
-        wait_until(lambda: has_enough(recorder.ops[:]), "the history has enough in it", deadline_s=_PEACE_DEADLINE_S)
+        result.faults = nemesis.inject(time.monotonic() + seconds, fault_every_s, ways)
+        wait_until(lambda: has_enough(recorder.ops[:]), "the history has enough in it", deadline_s=_ENOUGH_DEADLINE_S)
         stop.set()
         for thread in threads:
             thread.finish()
-        story.stuck = _drain(broker.address, clients)
+        result.stuck = _drain(broker.address, clients)
         # Where a transaction hangs, no log is at rest.
-        if not story.stuck:
-            _inspect(kind, broker, folder / "copy", story)
+        if not result.stuck:
+            _inspect(kind, broker, folder / "copy", result)
     finally:
         broker.close()
-    return story
+    return result
 
 
 def _clients(address: str, recorder: Recorder, chance: random.Random) -> list[Client]:
@@ -138,7 +138,7 @@ class Nemesis:
         self._chance = chance
         self._longest_pause_s = longest_pause_s
 
-    def strike(self, end: float, every_s: float, ways: Sequence[str]) -> Counter[str]:
+    def inject(self, end: float, every_s: float, ways: Sequence[str]) -> Counter[str]:
         """Strike until then, and count by kind; the broker is whole when this returns."""
         faults: Counter[str] = Counter()
         known: dict[str, Callable[[], str]] = {"kill": self._kill, "pause": self._pause}
@@ -202,30 +202,30 @@ def _drain(address: str, clients: list[Client]) -> list[str]:
     return stuck
 
 
-def _inspect(kind: str, broker: StoppableBroker, scratch: Path, story: WorkloadResult) -> None:
+def _inspect(kind: str, broker: StoppableBroker, scratch: Path, result: WorkloadResult) -> None:
     """Kill the broker and look into its folder; then let it come back, stop it cleanly, and look again."""
-    restarts = story.faults["kill"]
+    restarts = result.faults["kill"]
     if kind != "broker_core":
         broker.stop()
-        story.problems = inspect_files(broker.data, story.ops, restarts)
+        result.problems = inspect_files(broker.data, result.ops, restarts)
         return
     topics = {IN: PARTITIONS, OUT: PARTITIONS} | dict.fromkeys(
         ("__consumer_offsets", "__transaction_state"), _INTERNAL_PARTITIONS
     )
     before = _answers(broker, topics)
-    left = LeftBehind(broker.data, SETTINGS, topics, (GROUP,), before, story.ops, restarts, cleanly=False)
+    left = LeftBehind(broker.data, SETTINGS, topics, (GROUP,), before, result.ops, restarts, cleanly=False)
     broker.kill()
-    story.problems += [f"killed: {each}" for each in inspect_folder(left, scratch)]
+    result.problems += [f"killed: {each}" for each in inspect_folder(left, scratch)]
     broker.start()
-    story.problems += [f"restarted: {each}" for each in differences(before, _answers(broker, topics))]
+    result.problems += [f"restarted: {each}" for each in differences(before, _answers(broker, topics))]
     broker.stop()
-    story.left = replace(left, restarts=restarts + 1, cleanly=True)
-    story.problems += [f"stopped: {each}" for each in inspect_folder(story.left, scratch)]
+    result.left = replace(left, restarts=restarts + 1, cleanly=True)
+    result.problems += [f"stopped: {each}" for each in inspect_folder(result.left, scratch)]
 
 
 def _answers(broker: StoppableBroker, topics: Mapping[str, int]) -> dict[str, Any]:
     with RawClient(broker.address) as client:
-        return told(client.send, topics, (GROUP,))
+        return reported_state(client.send, topics, (GROUP,))
 
 
 class _Thread(threading.Thread):

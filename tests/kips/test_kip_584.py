@@ -26,7 +26,7 @@ def api_versions(session: Session, version: int = 4) -> Any:
 
 
 def finalized(session: Session) -> int | None:
-    """Return the finalized level that a client is told; None when it is left out."""
+    """Return the finalized level that a client is expected; None when it is left out."""
     levels = {one.name: one.max_version_level for one in api_versions(session).finalized_features}
     return levels.get(FEATURE)
 
@@ -42,10 +42,10 @@ def at_level(level: int) -> World:
 
 
 # Rule J.3/5.
-@pytest.mark.parametrize(("level", "told"), [(0, None), (1, 1), (2, 2)])
-def test_finalized_level_is_returned_to_clients(level: int, told: int | None):
+@pytest.mark.parametrize(("level", "expected"), [(0, None), (1, 1), (2, 2)])
+def test_finalized_level_is_returned_to_clients(level: int, expected: int | None):
     """Feature advertisement: ApiVersions carries the finalized levels, that of level 0 left out."""
-    assert finalized(at_level(level).session()) == told
+    assert finalized(at_level(level).session()) == expected
 
 
 # Rule J.3/4.

@@ -127,7 +127,7 @@ def test_delayed_produce_does_not_write_to_a_deleted_topic(client, monkeypatch):
 
 
 def test_delayed_produce_does_not_write_to_a_recreated_topic(client, monkeypatch):
-    """From version 13 on a request names the topic by its id; another topic of that name is not meant."""
+    """From version 13 on a request names the topic by its id, so it does not apply to a new topic of the same name."""
     client.cluster.controller.create_topic("other", 1)
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     first = init_producer(client)
@@ -144,7 +144,7 @@ def test_delayed_produce_does_not_write_to_a_recreated_topic(client, monkeypatch
     )
     waiting = DirectClient(client.cluster)
     with monkeypatch.context() as held:
-        # The coordinator has said yes, and nothing is appended before that is durable.
+        # The coordinator has accepted the partition; the leader appends only once that is durable.
         held.setattr(client.cluster, "settle", lambda now_ms: None)
         waiting.post(request, 13)
         client.cluster.controller.delete_topic("other")

@@ -1,4 +1,4 @@
-"""What compaction keeps of keys and tombstones, and when and where it runs (rules C.12)."""
+"""Keys and tombstones that compaction keeps, and the conditions for its runs (rules C.12)."""
 
 import pytest
 
@@ -106,7 +106,7 @@ def test_rewritten_batch_keeps_its_codec_and_timestamps(codec: Compression, stam
     assert records == before[1][1:]
 
 
-# Which range is cleaned, and when.
+# The range that is cleaned, and its time.
 
 
 # Rule C.12/1.
@@ -226,7 +226,7 @@ def test_newer_tombstone_has_its_own_delete_horizon() -> None:
     assert batches(log)[-1][0].base_timestamp == LATER_MS + RETENTION_MS
 
 
-# The rest of the log goes on.
+# The rest of the log is not affected.
 
 
 def test_timestamps_are_found_in_a_compacted_log() -> None:

@@ -264,7 +264,7 @@ def test_scram_matches_the_test_vector_of_rfc_7677():
 
 
 class _Hex:
-    """Draw bytes that print as the nonce of the vector."""
+    """A source of random bytes that print as the nonce of the test vector."""
 
     def __init__(self, text):
         self._text = text

@@ -118,9 +118,9 @@ def test_concurrent_commit_during_abort_is_reported_and_stops_the_restart(
     decision = decided(cluster)
     write = cluster.write_decision
 
-    def commit_first(wanted: object) -> object:
+    def commit_first(decision_write: object) -> object:
         end(cluster, decision, 1, commit=True)
-        return write(wanted)  # type: ignore[arg-type]
+        return write(decision_write)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cluster, "write_decision", commit_first)
     assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART

@@ -31,10 +31,10 @@ def before_the_decision_is_changed(
 ) -> None:
     write = cluster.write_decision
 
-    def act_first(wanted: DecisionWrite) -> EndAnswer:
+    def act_first(decision_write: DecisionWrite) -> EndAnswer:
         monkeypatch.setattr(cluster, "write_decision", write)
         do()
-        return write(wanted)
+        return write(decision_write)
 
     monkeypatch.setattr(cluster, "write_decision", act_first)
 

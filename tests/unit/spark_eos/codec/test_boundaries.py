@@ -95,8 +95,8 @@ def check(data: bytes | bytearray, bounds: list[tuple[int, int]], counts: list[i
         return
     starts, ends = find_records(data, bounds, counts)
     assert starts.tolist() == sum(places, [])
-    wanted = [[*inside[1:], end] for inside, (_, end) in zip(places, bounds, strict=True)]
-    assert ends.tolist() == sum(wanted, [])
+    expected = [[*inside[1:], end] for inside, (_, end) in zip(places, bounds, strict=True)]
+    assert ends.tolist() == sum(expected, [])
 
 
 BATCHES = st.lists(

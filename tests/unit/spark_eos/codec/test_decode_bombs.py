@@ -244,13 +244,13 @@ def test_slabs_yield_the_same_rows_as_one_decode(
 ) -> None:
     data = laid(batches)
     options = {"include_headers": True, "first_offset": first_offset, "end_offset": first_offset + width}
-    wanted = decoded(data, **options)
+    expected = decoded(data, **options)
     with small_slabs(header_rows):
         found = list(slabs(data, **options))
         whole = decoded(data, **options)
     whole.validate(full=True)
-    assert whole.equals(wanted)
-    assert sum((slab.to_pylist() for slab in found), []) == wanted.to_pylist()
+    assert whole.equals(expected)
+    assert sum((slab.to_pylist() for slab in found), []) == expected.to_pylist()
     assert all(0 < slab.num_rows <= 3 for slab in found)
 
 
@@ -281,13 +281,13 @@ def test_slabs_refuse_the_same_damage_as_one_decode(
     for _ in range(data.draw(st.integers(0, 3))):
         section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
     hostile = batch(bytes(section) + tail, max(1, len(records) + more), codec)
-    wanted = None
+    expected = None
     with contextlib.suppress(InvalidBatch):
-        wanted = decoded(hostile, include_headers=True)
+        expected = decoded(hostile, include_headers=True)
     try:
         with small_slabs(header_rows=2):
             found = decoded(hostile, include_headers=True)
     except InvalidBatch:
-        assert wanted is None
+        assert expected is None
     else:
-        assert found.equals(wanted)
+        assert found.equals(expected)

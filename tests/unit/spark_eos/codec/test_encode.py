@@ -151,8 +151,8 @@ def test_column_types_are_accepted(kind: Any, other: Any) -> None:
         batches = list(
             encode_batches(key=key.slice(1), value=value.slice(1), headers=None, timestamp_ms=5, max_batch_bytes=WIDE)
         )
-        wanted = [None if word is None else word.encode() for word in words[1:]]
-        assert [(record.key, record.value) for record in read(batches)] == [(word, word) for word in wanted]
+        values = [None if word is None else word.encode() for word in words[1:]]
+        assert [(record.key, record.value) for record in read(batches)] == [(word, word) for word in values]
 
 
 def typed(plain: Any, kind: Any) -> Any:

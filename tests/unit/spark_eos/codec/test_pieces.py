@@ -28,9 +28,9 @@ def test_values_and_pieces_alternate_in_the_output(
     [numbers] = encode_varints(np.arange(rows))
     joined = join([ByteColumn.of(columns[0]), numbers, ByteColumn.of(columns[1])])
     pairs = zip(*(column.to_pylist() for column in columns), strict=True)
-    wanted = [(one or b"", bytes([2 * row]), other or b"") for row, (one, other) in enumerate(pairs)]
-    assert joined.to_pylist() == [piece for row in wanted for piece in row]
-    assert join([ByteColumn.of(columns[1])], large=True).to_pylist() == [row[2] for row in wanted]
+    expected = [(one or b"", bytes([2 * row]), other or b"") for row, (one, other) in enumerate(pairs)]
+    assert joined.to_pylist() == [piece for row in expected for piece in row]
+    assert join([ByteColumn.of(columns[1])], large=True).to_pylist() == [row[2] for row in expected]
 
 
 @given(VALUES, st.data())

@@ -33,8 +33,8 @@ class Table:
         self.stale: list[dict[TopicPartition, int]] = []
         self.epoch = 4
 
-    def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
-        return self.places({tp.topic for tp in self.marks if wanted(tp.topic)})
+    def places_matching(self, matches: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
+        return self.places({tp.topic for tp in self.marks if matches(tp.topic)})
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
         return {tp: PartitionPlace(TOPIC_ID, 1, 4) for tp in self.marks if tp.topic in topics}

@@ -30,7 +30,7 @@ def moment(timestamp_ms: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(timestamp_ms / 1_000, tz=datetime.UTC)
 
 
-@pytest.mark.parametrize(("wanted", "kept"), [
+@pytest.mark.parametrize(("pushed", "kept"), [
     (EqualTo(TOPIC, "b1"), "b1-0 b1-1"),
     (EqualNullSafe(TOPIC, "b1"), "b1-0 b1-1"),
     (In(TOPIC, ("a1", "b1", "c1")), "a1-0 b1-0 b1-1"),
@@ -53,14 +53,14 @@ def moment(timestamp_ms: float) -> datetime.datetime:
     (EqualTo(("key",), b"k"), "a1-0 b1-0 b1-1"),
     (EqualTo(("value", "topic"), "b1"), "a1-0 b1-0 b1-1"),
 ])  # fmt: skip
-def test_partition_filters_select_partitions(wanted: Filter, kept: str) -> None:
+def test_partition_filters_select_partitions(pushed: Filter, kept: str) -> None:
     everything = [TopicPartition("a1", 0), TopicPartition("b1", 0), TopicPartition("b1", 1)]
-    found = narrowing([wanted])
+    found = narrowing([pushed])
     assert [str(tp) for tp in everything if found.keeps(tp)] == kept.split()
     assert found.narrowed(3, 9) == (3, 9)
 
 
-@pytest.mark.parametrize(("wanted", "left"), [
+@pytest.mark.parametrize(("pushed", "left"), [
     (EqualTo(OFFSET, 5), (5, 6)),
     (EqualNullSafe(OFFSET, 5), (5, 6)),
     (GreaterThan(OFFSET, 5), (6, 9)),
@@ -77,11 +77,11 @@ def test_partition_filters_select_partitions(wanted: Filter, kept: str) -> None:
     (Not(GreaterThan(OFFSET, 5)), (3, 9)),
     (GreaterThan(PARTITION, 5), (3, 9)),
 ])  # fmt: skip
-def test_offset_filters_limit_ranges(wanted: Filter, left: tuple[int, int]) -> None:
-    assert narrowing([wanted]).narrowed(3, 9) == left
+def test_offset_filters_limit_ranges(pushed: Filter, left: tuple[int, int]) -> None:
+    assert narrowing([pushed]).narrowed(3, 9) == left
 
 
-@pytest.mark.parametrize(("wanted", "since_ms"), [
+@pytest.mark.parametrize(("pushed", "since_ms"), [
     (EqualTo(TIMESTAMP, moment(NOON_MS)), NOON_MS),
     (EqualNullSafe(TIMESTAMP, moment(NOON_MS)), NOON_MS),
     (GreaterThan(TIMESTAMP, moment(NOON_MS + 0.5)), NOON_MS),
@@ -97,8 +97,8 @@ def test_offset_filters_limit_ranges(wanted: Filter, left: tuple[int, int]) -> N
     (In(TIMESTAMP, ()), None),
     (Not(GreaterThan(TIMESTAMP, moment(NOON_MS))), None),
 ])  # fmt: skip
-def test_timestamp_filters_are_resolved_to_offsets(wanted: Filter, since_ms: int | None) -> None:
-    assert narrowing([wanted]).since_ms == since_ms
+def test_timestamp_filters_are_resolved_to_offsets(pushed: Filter, since_ms: int | None) -> None:
+    assert narrowing([pushed]).since_ms == since_ms
 
 
 def test_several_filters_all_apply() -> None:

@@ -107,8 +107,8 @@ def test_incomplete_job_keeps_its_decision(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
     write = cluster.write_decision
 
-    def lose_one(wanted: object) -> object:
-        answer = write(wanted)  # type: ignore[arg-type]
+    def lose_one(decision_write: object) -> object:
+        answer = write(decision_write)  # type: ignore[arg-type]
         cluster.time_out(messages[0].transaction.transactional_id)  # type: ignore[union-attr]
         return answer
 
@@ -126,11 +126,11 @@ def test_unwritable_completion_note_does_not_fail_the_job(
     committer = job(cluster, retirement)
     write, writes = cluster.write_decision, []
 
-    def only_once(wanted: object) -> object:
-        writes.append(wanted)
+    def only_once(decision_write: object) -> object:
+        writes.append(decision_write)
         if len(writes) > 1:
             raise UnansweredError("the broker is away")
-        return write(wanted)  # type: ignore[arg-type]
+        return write(decision_write)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as failing:
         failing.setattr(cluster, "write_decision", only_once)
@@ -145,8 +145,8 @@ def test_unconfirmed_deletion_is_logged(
 ) -> None:
     committer, write = job(cluster, Retirement.FORGET), cluster.write_decision
 
-    def refuse_deletions(wanted: DecisionWrite) -> EndAnswer:
-        return write(wanted) if wanted.metadata is not None else EndAnswer(code)
+    def refuse_deletions(decision_write: DecisionWrite) -> EndAnswer:
+        return write(decision_write) if decision_write.metadata is not None else EndAnswer(code)
 
     with pytest.MonkeyPatch.context() as refusing:
         refusing.setattr(cluster, "write_decision", refuse_deletions)

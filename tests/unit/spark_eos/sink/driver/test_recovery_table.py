@@ -156,11 +156,11 @@ def test_every_split_of_small_sets_is_consistent(version: int, monkeypatch: pyte
             settled = settle(cluster, decision_of(transactions))
         was = fates_in(split)
         is_committed = [cluster.ids[t.transactional_id].state is TransactionState.COMPLETE_COMMIT for t in transactions]
-        wanted = TABLE[was].action
+        expected = TABLE[was].action
         for letter, committed in zip(split, is_committed, strict=True):
-            assert committed is (letter == "C" or (letter == "O" and wanted is SettlementAction.COMMIT)), split
-        if wanted in (SettlementAction.WAIT, SettlementAction.STOP):
-            assert settled.action is wanted, split
+            assert committed is (letter == "C" or (letter == "O" and expected is SettlementAction.COMMIT)), split
+        if expected in (SettlementAction.WAIT, SettlementAction.STOP):
+            assert settled.action is expected, split
             assert [t.split for t in settled.still_open] == [at for at, each in enumerate(split) if each == "O"], split
         if was == fates_in("OL"):
             assert settled.took_no_effect, split
@@ -284,17 +284,17 @@ def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, froz
             if does is None:
                 action = TABLE[frozenset(state)].action
                 if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
-                    wanted = frozenset(at for at in range(count) if state[at] is OPEN)
+                    pending = frozenset(at for at in range(count) if state[at] is OPEN)
                     following.append(
-                        (state, _set(doing, agent, (action is SettlementAction.COMMIT, wanted)), left, rewriting)
+                        (state, _set(doing, agent, (action is SettlementAction.COMMIT, pending)), left, rewriting)
                     )
                 elif action is SettlementAction.WRITE_AGAIN:
                     following.append((state, doing, left, rewriting | {agent}))
                 continue
-            commit, wanted = does
-            for at in wanted:
+            commit, pending = does
+            for at in pending:
                 after = _with(state, at, COMMITTED if commit else LOST) if state[at] is OPEN else state
-                rest = wanted - {at}
+                rest = pending - {at}
                 following.append((after, _set(doing, agent, (commit, rest) if rest else None), left, rewriting))
         for one in following:
             if one not in seen:

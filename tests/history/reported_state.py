@@ -32,7 +32,7 @@ def high_watermark(ask: Ask, topic: str, partition: int) -> int:
     return _offset(ask, topic, partition, _LATEST, 0)
 
 
-def told(ask: Ask, topics: Mapping[str, int], groups: tuple[str, ...]) -> dict[str, Any]:
+def reported_state(ask: Ask, topics: Mapping[str, int], groups: tuple[str, ...]) -> dict[str, Any]:
     """Return by name what a broker says: of each partition its marks, producers, records and aborted transactions; of
     each transactional id its transaction; of each group its offsets. `topics` are numbers of partitions."""
     found: dict[str, Any] = {}
