@@ -1,4 +1,4 @@
-"""Check decoding against batches built by the broker and by kafka-python."""
+"""Decoding of batches built by the broker and by kafka-python."""
 
 import contextlib
 from typing import Any

@@ -1,4 +1,4 @@
-"""Check joined bytes against Python's own slices, at the ends of buffers above all, where views are made by hand."""
+"""Joined bytes, compared with Python's own slices, above all at the ends of buffers, where views are built directly."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
 
 @given(VALUES)
 def test_buffer_of_many_pages_is_joined(values: Any) -> None:
-    """A view's offset has 31 bits; pages of 16 bytes instead of 1 GiB show how a larger buffer is named."""
+    """A view's offset has 31 bits, so a larger buffer has several pages; here a page has 16 bytes instead of 1 GiB."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binary_views, "_PAGE_BITS", 4)
         patch.setattr(binary_views, "_PAGE_MASK", 15)

@@ -1,4 +1,4 @@
-"""Check vectorised varints against the broker's, which are written one at a time."""
+"""Vectorized varints, compared with the broker's, which are written one at a time."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Check that every option is read or refused with its remedy."""
+"""Every option of the sink is parsed, and an invalid one is refused with its remedy."""
 
 import pickle
 

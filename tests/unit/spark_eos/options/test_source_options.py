@@ -1,4 +1,4 @@
-"""Every option of the source is parsed, and every wrong one is rejected in Spark's words."""
+"""Every option of the source is parsed, and an invalid one is rejected with Spark's message."""
 
 import pickle
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The ranges that remain to be read after the filters of a batch query."""
+"""The ranges left to read after the filters of a batch query."""
 
 import datetime
 
@@ -46,7 +46,7 @@ def moment(timestamp_ms: float) -> datetime.datetime:
     (In(PARTITION, (1, 7)), "b1-1"),
     (Not(EqualTo(TOPIC, "b1")), "a1-0"),
     (Not(In(PARTITION, (1,))), "a1-0 b1-0"),
-    # Nothing is said about where rows are, so everything stays.
+    # These filters do not select partitions, so all partitions stay.
     (EqualTo(TOPIC, None), "a1-0 b1-0 b1-1"),
     (Not(EqualTo(OFFSET, 1)), "a1-0 b1-0 b1-1"),
     (IsNotNull(TOPIC), "a1-0 b1-0 b1-1"),
@@ -68,7 +68,7 @@ def test_partition_filters_select_partitions(pushed: Filter, kept: str) -> None:
     (LessThan(OFFSET, 5), (3, 5)),
     (LessThanOrEqual(OFFSET, 5), (3, 6)),
     (In(OFFSET, (7, 5)), (5, 8)),
-    # Wider than the range, or not understood: it stays as it was.
+    # The filter is wider than the range, or not supported: the range stays.
     (GreaterThan(OFFSET, -5), (3, 9)),
     (LessThan(OFFSET, 100), (3, 9)),
     (EqualTo(OFFSET, None), (3, 9)),
@@ -89,7 +89,7 @@ def test_offset_filters_limit_ranges(pushed: Filter, left: tuple[int, int]) -> N
     (In(TIMESTAMP, (moment(NOON_MS + 1), moment(NOON_MS))), NOON_MS),
     (GreaterThan(TIMESTAMP, moment(0)), 0),
     (GreaterThan(TIMESTAMP, moment(-5)), None),
-    # A later record can be older, so nothing bounds from above; a time without a zone could mean any of many.
+    # A later record can have an earlier timestamp, so there is no upper bound; a time without a zone is ambiguous.
     (LessThan(TIMESTAMP, moment(NOON_MS)), None),
     (LessThanOrEqual(TIMESTAMP, moment(NOON_MS)), None),
     (GreaterThan(TIMESTAMP, moment(NOON_MS).replace(tzinfo=None)), None),

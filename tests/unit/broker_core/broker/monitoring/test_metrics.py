@@ -457,6 +457,3 @@ def test_completion_queue_size_is_reported(cluster, client, monkeypatch):
     monkeypatch.undo()
     cluster.advance(cluster.now_ms + 50)
     assert metrics(cluster).log_append_retry_queue_size == 0
-
-
-# Metrics of a broker in a test process

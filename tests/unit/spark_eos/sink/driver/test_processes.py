@@ -35,7 +35,7 @@ def test_alternating_processes_of_one_run_do_not_fence_each_other(cluster: Memor
         committer.commit(prepare(cluster, micro_batch), micro_batch)
         assert decided_by(first) == ("run1", micro_batch)
         assert states(cluster) == {S.COMPLETE_COMMIT}
-    # A process that has stayed the driver under V2 goes on with its epoch.
+    # A process that remains the driver under V2 continues with its epoch.
     assert cluster.calls.count(DRIVER) == (7 if cluster.version == 1 else 5)
 
 
@@ -80,7 +80,7 @@ def test_run_that_starts_with_an_empty_batch_fences_earlier_runs(cluster: Memory
 
 
 def test_process_of_an_older_run_does_not_resume_after_its_sibling(cluster: MemoryCluster) -> None:
-    """The sibling's decision is no leave to take over from a newer run that has decided since."""
+    """A sibling's decision does not allow a takeover from a newer run that has decided since."""
     first, second = committer_of(cluster, "run0"), committer_of(cluster, "run0")
     first.commit(prepare(cluster, 0, "run0"), 0)
     second.commit(prepare(cluster, 1, "run0"), 1)
@@ -105,7 +105,7 @@ def test_rerun_finished_by_one_process_is_continued_by_another(cluster: MemoryCl
     assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
-# What only the whole topic tells, once the group's pointer has expired.
+# Facts that only the whole topic contains, once the group's pointer has expired.
 
 
 def test_pointer_expiring_between_two_processes_is_tolerated(cluster: MemoryCluster) -> None:
@@ -156,7 +156,7 @@ def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeyp
     assert len(seen) == 2
 
 
-# Who is a sibling and who a newer driver.
+# Siblings and newer drivers
 
 
 def test_run_without_a_decision_yields_to_one_that_has_decided(cluster: MemoryCluster) -> None:
@@ -171,7 +171,7 @@ def test_run_without_a_decision_yields_to_one_that_has_decided(cluster: MemoryCl
 
 
 def test_run_no_longer_listed_as_superseded_still_yields(cluster: MemoryCluster) -> None:
-    """A decision names the last sixteen runs only."""
+    """A decision lists only the last sixteen runs."""
     asleep = committer_of(cluster, "run0")
     asleep.commit(prepare(cluster, 0, "run0"), 0)
     for number in range(1, 20):
@@ -211,7 +211,7 @@ def test_rerun_that_records_superseded_runs_is_not_taken_for_another_driver(clus
 
 @given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 2), st.booleans()), max_size=12))
 def test_two_runs_with_many_processes_commit_each_micro_batch_once(steps: list[tuple[str, int, bool]]) -> None:
-    """Two drivers on one checkpoint, each with three processes; an error stops a run, as it stops a query."""
+    """Two drivers share a checkpoint, each with three processes; an error stops a run, as it stops a query."""
     made = MemoryCluster(version=2)
     committers = {(run, number): committer_of(made, run) for run in ("old", "new") for number in range(3)}
     place, running = {"old": 0, "new": 0}, {"old", "new"}
@@ -235,5 +235,5 @@ def test_two_runs_with_many_processes_commit_each_micro_batch_once(steps: list[t
         seen = [made.outcomes.get((TopicPartition("t", split), offset), False) for offset in offsets]
         assert sum(seen) <= 1, (micro_batch, split)
     if len({run for run, _, _ in steps}) == 1:
-        assert running == {"old", "new"}, "alone, a run is not stopped by its own processes"
+        assert running == {"old", "new"}, "the processes of a single run do not stop each other"
         assert all(made.outcomes.values())

@@ -1,4 +1,4 @@
-"""Check each row of the table of what recovery does, each split of small sets, and processes that disagree."""
+"""Each row of the recovery table, each combination of few outcomes, and processes that disagree."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -106,7 +106,7 @@ def test_operator_intervention_changes_only_its_own_rows(fates: frozenset[Fate])
     assert all(table_for(decision_of(word=word))[fates].reason for word in WORDS.values())
 
 
-# Every split of small sets, on a cluster in memory.
+# Every combination of few outcomes, on a cluster in memory.
 
 
 def splits(counts: Sequence[int] = (1, 2, 3)) -> Iterator[str]:
@@ -115,7 +115,7 @@ def splits(counts: Sequence[int] = (1, 2, 3)) -> Iterator[str]:
 
 
 def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) -> list[PreparedTransaction]:
-    """Prepare one transaction for each letter, and let become of it what the letter says."""
+    """Prepare one transaction for each letter and bring it to the outcome of the letter."""
     made = [cluster.prepare(f"id{number}", number) for number in range(len(split))]
     for transaction, letter in zip(made, split, strict=True):
         name = transaction.transactional_id
@@ -142,7 +142,7 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let recovery give up soon."""
+    """Shorten the time limit of recovery."""
     monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 1.0)
     monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0)
 
@@ -236,7 +236,7 @@ def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator() -> None
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> None:
-    """The driver was paused between its decision and its EndTxn; what begins later on the id has another epoch."""
+    """The driver was paused between its decision and its EndTxn; a later transaction of the id has another epoch."""
     cluster = MemoryCluster(version=version)
     transactions = [cluster.prepare("id0", 0), cluster.prepare("id1", 1)]
     cluster.time_out("id1")
@@ -252,20 +252,20 @@ def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> 
     assert answer["id0"].code is ErrorCode.NONE
 
 
-# Processes that act by looks of different times.
+# Processes that act on lookups of different times
 
 
 COMMITTED, LOST, OPEN = Fate.COMMITTED, Fate.LOST, Fate.OPEN
 State = tuple[Fate, ...]
-# What a process has under way: the transactions it still has to end and how, or None before its look.
+# The pending work of a process: whether it commits, and the transactions left to end; None before its lookup.
 Doing = tuple[bool, frozenset[int]] | None
 
 
 def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, frozenset[int]]]:
-    """Walk through every order in which looks, ends and timeouts can come.
+    """Yield the states that any order of lookups, ends and timeouts can reach.
 
-    Gives each state that can be reached with the agents that found everything lost. The driver that made the decision
-    is the last agent: it commits all without a look when it wakes up.
+    Each state comes with the agents that found everything lost. The driver that made the decision is the last agent: it
+    commits everything without a lookup when it resumes.
     """
     first: tuple[State, tuple[Doing, ...], int, frozenset[int]] = (
         (OPEN,) * count,
@@ -316,7 +316,7 @@ def test_disagreeing_processes_never_rewrite_visible_rows(count: int, agents: in
     assert (((COMMITTED,) * count), frozenset()) in reached
     assert any(rewriting for _, rewriting in reached)
     for state, rewriting in reached:
-        assert not rewriting or set(state) == {LOST}, "what is written again was lost as a whole and stays so"
+        assert not rewriting or set(state) == {LOST}, "only completely lost transactions are rewritten"
 
 
 @pytest.mark.parametrize("count", [2, 3])
