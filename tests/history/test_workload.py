@@ -25,7 +25,7 @@ from tests.support.history.recorder import Recorder
 
 
 def has_enough(ops: Sequence[Op]) -> bool:
-    """Return whether it is a history of more than nothing: a history of nothing proves nothing."""
+    """Return whether the history has enough transactions for a meaningful check."""
     ends = Counter((op.function, op.kind) for op in ops)
     return (
         ends["txn", OK] > 20
