@@ -185,7 +185,7 @@ def test_number_of_listed_invalid_records_is_limited(monkeypatch: pytest.MonkeyP
     assert "100 or more of the batch's 501 records" in error.message
 
 
-def folded(codec: Compression, count: int, section: bytes) -> bytes:
+def compressed_batch(codec: Compression, count: int, section: bytes) -> bytes:
     """Return a batch of `count` records with this compressed section, whatever it decompresses to."""
     header = bytearray(build_batch([NewRecord(b"k", b"v", (), NOW_MS)], compression=codec)[:HEADER_SIZE])
     data = header + compress(codec, section)
@@ -204,9 +204,9 @@ def test_batch_with_more_records_than_an_uncompressed_one_holds_is_refused(
     most = TopicConfig().max_message_bytes // 7
     with monkeypatch.context() as patch:
         patch.setattr(validation, "summarize_records", lambda *_: pytest.fail("the batch was decompressed"))
-        error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, folded(codec, most + 1, b"")))
+        error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, compressed_batch(codec, most + 1, b"")))
     assert f"at most {most} are accepted" in error.message
-    refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, folded(codec, most, b"\1")))
+    refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, compressed_batch(codec, most, b"\1")))
 
 
 # Rule C.1 more/9.

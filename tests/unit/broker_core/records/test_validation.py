@@ -14,7 +14,7 @@ from broker_core.records.varint import append_varint
 from broker_core.types import TimestampType
 
 ALL_CODECS = pytest.mark.parametrize("codec", list(Compression))
-FOLDING_CODECS = pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+COMPRESSING_CODECS = pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
 
 
 def summary_of(data: bytes) -> RecordSummary:
@@ -71,13 +71,13 @@ def test_malformed_record_is_reported_with_its_index() -> None:
     assert caught.value.index == 298
 
 
-@FOLDING_CODECS
+@COMPRESSING_CODECS
 def test_bytes_of_another_codec_are_refused(codec: Compression) -> None:
     with pytest.raises(UnreadableRecords, match=codec.name.lower()):
         summary_of(with_attributes(build_batch([NewRecord(b"k", b"v")]), codec))
 
 
-@FOLDING_CODECS
+@COMPRESSING_CODECS
 def test_truncated_compressed_bytes_are_refused(codec: Compression) -> None:
     data = build_batch([NewRecord(b"k", b"v" * 50)] * 9, compression=codec)[:-6]
     with pytest.raises(UnreadableRecords):

@@ -25,9 +25,9 @@ ENDLESS = b"\xff" * MEGABYTE
 # Tagged fields with different numbers and without content.
 MANY_TAGS = b"".join(bytes((each & 0x7F | 0x80, each >> 7 & 0x7F | 0x80, each >> 14, 0)) for each in range(1, 1 << 17))
 ATTACKS = {
-    "a length in the header that does not end": header(METADATA, 9, ENDLESS),
+    "an endless length in the header": header(METADATA, 9, ENDLESS),
     "missing tagged fields in the header": header(METADATA, 9, b"\xff\xff\xff\xff\x07"),
-    "a count that does not end": header(METADATA, 9) + ENDLESS,
+    "an endless count": header(METADATA, 9) + ENDLESS,
     "a count of 2^31": header(METADATA, 9) + b"\xff\xff\xff\xff\x0f" + bytes(MEGABYTE),
     "a count of 2^31 in the old encoding": header(METADATA, 8)[:-1] + b"\x7f\xff\xff\xff" + bytes(MEGABYTE),
     "a negative count": header(METADATA, 1)[:-1] + b"\xff\xff\xff\xfe",
