@@ -1,6 +1,6 @@
 """KIP-890, Transactions Server-Side Defense: one epoch per transaction, implicit adds, verification of older clients.
 
-Where Kafka differs from the text (versions, error codes, how a retry differs from a zombie), the test says so.
+Where Kafka differs from the text (versions, error codes, how a retry differs from a zombie), the test notes it.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """KIP-98, Exactly Once Delivery and Transactional Messaging, as Kafka implements it.
 
 Where numbers or names in the design texts differ (control types, markers, the end of a transaction, the special offset
-for committed readers), the test says so and checks the behavior of Apache Kafka.
+for committed readers), the test notes it and checks the behavior of Apache Kafka.
 """
 
 import pytest

@@ -37,13 +37,13 @@ def edited(position: int, data: bytes, source: bytes | None = None) -> bytes:
 
 
 DAY_MS = 86_400_000
-# (what, settings, batch, verdict)
+# (name, settings, batch, error code)
 PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
     ("magic 1", {}, edited(16, b"\1"), ErrorCode.INVALID_RECORD),
     ("C.1/13: base offset", {}, batch(2, base_offset=1), ErrorCode.INVALID_RECORD),
     ("C.1/14: too large", {"max.message.bytes": "80"}, batch(9), ErrorCode.MESSAGE_TOO_LARGE),
     ("C.1/14 before C.1/15", {"max.message.bytes": "50"}, edited(70, b"\0\0"), ErrorCode.MESSAGE_TOO_LARGE),
-    ("C.1/15: nothing", {}, b"", ErrorCode.CORRUPT_MESSAGE),
+    ("C.1/15: no bytes", {}, b"", ErrorCode.CORRUPT_MESSAGE),
     ("C.1/15: half a header", {}, batch(2)[:60], ErrorCode.CORRUPT_MESSAGE),
     ("C.1/15: half a batch", {}, batch(2)[:-1], ErrorCode.CORRUPT_MESSAGE),
     ("C.1/15: a flipped bit", {}, edited(70, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
@@ -57,50 +57,50 @@ PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
     ),
     ("C.1/16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
     ("C.1/17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
-    ("C.1/18: the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
+    ("C.1/18: in the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     (
-        "C.1/18: the past",
+        "C.1/18: in the past",
         {"message.timestamp.before.max.ms": "1000"},
         batch(1, timestamp_ms=NOW_MS - 1001),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: the future, after the first",
+        "C.1/18: in the future, after the first record",
         {},
         batch_at(NOW_MS, NOW_MS + 3_600_001, NOW_MS),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: the past, after the first",
+        "C.1/18: in the past, after the first record",
         {"message.timestamp.before.max.ms": "1000"},
         batch_at(NOW_MS, NOW_MS - 1001, NOW_MS),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: stamped by the client, in the future",
+        "C.1/18: LogAppendTime from the client, in the future",
         {},
         batch(1, timestamp_ms=NOW_MS + 3_600_001, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: stamped by the client, without a stamp",
+        "C.1/18: LogAppendTime from the client, without a timestamp",
         {},
         batch(1, timestamp_ms=-1, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: stamped by the client, not by the broker",
+        "C.1/18: LogAppendTime from the client in a topic with LogAppendTime",
         {"message.timestamp.type": "LogAppendTime"},
         batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/19: too large once unpacked",
+        "C.1/19: too large after decompression",
         {"max.message.bytes": "300", "compression.type": "uncompressed"},
         batch(1, value=bytes(500), compression=Compression.GZIP),
         ErrorCode.MESSAGE_TOO_LARGE,
     ),
-    ("C.1/20: no segment holds it", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
+    ("C.1/20: larger than a segment", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
 ]
 
 

@@ -96,7 +96,7 @@ def scram_requests(version):
     return {
         "DescribeUserScramCredentials": lambda: m.DescribeUserScramCredentialsRequest(users=None),
         "AlterUserScramCredentials": lambda: m.AlterUserScramCredentialsRequest(
-            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)],
+            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="unknown", mechanism=1)],
             upsertions=[],
         ),
     }

@@ -175,7 +175,7 @@ def test_all_requests_may_arrive_in_one_packet(client):
 # Failed authentication
 
 
-@pytest.mark.parametrize("token", [plain("alice", "wrong"), plain("nobody", "secret")])
+@pytest.mark.parametrize("token", [plain("alice", "wrong"), plain("unknown", "secret")])
 def test_wrong_password_is_answered_after_the_failure_delay(client, token):
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -203,7 +203,7 @@ def test_failure_delay_counts_from_the_request(cluster, client):
     assert client.sent
 
 
-@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("unknown", "secret")])
 def test_scram_failure_does_not_reveal_the_wrong_part(client, name, password):
     client.handshake("SCRAM-SHA-256")
     scram = ScramClient(["SCRAM-SHA-256"], name, password)
@@ -458,24 +458,24 @@ def test_plaintext_listener_refuses_sasl(cluster):
 )
 def test_decoder_errors_about_secrets_are_hidden(kind, body, monkeypatch):
     def choke(*_args, **_kwargs):
-        raise ValueError("tell-nobody")
+        raise ValueError("keep-private")
 
     monkeypatch.setattr(kind, "decode", choke)
     with pytest.raises(MalformedFrame, match="cannot be decoded: ValueError") as malformed:
         decode_request(struct.pack(">hhih", kind.API_KEY, 0, 7, -1) + body)
-    assert "tell-nobody" not in str(malformed.value)
+    assert "keep-private" not in str(malformed.value)
 
 
 def test_log_lines_never_contain_passwords(client, cluster, caplog):
     caplog.set_level("DEBUG")
     client.handshake()
-    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "tell-nobody")), 2)
+    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "keep-private")), 2)
     client.pass_time(100)
-    for frame in (b"\xfftell-nobody", b"\0\xff\0tell-nobody\0\0"):
+    for frame in (b"\xffkeep-private", b"\0\xff\0keep-private\0\0"):
         other = SaslClient(cluster)
         other.handshake()
         other.raw(struct.pack(">ihhih", 10 + len(frame), 36, 1, 7, -1) + frame)
         other.pass_time(100)
         assert other.closed
     assert "closing connection" in caplog.text
-    assert "tell-nobody" not in caplog.text
+    assert "keep-private" not in caplog.text

@@ -114,7 +114,7 @@ def failing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, name: str, 
     def fail(*arguments: object, **more: object) -> object:
         times.append(arguments)
         if len(times) == call:
-            raise UnansweredError("a broker is away")
+            raise UnansweredError("a broker is offline")
         return work(*arguments, **more)
 
     monkeypatch.setattr(cluster, name, fail)
@@ -131,7 +131,7 @@ def test_unwritable_note_does_not_hide_the_result_or_stop_the_sweep(
     printed = capsys.readouterr()
     document = json.loads(printed.out)
     assert (document["committed"], document["done"], len(document["problems"])) == (2, True, 1)
-    assert "could not be recorded in eos-kafka-decisions: a broker is away" in printed.err
+    assert "could not be recorded in eos-kafka-decisions: a broker is offline" in printed.err
     assert visible(cluster) == 2
     assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
 
@@ -144,7 +144,7 @@ def test_failed_sweep_does_not_hide_the_result(
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
     assert "2 of 2 transactions are committed" in printed.out
-    assert "could not be aborted and end at their timeout: a broker is away" in printed.err
+    assert "could not be aborted and end at their timeout: a broker is offline" in printed.err
 
 
 def test_intervention_written_but_not_carried_out_is_reported(
@@ -183,7 +183,7 @@ def test_error_after_fencing_warns_that_a_running_query_stops(
 ) -> None:
     decided(cluster)
     failing(cluster, monkeypatch, "write_decision", 1)
-    with pytest.raises(UnansweredError, match=r"a broker is away.*was fenced before this check"):
+    with pytest.raises(UnansweredError, match=r"a broker is offline.*was fenced before this check"):
         run(parsed("complete", "--yes"), cluster)
 
 

@@ -253,7 +253,7 @@ def test_producer_ids_are_counted_in_total_and_per_partition(cluster, client):
     assert metrics(cluster).producer_id_count == 3
     end_transaction(client, identity, commit=True)
     cluster.advance(cluster.now_ms + 2 * 86_400_000)
-    assert metrics(cluster).producer_ids == set(), "they expire"
+    assert metrics(cluster).producer_ids == set(), "the producers expire"
 
 
 def test_transactional_ids_are_counted_by_state_until_they_expire(cluster, client):

@@ -129,7 +129,7 @@ def test_unwritable_completion_note_does_not_fail_the_job(
     def only_once(decision_write: object) -> object:
         writes.append(decision_write)
         if len(writes) > 1:
-            raise UnansweredError("the broker is away")
+            raise UnansweredError("the broker is offline")
         return write(decision_write)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as failing:
@@ -278,4 +278,4 @@ def test_cleanup_deletes_few_decisions_and_never_fails_a_job(
 
 
 def _refuse(*_: object) -> None:
-    raise UnansweredError("the leader is away")
+    raise UnansweredError("the leader is offline")

@@ -143,11 +143,11 @@ def test_failed_sweep_is_logged_and_counted_and_the_batch_is_committed(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = SINK_METRICS.snapshot().get("sweeps_failed", 0)
-    monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is away")))
+    monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is offline")))
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert _visible(cluster) == 2
     assert SINK_METRICS.snapshot()["sweeps_failed"] == failed + 1
-    assert "is committed; transactions that lost attempts left open are swept later: a broker is away" in caplog.text
+    assert "is committed; transactions that lost attempts left open are swept later: a broker is offline" in caplog.text
 
 
 def _raiser(error: Exception) -> Callable[..., None]:

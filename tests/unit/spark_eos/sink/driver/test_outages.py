@@ -107,7 +107,7 @@ def test_late_takeover_with_a_lost_response_is_recognized_as_own(
         nonlocal asked
         asked += 1
         if asked == 1:
-            raise UnansweredError("the transaction coordinator is away")
+            raise UnansweredError("the transaction coordinator is offline")
         return init(transactional_id, timeout_ms)
 
     def decide(decision: DecisionWrite) -> EndAnswer:
@@ -167,7 +167,7 @@ def test_newer_driver_deciding_during_the_outage_stops_this_one(
         if newer and decision.transactional_id == DRIVER:
             theirs = newer.pop()
             theirs.commit(prepare(cluster, 0, "run2"), 0)
-            raise UnansweredError("the group's coordinator is away")
+            raise UnansweredError("the group's coordinator is offline")
         return write(decision)
 
     monkeypatch.setattr(cluster, "write_decision", away)
@@ -185,7 +185,7 @@ def test_newer_driver_that_took_over_during_the_outage_is_not_fenced(
 
     def away(_: DecisionWrite) -> EndAnswer:
         committer_of(cluster, "run2").log.take_over()
-        raise UnansweredError("the group's coordinator is away")
+        raise UnansweredError("the group's coordinator is offline")
 
     monkeypatch.setattr(cluster, "write_decision", away)
     with pytest.raises(FencedError, match="newer driver is running query q"):

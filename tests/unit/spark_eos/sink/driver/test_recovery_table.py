@@ -133,7 +133,7 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
     def view_of_leaders(place: object, offset: int, *, wait_ms: int) -> object:
         if place.partition in away:  # type: ignore[attr-defined]
-            raise UnansweredError("its leader is away")
+            raise UnansweredError("its leader is offline")
         return view(place, offset, wait_ms=wait_ms)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cluster, "view", view_of_leaders)

@@ -177,7 +177,7 @@ class MovingCluster(MemoryCluster):
 
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         if self.is_away and any(ending.commit for ending in endings):
-            raise UnreachableError("the coordinator is away")
+            raise UnreachableError("the coordinator is offline")
         return super().end_transactions(endings)
 
 

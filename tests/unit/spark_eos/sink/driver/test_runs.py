@@ -292,14 +292,14 @@ def test_transactions_of_another_run_are_left_alone_without_the_note(
     with monkeypatch.context() as failing:
         failing.setattr(cluster, "write_decision", _away)
         committer.commit(finished(cluster), 0)
-    assert "is committed; the transactions that run run1 left open are swept later: a broker is away" in caplog.text
+    assert "is committed; the transactions that run run1 left open are swept later: a broker is offline" in caplog.text
     assert state_of(cluster) is S.ONGOING
     committer.commit(prepare(cluster, 1, "run2"), 1)
     assert state_of(cluster) is S.COMPLETE_ABORT
 
 
 def _away(_: object) -> EndAnswer:
-    raise UnansweredError("a broker is away")
+    raise UnansweredError("a broker is offline")
 
 
 def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryCluster) -> None:
