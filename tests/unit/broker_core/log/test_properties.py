@@ -75,8 +75,8 @@ class Writer:
     def apply(self, operation: Any, *, advance: bool = True) -> None:
         if isinstance(operation, Trim):
             start = self.log.log_start_offset
-            wanted = start + (self.log.high_watermark - start) * operation.percent // 100
-            assert self.log.delete_records_before(wanted) == wanted == self.log.log_start_offset
+            offset = start + (self.log.high_watermark - start) * operation.percent // 100
+            assert self.log.delete_records_before(offset) == offset == self.log.log_start_offset
             return
         if isinstance(operation, Plain):
             result = append(self.log, operation.count, advance=advance)
@@ -201,8 +201,8 @@ def test_truncating_and_reopening_matches_a_list(
 ) -> None:
     storage = MemoryStorage()
     writer = Writer(open_log(storage, SMALL))
-    for wanted, clean, more in [(10**6, False, operations), *rounds]:
-        offset = max(wanted, writer.log.log_start_offset)
+    for requested, clean, more in [(10**6, False, operations), *rounds]:
+        offset = max(requested, writer.log.log_start_offset)
         writer.log.truncate_to(offset, NOW_MS)
         writer.stored = [stored for stored in writer.stored if stored.last_offset < offset]
         writer.keep(writer.log)

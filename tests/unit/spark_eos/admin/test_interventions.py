@@ -85,9 +85,9 @@ def test_query_paused_during_an_intervention_cannot_decide_afterwards(cluster: M
     """The driver's process has ended meanwhile, so the next one would take over as a new driver."""
     decided(cluster)
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE
-    asleep = committer_of(cluster, "run1")
+    paused = committer_of(cluster, "run1")
     with pytest.raises(FencedError, match="ann@desk has intervened with `eos-kafka decisions complete`.*start the"):
-        asleep.commit(prepare(cluster, 4), 4)
+        paused.commit(prepare(cluster, 4), 4)
     committer_of(cluster, "run2").commit(prepare(cluster, 4, "run2"), 4)
 
 

@@ -86,9 +86,9 @@ def test_process_of_an_older_run_does_not_resume_after_its_sibling(cluster: Memo
     second.commit(prepare(cluster, 1, "run0"), 1)
     committer_of(cluster).commit(prepare(cluster, 2), 2)
     before = cluster.calls.count(DRIVER)
-    for asleep in (first, second):
+    for paused in (first, second):
         with pytest.raises(FencedError):
-            asleep.commit(prepare(cluster, 3, "run0"), 3)
+            paused.commit(prepare(cluster, 3, "run0"), 3)
     assert cluster.calls.count(DRIVER) == before
     assert decided_by(first) == ("run1", 2)
 
@@ -127,20 +127,20 @@ def test_process_that_found_no_decision_checks_again(cluster: MemoryCluster) -> 
 
 
 def test_paused_process_that_found_no_decision_writes_nothing_twice(cluster: MemoryCluster) -> None:
-    asleep = committer_of(cluster, "run0")
-    asleep.commit(empty(0, "run0"), 0)
+    paused = committer_of(cluster, "run0")
+    paused.commit(empty(0, "run0"), 0)
     late = prepare(cluster, 1, "run0")
     for micro_batch in (1, 2):
         committer_of(cluster).commit(prepare(cluster, micro_batch), micro_batch)
     cluster.groups.clear()
     with pytest.raises(EosKafkaError):
-        asleep.commit(late, 1)
+        paused.commit(late, 1)
     seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
     assert len(seen) == 4
 
 
 def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    asleep, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
+    paused, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
     init, others = cluster.init_producer_id, [committer_of(cluster)]
 
     def just_after_another(name: str, timeout_ms: int) -> ProducerIdentity:
@@ -150,8 +150,8 @@ def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeyp
         return init(name, timeout_ms)
 
     monkeypatch.setattr(cluster, "init_producer_id", just_after_another)
-    asleep.commit(late, 1)
-    assert decided_by(asleep) == ("run1", 1)
+    paused.commit(late, 1)
+    assert decided_by(paused) == ("run1", 1)
     seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
     assert len(seen) == 2
 
@@ -160,26 +160,26 @@ def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeyp
 
 
 def test_run_without_a_decision_yields_to_one_that_has_decided(cluster: MemoryCluster) -> None:
-    asleep, newer = committer_of(cluster, "run0"), committer_of(cluster)
-    asleep.commit(empty(0, "run0"), 0)
+    paused, newer = committer_of(cluster, "run0"), committer_of(cluster)
+    paused.commit(empty(0, "run0"), 0)
     late = prepare(cluster, 1, "run0")
     newer.commit(prepare(cluster, 1), 1)
     with pytest.raises(FencedError, match="run run1 has decided micro-batch 1"):
-        asleep.commit(late, 1)
+        paused.commit(late, 1)
     newer.commit(prepare(cluster, 2), 2)
     assert decided_by(newer) == ("run1", 2)
 
 
 def test_run_no_longer_listed_as_superseded_still_yields(cluster: MemoryCluster) -> None:
     """A decision lists only the last sixteen runs."""
-    asleep = committer_of(cluster, "run0")
-    asleep.commit(prepare(cluster, 0, "run0"), 0)
+    paused = committer_of(cluster, "run0")
+    paused.commit(prepare(cluster, 0, "run0"), 0)
     for number in range(1, 20):
         newest = committer_of(cluster, f"later{number}")
         newest.commit(prepare(cluster, number, f"later{number}"), number)
     before = cluster.calls.count(DRIVER)
     with pytest.raises(FencedError, match="later19 has decided"):
-        asleep.commit(prepare(cluster, 20, "run0"), 20)
+        paused.commit(prepare(cluster, 20, "run0"), 20)
     assert cluster.calls.count(DRIVER) == before
     newest.commit(prepare(cluster, 20, "later19"), 20)
 

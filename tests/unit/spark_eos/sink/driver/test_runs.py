@@ -118,12 +118,12 @@ def test_superseded_run_without_state_decides_nothing_and_fences_no_driver(
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     newer = committer_of(cluster, "run2")
     newer.commit(prepare(cluster, 1, "run2"), 1)
-    asleep, messages = committer_of(cluster), prepare(cluster, 2)
+    paused, messages = committer_of(cluster), prepare(cluster, 2)
     with pytest.raises(
         FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 1.*checkpoint"
     ):
-        asleep.commit(messages, 2)
-    asleep.abort(messages, 2)
+        paused.commit(messages, 2)
+    paused.abort(messages, 2)
     assert state_of(cluster, worker="w0") is S.COMPLETE_ABORT
     newer.commit(prepare(cluster, 2, "run2"), 2)
 
@@ -132,68 +132,68 @@ def test_run_superseded_during_takeover_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    asleep, messages = committer_of(cluster), prepare(cluster, 2)
-    take_over = asleep.log.take_over
+    paused, messages = committer_of(cluster), prepare(cluster, 2)
+    take_over = paused.log.take_over
 
     def just_after_another() -> object:
         committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
         return take_over()
 
-    monkeypatch.setattr(asleep.log, "take_over", just_after_another)
+    monkeypatch.setattr(paused.log, "take_over", just_after_another)
     with pytest.raises(FencedError, match="may no longer decide"):
-        asleep.commit(messages, 2)
+        paused.commit(messages, 2)
     assert newest(cluster).micro_batch == 1
-    assert asleep.state.identity is None
+    assert paused.state.identity is None
 
 
 def test_run_superseded_during_epoch_renewal_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lookup of the owner of the driver's id and the takeover are two requests; an operator may act in between."""
-    awake = committer_of(cluster)
-    awake.commit(prepare(cluster, 0), 0)
-    assert awake.state.identity is not None
-    awake.state.identity = replace(awake.state.identity, spent=True)
+    running = committer_of(cluster)
+    running.commit(prepare(cluster, 0), 0)
+    assert running.state.identity is not None
+    running.state.identity = replace(running.state.identity, spent=True)
 
     def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
         name_as_superseded(cluster, "run1")
-        return awake.log.take_over()
+        return running.log.take_over()
 
-    monkeypatch.setattr(awake.log, "renew", just_after_an_operator)
+    monkeypatch.setattr(running.log, "renew", just_after_an_operator)
     with pytest.raises(FencedError, match="may no longer decide"):
-        awake.commit(prepare(cluster, 1), 1)
+        running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
 
 def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    awake = committer_of(cluster)
-    awake.commit(prepare(cluster, 0), 0)
-    decide = awake.log.decide
+    running = committer_of(cluster)
+    running.commit(prepare(cluster, 0), 0)
+    decide = running.log.decide
 
     def expired(*_: object) -> DriverIdentity:
-        monkeypatch.setattr(awake.log, "decide", decide)
+        monkeypatch.setattr(running.log, "decide", decide)
         name_as_superseded(cluster, "run1")
-        awake.state.attempted = None
+        running.state.attempted = None
         raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
-    monkeypatch.setattr(awake.log, "decide", expired)
+    monkeypatch.setattr(running.log, "decide", expired)
     with pytest.raises(FencedError, match="may no longer decide"):
-        awake.commit(prepare(cluster, 1), 1)
+        running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
 
 def test_fencing_message_is_correct_when_another_run_wrote_the_micro_batch(
     cluster: MemoryCluster,
 ) -> None:
-    asleep, messages = committer_of(cluster), prepare(cluster, 0)
+    paused, messages = committer_of(cluster), prepare(cluster, 0)
     cluster.pass_time(1_000)
     newer = committer_of(cluster, "run2")
     for micro_batch in (0, 1):
         newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
     with pytest.raises(FencedError, match="nothing that this run prepared becomes visible"):
-        asleep.commit(messages, 0)
+        paused.commit(messages, 0)
 
 
 def test_stale_run_message_is_correct_when_another_run_wrote_the_micro_batch(

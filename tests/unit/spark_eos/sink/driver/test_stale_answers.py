@@ -78,14 +78,14 @@ def test_first_decision_after_a_takeover_checks_again_and_later_ones_do_not(clus
 
 def test_superseded_run_does_not_decide_on_a_stale_pointer(cluster: MemoryCluster) -> None:
     """The process took over long ago, so a decision that it has not seen since belongs to a newer driver."""
-    asleep = committer_of(cluster, "run0")
-    asleep.commit(prepare(cluster, 0, "run0"), 0)
+    paused = committer_of(cluster, "run0")
+    paused.commit(prepare(cluster, 0, "run0"), 0)
     past = dict(cluster.groups["p.q"])
     committer_of(cluster, "run1").commit(prepare(cluster, 1), 1)
     cluster.past_offsets["p.q"] = past
     rows = visible(cluster)
     with pytest.raises(FencedError):
-        asleep.commit(prepare(cluster, 1, "run0"), 1)
+        paused.commit(prepare(cluster, 1, "run0"), 1)
     assert visible(cluster) == rows
 
 

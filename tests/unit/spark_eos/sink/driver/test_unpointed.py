@@ -148,9 +148,9 @@ def test_rows_moved_between_tasks_are_not_mixed_with_another_run(
 
 def test_tasks_may_disagree_about_a_committed_batch(cluster: MemoryCluster) -> None:
     decide(cluster, tasks(cluster, "run1"))
-    [ignorant, _] = tasks(cluster, "run2")
-    knowing = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
-    committer(cluster, "run2").commit([ignorant, knowing], 0)
+    [first_message, _] = tasks(cluster, "run2")
+    second_message = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
+    committer(cluster, "run2").commit([first_message, second_message], 0)
     assert visible(cluster) == 2
 
 
