@@ -35,7 +35,7 @@ Attack = Callable[[int, int, int], "bytes | Callable[[socket.socket], None] | No
 
 
 class HostileBroker:
-    """A broker on a local port whose metadata is valid and whose other responses are attacks; counts requests."""
+    """A broker on a local port that answers every request, or those of one API, with an attack; counts requests."""
 
     def __init__(self, attack: Attack, *, attacked: int | None = None) -> None:
         self.asked: Counter[int] = Counter()

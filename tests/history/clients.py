@@ -31,7 +31,7 @@ _NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)  # noqa: LOG001
 _DELIBERATE_ABORT_SHARE: Final = 0.15
 # With one broker every restart would make librdkafka start over from its bootstrap servers (KIP-899), after which
 # send_offsets_to_transaction waits forever for the coordinator's former connection (seen with 2.16).
-_NO_NEW_BEGINNING: Final = {"metadata.recovery.strategy": "none"}
+_NO_REBOOTSTRAP: Final = {"metadata.recovery.strategy": "none"}
 
 
 class Client(Protocol):
@@ -98,7 +98,7 @@ class _Transactions:
                     "retry.backoff.max.ms": 200,
                     "reconnect.backoff.max.ms": 200,
                 }
-                | _NO_NEW_BEGINNING,
+                | _NO_REBOOTSTRAP,
                 logger=_NOWHERE,
             )
             try:
@@ -304,7 +304,7 @@ def _consumer_settings(address: str, isolation: str) -> dict[str, Any]:
         "fetch.wait.max.ms": 50,
         "log_level": LOG_NOTHING,
         "reconnect.backoff.max.ms": 200,
-    } | _NO_NEW_BEGINNING
+    } | _NO_REBOOTSTRAP
 
 
 def _everywhere() -> list[tuple[str, int]]:

@@ -26,7 +26,7 @@ def test_lost_response_is_repeated(session: Session):
 
 
 def test_lost_response_is_not_remembered_across_failover(world: World, session: Session):
-    """Proposed changes: only the coordinator's memory keeps the previous epoch, so a failover fences the request."""
+    """Proposed changes: only the coordinator's memory keeps the previous epoch, so a failover fences the retry."""
     first = session.init()[1]
     session.init(expected=first)
     world.reload()

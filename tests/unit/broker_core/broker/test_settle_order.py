@@ -130,7 +130,7 @@ def test_commit_syncs_once_for_its_decision_and_once_for_its_markers(monkeypatch
     assert client.take().error_code == 0
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic]
     assert state_of_transaction(client).transaction_state == "CompleteCommit"
-    # The completion record was synced together with a later request.
+    # The Describe request synced the completion record.
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic, TRANSACTION_STATE_TOPIC]
 
 

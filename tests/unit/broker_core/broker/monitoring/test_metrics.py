@@ -207,7 +207,7 @@ def test_unreadable_partition_is_omitted_and_others_are_reported(cluster, client
 
     def damaged(topic_partition, now_ms):
         if topic_partition == (TOPIC, 0):
-            raise DamageError("rotten")
+            raise DamageError("corrupt")
         return get(topic_partition, now_ms)
 
     monkeypatch.setattr(again.logs, "get", damaged)
