@@ -352,7 +352,7 @@ def test_completed_transaction_leaves_the_id_ready(session: Session):
     assert values(session, COMMITTED) == [b"x", b"x"]
 
 
-# The reader's side
+# Readers
 
 
 # Rules D.1/2, D.1/3 and D.3/2.

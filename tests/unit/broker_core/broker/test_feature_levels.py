@@ -1,4 +1,4 @@
-"""The feature level changes under running transactions, and clients of both generations share a broker (rules A.15).
+"""The feature level changes during open transactions, and V1 and V2 clients share a broker (rules A.15).
 
 The versions of a client's requests determine the protocol at every level. The level determines the finalized features
 in responses, the version of the state records, and how the broker aborts a transaction itself.

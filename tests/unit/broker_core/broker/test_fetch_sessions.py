@@ -81,7 +81,7 @@ def test_final_epoch_closes_the_session():
     assert code_of(sessions, body(session.session_id, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-# When all slots are taken
+# Eviction
 
 
 def opened(sessions, now_ms, partitions=1):

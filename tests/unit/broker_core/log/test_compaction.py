@@ -23,7 +23,7 @@ from tests.support.broker_core.compaction_world import (
 )
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 
-# Keys.
+# Keys
 
 
 # Rule C.12/3.
@@ -106,7 +106,7 @@ def test_rewritten_batch_keeps_its_codec_and_timestamps(codec: Compression, stam
     assert records == before[1][1:]
 
 
-# The range that is cleaned, and its time.
+# The range that is cleaned, and the time of the cleaning
 
 
 # Rule C.12/1.
@@ -191,7 +191,7 @@ def test_small_segments_are_merged() -> None:
     assert batches(again) == batches(log)
 
 
-# Tombstones.
+# Tombstones
 
 
 def test_tombstone_is_removed_after_its_delete_horizon() -> None:
@@ -260,7 +260,7 @@ def test_compaction_and_retention_together() -> None:
         roll(log)
     log.compact(NOW_MS)
     assert data_offsets(log) == [7]
-    # Segments without records grow old too.
+    # Retention also deletes segments without records.
     assert log.apply_retention(NOW_MS + 6000 + 5001) > 0
     assert log.log_start_offset == 7
     log.delete_records_before(8)

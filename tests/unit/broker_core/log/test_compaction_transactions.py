@@ -24,7 +24,7 @@ from tests.support.broker_core.compaction_world import (
 )
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 
-# Transactions.
+# Transactions
 
 
 # Rules C.12/2 and C.12/7.
@@ -39,7 +39,7 @@ def test_aborted_data_is_removed_and_deletes_no_key() -> None:
     assert data_offsets(log) == [0, 5]
     assert marker_offsets(log) == [4, 6]
     assert view(consume(log)) == {b"a": b"kept", b"b": b"2"}
-    # The marker stays, and so does its line in the index.
+    # The marker stays, and so does its row in the index.
     assert [entry.last_offset for entry in log.aborted_transactions()] == [4]
     assert [entry.last_offset for entry in reopened(storage).aborted_transactions()] == [4]
 
@@ -131,7 +131,7 @@ def test_keys_equal_to_a_marker_key_are_kept() -> None:
     assert view(consume(log)) == {b"a": b"0", commit_key: b"1", b"z": b"1"}
 
 
-# Producers.
+# Producers
 
 
 # Rule C.12/6.
