@@ -66,7 +66,7 @@ def _cut_honest(key: int, version: int, correlation_id: int) -> bytes:
 ATTACKS: dict[str, Attack] = {
     "a frame of 2 GiB": _frame(2**31 - 1),
     "a frame of a negative length": _frame(-1),
-    "a frame of the minimum length": _frame(-(2**31)),
+    "a frame of length -2^31": _frame(-(2**31)),
     "an empty frame": lambda *_: struct.pack(">i", 0),
     "a frame too short for a header": lambda *_: struct.pack(">ih", 2, 0),
     "a frame longer than the data": _frame(1 << 20),
