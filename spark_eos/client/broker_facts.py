@@ -37,7 +37,7 @@ def ask_brokers(
 ) -> dict[int, BrokerFacts]:
     """Query brokers, all at once and once each; one that does not respond in time is left out."""
     asked = sorted(node_ids)
-    requests = [(node_id, _versions_request()) for node_id in asked]
+    requests = [(node_id, versions_request()) for node_id in asked]
     requests += [(node_id, _settings_request(node_id, settings)) for node_id in asked]
     answers = client.send_all(requests, timeout_ms=timeout_ms) if requests else []
     found: dict[int, BrokerFacts] = {}
@@ -65,7 +65,8 @@ def _facts(node_id: int, versions: Any, configs: Any) -> BrokerFacts:
     )
 
 
-def _versions_request() -> Any:
+def versions_request() -> Any:
+    """Build a request for the APIs that a broker supports."""
     return ApiVersionsRequest(client_software_name="spark-eos", client_software_version="1")
 
 

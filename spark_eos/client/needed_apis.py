@@ -29,9 +29,11 @@ from kafka.protocol.producer import (
     TxnOffsetCommitRequest,
 )
 
+from spark_eos.client.broker_facts import versions_request
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import BrokerAddress
 from spark_eos.client.transactions import TV2
-from spark_eos.errors import UnsupportedError
+from spark_eos.errors import EosKafkaError, UnsupportedError
 
 
 class NeededApi(NamedTuple):
@@ -138,3 +140,20 @@ def check_sink_apis(client: KafkaClient, transaction_version: int) -> None:
             + "; ".join(f"{each.name} for {each.use}" for each in missing),
             remedy="Use brokers of Apache Kafka 3.6 or newer, or a service that supports these APIs",
         )
+
+
+def unsupported_apis(client: KafkaClient) -> dict[BrokerAddress, list[NeededApi] | EosKafkaError]:
+    """Return for each broker the APIs of both tables that it does not support, or why it is silent."""
+    brokers = client.brokers()
+    answers = client.send_all([(broker.node_id, versions_request()) for broker in brokers])
+    return {
+        broker: answer if isinstance(answer, EosKafkaError) else _unsupported(answer)
+        for broker, answer in zip(brokers, answers, strict=True)
+    }
+
+
+def _unsupported(versions: Any) -> list[NeededApi]:
+    newest = {each.api_key: each.max_version for each in versions.api_keys}
+    # What the sink cannot do without counts, where both need an API.
+    by_name = {api.name: api for api in (*SOURCE_APIS, *SINK_APIS)}
+    return [api for api in by_name.values() if newest.get(int(api.request.API_KEY), -1) < api.version]

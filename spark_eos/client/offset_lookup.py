@@ -103,7 +103,7 @@ class OffsetLookup:
     def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Return where leader epochs ended in the current logs, or None if the leader has no trace of one (KIP-320).
 
-        Nothing is returned if brokers do not support the request; Java's consumer does not compare the logs then either.
+        Nothing is returned if brokers do not support the request: as Java's consumer, the source does not compare then.
         """
 
         def current(topic_partition: TopicPartition) -> int:

@@ -194,10 +194,11 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
     try:
         made = _create_compacting(client, name, replicas, config)
     except EosKafkaError as error:
+        command = creation_command(client, name, replicas, config)
         raise TopicError(
             f"The decision topic '{name}' does not exist and cannot be created",
             checked=str(error),
-            remedy=f"Grant CREATE on it, or have an administrator run `{_creation(client, name, replicas, config)}`",
+            remedy=f"Grant CREATE on it, or have an administrator run `{command}`",
         ) from error
     client.require_topics([name], were_created=True)
     if made:
@@ -210,7 +211,7 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
     return made
 
 
-def _creation(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> str:
+def creation_command(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> str:
     """Return the command of Apache Kafka that creates the topic."""
     reach = ["--bootstrap-server", ",".join(client.options.bootstrap_servers)]
     if client.options.security_protocol != "PLAINTEXT":

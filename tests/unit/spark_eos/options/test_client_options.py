@@ -1,4 +1,4 @@
-"""Read `kafka.*` options, and refuse what cannot work before anything is sent."""
+"""`kafka.*` options are parsed, and invalid ones are refused before anything is sent."""
 
 import pickle
 from pathlib import Path
