@@ -79,7 +79,7 @@ SINK_APIS: Final = (
         0,
         "3.0",
         "the sweep of transactions that lost tasks leave open",
-        "they end at their timeout, which a warning at the start says",
+        "they end at their timeout; a warning is logged at the start",
     ),
     NeededApi(
         DescribeConfigsRequest,
@@ -119,7 +119,7 @@ SOURCE_APIS: Final = (
         "the warning does not name the transaction",
     ),
     NeededApi(
-        OffsetCommitRequest, 2, "0.9", "`commitOffsetsToGroup`", "progress is not committed, which a warning says"
+        OffsetCommitRequest, 2, "0.9", "`commitOffsetsToGroup`", "progress is not committed, and a warning is logged"
     ),
 )
 

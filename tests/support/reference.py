@@ -18,6 +18,7 @@ from spark_eos import errors
 from spark_eos.admin import command
 from spark_eos.admin.output import EXIT_MEANINGS
 from spark_eos.client.error_table import TABLE, Api, failure
+from spark_eos.client.needed_apis import SINK_APIS, SOURCE_APIS, NeededApi
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
 from spark_eos.options import client_settings, definitions, setting_table
 from spark_eos.options.definitions import OptionDefinition
@@ -125,6 +126,21 @@ def _platform_options() -> str:
         (
             (code(each.name), each.platform, _sentence(each.meaning), _sentence(each.remedy))
             for each in setting_table.PLATFORM_OPTIONS.values()
+        ),
+    )
+
+
+def _needed_apis(apis: Iterable[NeededApi]) -> str:
+    return table(
+        ("API", "Kafka", "Use", "Without it"),
+        (
+            (
+                f"{api.name} {api.version}",
+                api.kafka,
+                _sentence(api.use),
+                _sentence(api.without) or "The query stops.",
+            )
+            for api in apis
         ),
     )
 
@@ -393,6 +409,8 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "kafka settings": _kafka_settings,
     "settings of others": _other_settings,
     "platform options": _platform_options,
+    "APIs of the sink": lambda: _needed_apis(SINK_APIS),
+    "APIs of the source": lambda: _needed_apis(SOURCE_APIS),
     "eos-kafka": lambda: commands(command._parser()),
     "exit codes": _exit_codes,
     "broker_core command": lambda: command_body(broker_command._parser()),
