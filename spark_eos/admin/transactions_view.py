@@ -22,10 +22,13 @@ _TABLE: Final = "table"
 
 def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """List the transactional ids of all coordinators."""
+    _require_broker(chosen.broker_id, admin)
     duration_ms = chosen.duration_filter if chosen.duration_filter is not None and chosen.duration_filter >= 0 else None
     pattern = chosen.transactional_id_pattern
     try:
-        listed = admin.list_transactions(duration_ms=duration_ms, id_pattern=pattern)
+        listed = admin.list_transactions(
+            states=chosen.state, producer_ids=chosen.producer_id, duration_ms=duration_ms, id_pattern=pattern
+        )
     except EosKafkaError as error:
         if error.error_code != ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise
@@ -36,6 +39,8 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
             "to match a prefix, append .*",
             error_code=error.error_code,
         ) from None
+    if chosen.broker_id is not None:
+        listed = {chosen.broker_id: listed.get(chosen.broker_id, [])}
     if chosen.output == _TABLE:
         print(kafka_tables.kafka_table(kafka_tables.LIST_HEADS, kafka_tables.list_rows(listed)))
     else:

@@ -86,9 +86,8 @@ class TransactionAdmin:
         self._stack.close()
 
     def topics(self) -> list[str]:
-        """List all topics except the internal ones."""
-        described = self._ask("Metadata", lambda admin: admin.describe_topics())
-        return sorted(topic["name"] for topic in described if not topic["is_internal"])
+        """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288)."""
+        return sorted(self.client.metadata(None))
 
     def broker_ids(self) -> list[int]:
         """List the ids of the brokers."""
@@ -136,14 +135,21 @@ class TransactionAdmin:
         return found
 
     def list_transactions(
-        self, *, producer_ids: Collection[int] = (), duration_ms: int | None = None, id_pattern: str | None = None
+        self,
+        *,
+        producer_ids: Collection[int] = (),
+        states: Collection[str] = (),
+        duration_ms: int | None = None,
+        id_pattern: str | None = None,
     ) -> dict[int, list[TransactionListing]]:
         """List transactional ids by the broker that coordinates them; every broker must answer."""
         needed = FIRST_DURATION_VERSION if duration_ms is not None else 0
         self.client.api_version(
             ListTransactionsRequest, min_version=needed if id_pattern is None else FIRST_PATTERN_VERSION
         )
-        return list_by_broker(self.client, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern)
+        return list_by_broker(
+            self.client, states=states, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern
+        )
 
     def write_abort_marker(
         self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int

@@ -79,7 +79,7 @@ def a_timeline(bars: Sequence[TransactionBar], *, stable: int, high: int, **more
 
 
 def described(producer_id: int, state: str, *partitions: TopicPartition) -> TransactionDescription:
-    return TransactionDescription("an-id", 0, state, producer_id, 0, 900_000, NOW_MS, partitions)
+    return TransactionDescription("an-id", 0, state, producer_id, 1, 900_000, NOW_MS, partitions)
 
 
 def test_timeline_separates_interleaved_producers_and_epochs() -> None:
