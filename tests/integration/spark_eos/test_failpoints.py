@@ -64,7 +64,7 @@ def test_rule_for_a_query_fires_in_that_query_only() -> None:
     points.enter("other")
     points.reach("task.mid_write", 0)
     points.reach("task.mid_write", 0)
-    # What was reached in the task before does not count.
+    # Failpoints that an earlier task reached do not count.
     points.enter("one-1")
     points.reach("task.mid_write", 0)
     assert points.is_armed("task.mid_write")

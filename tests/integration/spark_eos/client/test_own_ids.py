@@ -13,7 +13,7 @@ from spark_eos.options.client import ClientOptions
 
 
 def asked(kafka: EmbeddedBroker) -> list[str]:
-    """List the ids of the InitProducerId requests that came, in order."""
+    """List the ids of the InitProducerId requests in order."""
     return [name for each in kafka.requests(api="InitProducerId") for name in each.transactional_ids]
 
 

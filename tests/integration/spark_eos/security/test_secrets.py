@@ -108,13 +108,13 @@ def test_sink_source_and_command_do_not_leak_secrets(
 
 
 def properties(given: Mapping[str, str]) -> str:
-    """Write options as the Java client's file."""
+    """Write options as a properties file of the Java client."""
     values = {name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in given.items()}
     return "".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in values.items())
 
 
 def stored(kafka: Secured, topic: str) -> bytes:
-    """Read keys, values and headers of all there is in a topic."""
+    """Read the keys, values and headers of all records of a topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""A transaction that blocks many partitions is named once, at a constant cost, beside the planning."""
+"""A transaction that blocks many partitions is reported once, at a constant cost, without delaying the planning."""
 
 import threading
 from collections import Counter
@@ -64,7 +64,7 @@ def test_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCapt
         warnings = LsoStallWarnings(options, at_once, Clock())
         warnings.report(stands(*range(PINNED)))
         assert requests(kafka) == {
-            # Two of no topic, for the brokers: to connect, and to ask all of them.
+            # Two requests without a topic, for the brokers: one to connect, and one to query all of them.
             "Metadata": 3, "DescribeProducers": 1, "ListTransactions": BROKERS, "FindCoordinator": 1,
             "DescribeTransactions": 1,
         }  # fmt: skip

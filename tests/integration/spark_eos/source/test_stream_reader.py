@@ -53,7 +53,7 @@ def test_every_kind_of_subscription_and_start_is_read(
     if subscription != "assign":
         add_partitions(kafka_address, topic, 3)
         send_plain(kafka_address, topic, ["e"], partition=2)
-        # A broker hears of it a moment after the controller has answered.
+        # A broker learns of the topic a moment after the controller has answered.
         assert wait_until(query.texts, "a partition added under the query") == ["e"]
     assert query.texts() == []
     query.reader.stop()
