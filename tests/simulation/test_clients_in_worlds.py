@@ -72,7 +72,7 @@ def test_v1_client_recalls_only_requests_that_are_unprotected_when_late() -> Non
     assert (
         recalled(CLASSIC, verifies=True) == UNPROTECTED == {m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY}
     )
-    # KIP-890, part 1, is what protects from a late batch of the old protocol.
+    # KIP-890, part 1, protects against a late batch of the old protocol.
     assert recalled(CLASSIC, verifies=False) == UNPROTECTED | {m.ProduceRequest.API_KEY}
 
 
