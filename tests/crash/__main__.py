@@ -33,16 +33,18 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run the rounds; returns 0 when every cell of every round held."""
+    """Run the rounds; return 0 if every cell of every round passed."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--broker", choices=BROKERS, action="append", help="all unless given")
-    parser.add_argument("--transaction-version", type=int, choices=TRANSACTION_VERSIONS, help="in turns unless given")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="start no round after so many")
-    parser.add_argument("--cuts", type=int, default=5, help=f"on {KIND}, in each round: nodes that are cut off")
-    parser.add_argument("--scenario", action="append", default=[], help=f"on {KIND}: those whose name holds this")
-    parser.add_argument("--keep", help="a new folder for all files, which stay")
+    parser.add_argument("--broker", choices=BROKERS, action="append", help="default: all")
+    parser.add_argument("--transaction-version", type=int, choices=TRANSACTION_VERSIONS, help="default: each in turn")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no round after this many")
+    parser.add_argument("--cuts", type=int, default=5, help=f"on {KIND}, in each round: the number of nodes to cut off")
+    parser.add_argument(
+        "--scenario", action="append", default=[], help=f"on {KIND}: the scenarios whose name contains this"
+    )
+    parser.add_argument("--keep", help="a new folder for all files, which are kept")
     arguments = parser.parse_args()
     say(f"{arguments.rounds} rounds with --seed {arguments.seed}")
     failures: list[str] = []
@@ -50,7 +52,7 @@ def main() -> int:
         chance = random.Random(arguments.seed)
         matrix = Rounds(pool, chance)
         cluster = ClusterRounds(pool, chance, say, cuts=arguments.cuts, names=arguments.scenario)
-        # So that who ends it finds nothing left running.
+        # The rounds end their processes before this process ends.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
         for kind in arguments.broker or BROKERS:
             for number in range(1, arguments.rounds + 1):
@@ -86,7 +88,7 @@ def main() -> int:
 
 
 class Rounds:
-    """Run rounds of the matrix in one driver after another, each for as long as no wave has killed it."""
+    """Rounds of the matrix in one driver after another; a driver serves until a wave kills it."""
 
     def __init__(self, pool: DriverPool, chance: random.Random) -> None:
         self._pool = pool
@@ -104,7 +106,7 @@ class Rounds:
         return table(self._runs)
 
     def run(self, kind: str, folder: Path, transaction_version: int) -> list[str]:
-        """Run every cell once on a fresh broker, and say what went wrong."""
+        """Run every cell once on a fresh broker, and return what went wrong."""
         failures = []
         with world(kind, folder, transaction_version) as here:
             for cells in waves(transaction_version, self._chance):
@@ -125,7 +127,7 @@ class Rounds:
         try:
             failures = wave.run(cells)
         except (AssertionError, *NO_ANSWER) as failure:
-            # A query that does not end, or does not come to its point, fails its wave; the others go on.
+            # A query that does not end or does not reach its point fails its wave; the other waves continue.
             failures = [f"{cells[0].fault}, {len(cells)} cells together: {failure}"]
             say(failures[0])
             wave.driver.kill()
@@ -140,7 +142,7 @@ class Rounds:
 
 
 def folder_for(keep: str | None) -> AbstractContextManager[str]:
-    """Return a folder that is deleted, or the one that is to be kept."""
+    """Return a folder that is deleted afterwards, or the one to keep."""
     if keep is None:
         return tempfile.TemporaryDirectory(prefix="crash-")
     Path(keep).mkdir(parents=True)

@@ -1,6 +1,6 @@
 """Topics as an independent reader sees them: confluent-kafka with read_committed, and no code of this project.
 
-What was written, decided and read is also told as a history, for the checker of `tests/history`.
+What was written, decided and read also becomes a history, for the checker of `tests/history`.
 """
 
 import itertools
@@ -28,7 +28,7 @@ _LINE = re.compile(r"(\S+)\.(\d+)\.(\d+) ")
 
 
 class Query(NamedTuple):
-    """Say what a query has to have written to its topic, where its decisions are, and what it read, if not files."""
+    """What a query must have written to its topic, where its decisions are, and what it read, if not files."""
 
     expected: Counter[str]
     decision_topic: str
@@ -36,7 +36,7 @@ class Query(NamedTuple):
 
 
 def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> list[str]:
-    """Say what is wrong with each topic; nothing is what must come back."""
+    """Return the problems of each topic, none if all is well."""
     wrong = _unstable(address, list(queries), partition_count)
     found = _read(address, [topic for topic in queries if topic not in wrong], partition_count)
     written = transactions(address, found, partition_count)
@@ -66,9 +66,10 @@ def read_committed(address: str, topics: Collection[str], partition_count: int) 
 
 
 def history(topic: str, written: Written, ends: Verdicts, read: Records, feed: Feed | None = None) -> list[Op]:
-    """Tell which transactions wrote a topic, how each had to end, and what one reader of all there is has seen.
+    """Return a history: the transactions that wrote a topic, how each had to end, and what one reader has seen.
 
-    With a feed the query is told to have read, in a transaction for each micro-batch, what its rows say they came from.
+    With a feed, the history also has what the query read, in one transaction for each micro-batch, according to its
+    rows.
     """
     poll = [
         [
@@ -103,7 +104,7 @@ def _decisions(address: str, topics: Collection[str]) -> list[str]:
     found = []
     for topic in topics & known.keys():
         for records in _read(address, [topic], len(known[topic].partitions))[topic].values():
-            # What is closed, and has no value any more, was decided all the same.
+            # A record without a value closes a decision: the transactions were decided all the same.
             found += [value for _, value in records if value]
     return found
 
@@ -141,9 +142,9 @@ def _read(address: str, topics: Collection[str], partition_count: int) -> dict[s
 
 
 def _unstable(address: str, topics: list[str], partition_count: int) -> dict[str, str]:
-    """Name the topics whose last stable offset does not come to the end, or that have transactions left open.
+    """Return the topics whose last stable offset is not at the end, or that have open transactions.
 
-    Markers are written a moment after EndTxn is answered, so this is waited for, but not as long as a timeout takes.
+    Markers are written a moment after the response to EndTxn, so this waits, but for less than a transaction timeout.
     """
     admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
     wrong: dict[str, str] = {}
@@ -153,11 +154,11 @@ def _unstable(address: str, topics: list[str], partition_count: int) -> dict[str
         ends = [_ends(admin, topics, partition_count, level) for level in IsolationLevel]
         for topic, number in ends[0]:
             if ends[0][topic, number] != ends[1][topic, number]:
-                wrong[topic] = f"the last stable offset of partition {number} stays behind its end"
+                wrong[topic] = f"the last stable offset of partition {number} is below the log end offset"
         for transactional_id in open_transactions(address, ""):
             for topic in topics:
                 if transactional_id.startswith(f"{topic}."):
-                    wrong[topic] = f"transaction {transactional_id} is left open"
+                    wrong[topic] = f"transaction {transactional_id} stays open"
         return not wrong
 
     try:

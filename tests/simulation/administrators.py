@@ -215,7 +215,7 @@ class AdministratorActor:
 
 
 class RogueActor:
-    """A client that makes one transaction hang: like an old client's late request, its record reaches no coordinator."""
+    """A client that makes one transaction hang: like an old client's late request, its record has no coordinator."""
 
     def __init__(self, client: Client, name: str, topic: str, partitions: int) -> None:
         self.world: World = client.world
