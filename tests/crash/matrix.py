@@ -82,7 +82,7 @@ class Step(NamedTuple):
 
     @property
     def is_of_dead_driver(self) -> bool:
-        """Return whether only a dead driver's decision is to time out: with a short task timeout it would do so early."""
+        """Return whether only a dead driver's decision times out, so that the tasks need a long timeout."""
         return self.point == "recovery.before_end_driver"
 
     def __str__(self) -> str:
