@@ -468,7 +468,7 @@ def test_users_are_changed_independently(locked: Secured):
         answer = client.send(
             DescribeUserScramCredentialsRequest(users=[user(name=each) for each in (name, few, "alice", "alice")]), 0
         )
-    told = {
+    results = {
         result.user: (
             result.error_code,
             result.error_message,
@@ -477,7 +477,7 @@ def test_users_are_changed_independently(locked: Secured):
         for result in answer.results
     }
     assert (answer.error_code, answer.error_message) == (0, "")
-    assert told == {
+    assert results == {
         name: (0, "", [(1, 4096)]),
         few: (91, f"Attempt to describe a user credential that does not exist: {few}", []),
         "alice": (92, "Cannot describe SCRAM credentials for the same user twice in a single request: alice", []),

@@ -163,8 +163,8 @@ def test_fencing_error_name_depends_on_the_version(
         "add_offsets": lambda version: session.add_offsets(old, "group", version=version),
         "end": lambda version: session.end(old, commit=True, version=version)[0],
     }
-    told = [ask[what](version) for version in versions]
-    assert told == [
+    found = [ask[what](version) for version in versions]
+    assert found == [
         E.PRODUCER_FENCED if version >= first_that_knows else E.INVALID_PRODUCER_EPOCH for version in versions
     ]
 
@@ -382,8 +382,8 @@ def test_possible_feature_level_is_validated_without_a_change(client: RawClient)
         [(FEATURE, 0, SAFE_DOWNGRADE), (FEATURE, 2, UPGRADE)],
     ):
         assert update(client, *updates).error_code == E.NONE
-    told = update(client, (FEATURE, 0, SAFE_DOWNGRADE), version=1)
-    assert [(entry.feature, entry.error_code) for entry in told.results] == [(FEATURE, E.NONE)]
+    answer = update(client, (FEATURE, 0, SAFE_DOWNGRADE), version=1)
+    assert [(entry.feature, entry.error_code) for entry in answer.results] == [(FEATURE, E.NONE)]
     assert finalized(client) == 2
 
 

@@ -89,8 +89,8 @@ def stop(name: str) -> None:
 def causes(failure: Exception) -> list[str]:
     """Return the causes that Spark's JVM reports and the text of the failure omits."""
     trace = getattr(failure, "_stackTrace", None) or ""
-    told = ("Caused by", "Serialization stack", "\t- ")
-    return [line.strip()[:500] for line in trace.splitlines() if line.startswith(told)]
+    kept = ("Caused by", "Serialization stack", "\t- ")
+    return [line.strip()[:500] for line in trace.splitlines() if line.startswith(kept)]
 
 
 def warm_up(spark: SparkSession) -> None:

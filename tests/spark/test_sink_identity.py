@@ -175,7 +175,7 @@ def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession,
 
 @pytest.fixture
 def died(spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, arm: Callable[[str], None]) -> Path:
-    """Return the checkpoint of a query that died after its second micro-batch was decided, before Spark noted it."""
+    """Return the checkpoint of a query that died after its second micro-batch was decided, before Spark recorded it."""
     arm("driver.after_complete=raise@1")
     with pytest.raises(StreamingQueryException):
         run_stream(spark, input_folder, tmp_path / "checkpoint", topic)
