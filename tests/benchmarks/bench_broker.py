@@ -148,9 +148,7 @@ def transactions(producers: list[Producer], total: int) -> float:
 
 
 def first_acknowledged() -> float:
-    """Return the ms from the start of an embedded broker to its first acknowledged record, including the client's
-    share.
-    """
+    """Return the ms from the start of an embedded broker to its first acknowledged record, client included."""
     started = time.perf_counter()
     with EmbeddedBroker() as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, **QUIET})

@@ -82,9 +82,7 @@ def open_by_broker_core(source: Path, root: Path, end_offset: int, *, snapshots:
 
 
 def open_by_apache(source: Path, node: Path, *, snapshots: bool) -> float:
-    """Start a node on a copy of the log in the state of its last stop, and return how many ms it reports for loading
-    it.
-    """
+    """Start a node on a copy of the log in the state of its last stop; return the ms that it reports for loading."""
     data, target = node / DATA, node / DATA / FOLDER
     metadata = (target / "partition.metadata").read_bytes()
     shutil.rmtree(target)

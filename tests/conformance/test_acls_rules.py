@@ -101,7 +101,7 @@ def test_wildcard_acl_covers_all_topics(stage: Stage) -> None:
         ("resource_pattern_type", 99, 42),
         ("operation", 99, 42),
         ("permission_type", 99, 42),
-        ("principal", "nobody", 42),
+        ("principal", "stranger", 42),
         ("resource_name", "", 42),
         ("resource_type", 4, 42),
         ("host", "", 42),
@@ -129,7 +129,7 @@ def test_acl_fields_are_validated(stage: Stage, field: str, value: Any, code: in
         "resource_type": 2,
         "resource_name": unique("topic"),
         "resource_pattern_type": 3,
-        "principal": "User:nobody",
+        "principal": "User:stranger",
         "host": "*",
         "operation": 3,
         "permission_type": 3,
@@ -139,7 +139,7 @@ def test_acl_fields_are_validated(stage: Stage, field: str, value: Any, code: in
         "resource_type": 2,
         "resource_name": unique("topic"),
         "resource_pattern_type": 4,
-        "principal": "User:nobody",
+        "principal": "User:stranger",
         "host": "*",
         "operation": 3,
         "permission_type": 3,
@@ -162,7 +162,7 @@ def test_filter_only_value_fails_the_whole_create_request(stage: Stage, field: s
         "resource_type": 2,
         "resource_name": unique("topic"),
         "resource_pattern_type": 3,
-        "principal": "User:nobody",
+        "principal": "User:stranger",
         "host": "*",
         "operation": 3,
         "permission_type": 3,
@@ -238,7 +238,7 @@ def test_filters_select_acls_to_describe(stage: Stage) -> None:
 @pytest.mark.parametrize(("chosen", "names"), FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
 def test_filters_select_acls_to_delete(stage: Stage, chosen: dict[str, Any], names: set[str]) -> None:
     named = stored(stage)
-    assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:nobody-at-all"}) == [
+    assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:no-such-user"}) == [
         (0, len(names)),
         (0, 0),
     ]

@@ -88,7 +88,7 @@ def test_verification_answers_each_partition_and_adds_none(kafka: Kafka, session
     assert verify(Identity(identity.producer_id + 1000, 0), 0) == {0: E.INVALID_PRODUCER_ID_MAPPING}
     assert verify(bumped(identity), 0) == {0: E.PRODUCER_FENCED}
     assert verify(identity, 0, transactional_id="") == {0: E.INVALID_REQUEST}
-    assert verify(identity, 0, transactional_id=unique("nobody")) == {0: E.INVALID_PRODUCER_ID_MAPPING}
+    assert verify(identity, 0, transactional_id=unique("unknown")) == {0: E.INVALID_PRODUCER_ID_MAPPING}
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
 
 
@@ -96,7 +96,7 @@ def test_verification_answers_each_partition_and_adds_none(kafka: Kafka, session
 @pytest.mark.parametrize("version", [4, 5])
 def test_add_partitions_batch_answers_each_transaction(kafka: Kafka, session: RawSession, version: int):
     topic, other = make_topic(kafka, partitions=2), RawSession(session.client, unique("id"))
-    first, second, stranger = session.init()[1], other.init()[1], unique("nobody")
+    first, second, stranger = session.init()[1], other.init()[1], unique("unknown")
     state = "__transaction_state"
     answer = batched(
         session,
@@ -259,7 +259,7 @@ def test_producers_are_described_or_an_error_returned(kafka: Kafka, session: Raw
 def test_each_id_is_described_independently(session: RawSession):
     session.init()
     answer = session.client.send(
-        DescribeTransactionsRequest(transactional_ids=[session.transactional_id, "", unique("nobody")]), 0
+        DescribeTransactionsRequest(transactional_ids=[session.transactional_id, "", unique("unknown")]), 0
     )
     assert [state.error_code for state in answer.transaction_states] == [
         E.NONE,

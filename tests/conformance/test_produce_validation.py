@@ -419,7 +419,7 @@ def test_transactional_batches_of_two_producers_fail_the_request(asked: Produced
 def test_transactional_batch_without_a_producer_id_is_nontransactional(asked: Produced):
     """The batch has the bit and a transactional id beside it, but no producer id to open a transaction for."""
     topic = asked.topics[TAKEN[0].name]
-    assert several(asked, "nobody", -1, (topic, batch(1, is_transactional=True))) == {topic: NONE}
+    assert several(asked, "unknown", -1, (topic, batch(1, is_transactional=True))) == {topic: NONE}
     answer = RawSession(asked.client, None).fetch(topic, 0, isolation=1)
     assert answer.last_stable_offset == answer.high_watermark > 0
 

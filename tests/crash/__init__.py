@@ -19,6 +19,6 @@ How a test uses it (`test_matrix.py` is the longest example):
         errors = here.run_to_end(pool.take(), [case])    # started again until it ends well
         assert here.judge([case]) == []               # nothing lost, doubled, disordered, open or unstable
 
-`pytest tests/crash` runs on `broker_core`, with `--apache` on Apache Kafka too. What happens to queries that go on and
+`pytest tests/crash` runs on `broker_core`, with `--apache` on Apache Kafka too. What happens to queries that run on and
 on while three nodes of Apache Kafka are broken under them is in `scenarios.py`.
 """

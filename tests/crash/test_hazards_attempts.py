@@ -211,7 +211,7 @@ def _processes_running(module: str, spark: SparkSession) -> list[int]:
 
 
 def test_lost_transactions_are_not_rewritten_by_another_number_of_tasks(hazard: Hazard) -> None:
-    """The rows of task 1 of 2 are not those of task 1 of 3: even `rewrite` stops, and says so."""
+    """The rows of task 1 of 2 are not those of task 1 of 3: even `rewrite` stops, with an error that says why."""
     case = hazard.case(micro_batches=1)
     hazard.arm(case.rule("driver.mid_complete", "raise", 0))
     hazard.run_to_failure(case, "driver.mid_complete")

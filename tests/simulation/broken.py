@@ -242,7 +242,7 @@ BROKEN: dict[str, Broken] = {
 
 def first_caught(broken: Broken, seeds: range) -> tuple[int, str] | None:
     """Run seeds on a broken broker until one reveals the bug; return the seed and what shows it."""
-    # The worlds run as usual: they do not know of the bug.
+    # The worlds run as usual, without knowledge of the bug.
     from tests.simulation.world import play
 
     with broken.breakage():

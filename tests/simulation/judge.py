@@ -103,7 +103,7 @@ def check_transactions(world: "World", truth: dict[str, Seen]) -> Iterator[str]:
         if len(found) > 1:
             yield f"{value} is there {len(found)} times: {found}"
         if value not in known:
-            yield f"{value} at {found} was written by nobody"
+            yield f"{value} at {found} has no writer"
 
 
 def _check_transaction(

@@ -3,10 +3,11 @@
 A second marker after the first, without records of the producer between them, is legitimate in two cases only:
 
 - A coordinator that loaded its state partition, after a restart or a move, found the transaction prepared. It cannot
-know which markers are written, so it writes all of them again (rules A.13). The watch records each such load, so a
-repetition without a load is reported in every world, however many faults it has. - Under the old protocol, transactions
-share an epoch, and a partition can be added to the next transaction without being written to. Its marker then looks
-like a repetition. It is an abort marker unless a late AddPartitionsToTxn has added the partition.
+  know which markers are written, so it writes all of them again (rules A.13). The watch records each such load, so a
+  repetition without a load is reported in every world, however many faults it has.
+- Under the old protocol, transactions share an epoch, and a partition can be added to the next transaction without
+  being written to. Its marker then looks like a repetition. It is an abort marker unless a late AddPartitionsToTxn has
+  added the partition.
 """
 
 import contextlib
@@ -162,7 +163,7 @@ Scanned = dict[TopicPartition, list[Span]]
 def check_markers(world: "World", scanned: Scanned) -> Iterator[str]:
     """Check that there are neither too many nor too few markers, by the logs alone and by the history."""
     if world.plan.is_undisturbed and world.watch.loads:
-        yield "a coordinator has begun anew in a world in which nothing lets it"
+        yield "a coordinator loaded its state again in a world without a cause for it"
     for topic_partition, spans in scanned.items():
         for span in spans:
             yield from _check_epochs(topic_partition, span)

@@ -40,7 +40,7 @@ def test_only_an_unanswered_request_is_repeated_unchanged(is_answered: bool) -> 
         client.ask(_coordinator(world, "id"), _initialisation("id"), 4)
         code = left.pop(0)
         if code != E.NONE and not is_answered:
-            raise UnansweredError("as far as the client knows")
+            raise UnansweredError("the client's view")
         return None, code
 
     world.run_fiber("client", lambda: client.until_answered("it", attempt))

@@ -169,7 +169,7 @@ def test_coordinator_reload_in_an_undisturbed_world_is_detected() -> None:
     scenario.plan.is_undisturbed = True
     assert scenario.problems() == []
     scenario.watch.loads[PRODUCER_ID] = 1
-    assert scenario.problems() == ["a coordinator has begun anew in a world in which nothing lets it"]
+    assert scenario.problems() == ["a coordinator loaded its state again in a world without a cause for it"]
 
 
 def test_v1_may_abort_a_partition_without_records() -> None:

@@ -84,8 +84,8 @@ def test_secured_write_and_read_show_no_secret(
     for path in kept:
         search.look(str(path), path.read_bytes())
     if not any("spark_eos.sink" in each for each in logs):
-        # In local mode Spark cannot register its block manager again once it has dropped it ("Told to re-register"),
-        # and the workers' logs are in its blocks. tests/spark/test_sink_progress.py checks that the logs arrive at all.
+        # In local mode Spark cannot register its block manager again once it has dropped it, and the workers' logs are
+        # in its blocks. tests/spark/test_sink_progress.py checks that the logs arrive at all.
         pytest.skip("Spark has lost the workers' logs, so they were not looked at")
 
 

@@ -160,7 +160,7 @@ def test_daily_job_needs_a_job_id_per_day(spark: SparkSession, topic: Topic, pre
     assert len(topic.values()) == 10
     for day, rows in [*days.items(), ("tuesday", days["tuesday"].repartition(3))]:
         write(rows, topic, jobId=f"report-{day}", transactionalIdPrefix=prefix)
-    assert len(topic.values()) == 30, "the second job of a day wrote nothing, whatever its tasks"
+    assert len(topic.values()) == 30, "the second job of a day wrote nothing, however many tasks it has"
 
 
 def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession, topic: Topic, prefix: str) -> None:

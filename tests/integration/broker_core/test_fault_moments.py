@@ -69,7 +69,7 @@ def test_every_action_works_at_every_moment(row: Row) -> None:
             before = ONGOING if row.when == "before" else COMMITTED if row.when == "after_apply" else "PrepareCommit"
             kafka.wait_for(lambda: kafka.transaction(ID).state == before)
             answered = [seen.outcome for seen in kafka.requests(api="EndTxn")]
-            assert row.when == "mid" or answered == ["no answer"], "it was answered though it is held"
+            assert row.when == "mid" or answered == ["no answer"], "a response came although it is held"
             may_go.set()
         if row.answer == CLOSED:
             assert client.is_closed_by_peer()

@@ -153,7 +153,7 @@ def test_crash_between_two_markers_is_completed_by_recovery(kafka, client):
     kafka.restart()
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
     assert [kafka.partition("in", each).log_end_offset for each in (0, 1)] == [3, 2], (
-        "the first partition gets a second marker, as from Kafka's coordinator that lost its memory"
+        "the first partition gets a second marker, as from a restarted coordinator of Kafka"
     )
 
 
@@ -164,7 +164,7 @@ def test_coordinator_that_crashes_midway_is_replaced(kafka, client):
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
     assert kafka.transaction(ID).coordinator == 2
     assert [kafka.partition("in", each).log_end_offset for each in (0, 1)] == [2, 2], (
-        "a dead coordinator writes no marker any more"
+        "a dead coordinator writes no further marker"
     )
 
 

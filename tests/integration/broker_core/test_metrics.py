@@ -18,7 +18,7 @@ def test_embedded_broker_returns_its_metrics():
         assert requests.errors == {}
         assert 0 < requests.latency_ms.quantile(0.99) <= requests.latency_ms.max_ms
         produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"3"])
-        assert metrics.last_stable_offset(("t", 0)) == 2, "a picture of one moment"
+        assert metrics.last_stable_offset(("t", 0)) == 2, "the metrics do not change"
         assert kafka.metrics.last_stable_offset(("t", 0)) == 3
     with pytest.raises(RuntimeError, match="not running"):
         _ = kafka.metrics

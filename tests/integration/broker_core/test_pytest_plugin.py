@@ -220,7 +220,7 @@ SECURED = {"listeners": {"SECURED": "SASL_PLAINTEXT"}, "users": {"ann": "s3cret"
 def test_cluster_with_password_authentication_is_used(run, tmp_path):
     config = tmp_path / "client.properties"
     config.write_text(
-        "# how to get in\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
+        "# credentials\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
         "sasl.username=ann\nsasl.password=s3cret\nlog_level=0\n"
     )
     with EmbeddedBroker(**SECURED) as real:
@@ -230,7 +230,7 @@ def test_cluster_with_password_authentication_is_used(run, tmp_path):
             """
     from confluent_kafka import Consumer
 
-    def test_a_client_of_ones_own(kafka, kafka_producer):
+    def test_a_separate_client(kafka, kafka_producer):
         producer = kafka_producer()
         producer.produce("seen", b"hello")
         assert producer.flush(30) == 0

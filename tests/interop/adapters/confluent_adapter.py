@@ -110,7 +110,7 @@ class Confluent:
         self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int, **wanted: Any
     ) -> Any:
         reading = Reading(partitions, **wanted)
-        consumer = _consumer(at, "nobody", isolation, max_wait_ms, fetch_bytes=fetch_bytes)
+        consumer = _consumer(at, "unused", isolation, max_wait_ms, fetch_bytes=fetch_bytes)
         try:
             consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
             while reading.continues():
@@ -129,14 +129,14 @@ class Confluent:
         return [found.offset, found.metadata, found.leader_epoch] if found.offset >= 0 else None
 
     def end_of(self, at: str, topic: str, partition: int, isolation: str) -> int:
-        consumer = _consumer(at, "nobody", isolation, 100)
+        consumer = _consumer(at, "unused", isolation, 100)
         try:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), DEADLINE_S)[1])
         finally:
             consumer.close()
 
     def offset_at(self, at: str, topic: str, partition: int, isolation: str, timestamp_ms: int) -> int | None:
-        consumer = _consumer(at, "nobody", isolation, 100)
+        consumer = _consumer(at, "unused", isolation, 100)
         try:
             (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], DEADLINE_S)
         finally:

@@ -114,7 +114,7 @@ def test_librdkafka_reports_failed_authentication(kafka, authority, mechanism, n
     )
     wait_until(
         lambda: admin.poll(0.05) or any(error.code() == KafkaError._AUTHENTICATION for error in errors),
-        "the client hears of it",
+        "the client gets the error",
     )
 
 
@@ -146,7 +146,7 @@ def test_custom_token_validator_is_used():
         mordred = client("other")
         wait_until(
             lambda: mordred.poll(0.05) or any("insufficient_scope" in str(error) for error in errors),
-            "the client hears why",
+            "the client gets the reason",
         )
 
 

@@ -195,7 +195,7 @@ def test_all_brokers_are_queried_for_a_coordinator_concurrently() -> None:
             thread.join()
             named = client.find_coordinator(CoordinatorType.GROUP, "group")
         assert named in kafka.broker_ids
-        assert len(kafka.requests(api="FindCoordinator")) == 3, "what they agree on is remembered"
+        assert len(kafka.requests(api="FindCoordinator")) == 3, "the common version is cached"
 
 
 def test_unknown_node_is_reported(client: KafkaClient) -> None:

@@ -146,4 +146,4 @@ def test_batch_size_refused_by_a_topic_is_tried_once(worker: Worker) -> None:
         assert worker.write([wide], topic).transaction.record_count == 4_000
         refusals.append(sum(ErrorCode.MESSAGE_TOO_LARGE in each.error_codes for each in worker.seen("Produce")))
     # Half a MiB, a quarter, ... until a batch fits.
-    assert refusals == [4, 4], "nothing was refused a second time"
+    assert refusals == [4, 4], "no batch size was refused twice"

@@ -103,7 +103,7 @@ def test_sink_source_and_command_do_not_leak_secrets(
     search.look("what the command prints", printed.out + printed.err)
     search.look("the timeline", (tmp_path / "timeline.html").read_bytes())
     search.look("the logs", debug_log.text)
-    assert "kafka.net.connection" in debug_log.text, "requests were not logged, so nothing was looked at"
+    assert "kafka.net.connection" in debug_log.text, "requests were not logged, so the search was empty"
     assert search.places >= 12
 
 

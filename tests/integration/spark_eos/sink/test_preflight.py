@@ -364,7 +364,7 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(
 def test_broker_versions_and_settings_are_reported(client: KafkaClient) -> None:
     started = time.monotonic()
     found = ask_brokers(client, [client.brokers()[0].node_id, 4711], ["transaction.max.timeout.ms"], timeout_ms=10_000)
-    assert time.monotonic() - started < 10, "a broker that is not there must not be waited for"
+    assert time.monotonic() - started < 10, "the check must not wait for a missing broker"
     [(_, said)] = found.items()
     assert said.settings == {"transaction.max.timeout.ms": "900000"} and said.trouble is None
     assert said.add_partitions_version >= 4
@@ -424,7 +424,7 @@ def test_old_broker_in_a_new_cluster_is_refused_or_accepted_by_option(
         UnsupportedError, match=r"broker 2 supports.*Kafka 3\.6 or newer.*allowHangingTransactions=true"
     ):
         check_cluster(client, wanted, BrokerCapabilities(facts=brokers))
-    assert wanted.decision_topic not in client.metadata(None), "nothing is made for a query that is refused"
+    assert wanted.decision_topic not in client.metadata(None), "a refused query creates nothing"
     accepting = options_for(client, allowHangingTransactions="true")
     for is_first in (True, False):
         assert check_cluster(
@@ -528,7 +528,9 @@ def test_outage_during_a_later_check_does_not_stop_the_query(
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
         for _ in range(3):
             assert preflight.preflight(process, wanted) == settled
-    assert caplog.text.count("the cluster checks are skipped for now") == 1, "each micro-batch waits for the brokers"
+    assert caplog.text.count("the cluster checks are skipped for now") == 1, (
+        "only the first micro-batch waits for the brokers"
+    )
 
 
 def test_later_check_finds_brokers_missing_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,4 +582,4 @@ def test_write_after_a_failed_commit_checks_the_cluster_again(tmp_path: Path, mo
         again.commit([])
         before = len(kafka.requests())
         BatchWriter(options, schema, False)
-        assert requests_since(kafka, before) == {}, "once is enough"
+        assert requests_since(kafka, before) == {}, "the cluster is checked once"

@@ -106,7 +106,7 @@ def test_worker_initializes_more_ids_at_a_time_as_it_needs_more() -> None:
 @pytest.mark.parametrize(
     ("timeout_ms", "version", "pause_ms", "is_usable"),
     [(60_000, 2, 0, True), (30_000, 2, 0, False), (60_000, 1, 0, False), (60_000, 2, 400_000, False)],
-    ids=["as it was owned", "another timeout", "another protocol", "after minutes"],
+    ids=["unchanged", "another timeout", "another protocol", "after minutes"],
 )
 def test_spare_id_is_used_unchanged_or_not_at_all(
     timeout_ms: int, version: int, pause_ms: int, is_usable: bool

@@ -84,7 +84,7 @@ def test_every_micro_batch_reports_the_lag_of_every_partition(
             assert template % (4 - behind, behind, behind + 1) in caplog.messages
             assert template.replace("-0:", "-1:") % (0, 0, 0) in caplog.messages
         caplog.clear()
-        assert query.trigger() == [] == caplog.messages, "an idle query is asked many times a second"
+        assert query.trigger() == [] == caplog.messages, "Spark triggers an idle query many times a second"
     producer.abort_transaction(30)
 
 

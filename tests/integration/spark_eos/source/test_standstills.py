@@ -93,7 +93,7 @@ def test_reported_transaction_is_not_looked_up_again_for_minutes(caplog: pytest.
         moved = [each._replace(last_stable_offset=7) for each in stands(0)]
         clock.now += 60
         warnings.report(moved)
-        assert len(named(caplog)) == 3, "one that stands at another place is another standstill"
+        assert len(named(caplog)) == 3, "a blocked offset elsewhere is another report"
         producer.abort_transaction(DEADLINE_SECONDS)
 
 
@@ -145,5 +145,5 @@ def test_planning_does_not_wait_for_the_search(caplog: pytest.LogCaptureFixture)
         with kafka.fault(api="ListTransactions", action=Hold(threading.Event())) as held:
             with running(kafka.bootstrap_servers, **options) as query:
                 wait_until(lambda: query.trigger() or held.hits, "a search")
-                assert query.trigger() == [], "an answer that does not come keeps nothing from being planned"
+                assert query.trigger() == [], "a missing response does not delay the planning"
         producer.abort_transaction(DEADLINE_SECONDS)
