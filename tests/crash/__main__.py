@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from broker_core.types import counted
 from tests.crash.cluster_rounds import KIND, STOPPED, ClusterRounds
 from tests.crash.drivers import Driver, DriverPool, drivers
 from tests.crash.matrix import STEPS, Fault, Pair, waves
@@ -46,7 +47,7 @@ def main() -> int:
     )
     parser.add_argument("--keep", help="a new folder for all files, which are kept")
     arguments = parser.parse_args()
-    say(f"{arguments.rounds} rounds with --seed {arguments.seed}")
+    say(f"{counted(arguments.rounds, 'round')} with --seed {arguments.seed}")
     failures: list[str] = []
     with folder_for(arguments.keep) as name, drivers(Path(name)) as pool:
         chance = random.Random(arguments.seed)
@@ -73,14 +74,14 @@ def main() -> int:
         if each.total():
             print(each.table())
     say(
-        f"{matrix.total() + cluster.total()} runs, {len(failures)} failures (seed {arguments.seed}); "
+        f"{matrix.total() + cluster.total()} runs, {counted(len(failures), 'failure')} (seed {arguments.seed}); "
         f"{matrix.ended_hanging + cluster.ended_hanging} transactions that Apache Kafka left hanging were ended"
     )
     stops = sum(STOPPED in failure for failure in failures)
     print(
         "NOT EXACTLY ONCE."
         if len(failures) > stops
-        else f"EXACTLY ONCE, but {stops} queries stopped."
+        else f"EXACTLY ONCE, but {counted(stops, 'query', 'queries')} stopped."
         if stops
         else "EXACTLY ONCE in every run."
     )

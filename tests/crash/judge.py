@@ -14,6 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from broker_core.types import counted
 from tests.crash.decided import METADATA_DEADLINE_S, Verdicts, Written, name, story, transactions, verdicts
 from tests.crash.feed import Feed
 from tests.support.history.checker import check
@@ -47,13 +48,14 @@ def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> l
         lost, more = query.expected - seen, seen - query.expected
         if lost or more:
             wrong[topic] = (
-                f"{lost.total()} rows lost {_some(lost)}, {more.total()} too many {_some(more)}, "
+                f"{counted(lost.total(), 'row')} lost {_some(lost)}, {more.total()} too many {_some(more)}, "
                 f"of {query.expected.total()}"
             )
         elif any(not _in_order([line for _, line in records]) for records in by_partition.values()):
             wrong[topic] = "a partition shows an earlier micro-batch after a later one"
         elif anomalies := check(history(topic, written[topic], ends, by_partition, query.feed)):
-            wrong[topic] = f"{len(anomalies)} anomalies, the first: {anomalies[0].kind}: {anomalies[0].story}"
+            count = counted(len(anomalies), "anomaly", "anomalies")
+            wrong[topic] = f"{count}, the first: {anomalies[0].kind}: {anomalies[0].story}"
     return [f"{topic}: {problem}" for topic, problem in wrong.items()]
 
 

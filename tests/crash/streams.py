@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from broker_core.types import counted
 from spark_eos.sink.naming import driver_id, group_id
 from tests.crash.case import Case
 from tests.crash.drivers import Driver, DriverPool
@@ -76,7 +77,9 @@ class Streams:
             wait_until(is_true, what, deadline_s=deadline_s, pause_s=_PAUSE_S)
         except AssertionError as failure:
             stops = "; ".join(map(str, self.stops[-3:]))
-            raise AssertionError(f"{failure}; {len(self.stops)} stops so far, the last ones: {stops}") from None
+            raise AssertionError(
+                f"{failure}; {counted(len(self.stops), 'stop')} so far, the last ones: {stops}"
+            ) from None
 
     def kill_driver(self) -> None:
         """Send SIGKILL to the driver's JVM and remove its rules; nothing runs until `start_driver`."""

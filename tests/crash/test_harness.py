@@ -70,7 +70,7 @@ def _all(case: Case) -> list[str]:
     ("lines", "verdict"),
     [
         (_all, None),
-        (lambda case: _all(case)[1:], "1 rows lost"),
+        (lambda case: _all(case)[1:], "1 row lost"),
         (lambda case: [*_all(case), _all(case)[3]], "1 too many"),
         (lambda case: _all(case)[::-1], "earlier micro-batch after a later one"),
     ],

@@ -32,7 +32,7 @@ def test_first_failing_seed_is_printed_with_its_replay_command(capsys: pytest.Ca
         output = capsys.readouterr().out
         words = _replay_words(output)
         assert words == ["--replay", str(broken.seed)]
-        assert f"1 seeds from {broken.seed} on" in output
+        assert f"1 seed from {broken.seed} on" in output
         assert "1 failed" in output
         assert command.main(words) == 1
         again = capsys.readouterr().out

@@ -153,8 +153,8 @@ def test_daily_job_needs_a_job_id_per_day(spark: SparkSession, topic: Topic, pre
     write(days["monday"], topic, jobId="report", transactionalIdPrefix=prefix)
     with pytest.raises(
         PySparkException,
-        match=r"jobId=report was already written.* 10 rows were written, now there are "
-        r"10 different ones.*the topic and the date in it",
+        match=r"jobId=report was already written.* 10 rows written before, now "
+        r"10 different rows.*the topic and the date in it",
     ):
         write(days["tuesday"], topic, jobId="report", transactionalIdPrefix=prefix)
     assert len(topic.values()) == 10

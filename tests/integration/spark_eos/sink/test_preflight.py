@@ -174,14 +174,14 @@ def test_decision_topic_that_cannot_be_created_is_reported_with_its_settings(
         raise failure(Api.CREATE_TOPICS, 29, f"topic '{name}'")
 
     monkeypatch.setattr("spark_eos.sink.driver.decision_topic.create_topic", refused)
-    wanted = "8 partitions and (1|the brokers' default number of) replica"
+    wanted = "8 partitions and (1 replica|the brokers' default number of replicas)"
     with pytest.raises(TopicError, match=rf"cannot be created.*cleanup\.policy=compact, {wanted}"):
         check_cluster(client, options_for(client))
 
 
 def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
-    with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*Add replicas, or lower"):
+    with pytest.raises(TopicError, match=r"1 replica and min\.insync\.replicas=2.*Add replicas, or lower"):
         ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities())
 
 
@@ -207,10 +207,10 @@ def test_settings_that_lose_or_refuse_decisions_are_reported(
     [
         ({}, 3, Durability(3, 1), []),
         ({"unclean.leader.election.enable": "false"}, 3, Durability(1, 0), []),
-        ({}, 1, Durability(3, 0), ["has 1 replica(s), the data has 3"]),
+        ({}, 1, Durability(3, 0), ["has 1 replica, the data has 3"]),
         ({"unclean.leader.election.enable": "true"}, 3, Durability(3, 1), ["decisions can be lost"]),
         ({"min.insync.replicas": "1"}, 3, Durability(3, 2), ["min.insync.replicas=1, the data has 2", "Set it to 2"]),
-        ({}, 3, Durability(5, 3), ["has 3 replica(s), the data has 5", "has min.insync.replicas=1, the data has 3"]),
+        ({}, 3, Durability(5, 3), ["has 3 replicas, the data has 5", "has min.insync.replicas=1, the data has 3"]),
         ({"min.insync.replicas": "2"}, 3, Durability(3, 2), []),
         # With 2 replicas, a higher min.insync.replicas would stop all writes while one broker is offline.
         ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
@@ -300,7 +300,7 @@ def test_job_with_a_name_in_use_logs_a_warning(client: KafkaClient, caplog: pyte
         check_cluster(client, options_for(client, jobId=unique("other"), transactionalIdPrefix="p"))
         assert "already has" not in caplog.text
         check_cluster(client, options_for(client, jobId=world.query, transactionalIdPrefix="p"))
-    assert f"job {world.query} already has 1 open transactions" in caplog.text
+    assert f"job {world.query} already has 1 open transaction" in caplog.text
     assert "its own jobId" in caplog.text
 
 

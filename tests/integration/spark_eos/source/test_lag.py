@@ -97,7 +97,8 @@ def test_lag_warning_names_the_transaction_and_the_remedy(kafka_address: str, ca
         query.trigger()
         wait_until(lambda: query.trigger() or "an open transaction" in caplog.text, "the warning")
     (warning,) = [each for each in caplog.messages if "an open transaction" in each]
-    for part in (f"{topic}-0: an open transaction has blocked the last stable offset at 0", "1 offsets wait behind",
+    for part in (f"{topic}-0: an open transaction has blocked the last stable offset at 0",
+                 "1 offset below the high watermark",
                  f"the transaction of '{topic}-stuck' (producer id ", "Ongoing for ", "timeout ",
                  f" force-terminate --transactional-id={topic}-stuck` ends it"):  # fmt: skip
         assert part in warning
