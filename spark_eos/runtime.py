@@ -249,11 +249,11 @@ def exclusive_state(key: object) -> Iterator[None]:
     with _idle_lock:
         place = next((place for place in reversed(range(len(idle))) if idle[place][0] == key), -1)
         state = idle.pop(place)[1] if idle else ProcessState(REAL)
-    _lease.state = state
+    outer, _lease.state = _lease.state, state
     try:
         yield
     finally:
-        _lease.state = None
+        _lease.state = outer
         with _idle_lock:
             idle.append((key, state))
 

@@ -14,6 +14,34 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__all__ = [
+    "DataSource",
+    "DataSourceArrowWriter",
+    "DataSourceReader",
+    "DataSourceStreamArrowWriter",
+    "DataSourceStreamReader",
+    "DataSourceStreamWriter",
+    "EqualNullSafe",
+    "EqualTo",
+    "Filter",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "In",
+    "InputPartition",
+    "LessThan",
+    "LessThanOrEqual",
+    "Not",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "ReadMinRows",
+    "StringContains",
+    "StringEndsWith",
+    "StringStartsWith",
+    "SupportsTriggerAvailableNow",
+    "WriterCommitMessage",
+]
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSource,
@@ -55,42 +83,16 @@ else:
     def _missing(name: str, *bases: type) -> type:
         return type(name, bases, {"__doc__": f"The stand-in of PySpark's {name}.", "__module__": __name__})
 
-    _found = _classes("pyspark.sql.datasource")
-    for _name in (
-        "DataSource",
-        "DataSourceArrowWriter",
-        "DataSourceReader",
-        "DataSourceStreamReader",
-        "DataSourceStreamWriter",
-        "EqualNullSafe",
-        "EqualTo",
-        "Filter",
-        "GreaterThan",
-        "GreaterThanOrEqual",
-        "In",
-        "InputPartition",
-        "LessThan",
-        "LessThanOrEqual",
-        "Not",
-        "StringContains",
-        "StringEndsWith",
-        "StringStartsWith",
-        "WriterCommitMessage",
-    ):
+    _found = _classes("pyspark.sql.datasource") | _classes("pyspark.sql.streaming.datasource")
+    for _name in __all__:
         globals()[_name] = _found.get(_name) or _missing(_name)
-    # Where a streaming writer cannot say that it takes Arrow batches, a batch writer's class says it.
-    DataSourceStreamArrowWriter = _found.get("DataSourceStreamArrowWriter") or _missing(
-        "DataSourceStreamArrowWriter", DataSourceStreamWriter, DataSourceArrowWriter
-    )
 
-    _found = _classes("pyspark.sql.streaming.datasource")
-    ReadLimit = _found.get("ReadLimit") or _missing("ReadLimit")
-    SupportsTriggerAvailableNow = _found.get("SupportsTriggerAvailableNow") or _missing("SupportsTriggerAvailableNow")
-    if "ReadLimit" in _found:
-        ReadAllAvailable, ReadMaxRows, ReadMinRows = (
-            _found[_name] for _name in ("ReadAllAvailable", "ReadMaxRows", "ReadMinRows")
+    if "DataSourceStreamArrowWriter" not in _found:
+        # PySpark 4.0 passes Arrow batches to a streaming writer that is an Arrow batch writer as well.
+        DataSourceStreamArrowWriter = _missing(
+            "DataSourceStreamArrowWriter", DataSourceStreamWriter, DataSourceArrowWriter
         )
-    else:
+    if "ReadMaxRows" not in _found:
         # Spark does not pass limits: the reader makes its own.
 
         class ReadAllAvailable(ReadLimit):
@@ -108,32 +110,3 @@ else:
 
             min_rows: int
             max_trigger_delay_ms: int = 0
-
-
-__all__ = [
-    "DataSource",
-    "DataSourceArrowWriter",
-    "DataSourceReader",
-    "DataSourceStreamArrowWriter",
-    "DataSourceStreamReader",
-    "DataSourceStreamWriter",
-    "EqualNullSafe",
-    "EqualTo",
-    "Filter",
-    "GreaterThan",
-    "GreaterThanOrEqual",
-    "In",
-    "InputPartition",
-    "LessThan",
-    "LessThanOrEqual",
-    "Not",
-    "ReadAllAvailable",
-    "ReadLimit",
-    "ReadMaxRows",
-    "ReadMinRows",
-    "StringContains",
-    "StringEndsWith",
-    "StringStartsWith",
-    "SupportsTriggerAvailableNow",
-    "WriterCommitMessage",
-]
