@@ -340,10 +340,10 @@ def test_sweep_beside_its_own_decision_needs_no_response_of_other_brokers(query:
 
 def test_uninvolved_broker_receives_no_requests(stack: ExitStack) -> None:
     query = with_a_bystander(stack)
-    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
+    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as silent:
         for micro_batch in (2, 3, 4):
             query.run(micro_batch)
-        assert deaf.matched == 0
+        assert silent.matched == 0
     assert query.visible() == query.expected(range(5))
 
 
@@ -353,11 +353,11 @@ def test_unresponsive_broker_does_not_prevent_ending_orphans(
     """The committer waits for that broker once, and hardly at all after that."""
     query = with_a_bystander(stack)
     orphans = []
-    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
+    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as silent:
         for micro_batch in (2, 3, 4):
             orphans.append(query.leave_open(f"lost{micro_batch}"))
             query.run(micro_batch, has_other_attempts=True)
-        assert deaf.hits >= 1
+        assert silent.hits >= 1
     assert [query.state_of(each) for each in orphans] == ["CompleteAbort"] * 3
     assert caplog.text.count("brokers [3] did not list their transactions in time") == 1
 
