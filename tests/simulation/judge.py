@@ -161,7 +161,7 @@ def check_rows(world: "World", there: Seen) -> Iterator[str]:
         return
     checkpoint = world.actors["sink"].checkpoint
     if checkpoint.next_micro_batch is not None and checkpoint.lost is None:
-        yield "the query did not come to its end"
+        yield "the query did not end"
     for number, splits in enumerate(checkpoint.rows):
         for partition, value in (row for split in splits for row in split):
             found = [one for _, one in there[key_of(SUNK, partition)] if one == value]

@@ -173,7 +173,7 @@ class SimulatedTransport:
             raise SinkUnansweredError(f"{described} was not answered in time")
         if exchange.exception is None:
             if isinstance(exchange.value, ApiVersionsResponse):
-                # The version of the request, not the one with which the connection began.
+                # The response to an explicit request, not to the one that began the connection.
                 self._note_versions(exchange.value)
             return exchange.value
         if isinstance(exchange.exception, UnansweredError):

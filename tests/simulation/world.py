@@ -192,7 +192,7 @@ class World:
         while not all(fiber.is_done for fiber in self.workers) and self.scheduler.step(limit_us):
             pass
         self.problems += [
-            f"{fiber.name} did not come to an end within {_FINISH_LIMIT_US // _SECOND_US} s of calm"
+            f"{fiber.name} did not end within {_FINISH_LIMIT_US // _SECOND_US} s of calm"
             for fiber in self.workers
             if not fiber.is_done
         ]
@@ -229,7 +229,7 @@ class World:
         while not fiber.is_done and self.scheduler.step(limit_us):
             pass
         if not fiber.is_done:
-            self.problems.append(f"{name} did not come to an end")
+            self.problems.append(f"{name} did not end")
 
 
 def play(

@@ -76,7 +76,7 @@ def test_secured_write_and_read_show_no_secret(
     search.look("what a failing job says", failed)
     search.look("the workers' logs", "\n".join(logs))
     search.look("Spark's log", spark_log.read_bytes())
-    assert str(tmp_path / "checkpoint") in spark_log.read_text(), "Spark logged nothing, so nothing was looked at"
+    assert str(tmp_path / "checkpoint") in spark_log.read_text(), "Spark logged nothing, so the search was empty"
     printed = capfd.readouterr()
     search.look("what is printed", printed.out + printed.err)
     kept = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
@@ -86,7 +86,7 @@ def test_secured_write_and_read_show_no_secret(
     if not any("spark_eos.sink" in each for each in logs):
         # In local mode Spark cannot register its block manager again once it has dropped it, and the workers' logs are
         # in its blocks. tests/spark/test_sink_progress.py checks that the logs arrive at all.
-        pytest.skip("Spark has lost the workers' logs, so they were not looked at")
+        pytest.skip("Spark has lost the workers' logs, so the search left them out")
 
 
 def _write_and_read(spark: SparkSession, topic: Topic, options: dict[str, str], folder: Path) -> str:
