@@ -188,10 +188,10 @@ DIFFERENT = [
     (
         [[t(2, 5, "a"), t(2, 6, "b")]],
         [[t(2, 6, "a"), t(2, 5, "b")]],
-        "'a': .* 2 different ones; topic 'b': .* 2 different ones",
+        "'a': .* 2 different rows; topic 'b': .* 2 different rows",
     ),
-    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5; the number of tasks differs as well"),
-    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 different ones"),
+    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5 rows; the number of tasks differs as well"),
+    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 different rows"),
 ]
 
 
