@@ -67,12 +67,12 @@ def test_fault_that_never_occurred_is_named_and_fails_a_long_run(
     played: int, is_complete: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     faults = Counter({fault: 1 for fault in FaultKind if fault is not FaultKind.REORDERED})
-    assert command._tell_faults(faults, played) == is_complete
+    assert command._print_faults(faults, played) == is_complete
     assert f"Never occurred: {FaultKind.REORDERED.value}\n" in capsys.readouterr().out
 
 
 def test_no_fault_is_reported_missing_when_all_occurred(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command._tell_faults(Counter(dict.fromkeys(FaultKind, 1)), 200)
+    assert command._print_faults(Counter(dict.fromkeys(FaultKind, 1)), 200)
     assert "Never occurred" not in capsys.readouterr().out
 
 

@@ -180,7 +180,7 @@ def test_lost_marker_is_retried_after_the_coordinator_backoff(kafka, client):
 
 
 @pytest.mark.parametrize(
-    ("matcher", "strikes"),
+    ("matcher", "matches"),
     [
         ({"version": 9}, True),
         ({"version": 8}, False),

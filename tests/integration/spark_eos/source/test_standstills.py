@@ -70,7 +70,7 @@ def test_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCapt
         }  # fmt: skip
         producer.abort_transaction(DEADLINE_SECONDS)
     (warning,) = named(caplog)
-    assert warning.startswith(f"t-{PINNED - 1}: an open transaction has blocked the last stable offset at 0 for 60 s; ")
+    assert warning.startswith(f"t-{PINNED - 1}: an open transaction has blocked the last stable offset at 0 for 60 s, ")
     assert "the transaction of 'wide' (producer id " in warning
     assert f"It also blocks {PINNED - 1} more partitions, t-{PINNED - 2}, t-{PINNED - 3}" in warning
 
