@@ -21,7 +21,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.credentials import Hidden
 from spark_eos.client.error_table import code_name
@@ -249,7 +249,7 @@ def _checked_client(**config: Any) -> KafkaNetClient:
 
 def _named(topic_partitions: Iterable[Any]) -> str:
     first, *others = (str(TopicPartition(each.topic, each.partition)) for each in topic_partitions)
-    return f"{first} and {len(others)} other partitions" if others else first
+    return f"{first} and {counted(len(others), 'other partition')}" if others else first
 
 
 def _translated(error: Any, what: str) -> EosKafkaError | BaseException:
