@@ -22,7 +22,7 @@ from broker_core.types import NO_TIMESTAMP, TimestampType, counted
 
 _SMALLEST_RECORD_BYTES: Final = 7
 _MOST_EXPANSION: Final = 100
-# A topic may take very small batches only; what is harmless elsewhere is harmless there.
+# The lowest limit, also for topics whose own limit is lower: what costs little elsewhere costs little there.
 _LEAST_LIMIT_BYTES: Final = TopicConfig().max_message_bytes
 # A longer list helps no reader, and it would make an answer larger than the request.
 _MOST_NAMED: Final = 100
