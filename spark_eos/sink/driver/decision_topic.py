@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.produce import produce_alone
@@ -119,8 +119,8 @@ def topic_problem(
     needed = int(config.get("min.insync.replicas") or 1)
     if needed > replicas:
         return TopicError(
-            f"The decision topic '{name}' has {replicas} replica(s) and min.insync.replicas={needed}, so no decision "
-            "can be written",
+            f"The decision topic '{name}' has {counted(replicas, 'replica')} and min.insync.replicas={needed}, so no "
+            "decision can be written",
             checked="Metadata and DescribeConfigs",
             remedy="Add replicas, or lower min.insync.replicas of the topic",
         )
@@ -138,8 +138,8 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
         )
     if replicas < data.replicas:
         doubts.append(
-            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: the permanent "
-            "loss of a broker could lose decisions. Reassign its partitions to more replicas"
+            f"The decision topic '{name}' has {counted(replicas, 'replica')}, the data has {data.replicas}: the "
+            "permanent loss of a broker could lose decisions. Reassign its partitions to more replicas"
         )
     needed = int(config.get(MIN_INSYNC) or 1)
     # Not all replicas: writes would stop as soon as one broker is offline.
