@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from spark_eos.client.transport import manager_config
 from spark_eos.errors import OptionError
 from spark_eos.options.client import client_options, kafka_settings
 from spark_eos.options.client_settings import CONNECTION_SETTINGS, SECURITY_SETTINGS, SINK_SETTINGS, SOURCE_SETTINGS
 from spark_eos.options.setting_table import ADMIN, CONSUMER, PLATFORM_OPTIONS, PRODUCER, SETTINGS, Setting, Verdict
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, stream_options
+from spark_eos.runtime import REAL
 from tests.support.kafka_setting_names import committed_names
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
@@ -81,6 +83,77 @@ def test_honored_setting_is_kept_on_its_sides_only(row: Setting, caplog: pytest.
         kept = row.name in kafka_settings({**SERVERS, f"kafka.{row.name}": "a:1, b:2"}, side=side)
         assert kept == (side in row.sides)
     assert len(caplog.records) == len(SIDES) - len(row.sides)
+
+
+SECURED = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+LOGIN = {"kafka.sasl.username": "u", "kafka.sasl.password": "p"}
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+# Values other than the defaults, and what a setting needs in order to have an effect.
+EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
+    "bootstrap.servers": ("c:3", {}),
+    "client.dns.lookup": ("resolve_canonical_bootstrap_servers_only", {}),
+    "security.protocol": ("SSL", {}),
+    "sasl.mechanism": ("SCRAM-SHA-512", {"kafka.security.protocol": "SASL_SSL", **LOGIN}),
+    "sasl.jaas.config": (f'{PLAIN} username="v" password="q";', {**SECURED, **LOGIN}),
+    "sasl.username": ("v", {**SECURED, **LOGIN}),
+    "sasl.password": ("q", {**SECURED, **LOGIN}),
+    "ssl.endpoint.identification.algorithm": ("", {}),
+    "ssl.enabled.protocols": ("TLSv1.3", {}),
+    "ssl.cipher.suites": ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", {}),
+    "ssl.truststore.location": ("/ca.pem", {}),
+    "ssl.keystore.location": ("/both.pem", {}),
+    "sasl.oauthbearer.token.endpoint.url": (
+        "file:///other",
+        {
+            **SECURED,
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": "file:///token",
+        },
+    ),
+    "compression.type": ("gzip", {}),
+    "compression.level": ("2", {"kafka.compression.type": "gzip"}),
+    "compression.gzip.level": ("2", {"kafka.compression.type": "gzip"}),
+    "compression.lz4.level": ("2", {"kafka.compression.type": "lz4"}),
+    "compression.zstd.level": ("2", {"kafka.compression.type": "zstd"}),
+    "isolation.level": ("read_uncommitted", {}),
+    "group.id": ("g", {"commitOffsetsToGroup": "true", "kafka.group.id": "f"}),
+    "check.crcs": ("false", {}),
+}
+# The formats of stores follow from their files.
+WITHOUT_EXAMPLE = {"ssl.truststore.type", "ssl.keystore.type"}
+
+
+@pytest.mark.parametrize("row", rows(Verdict.HONORED))
+def test_honored_setting_changes_the_parsed_options(row: Setting) -> None:
+    if row.name in WITHOUT_EXAMPLE:
+        return
+    value, needed = EXAMPLES.get(row.name, ("123456", {}))
+    for side, own in ((PRODUCER, {"topic": "t"}), (CONSUMER, {"subscribe": "t"})):
+        if side in row.sides:
+            parse = sink_options if side == PRODUCER else stream_options
+            base = {**SERVERS, **own, **needed}
+            assert parse({**base, f"kafka.{row.name}": value}) != parse(base), side
+
+
+def test_parsed_options_reach_the_connection() -> None:
+    given = {
+        "client.id": "me",
+        "client.dns.lookup": "resolve_canonical_bootstrap_servers_only",
+        "request.timeout.ms": "11",
+        "reconnect.backoff.ms": "12",
+        "reconnect.backoff.max.ms": "13",
+        "socket.connection.setup.timeout.ms": "14",
+        "socket.connection.setup.timeout.max.ms": "15",
+        "connections.max.idle.ms": "16",
+        "send.buffer.bytes": "17",
+        "receive.buffer.bytes": "18",
+    }
+    options = client_options({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}})
+    config = manager_config(options, None, REAL.clock)
+    for name, value in given.items():
+        if not name.endswith("buffer.bytes"):
+            assert str(config[name.replace(".", "_")]) == value
+    assert {17, 18} <= {option[2] for option in config["socket_options"]}
 
 
 def test_each_honored_setting_is_read_by_the_code() -> None:
