@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 import spark_eos.sink.dataframe_writes
+import spark_eos.sink.spark_writers
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
@@ -162,7 +163,7 @@ def test_the_driver_reports_to_the_next_micro_batch_what_it_has_committed(
         reports.append(writer.committed)
         return writer
 
-    monkeypatch.setattr(spark_eos.sink.dataframe_writes, "BatchWriter", make_writer)
+    monkeypatch.setattr(spark_eos.sink.spark_writers, "BatchWriter", make_writer)
     query = (
         spark.readStream.option("maxFilesPerTrigger", 1)
         .text(str(tmp_path / "files"))
