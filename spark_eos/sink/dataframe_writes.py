@@ -16,13 +16,12 @@ from pyspark.errors import PySparkException
 from spark_eos.column_libraries import check_column_libraries
 from spark_eos.errors import ClientStateError, EosKafkaError
 from spark_eos.runtime import exclusive_state
+from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
-
-    from spark_eos.sink.spark_writers import BatchWriter
 
 logger = logging.getLogger(__name__)
 _MESSAGES: Final = "message binary"
@@ -63,8 +62,6 @@ def foreach_batch_sink(**options: Any) -> "Callable[[DataFrame, int], None]":
 
 def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bool) -> None:
     check_column_libraries()
-    from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
-
     texts = {name: _text(value) for name, value in options.items() if value is not None}
     # A driver runs several queries in threads of one process, and a client serves one thread.
     with exclusive_state(repr(texts)):

@@ -11,7 +11,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 import spark_eos.sink.dataframe_writes
-import spark_eos.sink.spark_writers
 from spark_eos.sink.commit_report import CommitReport
 from spark_eos.sink.spark_writers import BatchWriter
 from tests.support.spark_eos.sink_topic import Topic, make_topic, open_transactions
@@ -124,7 +123,7 @@ def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "0.txt").write_text("a line\n")
     sink = spark_eos.foreach_batch_sink(transactionalIdPrefix=topic.name, **topic.options())
-    # One task prepares its rows, the other one fails when that is done: what is prepared after the abort stays open.
+    # One task prepares its rows, and the other fails after that: what is prepared after the abort stays open.
     later = "concat('no value ', coalesce(java_method('java.lang.Thread', 'sleep', 3000L), ''))"
     value = f"if(value = '{COUNT - 1}', raise_error({later}), value)"
     query = (
@@ -163,7 +162,7 @@ def test_the_driver_reports_to_the_next_micro_batch_what_it_has_committed(
         reports.append(writer.committed)
         return writer
 
-    monkeypatch.setattr(spark_eos.sink.spark_writers, "BatchWriter", make_writer)
+    monkeypatch.setattr(spark_eos.sink.dataframe_writes, "BatchWriter", make_writer)
     query = (
         spark.readStream.option("maxFilesPerTrigger", 1)
         .text(str(tmp_path / "files"))
