@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
 from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
+from spark_eos.options.key_stores import tls_files
 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -24,10 +25,6 @@ _WITHOUT_PREFIX: Final = frozenset(
     }
 )
 _DEFAULT_PORT: Final = 9092
-_PEM_HINT: Final = (
-    "Convert the store to PEM (`keytool -importkeystore ... -deststoretype PKCS12`, then `openssl pkcs12 -in ... "
-    "-out ... -nodes`), then set kafka.{name}.location to the PEM file and kafka.{name}.type=PEM"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +43,12 @@ class ClientOptions:
     sasl_kerberos_domain_name: str | None = None
     ssl_ca_path: str | None = None
     ssl_ca_pem: str | None = field(default=None, repr=False)
+    ssl_ca_password: str | None = field(default=None, repr=False)
     ssl_certificate_path: str | None = None
     ssl_certificate_pem: str | None = field(default=None, repr=False)
     ssl_key_path: str | None = None
     ssl_key_pem: str | None = field(default=None, repr=False)
+    ssl_keystore_password: str | None = field(default=None, repr=False)
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
     client_dns_lookup: str = "use_all_dns_ips"
@@ -147,7 +146,7 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     by_token = mechanism == "OAUTHBEARER"
     token_path, subject = _token_source(settings) if by_token else (None, None)
     username, password = (None, None) if by_token else _credentials(settings)
-    ca_path, certificate_path, key_path = _tls_files(settings)
+    files = tls_files(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
         client_id=settings.get("client.id", "spark-eos"),
@@ -159,12 +158,14 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         sasl_unsigned_subject=subject,
         sasl_kerberos_service_name=settings.get("sasl.kerberos.service.name", "kafka"),
         sasl_kerberos_domain_name=settings.get("sasl.kerberos.domain.name"),
-        ssl_ca_path=ca_path,
+        ssl_ca_path=files.trusted,
         ssl_ca_pem=settings.get("ssl.truststore.certificates"),
-        ssl_certificate_path=certificate_path,
+        ssl_ca_password=settings.get("ssl.truststore.password"),
+        ssl_certificate_path=files.certificate,
         ssl_certificate_pem=settings.get("ssl.keystore.certificate.chain"),
-        ssl_key_path=key_path,
+        ssl_key_path=files.key,
         ssl_key_pem=settings.get("ssl.keystore.key"),
+        ssl_keystore_password=settings.get("ssl.keystore.password"),
         ssl_key_password=settings.get("ssl.key.password"),
         ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         client_dns_lookup=settings.get("client.dns.lookup", "use_all_dns_ips"),
@@ -287,38 +288,3 @@ def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
             remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism",
         )
     return line.options
-
-
-def _tls_files(settings: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
-    _refuse_pem_for_path(settings)
-    trust = _pem_store(settings, "ssl.truststore")
-    keystore = _pem_store(settings, "ssl.keystore")
-    certificate = settings.get("ssl.certificate.location", keystore)
-    key = settings.get("ssl.key.location", certificate)
-    return trust, certificate, key
-
-
-def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
-    for name in ("ssl.truststore", "ssl.keystore", "ssl.certificate", "ssl.key"):
-        if "-----BEGIN" in settings.get(f"{name}.location", ""):
-            # Text that is not a file name may be a key, so it is not shown.
-            raise OptionError(
-                f"kafka.{name}.location contains PEM text instead of a file name",
-                remedy="Set PEM text with kafka.ssl.truststore.certificates, "
-                "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
-            )
-
-
-def _pem_store(settings: Mapping[str, str], name: str) -> str | None:
-    """Return a PEM store; a Java key store cannot be read without Java, so it is refused with a remedy."""
-    location = settings.get(f"{name}.location")
-    if location is None:
-        return None
-    kind = settings.get(f"{name}.type", "").upper()
-    java_name = location.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore"))
-    if kind not in {"", "PEM"} or (not kind and java_name):
-        raise OptionError(
-            f"kafka.{name}.location={location} is a {kind or 'Java'} key store; only PEM is supported",
-            remedy=_PEM_HINT.format(name=name),
-        )
-    return location

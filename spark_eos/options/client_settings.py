@@ -12,6 +12,7 @@ from spark_eos.options.definitions import OptionDefinition
 _Def: Final = OptionDefinition
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_STORES: Final = ("PEM", "PKCS12", "JKS")
 
 CONNECTION_SETTINGS: Final = (
     _Def("bootstrap.servers", "Addresses of brokers. Required.", values="`host:port`, several with commas"),
@@ -86,21 +87,38 @@ SECURITY_SETTINGS: Final = (
     _Def("sasl.kerberos.domain.name", "The brokers' domain name for GSSAPI. Not tested.", values="any text"),
     _Def(
         "ssl.truststore.location",
-        "A PEM file with the authorities that sign the brokers' certificates.",
+        "A file with the authorities that sign the brokers' certificates.",
         default_note="the system's authorities",
         values="a path",
     ),
-    _Def("ssl.truststore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def(
+        "ssl.truststore.type",
+        "The format of that file. The file's content decides, so this is never needed.",
+        default_note="from the content",
+        choices=_STORES,
+    ),
+    _Def("ssl.truststore.password", "The password of that file, if it is PKCS12 or JKS.", values="any text"),
     _Def("ssl.truststore.certificates", "The authorities as PEM text.", values="PEM text"),
     _Def(
         "ssl.keystore.location",
-        "A PEM file with the client's certificate chain and key.",
+        "A file with the client's certificate chain and key.",
         values="a path",
     ),
-    _Def("ssl.keystore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def(
+        "ssl.keystore.type",
+        "The format of that file. The file's content decides, so this is never needed.",
+        default_note="from the content",
+        choices=_STORES,
+    ),
+    _Def("ssl.keystore.password", "The password of that file, if it is PKCS12 or JKS.", values="any text"),
     _Def("ssl.keystore.certificate.chain", "The client's certificate chain as PEM text.", values="PEM text"),
     _Def("ssl.keystore.key", "The client's key as PEM text.", values="PEM text"),
-    _Def("ssl.key.password", "The password of an encrypted key.", values="any text"),
+    _Def(
+        "ssl.key.password",
+        "The password of an encrypted key.",
+        default_note="for a JKS file, `ssl.keystore.password`",
+        values="any text",
+    ),
     _Def(
         "ssl.certificate.location",
         "A PEM file with the client's certificate chain.",
@@ -214,9 +232,6 @@ IGNORED: Final = frozenset(
         "log_level",
         "debug",
         "client.rack",
-        # PEM stores have no password; that of the key is ssl.key.password.
-        "ssl.truststore.password",
-        "ssl.keystore.password",
         # librdkafka's own queues, sockets and reports.
         "queue.buffering.max.ms",
         "queue.buffering.max.messages",
@@ -276,6 +291,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "sasl.login.class": "Java classes are not supported",
     "sasl.oauthbearer.config": "tokens come from the file of sasl.oauthbearer.token.endpoint.url",
     "ssl.engine.factory.class": "Java classes are not supported",
-    "ssl.keymanager.algorithm": "keys come from PEM files",
-    "ssl.trustmanager.algorithm": "certificates come from PEM files",
+    "ssl.keymanager.algorithm": "OpenSSL chooses the key",
+    "ssl.trustmanager.algorithm": "OpenSSL verifies certificates",
 }

@@ -55,13 +55,15 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.client_settings": _packages("spark_eos", "errors", "options.definitions"),
+        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
     {
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
-        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings") | {"broker_core.jaas"},
+        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings", "options.key_stores")
+        | {"broker_core.jaas"},
     },
     {
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
@@ -140,6 +142,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
     | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
+    # Extras that read Java's key stores, sign for Amazon MSK, and speak Kerberos.
+    **dict.fromkeys(("cryptography", "jks"), _packages("spark_eos", "client.key_stores")),
+    "botocore": _packages("spark_eos", "client.msk_iam"),
+    "gssapi": _packages("spark_eos", "client.kerberos"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
@@ -185,7 +191,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
-    | _packages("spark_eos", "admin", "client.credentials", "sink.incarnation"),
+    | _packages("spark_eos", "admin", "client.credentials", "client.key_stores", "sink.incarnation"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one.

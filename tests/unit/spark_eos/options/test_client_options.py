@@ -140,11 +140,8 @@ def test_jaas_config_yields_username_and_password(jaas: str, username: str, pass
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs a user name and a password"),
         ({"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "Krb5LoginModule"),
         ({"kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"}, "no username or no password"),
-        ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "Convert the store to PEM"),
-        (
-            {"kafka.ssl.keystore.location": "/x/key.pem", "kafka.ssl.keystore.type": "PKCS12"},
-            "Convert the store to PEM",
-        ),
+        ({"kafka.ssl.truststore.type": "BCFKS"}, "Use one of PEM, PKCS12, JKS; convert other stores"),
+        ({"kafka.ssl.keystore.type": "BCFKS"}, "Use one of PEM, PKCS12, JKS; convert other stores"),
     ],
 )
 def test_unsupported_security_settings_are_refused_with_a_remedy(extra: dict[str, str], text: str) -> None:
@@ -176,6 +173,8 @@ def test_options_are_pickled_and_hide_secrets_in_repr() -> None:
         sasl_username="alice",
         sasl_password="hidden-1",
         ssl_key_pem="hidden-2",
+        ssl_ca_password="hidden-4",
+        ssl_keystore_password="hidden-5",
         ssl_key_password="hidden-3",
     )
     assert pickle.loads(pickle.dumps(options)) == options
