@@ -10,10 +10,19 @@ from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
 from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
 from spark_eos.options.key_stores import tls_files
+from spark_eos.options.logins import (
+    KERBEROS,
+    MSK_IAM,
+    AwsLogin,
+    KerberosLogin,
+    is_delegation_token,
+    sasl_login,
+    sasl_mechanism,
+)
 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", KERBEROS, MSK_IAM)
 # Kafka settings that the source or the sink also accepts without the prefix; one set of options may serve both.
 _WITHOUT_PREFIX: Final = frozenset(
     {
@@ -39,8 +48,8 @@ class ClientOptions:
     sasl_password: str | None = field(default=None, repr=False)
     sasl_token_path: str | None = None
     sasl_unsigned_subject: str | None = None
-    sasl_kerberos_service_name: str = "kafka"
-    sasl_kerberos_domain_name: str | None = None
+    sasl_login: AwsLogin | KerberosLogin | None = None
+    sasl_delegation_token: bool = False
     ssl_ca_path: str | None = None
     ssl_ca_pem: str | None = field(default=None, repr=False)
     ssl_ca_password: str | None = field(default=None, repr=False)
@@ -87,7 +96,7 @@ class ClientOptions:
                     remedy="Set kafka.sasl.oauthbearer.token.endpoint.url=file:///path/to/token, a file that "
                     "always has a valid token on the driver and on every executor",
                 )
-        elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
+        elif self.sasl_login is None and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
                 f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
                 remedy="Set kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
@@ -142,10 +151,11 @@ def refuse_without_prefix(options: Iterable[str]) -> None:
 
 def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     """Build `ClientOptions` from settings that `kafka_settings` has checked."""
-    mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
+    mechanism = sasl_mechanism(settings)
+    login = sasl_login(settings)
     by_token = mechanism == "OAUTHBEARER"
     token_path, subject = _token_source(settings) if by_token else (None, None)
-    username, password = (None, None) if by_token else _credentials(settings)
+    username, password = (None, None) if by_token or login is not None else _credentials(settings)
     files = tls_files(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
@@ -156,8 +166,8 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         sasl_password=password,
         sasl_token_path=token_path,
         sasl_unsigned_subject=subject,
-        sasl_kerberos_service_name=settings.get("sasl.kerberos.service.name", "kafka"),
-        sasl_kerberos_domain_name=settings.get("sasl.kerberos.domain.name"),
+        sasl_login=login,
+        sasl_delegation_token=is_delegation_token(settings),
         ssl_ca_path=files.trusted,
         ssl_ca_pem=settings.get("ssl.truststore.certificates"),
         ssl_ca_password=settings.get("ssl.truststore.password"),

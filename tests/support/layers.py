@@ -56,13 +56,16 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options": frozenset(),
         "spark_eos.options.client_settings": _packages("spark_eos", "errors", "options.definitions"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
+        "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
     {
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
-        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings", "options.key_stores")
+        "spark_eos.options.client": _packages(
+            "spark_eos", "errors", "options.client_settings", "options.key_stores", "options.logins"
+        )
         | {"broker_core.jaas"},
     },
     {
@@ -182,7 +185,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's environment.
-    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.tls", "sink", "admin"),
+    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin"),
     "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS,
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
