@@ -186,7 +186,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's environment.
     "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin"),
-    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS,
+    # Credentials that are renewed in threads belong to one process.
+    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam"),
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
