@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from kafka.net.sasl import SASL_MECHANISMS
+from kafka.net.sasl import get_sasl_mechanism, register_sasl_mechanism
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from spark_eos.client.delegation_tokens import delegation_token_mechanism
@@ -56,9 +56,9 @@ def _maker(options: ClientOptions) -> MakeMechanism | None:
 
 
 def _replace(name: str) -> None:
-    usual = SASL_MECHANISMS[name]
+    usual = get_sasl_mechanism(name)
     if not isinstance(usual, functools.partial):
-        SASL_MECHANISMS[name] = functools.partial(_mechanism, usual)
+        register_sasl_mechanism(name, functools.partial(_mechanism, usual), overwrite=True)
 
 
 def _mechanism(usual: Any, **config: Any) -> Any:

@@ -127,6 +127,9 @@ def _jaas(settings: Mapping[str, str], modules: tuple[str, ...]) -> JaasLine:
     if text is None:
         return JaasLine("", {}, True)
     line = read_jaas(text)
+    if not settings.get("security.protocol", "").strip().upper().startswith("SASL"):
+        # Left over in a file, and not used.
+        return line
     if not line.module.endswith(modules):
         # Other words may be secrets in the wrong place.
         named = f"the login module {line.module!r}" if line.module.endswith("LoginModule") else "no login module"

@@ -141,7 +141,10 @@ def test_jaas_config_yields_username_and_password(jaas: str, username: str, pass
         ({"kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Set kafka.security.protocol=SASL_SSL"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "needs a token"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs a user name and a password"),
-        ({"kafka.sasl.jaas.config": f"{PLAIN_MODULE};"}, "Use Krb5LoginModule, to match"),
+        (
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": f"{PLAIN_MODULE};"},
+            "Use Krb5LoginModule, to match",
+        ),
         ({"kafka.sasl.jaas.config": f"{KERBEROS_MODULE} useKeyTab=true;"}, 'Add keyTab="/path'),
         (
             {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"},
