@@ -9,7 +9,8 @@ from spark_eos.options.definitions import OptionDefinition
 
 _Def: Final = OptionDefinition
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+_STORES: Final = ("PEM", "PKCS12", "JKS")
 
 CONNECTION_SETTINGS: Final = (
     _Def("bootstrap.servers", "Addresses of brokers. Required.", values="`host:port`, several with commas"),
@@ -63,15 +64,15 @@ SECURITY_SETTINGS: Final = (
     _Def("security.protocol", "The protocol of the brokers' listener.", default="PLAINTEXT", choices=_PROTOCOLS),
     _Def(
         "sasl.mechanism",
-        "The SASL mechanism, for `SASL_PLAINTEXT` and `SASL_SSL`. GSSAPI is not tested.",
+        "The SASL mechanism, for `SASL_PLAINTEXT` and `SASL_SSL`.",
         default="GSSAPI",
         choices=_MECHANISMS,
     ),
     _Def(
         "sasl.jaas.config",
         "User name and password in Java's form. For OAUTHBEARER, unsigned tokens of test brokers.",
-        values='`...PlainLoginModule required username="u" password="p";`, `ScramLoginModule` or '
-        "`OAuthBearerLoginModule`",
+        values='`...PlainLoginModule required username="u" password="p";`, `ScramLoginModule`, '
+        "`OAuthBearerLoginModule`, `Krb5LoginModule` or `IAMLoginModule`",
     ),
     _Def("sasl.username", "The user name, if `sasl.jaas.config` is not given.", values="any text"),
     _Def("sasl.password", "The password, if `sasl.jaas.config` is not given.", values="any text"),
@@ -80,25 +81,59 @@ SECURITY_SETTINGS: Final = (
         "A file with one token. It is read for each connection, on the driver and on every executor.",
         values="`file:///path`",
     ),
-    _Def("sasl.kerberos.service.name", "The brokers' service name for GSSAPI. Not tested.", default="kafka"),
-    _Def("sasl.kerberos.domain.name", "The brokers' domain name for GSSAPI. Not tested.", values="any text"),
+    _Def("sasl.kerberos.service.name", "The brokers' service name, for GSSAPI.", default="kafka"),
+    _Def(
+        "sasl.kerberos.domain.name",
+        "The host name in the brokers' service, for GSSAPI.",
+        default_note="each broker's host name",
+        values="a host name",
+    ),
+    _Def(
+        "sasl.kerberos.principal",
+        "The client's principal, for GSSAPI.",
+        default_note="that of the keytab or the ticket cache",
+        values="`name@REALM`",
+    ),
+    _Def(
+        "sasl.kerberos.keytab",
+        "The client's keytab, for GSSAPI.",
+        default_note="the tickets of `kinit`",
+        values="a path",
+    ),
     _Def(
         "ssl.truststore.location",
-        "A PEM file with the authorities that sign the brokers' certificates.",
+        "A file with the authorities that sign the brokers' certificates.",
         default_note="the system's authorities",
         values="a path",
     ),
-    _Def("ssl.truststore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def(
+        "ssl.truststore.type",
+        "The format of that file. The file's content decides, so this is never needed.",
+        default_note="from the content",
+        choices=_STORES,
+    ),
+    _Def("ssl.truststore.password", "The password of that file, if it is PKCS12 or JKS.", values="any text"),
     _Def("ssl.truststore.certificates", "The authorities as PEM text.", values="PEM text"),
     _Def(
         "ssl.keystore.location",
-        "A PEM file with the client's certificate chain and key.",
+        "A file with the client's certificate chain and key.",
         values="a path",
     ),
-    _Def("ssl.keystore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def(
+        "ssl.keystore.type",
+        "The format of that file. The file's content decides, so this is never needed.",
+        default_note="from the content",
+        choices=_STORES,
+    ),
+    _Def("ssl.keystore.password", "The password of that file, if it is PKCS12 or JKS.", values="any text"),
     _Def("ssl.keystore.certificate.chain", "The client's certificate chain as PEM text.", values="PEM text"),
     _Def("ssl.keystore.key", "The client's key as PEM text.", values="PEM text"),
-    _Def("ssl.key.password", "The password of an encrypted key.", values="any text"),
+    _Def(
+        "ssl.key.password",
+        "The password of an encrypted key.",
+        default_note="for a JKS file, `ssl.keystore.password`",
+        values="any text",
+    ),
     _Def(
         "ssl.certificate.location",
         "A PEM file with the client's certificate chain.",

@@ -37,7 +37,7 @@ class Setting:
 
     `clients` are the clients of Apache Kafka that have the setting; none, if only others have it. The verdict is that
     of `sides`; on another side the setting has no effect. `target` is the setting that a mapped one is read as. A
-    refused setting is accepted with one of the values `allowed`, in lower case, and then has no effect.
+    refused setting is accepted with one of the values `allowed`, in lower case.
     """
 
     name: str
@@ -92,11 +92,11 @@ def _mapped(names: Mapping[str, str]) -> list[Setting]:
     ]
 
 
-_JAVA: Final = "Java classes cannot be used"
+_JAVA: Final = "Java classes are not supported"
 _KAFKA_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer."
 _MSK: Final = "software.amazon.msk.auth.iam."
 _TOKENS: Final = (
-    "Java classes cannot be used; set sasl.oauthbearer.token.endpoint.url, or a Python function with "
+    "Java classes are not supported; set sasl.oauthbearer.token.endpoint.url, or a Python function with "
     "sasl.oauthbearer.token.provider"
 )
 _IN_BROKERS: Final = "Brokers validate tokens; clients do not."
@@ -262,6 +262,14 @@ _COMMON_ROWS: Final = (
         "metrics.recording.level",
         "metrics.sample.window.ms",
     ),
+    *_no_effect(
+        _EVERY,
+        "The Kerberos library renews tickets by its own rules.",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
+    ),
     *_no_effect(_EVERY, _METADATA, "metadata.recovery.rebootstrap.trigger.ms", "metadata.recovery.strategy"),
     *_no_effect(_EVERY, "The client does not send the cluster id when it connects.", "metadata.cluster.check.enable"),
     *_no_effect(_EVERY, "Names are resolved at each connection attempt.", "bootstrap.resolve.timeout.ms"),
@@ -335,10 +343,6 @@ _OTHER_ROWS: Final = (
 _NOT_YET: Final = tuple(
     _refused(_EVERY, name, "it is not supported")
     for name in (
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
         "sasl.login.connect.timeout.ms",
         "sasl.login.read.timeout.ms",
         "sasl.login.refresh.buffer.seconds",
@@ -362,8 +366,6 @@ _NOT_YET: Final = tuple(
         "sasl.oauthbearer.client.credentials.client.secret",
         "sasl.oauthbearer.header.urlencode",
         "sasl.oauthbearer.scope",
-        "ssl.keystore.password",
-        "ssl.truststore.password",
     )
 )
 
