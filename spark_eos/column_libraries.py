@@ -4,6 +4,7 @@ An installation on a cluster must not replace the versions that a platform has c
 needed: it is checked when a query starts.
 """
 
+import re
 import sys
 from typing import Final
 
@@ -26,8 +27,13 @@ def check_column_libraries() -> None:
             raise
         raise _refusal(error.name, "which is not installed") from error
     for name, version in found.items():
-        if tuple(int(part) for part in version.split(".")[:2]) < NEEDED[name]:
+        if _numbers(version) < NEEDED[name]:
             raise _refusal(name, f"and finds {version}")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version; a part such as `0rc1` counts as its leading digits."""
+    return tuple(int(digits) for digits in re.findall(r"\d+", version)[:2])
 
 
 def _refusal(name: str, found: str) -> UnsupportedError:
