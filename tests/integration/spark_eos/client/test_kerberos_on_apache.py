@@ -150,8 +150,8 @@ def test_ticket_cache_is_used_until_it_expires_and_after_kinit(
 
 
 def test_tickets_of_a_keytab_are_renewed(kafka: Kafka) -> None:
-    # MIT's library renews tickets in the second half of their life, and those of less than 30 seconds each time.
-    keytab = kafka.realm.keytab("short", lifetime="32 seconds")
+    # MIT's library gets another ticket halfway through the life of one, and less than 30 seconds before its end.
+    keytab = kafka.realm.keytab("short", lifetime="40 seconds")
     given = kafka.with_keytab(keytab, "short")
     connect(given)
     connect(given)
