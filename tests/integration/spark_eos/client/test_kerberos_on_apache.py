@@ -225,6 +225,16 @@ def test_delegation_token_authenticates(kafka: Kafka, tmp_path: Path) -> None:
     name, hmac = delegation_token(kafka, tmp_path)
     words = f'{SCRAM_MODULE} username="{name}" password="{hmac}"'
     given = kafka.options(kafka.scram, "SCRAM-SHA-256", sasl_jaas_config=f'{words} tokenauth="true";')
+
+    def is_known() -> bool:
+        # The controller has created the token; the broker learns of it from the metadata log.
+        try:
+            connect(given)
+        except (AuthenticationError, UnreachableError):
+            return False
+        return True
+
+    wait_until(is_known, "the broker knows the token", deadline_s=30)
     writes_and_reads(kafka, given)
     for jaas in (f"{words};", f'{SCRAM_MODULE} username="{name}" password="wrong" tokenauth="true";'):
         with pytest.raises(EosKafkaError) as caught:
