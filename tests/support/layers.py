@@ -25,7 +25,9 @@ _EOS_BASE = _packages(
     "options",
     "runtime",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client", "metrics_endpoint", "spark_api", "worker_memory")
+_EOS_TOOLS = _packages(
+    "spark_eos", "codec", "client", "column_libraries", "metrics_endpoint", "spark_api", "worker_memory"
+)
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -51,6 +53,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.wire": _CORE_BASE,
         "broker_core.records": _CORE_BASE,
+        "spark_eos.column_libraries": _packages("spark_eos", "errors"),
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
@@ -97,7 +100,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
-        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
         "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
@@ -128,7 +131,7 @@ _EOS_REAL = _packages("spark_eos", "client", "sink", "source", "admin", "runtime
 _EOS_METRICS = _packages("spark_eos", "metrics")
 # A failpoint stops or kills its process by design.
 _FAILPOINTS = _packages("spark_eos", "failpoints")
-_EOS_COLUMNS = _packages("spark_eos", "codec", "sink", "source", "datasource")
+_EOS_COLUMNS = _packages("spark_eos", "codec", "column_libraries", "sink", "source", "datasource")
 
 # Libraries, clocks, randomness, files, sockets and threads, and the packages that may use them. The longest name
 # counts. A third-party module that is not listed is no dependency; a standard module that is not listed may be used
