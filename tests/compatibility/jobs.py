@@ -16,6 +16,12 @@ import spark_eos
 
 IN, OUT, ONCE = "lines", "copied", "once"
 LINES, ROWS = 1_000, 100
+# A job is over before a compiler pays off.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 DATA_SOURCE, FUNCTIONS = "data source", "functions"
 
 
@@ -97,8 +103,10 @@ def main() -> None:
     address, folder, *jobs = sys.argv[1:]
     threading.Thread(target=end_with_parent, daemon=True).start()
     print("pyspark", pyspark.__version__, flush=True)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = builder.config("spark.sql.shuffle.partitions", 2).getOrCreate()
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     for job in jobs:
         JOBS[job](spark, {"kafka.bootstrap.servers": address}, Path(folder))
         print(f"done: {job}", flush=True)
