@@ -217,7 +217,7 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
     """Convert one of kafka-python's exceptions to ours; a bug stays what it is."""
     if isinstance(error, kafka_errors.IncompatibleBrokerVersion):
         return UnsupportedError(
-            f"{described} requires a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.6 or newer"
+            f"{described} requires a newer broker: {error}", remedy="Use brokers of Apache Kafka 3.0 or later"
         )
     if isinstance(
         error,
