@@ -2,7 +2,7 @@
 
 `python -m tests.compatibility --pyspark 4.1 --kafka 3.9` tries some; without versions, all that are supported, and a
 rolling upgrade of three nodes, which is `--upgrade` alone. `--write` records the rows in `results.json` and in the
-tables of docs/deploy/compatibility.md. `--quick` leaves out the functions and the second kill.
+tables of docs/deploy/compatibility.md. `--quick` tries PySpark with the data source, a batch job and one kill only.
 """
 
 import argparse
@@ -13,16 +13,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+
+from confluent_kafka import KafkaException
 
 from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 from tests.compatibility.commands import Commands
 from tests.compatibility.environments import ROOT, pyspark_version, python_with
 from tests.compatibility.jobs import DATA_SOURCE, FUNCTIONS, OUT
 from tests.compatibility.results import Row, record
-from tests.compatibility.trials import KILLS, Trial
+from tests.compatibility.trials import Trial
 from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.both_brokers import Kafka
 
@@ -31,6 +35,10 @@ PYSPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 KAFKA = ("3.6.2", "3.7.2", "3.8.1", "3.9.2", "4.0.2", "4.1.2", "4.2.2", "4.3.1", "4.4.0")
 UPGRADE = ("3.9.2", "4.4.0")
 UPGRADE_DEADLINE_S = 1_800
+# The exit status of a run that lacks Java, Maven or the jars.
+UNAVAILABLE = 3
+# What a broker or a client that fails a trial raises.
+FAILURES = (AssertionError, EosKafkaError, KafkaException, OSError, subprocess.SubprocessError)
 # Python data sources begin with it.
 FIRST_WITH_DATA_SOURCES = (4, 0)
 
@@ -49,37 +57,40 @@ def patch_of(version: str) -> str:
 
 
 @contextmanager
-def trial_of(python: Path, kafka: str | None, kills: int) -> Iterator[Trial]:
+def trial_of(python: Path, kafka: str | None) -> Iterator[Trial]:
     """Run a version of Apache Kafka, or the embedded broker, with the topics of a trial."""
     with tempfile.TemporaryDirectory(prefix="compatibility-") as folder:
         if kafka is None:
             with EmbeddedBroker() as embedded:
-                trial = Trial(python, Kafka(embedded.bootstrap_servers), Path(folder) / "trial", kills)
+                trial = Trial(python, Kafka(embedded.bootstrap_servers), Path(folder) / "trial")
                 trial.prepare()
                 yield trial
         else:
             with apache_kafka(version=kafka) as node:
-                trial = Trial(python, Kafka(node.bootstrap_servers, "apache"), Path(folder) / "trial", kills)
+                trial = Trial(python, Kafka(node.bootstrap_servers, "apache"), Path(folder) / "trial")
                 trial.prepare()
                 yield trial
 
 
-def try_pyspark(minor: str, by: str, kills: int) -> Iterator[tuple[str, str]]:
+def try_pyspark(minor: str, by: str, *, is_quick: bool) -> Iterator[tuple[str, str]]:
     """Run the jobs with a version of PySpark."""
     python = python_with(minor)
     yield "pyspark", pyspark_version(python)
     yield "by", by
-    with trial_of(python, None, kills) as trial:
-        yield "stream", trial.stream(by)
-        yield from trial.others(by).items()
+    with trial_of(python, None) as trial:
+        if is_quick:
+            yield from replace(trial, kills=1).quick(by).items()
+        else:
+            yield "stream", trial.stream(by)
+            yield from trial.others(by).items()
 
 
-def try_kafka(version: str, kills: int) -> Iterator[tuple[str, str]]:
+def try_kafka(version: str) -> Iterator[tuple[str, str]]:
     """Run the jobs on a version of Apache Kafka."""
     python = Path(sys.executable)
     yield "kafka", version
     yield "pyspark", pyspark_version(python)
-    with trial_of(python, version, kills) as trial:
+    with trial_of(python, version) as trial:
         with KafkaClient(ClientOptions((trial.kafka.bootstrap_servers,))) as client:
             yield "transaction_version", str(client.transaction_version(refresh=True))
         yield "stream", trial.stream(DATA_SOURCE)
@@ -102,6 +113,8 @@ def try_upgrade(first: str, last: str) -> Iterator[tuple[str, str]]:
     )
     *said, last_line = ran.stdout.splitlines() or [""]
     print("\n".join(said), file=sys.stderr)
+    if ran.returncode == UNAVAILABLE:
+        raise Unavailable(last_line)
     assert ran.returncode == 0, last_line
     yield from json.loads(last_line).items()
 
@@ -116,7 +129,7 @@ def run(kind: str, columns: Callable[[], Iterator[tuple[str, str]]], *, writes: 
     except Unavailable as problem:
         print(f"not tried: {problem}", file=sys.stderr)
         return True
-    except (AssertionError, subprocess.SubprocessError) as problem:
+    except FAILURES as problem:
         holds = False
         print(problem, file=sys.stderr)
     shown = " | ".join(f"{name}: {value}" for name, value in row.items())
@@ -132,18 +145,21 @@ def main() -> int:
     parser.add_argument("--pyspark", nargs="*", metavar="VERSION", help=f"minor versions, of {' '.join(PYSPARK)}")
     parser.add_argument("--kafka", nargs="*", metavar="VERSION", help=f"versions, of {' '.join(KAFKA)}")
     parser.add_argument("--upgrade", action="store_true", help=f"from {' to '.join(UPGRADE)}")
-    parser.add_argument("--quick", action="store_true", help="one way to write, killed once")
+    parser.add_argument("--quick", action="store_true", help="of PySpark: a batch job and a stream, killed once")
     parser.add_argument("--write", action="store_true", help="record the rows, on the page too")
     named = parser.parse_args()
     all_of_it = named.pyspark is None and named.kafka is None and not named.upgrade
-    kills = 1 if named.quick else KILLS
     held = [
-        run("pyspark", lambda minor=minor, by=by: try_pyspark(minor, by, kills), writes=named.write)
+        run(
+            "pyspark",
+            lambda minor=minor, by=by: try_pyspark(minor, by, is_quick=named.quick),
+            writes=named.write and not named.quick,
+        )
         for minor in (PYSPARK if all_of_it or named.pyspark == [] else named.pyspark or ())
         for by in ways(minor, is_quick=named.quick)
     ]
     held += [
-        run("kafka", lambda version=version: try_kafka(patch_of(version), kills), writes=named.write)
+        run("kafka", lambda version=version: try_kafka(patch_of(version)), writes=named.write)
         for version in (KAFKA if all_of_it or named.kafka == [] else named.kafka or ())
     ]
     if named.upgrade or all_of_it:

@@ -46,11 +46,11 @@ class Trial:
         for number in range(FILES):
             (files / f"{number}.txt").write_bytes(b"\n".join(lines[number::FILES]) + b"\n")
 
-    def stream(self, by: str) -> str:
-        """Kill a stream in mid-work and restart it; return what was seen."""
+    def stream(self, by: str, *before: str) -> str:
+        """Kill a stream in mid-work and restart it; `before` are jobs of the first process. Return what was seen."""
         for kills in range(self.kills):
             wanted = LINES * (kills + 1) // (2 * self.kills)
-            with self._jobs(f"stream by {by}") as process:
+            with self._jobs(*(before if kills == 0 else ()), f"stream by {by}") as process:
                 self._wait(process, lambda wanted=wanted: sum(self._written().values()) >= wanted)
         with self._jobs(f"stream by {by}") as process:
             self._wait(process, lambda: len(self._written()) == LINES)
@@ -63,10 +63,18 @@ class Trial:
         jobs = [f"batch by {by}", "source"] if by == DATA_SOURCE else [f"batch by {by}"]
         with self._jobs(*jobs) as process:
             assert process.wait(DEADLINE_S) == 0, self._log()
+        seen = {"batch": self._batch_seen()}
+        return seen | ({"source": f"batch, stream: {LINES:,} rows once each"} if "source" in jobs else {})
+
+    def quick(self, by: str) -> dict[str, str]:
+        """Run a named batch job twice, and a stream that is killed, in two processes; return what was seen."""
+        seen = {"stream": self.stream(by, f"batch by {by}")}
+        return seen | {"batch": self._batch_seen()}
+
+    def _batch_seen(self) -> str:
         values = values_to_end(self.kafka, ONCE, partitions=PARTITIONS)
         assert len(values) == len(set(values)) == ROWS, f"{len(values)} rows of {ROWS}"
-        seen = {"batch": f"run twice: {ROWS} rows once each"}
-        return seen | ({"source": f"batch, stream: {LINES:,} rows once each"} if "source" in jobs else {})
+        return f"run twice: {ROWS} rows once each"
 
     def _written(self) -> "Counter[bytes]":
         return Counter(values_to_end(self.kafka, OUT, partitions=PARTITIONS))

@@ -30,6 +30,7 @@ from tests.crash.judge import read_committed, read_decisions, read_placed
 from tests.crash.streams import Streams, committed
 from tests.crash.world import NO_ANSWER, PARTITIONS, World
 from tests.support.apache_cluster import NODES, REPLICAS, ApacheCluster, apache_cluster
+from tests.support.apache_kafka import Unavailable
 from tests.support.broker_processes import APACHE_SETTINGS
 from tests.support.waiting import wait_until
 
@@ -39,6 +40,8 @@ TRANSACTION_TIMEOUT: Final = "900s"
 FILES, HELD_FOR_ALL, HELD_FOR_LEVELS, COPY = range(4)
 OFFSETS_OF_COPY = 200
 READ_DEADLINE_S = 180
+# The exit status where Java, Maven or the jars are missing.
+UNAVAILABLE = 3
 # The tasks have prepared their transactions, and the decision is not begun.
 PREPARED: Final = "driver.before_decide"
 # The decision is in an open transaction of the driver.
@@ -223,6 +226,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="upgrade-") as folder:
         try:
             print(json.dumps(upgraded(named.first, named.last, Path(folder))), flush=True)
+        except Unavailable as problem:
+            print(problem, flush=True)
+            return UNAVAILABLE
         except (AssertionError, *NO_ANSWER) as failure:
             print(f"FAILED: {failure}".replace("\n", " "), flush=True)
             return 1
