@@ -140,7 +140,7 @@ def run(kind: str, columns: Callable[[], Iterator[tuple[str, str]]], *, writes: 
 
 
 def main() -> int:
-    """Try the versions that were named and print a row for each; the exit status is 1 where one failed."""
+    """Try the chosen versions and print a row for each; the exit status is 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.compatibility", description=__doc__)
     parser.add_argument("--pyspark", nargs="*", metavar="VERSION", help=f"minor versions, of {' '.join(PYSPARK)}")
     parser.add_argument("--kafka", nargs="*", metavar="VERSION", help=f"versions, of {' '.join(KAFKA)}")

@@ -23,7 +23,7 @@ def python_with(pyspark: str) -> Path:
     subprocess.run(
         [
             python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input",
-            str(ROOT), f"pyspark=={pyspark}.*", "pandas<3",
+            f"{ROOT}[arrow]", f"pyspark=={pyspark}.*", "pandas<3",
         ],
         check=True,
         timeout=INSTALL_DEADLINE_S,

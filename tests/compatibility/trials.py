@@ -47,7 +47,7 @@ class Trial:
             (files / f"{number}.txt").write_bytes(b"\n".join(lines[number::FILES]) + b"\n")
 
     def stream(self, by: str, *before: str) -> str:
-        """Kill a stream in mid-work and restart it; `before` are jobs of the first process. Return what was seen."""
+        """Kill a stream during its work and restart it, after the jobs `before` in the first process; return the results."""
         for kills in range(self.kills):
             wanted = LINES * (kills + 1) // (2 * self.kills)
             with self._jobs(*(before if kills == 0 else ()), f"stream by {by}") as process:
@@ -88,7 +88,7 @@ class Trial:
 
     @contextmanager
     def _jobs(self, *jobs: str) -> "Iterator[subprocess.Popen[bytes]]":
-        """Run jobs in a process group of its own until the block ends; then kill all of the group."""
+        """Run jobs in a separate process group until the block ends; then kill the whole group."""
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [self.python, "-m", "tests.compatibility.jobs", self.kafka.bootstrap_servers, str(self.folder), *jobs],
