@@ -49,13 +49,14 @@ def _opener() -> Callable[[str, bytes], object]:
 
 def opened(version: str, sent: bytes) -> object:
     """Return the object that the driver pickled; raise `ClientStateError` if the driver has another version."""
-    if version != __version__:
+    own, file = __version__, __file__
+    if version != own:
         import platform
         import sys
 
         raise ClientStateError(
-            f"The driver has version {version} of eos-kafka, and a task has version {__version__}",
-            checked=f"{__file__}, imported by {sys.executable} on {platform.node()}",
+            f"The driver has version {version} of eos-kafka, and a task has version {own}",
+            checked=f"{file}, imported by {sys.executable} on {platform.node()}",
             remedy="Install the same version in the Python environment of the driver and of all executors, and start "
             "the application again",
         )

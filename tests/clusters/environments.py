@@ -1,0 +1,97 @@
+"""The Python environments of the nodes: one with this package, one without it, and one with another version.
+
+None of them has PySpark: a cluster has its own. The first is kept in `.cache` and its dependencies are installed again
+when setup.cfg changes; the package itself is installed for every run, from a wheel.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache" / "clusters"
+DEADLINE_S = 1_800
+OTHER_VERSION = "0.0.1"
+# What Spark's server needs to run the functions of `foreachBatch`; the other jobs do without them.
+FOR_FOREACH_BATCH = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard", "pandas>=2.2,<3")
+CLIENT = "pyspark-client>=4.2"
+
+
+def wheel(folder: Path) -> Path:
+    """Build the package's wheel, and return its path."""
+    _pip(Path(sys.executable), "wheel", "--no-deps", "--wheel-dir", str(folder), str(ROOT))
+    [built] = folder.glob("*.whl")
+    return built
+
+
+def with_package(built: Path) -> Path:
+    """Return the folder of an environment with the package and its dependencies."""
+    folder = CACHE / "nodes"
+    made_now = _make(folder, str(built), "venv-pack", "setuptools<81", *FOR_FOREACH_BATCH)
+    if not made_now:
+        _pip(folder / "bin" / "python", "install", "--no-deps", "--force-reinstall", str(built))
+    return folder
+
+
+def connect_client() -> Path:
+    """Return the folder of an environment with Spark's Connect client and nothing of this package."""
+    _make(CACHE / "connect-client", CLIENT)
+    return CACHE / "connect-client"
+
+
+def without_package(folder: Path) -> Path:
+    """Make an environment without any package."""
+    venv.create(folder, with_pip=False)
+    return folder
+
+
+def with_other_version(folder: Path, like: Path) -> Path:
+    """Make an environment like another one, in which this package has another version.
+
+    Its interpreter is the other's, and finds a changed copy of the package first.
+    """
+    copy = folder / "packages"
+    for name in ("spark_eos", "broker_core"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyspark_eos_kafka.py", copy)
+    names = copy / "broker_core" / "__init__.py"
+    lines = [
+        f'__version__ = "{OTHER_VERSION}"' if line.startswith("__version__ =") else line
+        for line in names.read_text().splitlines()
+    ]
+    names.write_text("\n".join(lines) + "\n")
+    program = folder / "bin" / "python"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nPYTHONPATH="{copy}:$PYTHONPATH" exec "{like}/bin/python" "$@"\n')
+    program.chmod(0o755)
+    return folder
+
+
+def pack(folder: Path, archive: Path) -> Path:
+    """Pack an environment with venv-pack, as the documentation says."""
+    command = [folder / "bin" / "venv-pack", "-q", "-f", "-p", folder, "-o", archive]
+    subprocess.run(command, check=True, timeout=DEADLINE_S)
+    return archive
+
+
+def _make(folder: Path, *packages: str) -> bool:
+    made_from = folder / "made-from"
+    # The path of a wheel differs in each run.
+    text = (ROOT / "setup.cfg").read_text() + repr([each for each in packages if os.sep not in each])
+    wanted = hashlib.sha256(text.encode()).hexdigest()
+    if made_from.exists() and made_from.read_text() == wanted:
+        return False
+    print(f"making {folder.relative_to(ROOT)}", file=sys.stderr, flush=True)
+    venv.create(folder, with_pip=True, clear=True)
+    _pip(folder / "bin" / "python", "install", *packages)
+    made_from.write_text(wanted)
+    return True
+
+
+def _pip(python: Path, command: str, *arguments: str) -> None:
+    quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
+    subprocess.run([python, "-m", "pip", command, *quiet, *arguments], check=True, timeout=DEADLINE_S)
