@@ -46,7 +46,7 @@ def by_sink_function(spark: SparkSession, kafka: dict[str, str], folder: Path) -
 
         for _ in range(2):
             spark_eos.write(
-                rows.select("key", "value"), topic=BY_FUNCTION, jobId=f"copy-{batch_id}-{BY_FUNCTION}", **kafka
+                rows.select("key", "value"), topic=BY_FUNCTION, jobId=f"sink-{batch_id}-{BY_FUNCTION}", **kafka
             )
 
     _run(_lines(spark, kafka).writeStream.foreachBatch(write), folder / "sink")

@@ -19,6 +19,8 @@ OTHER_VERSION = "0.0.1"
 # What Spark's server needs to run the functions of `foreachBatch`; the other jobs do without them.
 FOR_FOREACH_BATCH = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard", "pandas>=2.2,<3")
 CLIENT = "pyspark-client>=4.2"
+# PySpark needs them for every Python data source.
+FOR_ARROW = ("pyarrow", "numpy", "pandas", "dateutil", "pytz", "six", "tzdata")
 
 
 def wheel(folder: Path) -> Path:
@@ -43,9 +45,14 @@ def connect_client() -> Path:
     return CACHE / "connect-client"
 
 
-def without_package(folder: Path) -> Path:
-    """Make an environment without any package."""
+def without_package(folder: Path, like: Path, *, dependencies: bool) -> Path:
+    """Make an environment like another one without this package, with all of its dependencies or those of PySpark."""
     venv.create(folder, with_pip=False)
+    [packages], [of_other] = (each.glob("lib/python*/site-packages") for each in (folder, like))
+    for entry in of_other.iterdir():
+        is_own = entry.name.startswith(("spark_eos", "broker_core", "pyspark_eos_kafka", "eos_kafka"))
+        if not is_own and (dependencies or entry.name.startswith(FOR_ARROW)):
+            (packages / entry.name).symlink_to(entry)
     return folder
 
 

@@ -134,13 +134,22 @@ def _check_everything(trials: Trials) -> None:
 
 
 def py_files(trials: Trials) -> str:
-    """Show what `--py-files` does, where the nodes have none of the package's dependencies, and where they have."""
-    bare = environments.without_package(trials.cluster.folder / "bare") / "bin" / "python"
-    arguments = ["--py-files", str(trials.wheel)]
+    """Show what `--py-files` does, where the nodes lack the package's dependencies, and where they have them."""
     seen = []
-    for name, job in ("py-files", "everything"), ("py-files-registered", "by_registration"):
-        with trials.cluster.submitted(name, trials.job(job, name), python=bare, arguments=arguments) as application:
-            seen.append(_error(application.fail()))
+    for name, job, dependencies in (
+        ("plain", "everything", True),
+        ("registered", "by_registration", False),
+        ("registered, with the dependencies on the nodes", "by_registration", True),
+    ):
+        folder = trials.cluster.folder / f"py-files-{len(seen)}"
+        made = environments.without_package(folder / "python", trials.nodes, dependencies=dependencies)
+        arguments = ["--py-files", str(trials.wheel)]
+        python = made / "bin" / "python"
+        with trials.cluster.submitted(
+            folder.name, trials.job(job, folder.name), python=python, arguments=arguments
+        ) as application:
+            status = application.process.wait(DEADLINE_S)
+            seen.append(f"{name}: {_error(application.log) if status else 'works'}")
     return "; ".join(seen)
 
 
@@ -204,7 +213,10 @@ def _counts(application: Running) -> list[str]:
 
 def no_package(trials: Trials) -> str:
     """Send executors an environment without the package."""
-    return _refused(trials, environments.without_package(trials.cluster.folder / "no-package"), "cannot import")
+    folder = trials.cluster.folder / "no-package"
+    return _refused(
+        trials, environments.without_package(folder, trials.nodes, dependencies=False), "A task cannot import eos-kafka"
+    )
 
 
 def other_version(trials: Trials) -> str:
@@ -249,7 +261,7 @@ def connect(trials: Trials) -> str:
     server += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     folder = trials.cluster.folder
     with running(server, folder, "connect", {"PYSPARK_PYTHON": str(trials.nodes / "bin" / "python")}) as started:
-        pattern = re.compile(r"Spark Connect server started at: \S*?:(\d+)")
+        pattern = re.compile(r"Spark Connect server started at: \S*:(\d+)")
         started.wait_for(lambda: pattern.search(started.log), "the server starts")
         found = pattern.search(started.log)
         assert found is not None
