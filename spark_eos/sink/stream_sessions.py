@@ -3,7 +3,7 @@
 In `foreachBatch` a task sees the query in its local properties, if the thread that starts the job has them. Two kinds
 of writes lack them: those of a plain thread, and all of Spark Connect, where the function runs in another process. As
 batch jobs they would be written again with each attempt of their micro-batch, without an error. But tasks also see the
-settings of their session, and the session of a query's micro-batches has settings that Spark sets nowhere else.
+settings of their session, and the session of a query's micro-batches has a setting that Spark makes nowhere else.
 
 Before Spark 4.3, Connect runs these writes in the client's own session. Their plan begins with a relation that the
 server keeps, and the plan is in the job's call site. Only checkpointed frames begin like that otherwise.
@@ -15,10 +15,8 @@ import pyspark
 
 from spark_eos.errors import ClientStateError
 
-_SET_FOR_MICRO_BATCHES: Final = (
-    "spark.sql.streaming.internal.stateStore.partitions",
-    "spark.sql.streaming.offsetLog.formatVersion",
-)
+# PySpark 4.2 and 4.3 have it in stateless queries, too. Other settings of that session are also made by users.
+_SET_FOR_MICRO_BATCHES: Final = "spark.sql.streaming.internal.stateStore.partitions"
 _CALL_SITE: Final = "callSite.long"
 _FROM_CONNECT: Final = 'client_type: "_SPARK_CONNECT'
 _KEPT_BY_SERVER: Final = "cached_remote_relation {"
@@ -34,12 +32,11 @@ class LocalProperties(Protocol):
 
 def refuse_unseen_query(context: LocalProperties) -> None:
     """Raise if a write that sees no query belongs to one: nothing identifies its micro-batch."""
-    found = [name for name in _SET_FOR_MICRO_BATCHES if context.getLocalProperty(name) is not None]
-    if found:
+    if context.getLocalProperty(_SET_FOR_MICRO_BATCHES) is not None:
         raise ClientStateError(
             "This write belongs to a streaming query and does not see it, so it would be written again if Spark runs "
             "the micro-batch again",
-            checked=f"The task's local properties: {found[0]} is set, and sql.streaming.queryId is not",
+            checked=f"The task's local properties: {_SET_FOR_MICRO_BATCHES} is set, and sql.streaming.queryId is not",
             remedy="Over Spark Connect set the option jobId, made of the name of the stream, the batch id and the "
             "topic. In a thread that the foreachBatch function starts, use pyspark.InheritableThread",
         )

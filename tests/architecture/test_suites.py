@@ -8,7 +8,7 @@ from tests.support.architecture import PACKAGES, ROOT, Module, read_modules
 
 TESTS = ROOT / "tests"
 # Programs with tests of their own; every other suite has nothing but tests.
-PROGRAMS = frozenset({"benchmarks", "compatibility", "crash", "fuzz", "history", "interop", "simulation"})
+PROGRAMS = frozenset({"benchmarks", "clusters", "compatibility", "crash", "fuzz", "history", "interop", "simulation"})
 # They open connections or start processes.
 NOT_IN_UNIT_TESTS = ("confluent_kafka", "multiprocessing", "socket", "subprocess", "broker_core.embedded")
 
