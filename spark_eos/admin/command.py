@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from spark_eos.admin import output, timeline, transactions_command
+from broker_core.types import counted
+from spark_eos.admin import doctor, output, timeline, transactions_command
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
@@ -87,9 +88,8 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
     complete = settled.took_effect if plan.action is OperatorAction.COMPLETE else not (in_part or settled.pending)
     result = (
-        f"{len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
-        f"{len(settled.lost)} are aborted or lost, the outcome of {len(settled.unknown) + len(settled.pending)} "
-        "is unknown."
+        f"{counted(len(settled.decision.transactions), 'transaction')}: {len(settled.committed)} committed, "
+        f"{len(settled.lost)} aborted or lost, {len(settled.unknown) + len(settled.pending)} with an unknown outcome."
     )
     _print(
         chosen,
@@ -150,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     areas = parser.add_subparsers(required=True, metavar="AREA")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)
+    doctor.add_parser(areas)
     decisions = areas.add_parser("decisions", help="inspect and end the decisions of the sink")
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)

@@ -1,7 +1,7 @@
-"""Measure how many rows a second source and sink move, and what many small tasks cost.
+"""Measure how many rows a second source and sink transfer, and what many small tasks cost.
 
-Beside the wall time stands the processor time of Spark's processes, Python workers included and the broker left out:
-where broker and Spark share the cores, only that compares the formats themselves.
+Besides the wall time, the output has the processor time of Spark's processes, including Python workers, and that of the
+broker. Where broker and Spark share the cores, only the first compares the formats themselves.
 """
 
 import itertools
@@ -18,17 +18,18 @@ from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
 from tests.benchmarks.spark_bench import OURS, Bench, in_turn
 from tests.support.processes import processor_seconds
 
-# As many tasks as a small cluster would take, over two cores.
+SPARK, BROKER = "Spark's processes", "the broker"
+# As many tasks as a small cluster would run, on two cores.
 TASKS = 4
 PARTITION_COUNTS = (4, 300)
 RECORD_BYTES = (100, 10_000)
 CODECS = ("none", "zstd")
-# Many tasks with little to do: tasks, rows of each, partitions they write to.
+# Many small tasks: tasks, rows of each, partitions they write to.
 SMALL_TASKS = ((200, 100, 4), (20, 100, 100))
 
 
 def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
-    """Make rows of about `size` bytes, whose making costs little beside their writing; zstd halves them."""
+    """Make rows of about `size` bytes, which cost little to make compared to writing them; zstd halves them."""
     text = f"concat(cast(id as string), repeat(sha2(cast(id as string), 256), {size // 128}), repeat('x', {size // 2}))"
     return bench.spark.range(0, count, 1, tasks).selectExpr(
         "cast(cast(id as string) as binary) as key", f"cast(left({text}, {size - 10}) as binary) as value"
@@ -36,35 +37,43 @@ def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
 
 
 def timed(action: Callable[[], Any]) -> float:
-    """Do something and return how many seconds it took."""
+    """Run a function and return how many seconds it took."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def writing(bench: Bench, frame: DataFrame, topic: str) -> Callable[[str], float]:
-    """Return what writes a frame with one format and returns the seconds it took."""
+    """Return a function that writes a frame with one format and returns the seconds it took."""
     return lambda kind: timed(lambda: bench.write(frame, kind, topic))
 
 
 def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], float], count: int) -> dict[str, float]:
-    """Do the work under each name in turn; print the processor time for a million rows and return the wall times."""
+    """Do the work under each name in turn; print the processor time for a million rows and return the wall times.
+
+    The broker's time is printed where it has a separate process, that is for Apache Kafka.
+    """
     jvm = bench.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    used: dict[str, list[float]] = defaultdict(list)
+    processes = {SPARK: jvm, BROKER: bench.broker.process}
+    used: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def watched(name: str) -> float:
-        before = processor_seconds(jvm)
+        before = {whose: processor_seconds(process) for whose, process in processes.items() if process is not None}
         seconds = work(name)
-        if before is not None:
-            used[name].append((processor_seconds(jvm) or 0.0) - before)
+        for whose, spent in before.items():
+            if spent is not None:
+                used[whose][name].append((processor_seconds(processes[whose] or 0) or 0.0) - spent)
         return seconds
 
     taken = in_turn(names, watched, bench.arguments.repeats)
-    if used:
-        # The first one of each warms up.
-        medians = {name: statistics.median(each[1:]) for name, each in used.items()}
-        million = {name: each * 1e6 / count for name, each in medians.items()}
-        bench.show(f"{what}, processor time of Spark's processes, s per million rows", million, digits=2)
+    for whose, seconds in used.items():
+        # The first run of each is a warm-up.
+        million = {
+            name: statistics.median(each[1:]) * 1e6 / count
+            for name, each in seconds.items()
+            if whose != BROKER or name not in (NULL_FORMAT, NULL_SOURCE_FORMAT)
+        }
+        bench.show(f"{what}, processor time of {whose}, s per million rows", million, digits=2)
     return taken
 
 
@@ -89,18 +98,18 @@ def measure_tasks(bench: Bench) -> None:
 
 
 def rates(seconds: Mapping[str, float], count: int) -> dict[str, float]:
-    """Turn the seconds for so many rows into thousand rows a second."""
+    """Convert the seconds for so many rows into thousand rows a second."""
     return {name: count / 1e3 / taken for name, taken in seconds.items()}
 
 
 def measure_source(bench: Bench) -> None:
-    """Read with each source what ours has written."""
+    """Read the records of our sink with each source."""
     bench.spark.dataSource.register(NullSource)
     for partition_count, size, codec in itertools.product(PARTITION_COUNTS, RECORD_BYTES, CODECS):
         count = bench.arguments.rows if size < 1_000 else bench.arguments.rows // 40
         topic = bench.create_topic(f"from-{partition_count}-{size}-{codec}", partition_count)
         rows(bench, count, TASKS, size).write.format(OURS).mode("append").options(
-            **{"kafka.bootstrap.servers": bench.address, "topic": topic, "compression.type": codec}
+            **{"kafka.bootstrap.servers": bench.broker.address, "topic": topic, "compression.type": codec}
         ).save()
         what = f"source, {partition_count} partitions, {codec}, rows of {size:,} B"
         read = reading(bench, topic, count, size, partition_count)
@@ -109,11 +118,11 @@ def measure_source(bench: Bench) -> None:
 
 
 def reading(bench: Bench, topic: str, count: int, size: int, partition_count: int) -> Callable[[str], float]:
-    """Return what reads a topic to its end with one format, or as many ready rows, and returns the seconds it took."""
+    """Return a function that reads a topic to its end with one format, or as many ready rows; it returns seconds."""
 
     def read(kind: str) -> float:
         options: dict[str, Any] = {
-            "kafka.bootstrap.servers": bench.address,
+            "kafka.bootstrap.servers": bench.broker.address,
             "subscribe": topic,
             "kafka.isolation.level": "read_committed",
         }

@@ -8,12 +8,12 @@ import pytest
 from broker_core import Disconnect, EmbeddedBroker, Error
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id, own_one_of, own_some_of
-from spark_eos.errors import AuthorizationError, UnansweredError
+from spark_eos.errors import AuthorizationError, UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 
 
 def asked(kafka: EmbeddedBroker) -> list[str]:
-    """List the ids of the InitProducerId requests that came, in order."""
+    """List the ids of the InitProducerId requests in order."""
     return [name for each in kafka.requests(api="InitProducerId") for name in each.transactional_ids]
 
 
@@ -46,7 +46,8 @@ def test_init_without_any_response_ends_at_the_client_deadline() -> None:
         options = ClientOptions((kafka.bootstrap_servers,), request_timeout_ms=200, api_timeout_ms=1_000)
         with KafkaClient(options) as client:
             kafka.fault(api="InitProducerId", action=Disconnect())
-            with pytest.raises(UnansweredError):
+            # Close to the deadline it may be the look-up of the coordinator that has no time left.
+            with pytest.raises((UnansweredError, UnreachableError)):
                 own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
             assert len(asked(kafka)) == len(set(asked(kafka))) > 1
 
@@ -76,7 +77,7 @@ def test_unanswered_ids_of_a_batch_are_abandoned(when: str) -> None:
         kafka.fault(api="InitProducerId", when=when, action=Disconnect(), times=1)
         [alone] = owned(client, ids, 3)
         assert alone not in {"id0", "id1", "id2"}
-        assert len(asked(kafka)) == len(set(asked(kafka))), "none is asked for twice"
+        assert len(asked(kafka)) == len(set(asked(kafka))), "no id is requested twice"
 
 
 def test_refusal_of_several_ids_matches_that_of_a_single_id() -> None:

@@ -1,4 +1,4 @@
-"""The documented table of rights: each role works with exactly these, and fails without any one of them."""
+"""The documented table of rights: each role works with exactly these rights, and fails without any one of them."""
 
 import logging
 from collections.abc import Iterator
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.types import TopicPartition
+from spark_eos.admin import rights as roles
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.errors import EosKafkaError
@@ -15,7 +16,7 @@ from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.group_commits import GroupCommits
 from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
-from tests.support.spark_eos import security_roles as roles
+from tests.support.spark_eos import security_roles as page
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.security_scene import (
     RUN,
@@ -29,7 +30,7 @@ from tests.support.spark_eos.security_scene import (
 
 PAGE = Path(__file__).parents[4] / "docs" / "security" / "access-control.md"
 LACKING = [(role, number) for role, rights in roles.ROLES.items() for number in range(len(rights))]
-# Where a right that is missing is no error but a shorter answer, which says so.
+# Roles to which a missing right is no error: the response is shorter, and the output names the right.
 SAID_ONLY = {"`transactions list`"}
 
 
@@ -55,9 +56,9 @@ def test_every_role_has_a_scenario() -> None:
 
 def test_documented_rights_match_the_tested_roles() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text.count(roles.BEGIN) == 1, f"{PAGE} has no table of rights"
-    shown = text.partition(roles.BEGIN)[2].partition(roles.END)[0]
-    assert [line for line in shown.splitlines() if line.startswith("|")] == roles.table().splitlines()
+    assert text.count(page.BEGIN) == 1, f"{PAGE} has no table of rights"
+    shown = text.partition(page.BEGIN)[2].partition(page.END)[0]
+    assert [line for line in shown.splitlines() if line.startswith("|")] == page.table().splitlines()
 
 
 @pytest.mark.parametrize("role", roles.ROLES)

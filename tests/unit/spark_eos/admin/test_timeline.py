@@ -1,4 +1,4 @@
-"""Check what a timeline makes of a log, and what its page says, without a broker."""
+"""The timeline of a log, and the text on its page, without a broker."""
 
 import argparse
 import json
@@ -44,7 +44,7 @@ def header(offset: int, count: int, *, producer_id: int = -1, epoch: int = 0, at
 
 
 class Log:
-    """Write batches one after the other into a reading."""
+    """A reading of a log to which batches are added one by one."""
 
     def __init__(self, start: int = 0) -> None:
         self.offset = start
@@ -79,7 +79,7 @@ def a_timeline(bars: Sequence[TransactionBar], *, stable: int, high: int, **more
 
 
 def described(producer_id: int, state: str, *partitions: TopicPartition) -> TransactionDescription:
-    return TransactionDescription("an-id", 0, state, producer_id, 0, 900_000, NOW_MS, partitions)
+    return TransactionDescription("an-id", 0, state, producer_id, 1, 900_000, NOW_MS, partitions)
 
 
 def test_timeline_separates_interleaved_producers_and_epochs() -> None:
@@ -89,7 +89,7 @@ def test_timeline_separates_interleaved_producers_and_epochs() -> None:
     log.data(1, 4)
     log.data(-1, 2)
     log.data(-1, 1)
-    # Under transactions V2 the marker has the next epoch.
+    # Under transactions V2 the marker has the epoch of the next transaction.
     log.marker(1, ControlType.COMMIT, epoch=1)
     log.marker(2, ControlType.ABORT)
     log.data(1, 1, epoch=1)
@@ -135,7 +135,7 @@ def test_summary_names_the_blocking_transaction_and_its_coordinator_state() -> N
     bars = [TransactionBar(8, 2, first_offset=30), TransactionBar(7, 1, first_offset=20)]
     live = a_timeline(bars, stable=20, high=100, owners={7: "an-id"}, descriptions={7: described(7, "Ongoing", TP)})
     assert summary_of(live) == (
-        "The last stable offset of orders-3 is 20; 80 offsets wait behind it, up to the high watermark 100. The "
+        "The last stable offset of orders-3 is 20, 80 offsets below the high watermark 100. The "
         "blocking transaction is that of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator "
         "has had it in state Ongoing for 60 s and ends it after 900 s."
     )

@@ -1,4 +1,4 @@
-"""The counts and checksums of a task's rows, with which a re-run of a decided micro-batch is compared."""
+"""The counts and checksums of a task's rows, which a re-run of a decided micro-batch compares."""
 
 import itertools
 import logging
@@ -103,7 +103,7 @@ def test_no_rows_yield_no_topics() -> None:
 
 
 def test_row_without_a_topic_counts_as_a_difference() -> None:
-    """It would be refused where rows are written; a re-run must not pass by it because nothing is written."""
+    """A write would refuse the row; a re-run must not accept it only because it writes nothing."""
     counter = RowCounter(None)
     counter.add(pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", None])}), None)
     whole = RowCounter(None)
@@ -180,18 +180,18 @@ DIFFERENT = [
     (
         [[t(2, 5)]],
         [[t(2, 6)]],
-        "topic 't': 2 rows were written, now there are 2 different ones; tasks with different rows: 0",
+        "topic 't': 2 rows written before, now 2 different rows; tasks with different rows: 0",
     ),
-    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows were written, now there are 2; tasks with different rows: 1"),
-    ([[t(2, 5)]], [[]], "2 rows were written, now there are 0"),
-    ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows were written, now there are 1"),
+    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows written before, now 2 rows; tasks with different rows: 1"),
+    ([[t(2, 5)]], [[]], "2 rows written before, now 0 rows"),
+    ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows written before, now 1 row"),
     (
         [[t(2, 5, "a"), t(2, 6, "b")]],
         [[t(2, 6, "a"), t(2, 5, "b")]],
-        "'a': .* 2 different ones; topic 'b': .* 2 different ones",
+        "'a': .* 2 different rows; topic 'b': .* 2 different rows",
     ),
-    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5; the number of tasks differs as well"),
-    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 different ones"),
+    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5 rows; the number of tasks differs as well"),
+    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 different rows"),
 ]
 
 
@@ -229,7 +229,7 @@ def test_by_task_comparison_requires_equal_rows_per_task(
 
 
 def test_by_task_comparison_accepts_no_difference() -> None:
-    """Some tasks write and others do not: rows that moved from one to the other would be lost, or written twice."""
+    """Some tasks write and others do not: rows moved between them would be lost or written twice."""
     before, now = [[t(2, 5)], [t(2, 9)]], [[t(2, 6)], [t(2, 8)]]
     with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1") as caught:
         check(decided(before), now, by_task=True, accept=True)
@@ -277,7 +277,7 @@ def test_messages_stay_readable_with_very_many_topics_and_tasks(is_same_plan: bo
         check(decided(tasks), others if is_same_plan else others[:-1], by_task=by_task)
     text = str(caught.value)
     assert len(text) < READABLE_CHARACTERS
-    assert "topic 'topic-0000': 5 rows were written" in text and "990 more topics" in text
+    assert "topic 'topic-0000': 5 rows written before" in text and "990 more topics" in text
     if is_same_plan:
         assert "tasks with different rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
 
@@ -290,7 +290,7 @@ def test_different_topic_is_reported_with_the_topics_written() -> None:
     with pytest.raises(DifferentRowsError, match="and 990 more; now it would be written to topic 'new'") as caught:
         check_topic(decision, "new", is_job=False)
     assert len(str(caught.value)) < READABLE_CHARACTERS
-    assert "discardDifferingRows" not in str(caught.value), "rows of another topic are no difference of chance"
+    assert "discardDifferingRows" not in str(caught.value), "the remedy does not suggest the option for another topic"
     with pytest.raises(DifferentRowsError, match=f"The job with jobId={QUERY} was already written, to topic 't'"):
         check_topic(decided([[t(1, 1)]], old=True), "new", is_job=True)
 
@@ -321,7 +321,7 @@ def test_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bo
 
 
 def test_remedy_for_two_writes_keeps_the_name_of_the_committed_one() -> None:
-    """Under a new name its rows would be written again; after a restart the second write looks like a re-run."""
+    """A new name would write its rows again; after a restart the second write looks like a re-run."""
     decision = decided([[t(2, 5)]], **WRITE)
     with pytest.raises(OptionError) as refused:
         check_write(decision, "run1", "second")
