@@ -101,4 +101,11 @@ def _make(folder: Path, *packages: str) -> bool:
 
 def _pip(python: Path, command: str, *arguments: str) -> None:
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input")
-    subprocess.run([python, "-m", "pip", command, *quiet, *arguments], check=True, timeout=DEADLINE_S)
+    # Nothing is installed outside of an environment, even if an earlier run has left one incomplete.
+    only_there = {"PIP_REQUIRE_VIRTUALENV": "1"} if command == "install" else {}
+    subprocess.run(
+        [python, "-m", "pip", command, *quiet, *arguments],
+        env=os.environ | only_there,
+        check=True,
+        timeout=DEADLINE_S,
+    )
