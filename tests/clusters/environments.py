@@ -33,7 +33,7 @@ def wheel(folder: Path) -> Path:
 def with_package(built: Path) -> Path:
     """Return the folder of an environment with the package and its dependencies."""
     folder = CACHE / "nodes"
-    made_now = _make(folder, str(built), "venv-pack", *FOR_FOREACH_BATCH)
+    made_now = _make(folder, f"{built}[arrow]", "venv-pack", *FOR_FOREACH_BATCH)
     if not made_now:
         _pip(folder / "bin" / "python", "install", "--no-deps", "--force-reinstall", str(built))
     return folder
