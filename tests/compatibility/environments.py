@@ -30,3 +30,9 @@ def python_with(pyspark: str) -> Path:
     )  # fmt: skip
     made_from.write_text(wanted)
     return python
+
+
+def pyspark_version(python: Path) -> str:
+    """Return the version of PySpark that an interpreter imports, with its patch."""
+    command = [python, "-c", "from importlib.metadata import version; print(version('pyspark'))"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
