@@ -14,18 +14,24 @@ from broker_core.types import TopicPartition, counted
 from spark_eos.admin.doctor_findings import TRIAL_TIMEOUT_MS, Examination, Finding, Verdict
 from spark_eos.admin.doctor_rights import allowed_operations, compared, grant_commands, list_text
 from spark_eos.admin.rights import OPTIONAL, ROLES
-from spark_eos.client.broker_facts import unserved_requests
 from spark_eos.client.error_table import code_name
 from spark_eos.client.group_offsets import OffsetAndMetadata, txn_offset_commit
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.topics import create_topic, describe_topic_config
+from spark_eos.client.needed_apis import unsupported_apis
+from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
 from spark_eos.client.transactions import TV2, end_txn, init_producer_id
 from spark_eos.errors import EosKafkaError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import now_ms
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
-from spark_eos.sink.driver.decision_topic import data_durability, replica_count, topic_doubts, topic_problem
+from spark_eos.sink.driver.decision_topic import (
+    creation_command,
+    data_durability,
+    replica_count,
+    topic_doubts,
+    topic_problem,
+)
 from spark_eos.sink.driver.preflight import choose_timeout
 from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS
 
@@ -96,7 +102,7 @@ def _connection(options: ClientOptions, address: str, error: EosKafkaError | Non
 
 def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
     """Connect to each broker at the address that it advertises."""
-    for broker, answer in unserved_requests(client).items():
+    for broker, answer in unsupported_apis(client).items():
         check = f"broker {broker.node_id}"
         if isinstance(answer, EosKafkaError):
             yield Finding(
@@ -108,10 +114,14 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
             )
             continue
         knowledge.has_responding_broker = True
-        if answer:
-            found = f"does not serve {', '.join(answer)}"
-            yield Finding(check, Verdict.PROBLEM, found, "Use brokers of Apache Kafka 3.6 or newer")
-        else:
+        # Another check reports whether brokers verify transactions.
+        missing = [api for api in answer if api.name != "AddPartitionsToTxn"]
+        for api in missing:
+            found = f"does not support {api.name} version {api.version}, which is for {api.use}"
+            verdict = Verdict.WARNING if api.without else Verdict.PROBLEM
+            remedy = api.without or "Use brokers of Apache Kafka 3.6 or newer, or a service that supports this API"
+            yield Finding(check, verdict, found, remedy)
+        if not missing:
             yield Finding(check, Verdict.OK, f"responds at {broker.host}:{broker.port} and serves all requests needed")
 
 
@@ -226,8 +236,7 @@ def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Findi
             check,
             Verdict.PROBLEM,
             f"does not exist, and the sink cannot create it: {error.happened}",
-            f"Create it: kafka-topics.sh --create --topic {name} --partitions {DECISION_TOPIC_PARTITIONS} "
-            "--config cleanup.policy=compact",
+            f"Create it: {creation_command(client, name, BROKER_DEFAULT, config)}",
         )
     return Finding(check, Verdict.OK, "does not exist yet; the sink may create it")
 

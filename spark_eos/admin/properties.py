@@ -5,13 +5,14 @@ from pathlib import Path
 from broker_core.properties import read_properties
 from spark_eos.errors import OptionError
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
+from spark_eos.options.setting_table import ADMIN
 
 
 def options_of(bootstrap_servers: str, config_path: str | None) -> ClientOptions:
     """Return the client's options from the command line; names in the file are the Java client's or librdkafka's."""
     settings = {} if config_path is None else parse_properties(_read(config_path))
     settings["bootstrap.servers"] = bootstrap_servers
-    return client_options({PREFIX + name: value for name, value in settings.items()}, side="admin client")
+    return client_options({PREFIX + name: value for name, value in settings.items()}, side=ADMIN)
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -35,7 +35,7 @@ from spark_eos.client.offset_lookup import (
     partition_error,
 )
 from spark_eos.client.response_reader import only_part
-from spark_eos.errors import BrokerError, UnansweredError
+from spark_eos.errors import BrokerError, UnansweredError, UnsupportedError
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
 from spark_eos.runtime import Pending
@@ -292,6 +292,10 @@ class RangeFetch:
                 self._leader_id, message, min_version=FIRST_FENCED_VERSION, timeout_ms=timeout_ms
             )
             answer = only_part(only_part(response.topics, "OffsetForLeaderEpoch").partitions, "OffsetForLeaderEpoch")
+        except UnsupportedError:
+            # As in Java's consumer, logs are not compared then.
+            self._epoch_check.agree(self._leader_epoch)
+            return True
         except UnansweredError:
             self._leader_id = -1
             return False

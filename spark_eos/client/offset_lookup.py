@@ -1,5 +1,6 @@
 """The look-up of partitions, and of the offsets for a time or for an end of the log."""
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -11,8 +12,16 @@ from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, c
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_METADATA_VERSION
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
-from spark_eos.errors import AuthorizationError, BrokerError, EosKafkaError, TopicError, UnansweredError
+from spark_eos.errors import (
+    AuthorizationError,
+    BrokerError,
+    EosKafkaError,
+    TopicError,
+    UnansweredError,
+    UnsupportedError,
+)
 
+logger = logging.getLogger(__name__)
 # Leaders move, starting leaders do not know their high watermark yet, and metadata lags behind both.
 STALE_LEADER: Final = frozenset({
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -92,18 +101,25 @@ class OffsetLookup:
         return self._answered_epochs.get(topic_partition, NO_LEADER_EPOCH)
 
     def epoch_ends(self, leader_epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """Return where leader epochs ended in the current logs, or None if the leader has no trace of one (KIP-320)."""
+        """Return where leader epochs ended in the current logs, or None if the leader has no trace of one (KIP-320).
+
+        Nothing is returned if brokers do not support the request: as Java's consumer, the source does not compare then.
+        """
 
         def current(topic_partition: TopicPartition) -> int:
             # A broker that does not know the newest leader must not respond for it.
             return max(self._places[topic_partition].leader_epoch, self.answered_epoch(topic_partition))
 
-        return self._look_up(
-            leader_epochs,
-            lambda partitions: epoch_end_request({tp: (current(tp), leader_epochs[tp]) for tp in partitions}),
-            _collect_epoch_ends,
-            FIRST_FENCED_VERSION,
-        )
+        try:
+            return self._look_up(
+                leader_epochs,
+                lambda partitions: epoch_end_request({tp: (current(tp), leader_epochs[tp]) for tp in partitions}),
+                _collect_epoch_ends,
+                FIRST_FENCED_VERSION,
+            )
+        except UnsupportedError as error:
+            logger.info("cannot compare the logs of new leaders with those before: %s", error)
+            return {}
 
     def _look_up(
         self,

@@ -15,8 +15,10 @@ from typing import Final, TypeAlias
 from spark_eos.client.key_stores import identity, is_java_store, trusted_certificates
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
+from spark_eos.options.tls_limits import TlsLimits
 
 LOG: Final = logging.getLogger(__name__)
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _Stamp: TypeAlias = tuple[int, int, int] | None
 
 
@@ -76,11 +78,24 @@ def _stamp(path: str | None) -> _Stamp:
 
 def _build(options: ClientOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _limit(context, options.ssl_limits)
     context.check_hostname = options.ssl_check_hostname
     _trust(context, options)
     _identify(context, options)
     return context
+
+
+def _limit(context: ssl.SSLContext, limits: TlsLimits) -> None:
+    context.minimum_version = _VERSIONS[limits.versions[0]]
+    context.maximum_version = _VERSIONS[limits.versions[-1]]
+    if limits.ciphers:
+        try:
+            context.set_ciphers(":".join(limits.ciphers))
+        except ssl.SSLError as error:
+            raise OptionError(
+                f"OpenSSL has none of the suites of kafka.ssl.cipher.suites: {', '.join(limits.ciphers)}",
+                remedy="Name suites that `openssl ciphers` prints, or remove the option",
+            ) from error
 
 
 def _trust(context: ssl.SSLContext, options: ClientOptions) -> None:

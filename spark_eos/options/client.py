@@ -1,6 +1,6 @@
 """The `kafka.*` options of a query, parsed for the client."""
 
-import difflib
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,7 +8,6 @@ from urllib.parse import unquote, urlsplit
 
 from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
-from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
 from spark_eos.options.key_stores import tls_files
 from spark_eos.options.logins import (
     KERBEROS,
@@ -19,6 +18,10 @@ from spark_eos.options.logins import (
     sasl_login,
     sasl_mechanism,
 )
+from spark_eos.options.setting_table import CONSUMER, PLATFORM_OPTIONS, SETTINGS, Verdict, nearest_setting, setting_of
+from spark_eos.options.tls_limits import NO_LIMITS, TlsLimits, tls_limits
+
+logger = logging.getLogger(__name__)
 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -60,6 +63,7 @@ class ClientOptions:
     ssl_keystore_password: str | None = field(default=None, repr=False)
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
+    ssl_limits: TlsLimits = NO_LIMITS
     client_dns_lookup: str = "use_all_dns_ips"
     request_timeout_ms: int = 30_000
     api_timeout_ms: int = 60_000
@@ -103,22 +107,20 @@ class ClientOptions:
             )
 
 
-def client_options(options: Mapping[str, str], *, side: str = "consumer") -> ClientOptions:
-    """Parse the connection settings of a query; `side` is `consumer` or `producer` and only affects messages."""
+def client_options(options: Mapping[str, str], *, side: str = CONSUMER) -> ClientOptions:
+    """Parse the connection settings of a query, or of a command; `side` is one of those in `setting_table`."""
     return client_options_from(kafka_settings(options, side=side))
 
 
-def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dict[str, str]:
-    """Return every `kafka.*` option by its Java name without the prefix; resolve aliases, refuse unknown names."""
+def kafka_settings(options: Mapping[str, str], *, side: str = CONSUMER) -> dict[str, str]:
+    """Return the `kafka.*` options that take effect on this side, by their Java names without the prefix."""
     settings: dict[str, str] = {}
     for written, value in options.items():
         if not written.lower().startswith(PREFIX):
             continue
-        name = written.lower().removeprefix(PREFIX)
-        name = ALIASES.get(name, name)
-        if name in IGNORED:
+        name = _effective_name(written, value, side)
+        if name is None:
             continue
-        _refuse_unusable(written, name, value)
         if name in settings and settings[name] != value:
             raise OptionError(f"Option '{written}' sets {name} a second time", remedy="Keep one of the two names")
         settings[name] = value
@@ -130,27 +132,41 @@ def kafka_settings(options: Mapping[str, str], *, side: str = "consumer") -> dic
     return settings
 
 
+def refuse_platform_options(options: Iterable[str]) -> None:
+    """Refuse the options by which a platform's own connector finds brokers or credentials."""
+    for written in options:
+        platform = PLATFORM_OPTIONS.get(written.lower().removeprefix(PREFIX))
+        if platform is not None:
+            raise OptionError(
+                f"Option '{platform.name}' of {platform.platform} does not work with eos-kafka",
+                checked=platform.meaning,
+                remedy=platform.remedy,
+            )
+
+
 def refuse_without_prefix(options: Iterable[str]) -> None:
     """Refuse a Kafka client setting without the prefix, because it would have no effect."""
-    known = {*USED, *ALIASES, *IGNORED, *FIXED, *REFUSED}
     for written in options:
         name = written.lower()
         if name.startswith(PREFIX) or name in _WITHOUT_PREFIX:
             continue
         # Spark and its users have other options, in one word; only names with dots are checked for misspelling.
-        near = [name] if name in known else []
-        if "." in name and not near:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
-        if near and near[0] not in _WITHOUT_PREFIX:
+        near = name if setting_of(name) is not None else None
+        if "." in name and near is None:
+            near = nearest_setting(name, cutoff=0.9)
+        if near is not None and near not in _WITHOUT_PREFIX:
+            setting = SETTINGS[near]
+            useless = setting.verdict is Verdict.REFUSED and not setting.allowed
             raise OptionError(
                 f"Option '{written}' has no effect without the prefix 'kafka.'",
                 checked="It looks like a setting of the Kafka client",
-                remedy=f"Remove it: {REFUSED[near[0]]}" if near[0] in REFUSED else f"Did you mean 'kafka.{near[0]}'?",
+                remedy=f"Remove it: {setting.text}" if useless else f"Did you mean 'kafka.{near}'?",
             )
 
 
 def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     """Build `ClientOptions` from settings that `kafka_settings` has checked."""
+    _warn_without_sasl(settings)
     mechanism = sasl_mechanism(settings)
     login = sasl_login(settings)
     by_token = mechanism == "OAUTHBEARER"
@@ -178,6 +194,7 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         ssl_keystore_password=settings.get("ssl.keystore.password"),
         ssl_key_password=settings.get("ssl.key.password"),
         ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
+        ssl_limits=tls_limits(settings.get("ssl.enabled.protocols"), settings.get("ssl.cipher.suites")),
         client_dns_lookup=settings.get("client.dns.lookup", "use_all_dns_ips"),
         request_timeout_ms=int_setting(settings, "request.timeout.ms", 30_000, minimum=1),
         api_timeout_ms=int_setting(settings, "default.api.timeout.ms", 60_000, minimum=1),
@@ -219,22 +236,47 @@ def _optional_size(settings: Mapping[str, str], name: str) -> int | None:
     return size_bytes if size_bytes > 0 else None
 
 
-def _refuse_unusable(written: str, name: str, value: str) -> None:
-    if name in REFUSED:
-        raise OptionError(f"Kafka option '{name}' is not supported", remedy=REFUSED[name])
-    if name in FIXED:
-        allowed, reason = FIXED[name]
-        if value.strip().lower() not in allowed:
-            raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {reason}", remedy="Remove the option")
-        return
-    if name not in USED:
-        near = difflib.get_close_matches(name, [*USED, *ALIASES, *IGNORED], n=1, cutoff=0.6)
-        hint = f"Did you mean 'kafka.{near[0]}'?" if near else "Remove it"
+def _effective_name(written: str, value: str, side: str) -> str | None:
+    """Return the Java name of a setting that takes effect, None if it has none here; refuse what cannot work."""
+    name = written.lower().removeprefix(PREFIX)
+    setting = setting_of(name)
+    if setting is not None and setting.verdict is Verdict.MAPPED:
+        setting = SETTINGS[setting.target]
+    if setting is None:
+        near = nearest_setting(name, cutoff=0.6)
         raise OptionError(
             f"Unknown option '{written}'",
             checked="Use a setting of the Java client or of librdkafka, with the prefix kafka.",
-            remedy=hint,
+            remedy=f"Did you mean 'kafka.{near}'?" if near else "Remove it",
         )
+    if side not in setting.sides:
+        clients = " and ".join(sorted(setting.sides))
+        logger.debug("Option '%s' has no effect on a %s; it is a setting of a %s", written, side, clients)
+        return None
+    if setting.verdict is Verdict.HONORED:
+        return setting.name
+    if setting.verdict is Verdict.REFUSED and not setting.allows(value):
+        if not setting.allowed:
+            raise OptionError(f"Kafka option '{name}' is not supported", remedy=setting.text)
+        raise OptionError(f"Kafka option '{name}' cannot be {value!r}: {setting.text}", remedy="Remove the option")
+    if setting.verdict is Verdict.REFUSED:
+        # Some classes select a way to authenticate.
+        return setting.name
+    logger.debug("Option '%s' has no effect: %s", written, setting.text)
+    return None
+
+
+def _warn_without_sasl(settings: Mapping[str, str]) -> None:
+    """Warn of credentials that are not used; Java's clients ignore them silently too."""
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol in SECURITY_PROTOCOLS and not protocol.startswith("SASL"):
+        unused = [name for name in ("sasl.jaas.config", "sasl.mechanism", "sasl.username") if name in settings]
+        if unused:
+            logger.warning(
+                "kafka.%s has no effect, because kafka.security.protocol is %s; set it to SASL_SSL or SASL_PLAINTEXT",
+                unused[0],
+                protocol,
+            )
 
 
 def _not_one_of(name: str, value: object, allowed: tuple[str, ...]) -> OptionError:

@@ -1,10 +1,8 @@
-"""Every known `kafka.*` setting, and how it is used.
+"""The `kafka.*` settings that take effect: their meanings, defaults and values.
 
-Names are the Java client's; librdkafka's names for the same thing are aliases. A setting that is not here is refused: a
-misspelled `kafka.secruity.protocol` that is silently ignored takes hours to find.
+`setting_table` has a row for these and for every other setting of Kafka's clients.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from spark_eos.options.definitions import OptionDefinition
@@ -12,7 +10,6 @@ from spark_eos.options.definitions import OptionDefinition
 _Def: Final = OptionDefinition
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
-_MSK_CLASSES: Final = "software.amazon.msk.auth.iam."
 _STORES: Final = ("PEM", "PKCS12", "JKS")
 
 CONNECTION_SETTINGS: Final = (
@@ -154,6 +151,18 @@ SECURITY_SETTINGS: Final = (
         "`https` checks the brokers' host names against their certificates. Any other value does not.",
         default="https",
     ),
+    _Def(
+        "ssl.enabled.protocols",
+        "The TLS versions. Older ones that are named besides these are left out.",
+        default="TLSv1.2,TLSv1.3",
+        values="`TLSv1.2`, `TLSv1.3`, or both with a comma",
+    ),
+    _Def(
+        "ssl.cipher.suites",
+        "The cipher suites of TLS 1.2. TLS 1.3 is used only if one of its suites is named, and then with any of them.",
+        default_note="OpenSSL's",
+        values="names of Java or of OpenSSL, separated by commas",
+    ),
 )
 
 SINK_SETTINGS: Final = (
@@ -191,133 +200,13 @@ SOURCE_SETTINGS: Final = (
     _Def("fetch.min.bytes", "The fewest bytes that a broker waits for.", default="1", unit="bytes", minimum=0),
     _Def("fetch.max.wait.ms", "The longest such wait.", default="500", unit="ms", minimum=0),
     _Def(
+        "metadata.max.age.ms",
+        "How long the driver uses metadata of topics. New topics and partitions are found that much later.",
+        default_note="`1000`; `5000` with `subscribePattern`",
+        unit="ms",
+        minimum=0,
+    ),
+    _Def(
         "check.crcs", "Whether to verify the checksum of every record batch.", default="true", choices=("true", "false")
     ),
 )
-
-# Used by the client, the sink or the source.
-USED: Final = frozenset(
-    each.name for each in (*CONNECTION_SETTINGS, *SECURITY_SETTINGS, *SINK_SETTINGS, *SOURCE_SETTINGS)
-)
-
-ALIASES: Final[Mapping[str, str]] = {
-    "metadata.broker.list": "bootstrap.servers",
-    "sasl.mechanisms": "sasl.mechanism",
-    "ssl.ca.location": "ssl.truststore.location",
-    "ssl.ca.pem": "ssl.truststore.certificates",
-    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
-    "ssl.key.pem": "ssl.keystore.key",
-    "socket.timeout.ms": "request.timeout.ms",
-    "message.timeout.ms": "delivery.timeout.ms",
-    "message.max.bytes": "max.request.size",
-    "compression.codec": "compression.type",
-    "connections.max.idle": "connections.max.idle.ms",
-    "socket.send.buffer.bytes": "send.buffer.bytes",
-    "socket.receive.buffer.bytes": "receive.buffer.bytes",
-    "fetch.wait.max.ms": "fetch.max.wait.ms",
-    "fetch.message.max.bytes": "max.partition.fetch.bytes",
-}
-
-# Meaningful to other clients, without a counterpart here: accepted so that a job moves over unchanged.
-IGNORED: Final = frozenset(
-    {
-        "linger.ms",
-        "max.poll.records",
-        "max.poll.interval.ms",
-        "max.block.ms",
-        "retries",
-        "metadata.max.age.ms",
-        "metadata.max.idle.ms",
-        "max.in.flight.requests.per.connection",
-        "partitioner.ignore.keys",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "allow.auto.create.topics",
-        "exclude.internal.topics",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "enable.metrics.push",
-        "auto.include.jmx.reporter",
-        "security.providers",
-        "ssl.secure.random.implementation",
-        "ssl.provider",
-        "metadata.recovery.strategy",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "log_level",
-        "debug",
-        "client.rack",
-        # The Kerberos library renews tickets by its own rules.
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.min.time.before.relogin",
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
-        # librdkafka's own queues, sockets and reports.
-        "queue.buffering.max.ms",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.kbytes",
-        "batch.num.messages",
-        "message.send.max.retries",
-        "max.in.flight",
-        "socket.keepalive.enable",
-        "socket.nagle.disable",
-        "topic.metadata.refresh.interval.ms",
-        "statistics.interval.ms",
-        "delivery.report.only.error",
-    }
-)
-
-# Only one value works; others would break the guarantee or the columns. The text gives the alternative.
-FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
-    "acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
-    "enable.idempotence": (frozenset({"true"}), "a transaction needs an idempotent producer"),
-    "enable.ssl.certificate.verification": (
-        frozenset({"true"}),
-        "certificates are always verified; set the certificate authority with ssl.truststore.location",
-    ),
-    "sasl.client.callback.handler.class": (
-        frozenset(f"{shaded}{_MSK_CLASSES}iamclientcallbackhandler" for shaded in ("", "shadedmskiam.")),
-        "Java classes are not supported, except Amazon's for MSK IAM",
-    ),
-    "sasl.login.callback.handler.class": (
-        frozenset(f"{shaded}{_MSK_CLASSES}iamoauthbearerlogincallbackhandler" for shaded in ("", "shadedmskiam."))
-        | frozenset(
-            {
-                f"org.apache.kafka.common.security.oauthbearer.{package}oauthbearer{kind}logincallbackhandler"
-                for package, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
-            }
-        ),
-        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
-    ),
-    "sasl.oauthbearer.jwt.retriever.class": (
-        frozenset({f"org.apache.kafka.common.security.oauthbearer.{kind}jwtretriever" for kind in ("default", "file")}),
-        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
-    ),
-    "request.required.acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
-}
-
-REFUSED: Final[Mapping[str, str]] = {
-    "transactional.id": "the sink chooses its transactional ids, which begin with the option transactionalIdPrefix",
-    "transaction.two.phase.commit.enable": "the sink runs its own two-phase commit",
-    "key.serializer": "keys are written as they are; cast the key column to string or binary",
-    "value.serializer": "values are written as they are; cast the value column to string or binary",
-    "key.deserializer": "keys are read as binary; decode the key column with DataFrame operations",
-    "value.deserializer": "values are read as binary; decode the value column with DataFrame operations",
-    "auto.offset.reset": "use the option startingOffsets to choose where to start",
-    "enable.auto.commit": "the checkpoint stores the offsets; see the option commitOffsetsToGroup",
-    "auto.commit.interval.ms": "the checkpoint stores the offsets; see the option commitOffsetsToGroup",
-    "interceptor.classes": "Java classes are not supported",
-    "partitioner.class": "Java classes are not supported; use the partition column to choose partitions",
-    "partitioner": "partitions are chosen as by the Java client's default; use the partition column to choose others",
-    "group.instance.id": "the source assigns partitions itself and joins no group",
-    "group.protocol": "the source assigns partitions itself and joins no group",
-    "partition.assignment.strategy": "the source assigns partitions itself and joins no group",
-    "sasl.login.class": "Java classes are not supported",
-    "sasl.oauthbearer.config": "tokens come from the file of sasl.oauthbearer.token.endpoint.url",
-    "ssl.engine.factory.class": "Java classes are not supported",
-    "ssl.keymanager.algorithm": "OpenSSL chooses the key",
-    "ssl.trustmanager.algorithm": "OpenSSL verifies certificates",
-}

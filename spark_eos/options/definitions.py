@@ -100,6 +100,13 @@ SINK_OPTIONS: Final = (
         choices=_FLAG,
     ),
     OptionDefinition(
+        "allowDecisionRetention",
+        "Accept a decision topic that deletes decisions after a time. A query that stops for longer can repeat a "
+        "micro-batch.",
+        default="false",
+        choices=_FLAG,
+    ),
+    OptionDefinition(
         "compression.type",
         "The codec of record batches, as `codec` or `codec:level`. Also `kafka.compression.type`.",
         default="none",
@@ -264,13 +271,6 @@ SOURCE_OPTIONS: Final = (
         "Log the lag of every partition with each micro-batch, on the driver's standard error.",
         default="false",
         choices=_FLAG,
-    ),
-    OptionDefinition(
-        "kafka.metadata.max.age.ms",
-        "How long the driver uses metadata of topics. New topics and partitions are found that much later.",
-        default_note="`1000`; `5000` with `subscribePattern`",
-        unit="ms",
-        minimum=0,
     ),
     OptionDefinition(
         "kafkaConsumer.pollTimeoutMs",

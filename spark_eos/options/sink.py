@@ -10,8 +10,15 @@ from typing import Final
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
 from spark_eos.metrics import MetricsPlace, metrics_place
-from spark_eos.options.client import ClientOptions, client_options_from, kafka_settings, refuse_without_prefix
+from spark_eos.options.client import (
+    ClientOptions,
+    client_options_from,
+    kafka_settings,
+    refuse_platform_options,
+    refuse_without_prefix,
+)
 from spark_eos.options.definitions import SINK_OPTIONS
+from spark_eos.options.setting_table import PRODUCER
 
 DEFAULT_PREFIX: Final = "eos-kafka"
 DEFAULT_DECISION_TOPIC: Final = "eos-kafka-decisions"
@@ -64,6 +71,7 @@ class SinkOptions:
     write_name: str | None = None
     discard_differing_rows: bool = False
     allow_hanging_transactions: bool = False
+    allow_decision_retention: bool = False
     timeout_limit_ms: int | None = None
     metrics_place: MetricsPlace | None = None
 
@@ -71,7 +79,7 @@ class SinkOptions:
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Parse all options of a writing query; names are case-insensitive, as everywhere in Spark."""
     ours = _own_options(options)
-    kafka = kafka_settings(options, side="producer")
+    kafka = kafka_settings(options, side=PRODUCER)
     compression, level_text = _compression(_either(ours, kafka, "compression.type"))
     return SinkOptions(
         client=client_options_from(kafka),
@@ -89,6 +97,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         write_name=_name(ours["writename"], "writeName") if "writename" in ours else None,
         discard_differing_rows=_flag(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
         allow_hanging_transactions=_flag(ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"),
+        allow_decision_retention=_flag(ours.get("allowdecisionretention", "false"), "allowDecisionRetention"),
         metrics_place=metrics_place(ours),
     )
 
@@ -98,6 +107,7 @@ def _own_options(options: Mapping[str, str]) -> dict[str, str]:
 
     Spark also passes its own options (checkpointLocation, path, ...), so an unknown name alone is no error.
     """
+    refuse_platform_options(options)
     known = {name.lower(): name for name in NAMES}
     ours: dict[str, str] = {}
     for written, value in options.items():

@@ -21,6 +21,7 @@ from spark_eos.options.client import (
     client_options_from,
     int_setting,
     kafka_settings,
+    refuse_platform_options,
     refuse_without_prefix,
     whole_number,
 )
@@ -178,12 +179,13 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         commit_group_id=_commit_group_id(options, settings, subscription),
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
         log_lag=_boolean(options, "logLag", False),
-        metadata_max_age_ms=_metadata_max_age_ms(options, subscription),
+        metadata_max_age_ms=_metadata_max_age_ms(settings, subscription),
         metrics_place=metrics_place(options),
     )
 
 
 def _lowered(options: Mapping[str, str]) -> dict[str, str]:
+    refuse_platform_options(options)
     return {name.lower(): value for name, value in options.items()}
 
 
@@ -249,10 +251,10 @@ def _commit_group_id(options: Mapping[str, str], settings: Mapping[str, str], su
     return given or f"{prefix}-{sha256(repr(subscription).encode()).hexdigest()[:12]}"
 
 
-def _metadata_max_age_ms(options: Mapping[str, str], subscription: Subscription) -> int:
+def _metadata_max_age_ms(settings: Mapping[str, str], subscription: Subscription) -> int:
     """Return how long topic metadata is used; a pattern makes brokers describe all topics."""
     default = _PATTERN_MAX_AGE_MS if isinstance(subscription, SubscribePattern) else _MAX_AGE_MS
-    return _number(options, "kafka.metadata.max.age.ms", default, minimum=0)
+    return int_setting(settings, "metadata.max.age.ms", default, minimum=0)
 
 
 def _no_match(options: Mapping[str, str]) -> NoMatch:

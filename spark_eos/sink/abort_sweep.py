@@ -20,6 +20,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import SinkOptions
 from spark_eos.runtime import ProcessState, process_state
 from spark_eos.sink.detached_process import LIMIT_SECONDS, DetachedProcess, impatient
+from spark_eos.sink.driver.orphan_sweep import UNLISTED
 from spark_eos.sink.factory import cluster_of, committer
 from spark_eos.sink.naming import parse_task_id
 from spark_eos.sink.ports import SinkCluster
@@ -31,8 +32,13 @@ SWEEPS_AFTER_SECONDS: Final = (0.2, 0.3, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 1.0,
 
 
 def runs_of(cluster: SinkCluster, prefix: str, incarnation: str) -> set[tuple[str, str]]:
-    """Return the queries and runs of which an incarnation has open transactions."""
-    names = [parse_task_id(each) for each in cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)]
+    """Return the queries and runs of which an incarnation has open transactions, as far as brokers list them."""
+    try:
+        listed = cluster.open_transactions(f"{prefix}.", wait_ms=_WAIT_MS)
+    except UNLISTED as error:
+        logger.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
+        return set()
+    names = [parse_task_id(each) for each in listed]
     return {
         (name.query, name.run)
         for name in names

@@ -56,6 +56,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.config": _packages("broker_core", "errors", "properties"),
+        "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions"),
     },
     {
         "broker_core.wire": _CORE_BASE,
@@ -64,7 +65,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
-        "spark_eos.options.client_settings": _packages("spark_eos", "errors", "options.definitions"),
+        "spark_eos.options.setting_table": _packages("spark_eos", "options.client_settings", "options.definitions"),
+        "spark_eos.options.tls_limits": _packages("spark_eos", "errors"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
@@ -74,14 +76,21 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
         "spark_eos.options.client": _packages(
-            "spark_eos", "errors", "options.client_settings", "options.key_stores", "options.logins"
+            "spark_eos",
+            "errors",
+            "options.key_stores",
+            "options.logins",
+            "options.setting_table",
+            "options.tls_limits",
         )
         | {"broker_core.jaas"},
     },
     {
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
         "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
-        "spark_eos.options.sink": _packages("spark_eos", "errors", "options.client", "options.definitions", "metrics")
+        "spark_eos.options.sink": _packages(
+            "spark_eos", "errors", "options.client", "options.definitions", "options.setting_table", "metrics"
+        )
         | _SHARED,
         "spark_eos.options.operator_commands": _packages("spark_eos", "options.client") | _SHARED_BASE,
         "spark_eos.options.source": _packages(

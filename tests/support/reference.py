@@ -18,9 +18,11 @@ from spark_eos import errors
 from spark_eos.admin import command
 from spark_eos.admin.output import EXIT_MEANINGS
 from spark_eos.client.error_table import TABLE, Api, failure
+from spark_eos.client.needed_apis import SINK_APIS, SOURCE_APIS, NeededApi
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
-from spark_eos.options import client_settings, definitions
+from spark_eos.options import client_settings, definitions, setting_table
 from spark_eos.options.definitions import OptionDefinition
+from spark_eos.options.setting_table import Setting, Verdict
 from spark_eos.source.data_loss import DataLoss
 from tests.support.error_messages import ErrorMessage, error_messages
 
@@ -78,33 +80,68 @@ def values_of(option: OptionDefinition) -> str:
     return ", ".join(filter(None, (option.unit, bounds)))
 
 
-def _ignored() -> str:
-    of_source = {each.name for each in definitions.SOURCE_OPTIONS}
-    names = sorted({f"kafka.{name}" for name in client_settings.IGNORED} - of_source)
-    return f"{', '.join(map(code, names))}."
+_LETTERS: Final = {"producer": "P", "consumer": "C", "admin client": "A"}
+_SIDES: Final = {"producer": "sink", "consumer": "source", "admin client": "`eos-kafka`"}
 
 
-def _aliases() -> str:
+def _by_name(row: Setting) -> str:
+    return row.name
+
+
+def _kafka_settings() -> str:
+    """List every setting of Apache Kafka's clients."""
+    rows = sorted((each for each in setting_table.SETTINGS.values() if each.clients), key=_by_name)
     return table(
-        ("librdkafka's name", "Name here"),
-        ((code(f"kafka.{alias}"), code(f"kafka.{name}")) for alias, name in sorted(client_settings.ALIASES.items())),
+        ("Setting", "Of", "Verdict", "What it does, or why"),
+        ((code(f"kafka.{row.name}"), _clients(row), _verdict(row), _sentence(row.text)) for row in rows),
     )
 
 
-def _fixed() -> str:
-    rows = []
-    for name, (allowed, reason) in sorted(client_settings.FIXED.items()):
-        shown = ", ".join(map(code, sorted(allowed)))
-        if name.endswith(".class"):
-            shown = "Kafka's own classes for OAUTHBEARER"
-        rows.append((code(f"kafka.{name}"), shown, _sentence(reason)))
-    return table(("Setting", "The only value", "Reason"), rows)
-
-
-def _refused() -> str:
+def _other_settings() -> str:
+    """List the settings that Apache Kafka's clients do not have."""
+    rows = sorted((each for each in setting_table.SETTINGS.values() if not each.clients), key=_by_name)
     return table(
-        ("Setting", "Instead"),
-        ((code(f"kafka.{name}"), _sentence(reason)) for name, reason in sorted(client_settings.REFUSED.items())),
+        ("Setting", "Verdict", "What it does, or why"),
+        ((code(f"kafka.{row.name}"), _verdict(row), _sentence(row.text)) for row in rows),
+    )
+
+
+def _clients(row: Setting) -> str:
+    return " ".join(letter for client, letter in _LETTERS.items() if client in row.clients)
+
+
+def _verdict(row: Setting) -> str:
+    if row.verdict is Verdict.MAPPED:
+        return f"{row.verdict} to {code(f'kafka.{row.target}')}"
+    if row.allowed:
+        plain = [each for each in sorted(row.allowed) if "." not in each or each.startswith("tls")]
+        return f"{row.verdict}, except {', '.join(code(each) or 'empty' for each in plain) or 'classes that are known'}"
+    only = len(row.sides) < len(_SIDES) and row.sides != row.clients
+    return row.verdict + (f" by the {_SIDES[next(iter(row.sides))]}" if only else "")
+
+
+def _platform_options() -> str:
+    return table(
+        ("Option", "Platform", "What it is", "What to do"),
+        (
+            (code(each.name), each.platform, _sentence(each.meaning), _sentence(each.remedy))
+            for each in setting_table.PLATFORM_OPTIONS.values()
+        ),
+    )
+
+
+def _needed_apis(apis: Iterable[NeededApi]) -> str:
+    return table(
+        ("API", "Kafka", "Use", "Without it"),
+        (
+            (
+                f"{api.name} {api.version}",
+                api.kafka,
+                _sentence(api.use),
+                _sentence(api.without) or "The query stops.",
+            )
+            for api in apis
+        ),
     )
 
 
@@ -196,7 +233,7 @@ def _help(action: argparse.Action) -> tuple[str, str]:
 
 
 def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}." if text else ""
 
 
 def _exit_codes() -> str:
@@ -369,10 +406,11 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "source settings": lambda: options(client_settings.SOURCE_SETTINGS, "kafka."),
     "connection settings": lambda: options(client_settings.CONNECTION_SETTINGS, "kafka."),
     "security settings": lambda: options(client_settings.SECURITY_SETTINGS, "kafka."),
-    "aliases": _aliases,
-    "ignored settings": _ignored,
-    "fixed settings": _fixed,
-    "refused settings": _refused,
+    "kafka settings": _kafka_settings,
+    "settings of others": _other_settings,
+    "platform options": _platform_options,
+    "APIs of the sink": lambda: _needed_apis(SINK_APIS),
+    "APIs of the source": lambda: _needed_apis(SOURCE_APIS),
     "eos-kafka": lambda: commands(command._parser()),
     "exit codes": _exit_codes,
     "broker_core command": lambda: command_body(broker_command._parser()),

@@ -49,7 +49,9 @@ def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: st
         raise UnreadableDecisionError(
             f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
             checked=f"Read {counted(len(records), 'record')} from that offset",
-            remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
+            remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact. To continue without "
+            f"the decision, delete the group; if the checkpoint has not committed micro-batch {pointer.micro_batch}, "
+            "this micro-batch is then written twice",
         )
     return join_parts(wanted, where)
 

@@ -5,6 +5,7 @@ has to be as durable as the data it decides about.
 """
 
 import logging
+import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -71,8 +72,12 @@ def ensure_decision_topic(
     capabilities: BrokerCapabilities,
     *,
     is_first: bool = True,
+    may_expire: bool = False,
 ) -> None:
-    """Create the decision topic if it is missing; raise if it could lose decisions or cannot take any."""
+    """Create the decision topic if it is missing; raise if it could lose decisions or cannot take any.
+
+    With `may_expire`, its decisions may be deleted after a time.
+    """
     recent = client.recent.since([name], client.runtime.clock.monotonic() - _JUST_ASKED_MS / 1000)
     described = (recent or client.metadata([name])).get(name)
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -91,21 +96,25 @@ def ensure_decision_topic(
                 error,
             )
         return
-    problem = topic_problem(name, config, replica_count(described))
+    problem = topic_problem(name, config, replica_count(described), may_expire=may_expire)
     if problem is not None:
         raise problem
     for doubt in topic_doubts(name, config, replica_count(described), data) if is_first else ():
         logger.warning("%s", doubt)
 
 
-def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) -> TopicError | None:
+def topic_problem(
+    name: str, config: Mapping[str, str | None], replicas: int, *, may_expire: bool = False
+) -> TopicError | None:
     """Return why a decision topic must not be used, or None if it may."""
-    policy = (config.get("cleanup.policy") or "compact").strip()
-    if policy != "compact":
+    policy, retention = config.get("cleanup.policy") or "compact", _retention(config)
+    if retention is not None and not may_expire:
         return TopicError(
-            f"The decision topic '{name}' has cleanup.policy={policy}, so decisions can be deleted",
-            checked="DescribeConfigs",
-            remedy="Set it to compact, or choose another topic with the option decisionTopic",
+            f"The decision topic '{name}' has cleanup.policy={policy.strip()}, so decisions can be deleted",
+            checked=f"DescribeConfigs: {retention}",
+            remedy="Set it to compact, or choose another topic with the option decisionTopic. If the brokers do not "
+            "compact, set retention.ms and retention.bytes to -1, or accept the risk with "
+            "allowDecisionRetention=true",
         )
     needed = int(config.get("min.insync.replicas") or 1)
     if needed > replicas:
@@ -121,6 +130,12 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
 def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, data: Durability) -> list[str]:
     """Return what makes a decision topic less durable than the data."""
     doubts = []
+    retention = _retention(config)
+    if retention is not None:
+        doubts.append(
+            f"The decision topic '{name}' deletes decisions ({retention}). A query that writes nothing for longer "
+            "stops at its next start, or repeats the last micro-batch if its consumer group has expired too"
+        )
     if replicas < data.replicas:
         doubts.append(
             f"The decision topic '{name}' has {counted(replicas, 'replica')}, the data has {data.replicas}: the "
@@ -139,6 +154,8 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
             f"The decision topic '{name}' has unclean.leader.election.enable=true, so decisions can be lost. Set it to "
             "false for this topic"
         )
+    if "compact" not in (config.get("cleanup.policy") or "compact"):
+        return doubts
     lag_ms = min((int(config[key] or 0) for key in ("segment.ms", "max.compaction.lag.ms") if key in config), default=0)
     if lag_ms > _LONGEST_LAG_MS and int(config.get("segment.bytes") or 0) > _LARGEST_SEGMENT_BYTES:
         doubts.append(
@@ -148,6 +165,16 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
             + ",".join(f"{key}={value}" for key, value in _COMPACTION.items())
         )
     return doubts
+
+
+def _retention(config: Mapping[str, str | None]) -> str | None:
+    """Return the settings by which a topic deletes records, or None if it keeps them."""
+    if "delete" not in (config.get("cleanup.policy") or "compact"):
+        return None
+    limits = {key: config.get(key) for key in ("retention.ms", "retention.bytes")}
+    if set(limits.values()) == {"-1"}:
+        return None
+    return ", ".join(f"{key}={value}" for key, value in limits.items() if value is not None) or "cleanup.policy=delete"
 
 
 def replica_count(topic: TopicMetadata) -> int:
@@ -167,16 +194,11 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
     try:
         made = _create_compacting(client, name, replicas, config)
     except EosKafkaError as error:
-        wanted = (
-            "the brokers' default number of replicas" if replicas == BROKER_DEFAULT else counted(replicas, "replica")
-        )
-        settings = ", ".join(f"{key}={value}" for key, value in config.items())
+        command = creation_command(client, name, replicas, config)
         raise TopicError(
             f"The decision topic '{name}' does not exist and cannot be created",
             checked=str(error),
-            remedy=(
-                f"Create it with {settings}, {DECISION_TOPIC_PARTITIONS} partitions and {wanted}, or grant CREATE on it"
-            ),
+            remedy=f"Grant CREATE on it, or have an administrator run `{command}`",
         ) from error
     client.require_topics([name], were_created=True)
     if made:
@@ -187,6 +209,19 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
             config,
         )
     return made
+
+
+def creation_command(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> str:
+    """Return the command of Apache Kafka that creates the topic."""
+    reach = ["--bootstrap-server", ",".join(client.options.bootstrap_servers)]
+    if client.options.security_protocol != "PLAINTEXT":
+        # The administrator's own file.
+        reach += ["--command-config", "client.properties"]
+    size = ["--partitions", str(DECISION_TOPIC_PARTITIONS)]
+    if replicas != BROKER_DEFAULT:
+        size += ["--replication-factor", str(replicas)]
+    settings = [word for key, value in {**config, **_COMPACTION}.items() for word in ("--config", f"{key}={value}")]
+    return shlex.join(["kafka-topics.sh", *reach, "--create", "--topic", name, *size, *settings])
 
 
 def _create_compacting(client: KafkaClient, name: str, replicas: int, config: Mapping[str, str]) -> bool:

@@ -12,6 +12,9 @@ Three kinds are swept, because no driver can decide them:
   committed, so they belong to a micro-batch that is decided by the time of the sweep. Both times come from Kafka's
   coordinators.
 
+Brokers that do not list transactions, or not to this principal, leave the first two kinds to what is known by name: the
+prepared transactions that the driver drops. All others end at their timeout, which also aborts them.
+
 What remains is a transaction that began after this run did, of a run that has decided nothing and of which nothing was
 swept: a task of a driver that died in its first micro-batch, or of a newer driver that has not decided yet. Kafka has
 no way to distinguish the two. Aborting the newer driver's transaction would stop it, and could hit a transaction
@@ -24,16 +27,21 @@ driver. So on such brokers only transactions that tasks have reported as flushed
 timeout, which raises the epoch in the partition and so rejects late writes.
 """
 
-from collections.abc import Callable, Collection, Iterable
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos import failpoints
+from spark_eos.errors import AuthorizationError, UnsupportedError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
 from spark_eos.sink.ports import Description, Ending, SinkCluster
 from spark_eos.sink.prepared import PreparedTransaction
 
+logger = logging.getLogger(__name__)
+# Brokers do not support ListTransactions, or refuse it.
+UNLISTED: Final = (UnsupportedError, AuthorizationError)
 Named: TypeAlias = tuple[str, ProducerIdentity]
 # The transactions found block readers, and there may be no further micro-batch, so wait for their coordinators.
 _END_WAIT_MS: Final = 30_000
@@ -44,6 +52,7 @@ class Scope(NamedTuple):
 
     If leaders do not verify transactions, `flushed` has those that are no longer written to, and only these are swept;
     otherwise it is None. A broker that does not list its transactions within `wait_ms` is left for the next sweep.
+    `known` are transactions to look at where brokers do not list any.
     """
 
     prefix: str
@@ -52,6 +61,7 @@ class Scope(NamedTuple):
     older_than_ms: int | None = None
     flushed: Collection[Named] | None = None
     wait_ms: int | None = None
+    known: Collection[Named] = ()
 
 
 def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | None]) -> list[Description]:
@@ -65,7 +75,7 @@ def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | No
     """
     if scope.flushed is not None and not scope.flushed:
         return []
-    found = open_of_query(cluster, scope.prefix, scope.query, scope.wait_ms)
+    found = _open_in(cluster, scope)
     candidates = [each for each in found if _is_in_scope(each, scope)]
     kept = names_of(newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
@@ -80,9 +90,7 @@ def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | No
 def open_of_query(cluster: SinkCluster, prefix: str, query: str, wait_ms: int | None = None) -> list[Description]:
     """Describe the open transactions of a query's tasks in all its runs; ids are matched exactly."""
     names = cluster.open_transactions(id_prefix(prefix, query), wait_ms=wait_ms)
-    listed = [each for each in names if _is_ours(each, prefix, query)]
-    described = cluster.describe_transactions(listed, wait_ms=wait_ms) if listed else {}
-    return [each for each in described.values() if each.state is TransactionState.ONGOING]
+    return _open_of(cluster, [each for each in names if _is_ours(each, prefix, query)], wait_ms)
 
 
 def run_of(transactional_id: str) -> str:
@@ -100,6 +108,22 @@ def names_of(decision: Decision | None) -> set[Named]:
 def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
     """Return unique names of transactions."""
     return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in transactions}
+
+
+def _open_in(cluster: SinkCluster, scope: Scope) -> list[Description]:
+    """Describe the open transactions of a scope's query, or those that are known by name if brokers list none."""
+    try:
+        return open_of_query(cluster, scope.prefix, scope.query, scope.wait_ms)
+    except UNLISTED as error:
+        logger.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
+        known = {name: identity for name, identity in scope.known if _is_ours(name, scope.prefix, scope.query)}
+        found = _open_of(cluster, list(known), scope.wait_ms)
+        return [each for each in found if each.identity == known[each.transactional_id]]
+
+
+def _open_of(cluster: SinkCluster, names: Sequence[str], wait_ms: int | None) -> list[Description]:
+    described = cluster.describe_transactions(names, wait_ms=wait_ms) if names else {}
+    return [each for each in described.values() if each.state is TransactionState.ONGOING]
 
 
 def _is_ours(transactional_id: str, prefix: str, query: str) -> bool:

@@ -20,8 +20,9 @@ from spark_eos import failpoints
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.needed_apis import check_sink_apis
 from spark_eos.client.transactions import init_producer_id
-from spark_eos.errors import OptionError, UnansweredError, UnreachableError, UnsupportedError
+from spark_eos.errors import AuthorizationError, OptionError, UnansweredError, UnreachableError, UnsupportedError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, LONGEST_DEFAULT_TIMEOUT_MS, SinkOptions
 from spark_eos.runtime import ProcessState, Runtime
 from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
@@ -116,13 +117,22 @@ def check_cluster(
     """Check everything the sink depends on; later checks cover what may have changed, without warnings."""
     client.connect()
     capabilities = BrokerCapabilities() if capabilities is None else capabilities
+    if is_first:
+        check_sink_apis(client, client.transaction_version())
     capabilities.complete(client)
     may_hang = _check_verification(client, options, capabilities, is_first)
     if is_first and options.topic is not None:
         # Both topics with one request; a topic that is missing, or has no leader yet, is requested again.
         client.metadata([options.topic, options.decision_topic])
     data = data_durability(client, options.topic) if is_first else Durability(0, 0)
-    ensure_decision_topic(client, options.decision_topic, data, capabilities, is_first=is_first)
+    ensure_decision_topic(
+        client,
+        options.decision_topic,
+        data,
+        capabilities,
+        is_first=is_first,
+        may_expire=options.allow_decision_retention,
+    )
     if is_first:
         _check_transactions(client, options)
     limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
@@ -161,15 +171,15 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     """Send the requests of a commit for unused names, so that old brokers and missing rights show before a crash."""
     probe = f"{options.prefix}.{PROBE}"
+    describe_transactions(client, [probe])
     try:
-        describe_transactions(client, [probe])
         check_listing(client)
     except UnsupportedError as error:
-        raise UnsupportedError(
-            "The brokers do not support DescribeTransactions and ListTransactions, which crash recovery requires",
-            checked=str(error),
-            remedy="Use brokers of Apache Kafka 3.6 or newer",
-        ) from error
+        logger.warning(
+            "transactions that lost tasks leave open delay readers until their timeout, because brokers do not "
+            "support ListTransactions: %s",
+            error,
+        )
     fetch_offsets(client, probe, [TopicPartition(options.decision_topic, 0)], require_stable=True)
     if options.job_id is not None:
         _warn_of_other_runs(client, options.prefix, options.job_id)
@@ -177,7 +187,11 @@ def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
 
 def _warn_of_other_runs(client: KafkaClient, prefix: str, job: str) -> None:
     pattern = id_pattern(id_prefix(prefix, job))
-    listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
+    try:
+        listed = list_transactions(client, states=[TransactionState.ONGOING.label], id_pattern=pattern)
+    except (UnsupportedError, AuthorizationError) as error:
+        logger.info("cannot check whether another run of job %s is in progress: %s", job, error)
+        return
     names = [parse_task_id(each.transactional_id) for each in listed]
     found = sum(name is not None and (name.prefix, name.query) == (prefix, job) for name in names)
     if found:

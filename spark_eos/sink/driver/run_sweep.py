@@ -96,8 +96,9 @@ class RunSweep:
         `dropped` are prepared transactions that will not be decided.
         """
         prefixes = dict.fromkeys((self.prefix, self.log.prefix))
-        flushed = named(dropped) if self.may_hang else None
-        scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed, wait_ms) for prefix in prefixes]
+        known = named(dropped)
+        flushed = known if self.may_hang else None
+        scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed, wait_ms, known) for prefix in prefixes]
         return [each for scope in scopes for each in sweep(self.cluster, scope, newest)]
 
     def _newest_agreed(self, patience_ms: int) -> Decision | None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from spark_eos.errors import FencedError
 from spark_eos.sink.decision import Decision
-from spark_eos.sink.driver.orphan_sweep import names_of, open_of_query, run_of
+from spark_eos.sink.driver.orphan_sweep import UNLISTED, names_of, open_of_query, run_of
 from spark_eos.sink.ports import SinkCluster
 
 # The newest ones. For a run that is older by more restarts, the rule about earlier transactions applies.
@@ -32,12 +32,15 @@ def superseding(newest: Decision | None, run: str, others: Iterable[str] = ()) -
 
 
 def left_open(cluster: SinkCluster, decision: Decision, prefixes: Iterable[str]) -> bool:
-    """Return whether the run of a decision has an open transaction that the decision does not name."""
+    """Return whether the run of a decision is known to have an open transaction that the decision does not name."""
     named = names_of(decision)
+    try:
+        opened = [each for prefix in prefixes for each in open_of_query(cluster, prefix, decision.query)]
+    except UNLISTED:
+        return False
     return any(
         run_of(each.transactional_id) == decision.run and (each.transactional_id, each.identity) not in named
-        for prefix in prefixes
-        for each in open_of_query(cluster, prefix, decision.query)
+        for each in opened
     )
 
 

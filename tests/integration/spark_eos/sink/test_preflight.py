@@ -1,6 +1,7 @@
 """Missing features of a cluster are found before any data is sent, with a remedy in the message."""
 
 import logging
+import shlex
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
@@ -114,15 +115,6 @@ def test_suitable_cluster_gets_a_decision_topic_and_the_maximum_timeout(client: 
     assert describe_transactions(client, [probe])[probe].producer_epoch == 0, "only the first check takes an epoch"
 
 
-def test_unsupported_broker_versions_are_reported(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unserved(*_: object, **__: object) -> None:
-        raise UnsupportedError("DescribeTransactionsRequest requires a newer broker")
-
-    monkeypatch.setattr(preflight, "describe_transactions", unserved)
-    with pytest.raises(UnsupportedError, match=r"crash recovery requires.*Kafka 3\.6 or newer"):
-        check_cluster(client, options_for(client))
-
-
 def test_missing_rights_on_transactional_ids_are_reported(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(_: object, name: str, **__: object) -> None:
         raise failure(Api.INIT_PRODUCER_ID, 53, name)
@@ -167,6 +159,17 @@ def test_decision_topic_with_retention_is_refused(client: KafkaClient) -> None:
         check_cluster(client, options_for(client, decisionTopic=topic))
 
 
+def test_decision_topic_with_retention_is_accepted_by_option_with_a_warning(
+    client: KafkaClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = make_topic(client, cleanup_policy="delete", retention_ms="86400000")
+    accepting = options_for(client, decisionTopic=topic, allowDecisionRetention="true")
+    for is_first in (True, False):
+        check_cluster(client, accepting, is_first=is_first)
+    assert caplog.text.count("deletes decisions (retention.ms=86400000, retention.bytes=-1)") == 1
+    assert "rarely compacted" not in caplog.text
+
+
 def test_decision_topic_that_cannot_be_created_is_reported_with_its_settings(
     client: KafkaClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,9 +177,13 @@ def test_decision_topic_that_cannot_be_created_is_reported_with_its_settings(
         raise failure(Api.CREATE_TOPICS, 29, f"topic '{name}'")
 
     monkeypatch.setattr("spark_eos.sink.driver.decision_topic.create_topic", refused)
-    wanted = "8 partitions and (1 replica|the brokers' default number of replicas)"
-    with pytest.raises(TopicError, match=rf"cannot be created.*cleanup\.policy=compact, {wanted}"):
-        check_cluster(client, options_for(client))
+    options = options_for(client)
+    with pytest.raises(TopicError, match="does not exist and cannot be created") as caught:
+        check_cluster(client, options)
+    words = shlex.split(str(caught.value).split("`")[1])
+    assert words[:3] == ["kafka-topics.sh", "--bootstrap-server", client.options.bootstrap_servers[0]]
+    assert words[3:8] == ["--create", "--topic", options.decision_topic, "--partitions", "8"]
+    assert "cleanup.policy=compact" in words
 
 
 def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
@@ -192,6 +199,9 @@ def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
         ({"cleanup.policy": "compact", "min.insync.replicas": "2"}, 3, None),
         ({"cleanup.policy": None, "min.insync.replicas": None}, 1, None),
         ({"cleanup.policy": "compact,delete"}, 3, "decisions can be deleted"),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, 3, "decisions can be deleted"),
+        ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1"}, 3, "allowDecisionRetention=true"),
+        ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}, 3, None),
         ({"min.insync.replicas": "3"}, 2, "no decision can be written"),
     ],
 )

@@ -7,17 +7,20 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 
 from broker_core import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.wire.versions import SERVED
 from spark_eos.client.fetch import FetchedChunk, Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leader_epoch_check import LogPoint
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, PartitionLeader, TopicLeaders
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
-from spark_eos.errors import BrokerError, DataLossError, UnansweredError
+from spark_eos.errors import BrokerError, DataLossError, UnansweredError, UnsupportedError
+from spark_eos.options.client import ClientOptions
 from spark_eos.options.source import FetchLimits, SourceOptions, batch_options
 from spark_eos.runtime import REAL
 from spark_eos.source.data_loss import DataLossPolicy
@@ -77,8 +80,8 @@ class ScriptedCluster:
         partition = request.topics[0].partitions[0]
         self.asked.append((node_id, partition.current_leader_epoch, partition.leader_epoch))
         end = self.ends.pop(0)
-        if end is None:
-            raise UnansweredError("the connection was lost")
+        if isinstance(end, Exception):
+            raise end
         code, offset = end if isinstance(end, tuple) else (0, end)
         partition = SimpleNamespace(error_code=code, leader_epoch=-1 if offset < 0 else 4, end_offset=offset)
         return SimpleNamespace(topics=[SimpleNamespace(partitions=[partition])])
@@ -167,12 +170,25 @@ def test_metadata_older_than_the_known_leader_is_retried() -> None:
     assert cluster.fetched == [(1, 4, 0), (2, 5, 0)]
 
 
-@pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), None])
+@pytest.mark.parametrize("trouble", [(74, -1), (75, -1), (6, -1), UnansweredError("the connection was lost")])
 def test_unanswered_epoch_lookup_is_retried_at_the_current_leader(trouble: Any) -> None:
     cluster = ScriptedCluster(FENCED, answer(batch(0, 4)), metadata=[(2, 5), (3, 6)], ends=[trouble, 4])
     read(cluster, PLANNED)
     assert cluster.asked == [(2, 5, 4), (3, 6, 4)]
     assert cluster.fetched == [(1, 4, 0), (3, 6, 0)]
+
+
+def test_logs_are_not_compared_where_brokers_do_not_support_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    unsupported = UnsupportedError("OffsetForLeaderEpochRequest to broker 2 requires a newer broker")
+    cluster = ScriptedCluster(FENCED, answer(batch(0, 2)), answer(batch(2, 2)), metadata=[(2, 5)], ends=[unsupported])
+    assert [chunk.next_position for chunk in read(cluster, PLANNED)] == [2, 4]
+    assert cluster.asked == [(2, 5, 4)], "a new leader receives one request"
+    with EmbeddedBroker(topics={"t": 1}) as broker:
+        monkeypatch.delitem(SERVED, int(OffsetForLeaderEpochRequest.API_KEY))
+        with KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client:
+            lookup = OffsetLookup(client)
+            lookup.places(["t"])
+            assert lookup.epoch_ends({TP: 0}) == {}
 
 
 def test_fatal_epoch_lookup_error_is_raised() -> None:

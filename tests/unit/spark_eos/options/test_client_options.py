@@ -7,7 +7,6 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions, client_options, int_setting, kafka_settings
-from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
 from spark_eos.options.logins import AwsLogin, KerberosLogin
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
@@ -62,48 +61,9 @@ def test_unknown_option_without_a_close_match_is_refused_without_suggestion() ->
     assert "Remove it" in refused({**SERVERS, "kafka.zzzzqqqq": "x"})
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_unsupported_option_is_refused_with_a_reason(name: str) -> None:
-    text = refused({**SERVERS, f"kafka.{name}": "x"})
-    assert f"Kafka option '{name}' is not supported" in text
-    assert REFUSED[name] in text
-
-
-@pytest.mark.parametrize("name", sorted(FIXED))
-def test_fixed_setting_accepts_only_its_value(name: str) -> None:
-    allowed, reason = FIXED[name]
-    assert reason in refused({**SERVERS, f"kafka.{name}": "0"})
-    for value in allowed:
-        client_options({**SERVERS, f"kafka.{name}": value})
-
-
-@pytest.mark.parametrize("name", sorted(IGNORED))
-def test_settings_of_other_clients_are_accepted(name: str) -> None:
-    assert name not in kafka_settings({**SERVERS, f"kafka.{name}": "7"})
-
-
-@pytest.mark.parametrize(("alias", "name"), sorted(ALIASES.items()))
-def test_librdkafka_names_are_accepted(alias: str, name: str) -> None:
-    assert name in USED
-    assert kafka_settings({**SERVERS, f"kafka.{alias}": "a:1, b:2"})[name] == "a:1, b:2"
-
-
-def test_unread_settings_are_not_reported_as_used() -> None:
-    package = Path(__file__).parents[4] / "spark_eos"
-    code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "client_settings.py")
-    # Names that the code composes: those of the two stores, and of each codec's level.
-    made = ("location", "type", "level")
-    assert [name for name in sorted(USED) if f'"{name}"' not in code and not name.endswith(made)] == []
-
-
 def test_conflicting_aliases_of_one_setting_are_refused() -> None:
     options = {**SERVERS, "kafka.request.timeout.ms": "1000", "kafka.socket.timeout.ms": "2000"}
     assert "second time" in refused(options)
-
-
-def test_option_name_lists_do_not_overlap() -> None:
-    lists = [set(USED), set(ALIASES), set(IGNORED), set(FIXED), set(REFUSED)]
-    assert sum(map(len, lists)) == len(set().union(*lists))
 
 
 @pytest.mark.parametrize("text", ["soon", "1.5", "0", ""])

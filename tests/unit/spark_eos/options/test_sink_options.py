@@ -160,6 +160,7 @@ def test_own_options_are_never_reported_as_misspelled(name: str) -> None:
         "metricsPort": "9404",
         "discardDifferingRows": "TRUE",
         "allowHangingTransactions": "true",
+        "allowDecisionRetention": "true",
     }
     needed = {key: good[key] for key in ("compression.type", "metricsPort")}
     sink_options(BASE | needed | {name: good.get(name, "x")})

@@ -1,0 +1,159 @@
+"""The APIs of Kafka that the sink and the source need, and what is missing where a service does not support one.
+
+docs/deploy/managed-kafka.md shows this table, and tests take one API after the other from a broker.
+"""
+
+from typing import Any, Final, NamedTuple
+
+from kafka.protocol.admin import (
+    CreateTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.consumer import (
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+
+from spark_eos.client.broker_facts import versions_request
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import BrokerAddress
+from spark_eos.client.transactions import TV2
+from spark_eos.errors import EosKafkaError, UnsupportedError
+
+
+class NeededApi(NamedTuple):
+    """An API, its first version that is good enough, its use, and what happens without it.
+
+    `without` is empty if the query stops. `last_level` is the last `transaction.version` at which it is used.
+    """
+
+    request: Any
+    version: int
+    kafka: str
+    use: str
+    without: str = ""
+    last_level: int = TV2
+
+    @property
+    def name(self) -> str:
+        """Return Kafka's name of the API."""
+        return str(self.request.name).removesuffix("Request")
+
+
+SINK_APIS: Final = (
+    NeededApi(MetadataRequest, 4, "0.11", "topics, partitions and brokers"),
+    NeededApi(FindCoordinatorRequest, 1, "0.11", "coordinators of transactions and groups"),
+    NeededApi(InitProducerIdRequest, 0, "0.11", "producer ids and epochs, and to fence other drivers"),
+    NeededApi(ProduceRequest, 3, "0.11", "rows and decisions"),
+    NeededApi(AddOffsetsToTxnRequest, 0, "0.11", "decisions, below transactions V2", last_level=TV2 - 1),
+    NeededApi(TxnOffsetCommitRequest, 0, "0.11", "the pointer to the newest decision"),
+    NeededApi(EndTxnRequest, 0, "0.11", "the end of transactions"),
+    NeededApi(DescribeTransactionsRequest, 0, "3.0", "verification before a decision, and recovery"),
+    NeededApi(OffsetFetchRequest, 7, "2.5", "the pointer to the newest decision"),
+    NeededApi(ListOffsetsRequest, 2, "0.11", "recovery, and decisions without a pointer"),
+    NeededApi(FetchRequest, 4, "0.11", "decisions of earlier runs, and recovery"),
+    NeededApi(
+        AddPartitionsToTxnRequest,
+        4,
+        "3.6",
+        "brokers that verify transactions; version 4 shows that they can",
+        "refused, unless `allowHangingTransactions=true`",
+    ),
+    NeededApi(
+        ListTransactionsRequest,
+        0,
+        "3.0",
+        "the sweep of transactions that lost tasks leave open",
+        "they end at their timeout; a warning is logged at the start",
+    ),
+    NeededApi(
+        DescribeConfigsRequest,
+        1,
+        "1.1",
+        "the longest timeout, verification, and the decision topic's settings",
+        "the timeout is 60 s, and the settings are not checked",
+    ),
+    NeededApi(
+        CreateTopicsRequest, 4, "2.4", "a decision topic that does not exist", "the error has the command to create it"
+    ),
+)
+SOURCE_APIS: Final = (
+    NeededApi(MetadataRequest, 4, "0.11", "topics, partitions and brokers"),
+    NeededApi(ListOffsetsRequest, 2, "0.11", "first and last offsets, and offsets by time"),
+    NeededApi(FetchRequest, 4, "0.11", "records"),
+    NeededApi(
+        OffsetForLeaderEpochRequest,
+        2,
+        "2.1",
+        "truncated logs after an unclean election",
+        "truncated logs are not noticed",
+    ),
+    NeededApi(
+        DescribeProducersRequest,
+        0,
+        "2.8",
+        "the producer that delays the query",
+        "the warning does not name the transaction",
+    ),
+    NeededApi(ListTransactionsRequest, 0, "3.0", "its transactional id", "the warning does not name the transaction"),
+    NeededApi(
+        DescribeTransactionsRequest,
+        0,
+        "3.0",
+        "the state of its transaction",
+        "the warning does not name the transaction",
+    ),
+    NeededApi(
+        OffsetCommitRequest, 2, "0.9", "`commitOffsetsToGroup`", "progress is not committed, and a warning is logged"
+    ),
+)
+
+
+def check_sink_apis(client: KafkaClient, transaction_version: int) -> None:
+    """Raise `UnsupportedError` if the connected broker lacks an API that every query needs; sends no request."""
+    missing = []
+    for api in SINK_APIS:
+        if not api.without and transaction_version <= api.last_level:
+            try:
+                client.api_version(api.request, min_version=api.version)
+            except UnsupportedError:
+                missing.append(api)
+    if missing:
+        raise UnsupportedError(
+            f"The brokers do not support {', '.join(f'{each.name} version {each.version}' for each in missing)}",
+            checked="ApiVersions of the broker that the client is connected to; the sink uses "
+            + "; ".join(f"{each.name} for {each.use}" for each in missing),
+            remedy="Use brokers of Apache Kafka 3.6 or newer, or a service that supports these APIs",
+        )
+
+
+def unsupported_apis(client: KafkaClient) -> dict[BrokerAddress, list[NeededApi] | EosKafkaError]:
+    """Return for each broker the APIs of both tables that it does not support, or why it is silent."""
+    brokers = client.brokers()
+    answers = client.send_all([(broker.node_id, versions_request()) for broker in brokers])
+    return {
+        broker: answer if isinstance(answer, EosKafkaError) else _unsupported(answer)
+        for broker, answer in zip(brokers, answers, strict=True)
+    }
+
+
+def _unsupported(versions: Any) -> list[NeededApi]:
+    newest = {each.api_key: each.max_version for each in versions.api_keys}
+    # What the sink cannot do without counts, where both need an API.
+    by_name = {api.name: api for api in (*SOURCE_APIS, *SINK_APIS)}
+    return [api for api in by_name.values() if newest.get(int(api.request.API_KEY), -1) < api.version]

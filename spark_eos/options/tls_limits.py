@@ -1,0 +1,84 @@
+"""The TLS versions and cipher suites that a client may use: Java's names, translated for OpenSSL."""
+
+import re
+from typing import Final, NamedTuple
+
+from spark_eos.errors import OptionError
+
+VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+_OLD: Final = ("SSLv2Hello", "SSLv3", "TLSv1", "TLSv1.1")
+_IANA: Final = re.compile(
+    r"TLS_(?:(?P<exchange>ECDHE|DHE)_)?(?P<signature>RSA|ECDSA)_WITH_"
+    r"(?:AES_(?P<bits>128|256)_(?P<mode>GCM|CBC|CCM|CCM_8)(?:_(?P<digest>SHA\d*))?|(?P<chacha>CHACHA20_POLY1305)_SHA256)"
+)
+_OPENSSL: Final = re.compile(r"[A-Z0-9]+(-[A-Z0-9]+)+")
+
+
+class TlsLimits(NamedTuple):
+    """The allowed TLS versions, oldest first, and OpenSSL's names of the suites of TLS 1.2; none: OpenSSL's own."""
+
+    versions: tuple[str, ...] = VERSIONS
+    ciphers: tuple[str, ...] = ()
+
+
+NO_LIMITS: Final = TlsLimits()
+
+
+def tls_limits(protocols: str | None, suites: str | None) -> TlsLimits:
+    """Parse `ssl.enabled.protocols` and `ssl.cipher.suites`.
+
+    Python cannot choose among the suites of TLS 1.3, so naming one allows TLS 1.3, and naming none of them rules it
+    out.
+    """
+    versions = VERSIONS if protocols is None or not protocols.strip() else _versions(protocols)
+    names = [name.strip() for name in re.split("[,:]", suites or "") if name.strip()]
+    if not names:
+        return TlsLimits(versions)
+    older = [name for name in names if not _is_of_tls13(name)]
+    named = {"TLSv1.2"} if older else set()
+    if len(older) < len(names):
+        named.add("TLSv1.3")
+    common = tuple(each for each in versions if each in named)
+    if not common:
+        raise OptionError(
+            "kafka.ssl.cipher.suites has no suite for the TLS versions of kafka.ssl.enabled.protocols",
+            remedy=f"Name suites of {' or '.join(versions)}, or remove one of the two options",
+        )
+    return TlsLimits(common, tuple(map(_openssl_name, older)))
+
+
+def _versions(text: str) -> tuple[str, ...]:
+    named = {part.strip().lower() for part in text.split(",") if part.strip()}
+    known = {each.lower() for each in (*VERSIONS, *_OLD)}
+    found = tuple(each for each in VERSIONS if each.lower() in named)
+    if named - known or not found:
+        raise OptionError(
+            f"Option 'kafka.ssl.enabled.protocols' is {text!r}", remedy="Use TLSv1.2, TLSv1.3, or both with a comma"
+        )
+    return found
+
+
+def _is_of_tls13(name: str) -> bool:
+    return name.startswith("TLS_") and "_WITH_" not in name
+
+
+def _openssl_name(suite: str) -> str:
+    found = _IANA.fullmatch(suite)
+    if found is None:
+        if not _OPENSSL.fullmatch(suite):
+            raise OptionError(
+                f"Option 'kafka.ssl.cipher.suites' has the unknown suite {suite!r}",
+                remedy="Use names such as TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384, separated by commas",
+            )
+        return suite
+    # OpenSSL names neither RSA for a plain RSA key exchange, nor CBC, nor the digest of CHACHA20.
+    parts = [found["exchange"], found["signature"]] if found["exchange"] else []
+    if found["chacha"]:
+        parts += ["CHACHA20", "POLY1305"]
+    else:
+        parts += [
+            f"AES{found['bits']}",
+            "" if found["mode"] == "CBC" else found["mode"].replace("_", ""),
+            found["digest"] or "",
+        ]
+    return "-".join(filter(None, parts))

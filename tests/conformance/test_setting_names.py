@@ -1,0 +1,15 @@
+"""The committed list of client settings is that of Apache Kafka's jar."""
+
+import pytest
+
+from tests.support.apache_kafka import Unavailable
+from tests.support.kafka_setting_names import committed_names, names_in_jar
+
+
+@pytest.mark.usefixtures("apache_asked_for")
+def test_list_of_settings_matches_the_jar() -> None:
+    try:
+        names = names_in_jar()
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+    assert committed_names() == names, "run: python -m tests.support.kafka_setting_names"

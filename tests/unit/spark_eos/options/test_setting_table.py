@@ -1,0 +1,214 @@
+"""Every setting of Kafka's clients has a verdict, and the parsers follow it."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from spark_eos.client.transport import manager_config
+from spark_eos.errors import OptionError
+from spark_eos.options.client import client_options, kafka_settings
+from spark_eos.options.client_settings import CONNECTION_SETTINGS, SECURITY_SETTINGS, SINK_SETTINGS, SOURCE_SETTINGS
+from spark_eos.options.setting_table import ADMIN, CONSUMER, PLATFORM_OPTIONS, PRODUCER, SETTINGS, Setting, Verdict
+from spark_eos.options.sink import sink_options
+from spark_eos.options.source import batch_options, stream_options
+from spark_eos.runtime import REAL
+from tests.support.kafka_setting_names import committed_names
+
+SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
+SIDES = (PRODUCER, CONSUMER, ADMIN)
+SPARK_REFUSES = {
+    CONSUMER: {"key.deserializer", "value.deserializer", "auto.offset.reset", "enable.auto.commit"},
+    PRODUCER: {"key.serializer", "value.serializer"},
+}
+
+
+def rows(*verdicts: Verdict) -> list[pytest.ParameterSet]:
+    return [pytest.param(row, id=row.name) for row in SETTINGS.values() if row.verdict in verdicts]
+
+
+def test_each_setting_of_apache_kafka_has_a_row() -> None:
+    in_table = {name: {client.split()[0] for client in row.clients} for name, row in SETTINGS.items() if row.clients}
+    assert in_table == committed_names()
+
+
+def test_no_setting_has_two_rows() -> None:
+    groups = (CONNECTION_SETTINGS, SECURITY_SETTINGS, SINK_SETTINGS, SOURCE_SETTINGS)
+    names = [each.name for group in groups for each in group]
+    assert len(names) == len(set(names))
+    assert {name for name, row in SETTINGS.items() if row.verdict is Verdict.HONORED} == set(names)
+
+
+@pytest.mark.parametrize("row", rows(Verdict.REFUSED))
+def test_refused_setting_is_refused_with_its_reason(row: Setting) -> None:
+    for side in row.sides:
+        with pytest.raises(OptionError) as caught:
+            kafka_settings({**SERVERS, f"kafka.{row.name}": "x"}, side=side)
+        assert row.text in str(caught.value)
+        for value in row.allowed:
+            kafka_settings({**SERVERS, f"kafka.{row.name}": value.upper()}, side=side)
+
+
+@pytest.mark.parametrize(
+    ("side", "name"), [(side, name) for side, names in SPARK_REFUSES.items() for name in sorted(names)]
+)
+def test_settings_that_spark_refuses_are_refused_in_its_words(side: str, name: str) -> None:
+    with pytest.raises(OptionError, match=f"Kafka option '{name}' is not supported"):
+        kafka_settings({**SERVERS, f"kafka.{name}": "x"}, side=side)
+
+
+@pytest.mark.parametrize("row", rows(Verdict.NO_EFFECT))
+def test_setting_without_effect_is_accepted_with_a_debug_line(row: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "spark_eos.options")
+    for side in SIDES:
+        caplog.clear()
+        assert row.name not in kafka_settings({**SERVERS, f"kafka.{row.name}": "secret"}, side=side)
+        assert [record.levelname for record in caplog.records] == ["DEBUG"]
+        assert f"'kafka.{row.name}' has no effect" in caplog.text
+        assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("row", rows(Verdict.MAPPED))
+def test_mapped_setting_is_read_as_its_target(row: Setting) -> None:
+    target = SETTINGS[row.target]
+    assert target.verdict is Verdict.HONORED
+    for side in target.sides:
+        assert kafka_settings({**SERVERS, f"kafka.{row.name}": "a:1, b:2"}, side=side)[row.target] == "a:1, b:2"
+
+
+@pytest.mark.parametrize("row", rows(Verdict.HONORED))
+def test_honored_setting_is_kept_on_its_sides_only(row: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "spark_eos.options")
+    for side in SIDES:
+        kept = row.name in kafka_settings({**SERVERS, f"kafka.{row.name}": "a:1, b:2"}, side=side)
+        assert kept == (side in row.sides)
+    assert len(caplog.records) == len(SIDES) - len(row.sides)
+
+
+SECURED = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+LOGIN = {"kafka.sasl.username": "u", "kafka.sasl.password": "p"}
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+# Values other than the defaults, and what a setting needs in order to have an effect.
+EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
+    "bootstrap.servers": ("c:3", {}),
+    "client.dns.lookup": ("resolve_canonical_bootstrap_servers_only", {}),
+    "security.protocol": ("SSL", {}),
+    "sasl.mechanism": ("SCRAM-SHA-512", {"kafka.security.protocol": "SASL_SSL", **LOGIN}),
+    "sasl.jaas.config": (f'{PLAIN} username="v" password="q";', {**SECURED, **LOGIN}),
+    "sasl.username": ("v", {**SECURED, **LOGIN}),
+    "sasl.password": ("q", {**SECURED, **LOGIN}),
+    "ssl.endpoint.identification.algorithm": ("", {}),
+    "ssl.enabled.protocols": ("TLSv1.3", {}),
+    "ssl.cipher.suites": ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", {}),
+    "ssl.truststore.location": ("/ca.pem", {}),
+    "ssl.keystore.location": ("/both.pem", {}),
+    "sasl.oauthbearer.token.endpoint.url": (
+        "file:///other",
+        {
+            **SECURED,
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": "file:///token",
+        },
+    ),
+    "compression.type": ("gzip", {}),
+    "compression.level": ("2", {"kafka.compression.type": "gzip"}),
+    "compression.gzip.level": ("2", {"kafka.compression.type": "gzip"}),
+    "compression.lz4.level": ("2", {"kafka.compression.type": "lz4"}),
+    "compression.zstd.level": ("2", {"kafka.compression.type": "zstd"}),
+    "isolation.level": ("read_uncommitted", {}),
+    "group.id": ("g", {"commitOffsetsToGroup": "true", "kafka.group.id": "f"}),
+    "check.crcs": ("false", {}),
+}
+# The formats of stores follow from their files.
+WITHOUT_EXAMPLE = {"ssl.truststore.type", "ssl.keystore.type"}
+
+
+@pytest.mark.parametrize("row", rows(Verdict.HONORED))
+def test_honored_setting_changes_the_parsed_options(row: Setting) -> None:
+    if row.name in WITHOUT_EXAMPLE:
+        return
+    value, needed = EXAMPLES.get(row.name, ("123456", {}))
+    for side, own in ((PRODUCER, {"topic": "t"}), (CONSUMER, {"subscribe": "t"})):
+        if side in row.sides:
+            parse = sink_options if side == PRODUCER else stream_options
+            base = {**SERVERS, **own, **needed}
+            assert parse({**base, f"kafka.{row.name}": value}) != parse(base), side
+
+
+def test_parsed_options_reach_the_connection() -> None:
+    given = {
+        "client.id": "me",
+        "client.dns.lookup": "resolve_canonical_bootstrap_servers_only",
+        "request.timeout.ms": "11",
+        "reconnect.backoff.ms": "12",
+        "reconnect.backoff.max.ms": "13",
+        "socket.connection.setup.timeout.ms": "14",
+        "socket.connection.setup.timeout.max.ms": "15",
+        "connections.max.idle.ms": "16",
+        "send.buffer.bytes": "17",
+        "receive.buffer.bytes": "18",
+    }
+    options = client_options({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}})
+    config = manager_config(options, None, REAL.clock)
+    for name, value in given.items():
+        if not name.endswith("buffer.bytes"):
+            assert str(config[name.replace(".", "_")]) == value
+    assert {17, 18} <= {option[2] for option in config["socket_options"]}
+
+
+def test_each_honored_setting_is_read_by_the_code() -> None:
+    package = Path(__file__).parents[4] / "spark_eos"
+    tables = ("client_settings.py", "setting_table.py")
+    code = "".join(path.read_text() for path in package.rglob("*.py") if path.name not in tables)
+    # Some names are put together: those of the two stores, and of each codec's level.
+    made = ("location", "type", "level")
+    honored = [name for name, row in SETTINGS.items() if row.verdict is Verdict.HONORED]
+    assert [name for name in honored if f'"{name}"' not in code and not name.endswith(made)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sasl.login.callback.handler.class", "kafkashaded.org.apache.kafka.common.security.oauthbearer.secured."
+         "OAuthBearerLoginCallbackHandler"),
+        ("sasl.client.callback.handler.class", "shadedmskiam.software.amazon.msk.auth.iam.IAMClientCallbackHandler"),
+    ],
+)  # fmt: skip
+def test_class_renamed_by_a_platform_is_known(name: str, value: str) -> None:
+    assert kafka_settings({**SERVERS, f"kafka.{name}": value})[name] == value
+
+
+def test_class_that_only_resembles_a_known_one_is_refused() -> None:
+    value = "evil.notsoftware.amazon.msk.auth.iam.IAMClientCallbackHandler"
+    with pytest.raises(OptionError, match="Java classes are not supported"):
+        kafka_settings({**SERVERS, "kafka.sasl.client.callback.handler.class": value})
+
+
+def test_parameters_of_config_providers_are_refused() -> None:
+    with pytest.raises(OptionError, match="variables in settings are not replaced"):
+        kafka_settings({**SERVERS, "kafka.config.providers.env.param.allowlist.pattern": "x"})
+
+
+def test_one_set_of_options_serves_reader_writer_and_command() -> None:
+    shared = {
+        **SERVERS, "kafka.acks": "1", "kafka.linger.ms": "5", "kafka.max.poll.records": "10", "kafka.retries": "3",
+    }  # fmt: skip
+    assert client_options(shared, side=CONSUMER) == client_options(shared, side=ADMIN)
+    with pytest.raises(OptionError, match="acks"):
+        client_options(shared, side=PRODUCER)
+
+
+@pytest.mark.parametrize("name", [each.name for each in PLATFORM_OPTIONS.values()])
+@pytest.mark.parametrize("parse", [sink_options, stream_options, batch_options])
+def test_option_of_a_platform_is_refused_with_what_to_do(parse: object, name: str) -> None:
+    assert callable(parse)
+    with pytest.raises(OptionError) as caught:
+        parse({name: "hidden-name"})
+    assert PLATFORM_OPTIONS[name.lower()].remedy in str(caught.value)
+    assert "hidden-name" not in str(caught.value)
+
+
+def test_unused_credentials_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    client_options({**SERVERS, "kafka.sasl.username": "u", "kafka.sasl.password": "hidden"})
+    assert "kafka.sasl.username has no effect, because kafka.security.protocol is PLAINTEXT" in caplog.text
+    assert "hidden" not in caplog.text
