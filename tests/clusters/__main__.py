@@ -4,6 +4,7 @@ Without names all of them run. The results are in docs/deploy/index.md.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -22,6 +23,8 @@ def main() -> int:
     parser.add_argument("names", nargs="*", choices=[*TRIALS, []], help="what to try")
     names = parser.parse_args().names or [*TRIALS]
     failed = False
+    # Ends the processes of Spark, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     print("| trial | seconds | result |\n|---|---|---|", flush=True)
     with tempfile.TemporaryDirectory(prefix="clusters-") as temporary:
         built = environments.wheel(Path(temporary) / "dist")
