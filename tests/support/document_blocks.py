@@ -33,7 +33,8 @@ COMMAND_DEADLINE_S = 120
 # How long a query that a page leaves running may take.
 DRAIN_S = 20
 
-_LEAN = ("-p", "no:cacheprovider")
+# Hypothesis takes longer to import than most pages take to run, and no page uses it.
+_LEAN = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _MAKE = re.compile(r"^make\s+([a-z]+)\b.*$", re.MULTILINE)
 _INSTALLS = re.compile(r"\b(pip3? install|npm install|apt(-get)? install)\b")
 
