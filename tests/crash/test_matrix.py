@@ -1,4 +1,4 @@
-"""Every step of sink and source under about half of the faults, one round; `make crash` runs all cells, at random times.
+"""Every step of sink and source under about half of the faults; `make crash` runs all cells, at random times.
 
 A digest of the source of `spark_eos` chooses the half of the matrix, so that both halves are run as the source changes
 and a failure can be repeated. `CRASH_HALF=0`, `1` or `both` chooses another. The waves share a driver until one kills
@@ -32,7 +32,7 @@ WAVES = list(half_waves(halves_to_run()))
 
 @pytest.fixture(scope="session")
 def drivers_in_turn(pool: DriverPool) -> Iterator[list[Driver]]:
-    """Hold the driver that works now, last."""
+    """Return a list whose last element is the current driver."""
     return [pool.take()]
 
 

@@ -19,12 +19,12 @@ PRELOAD = ROOT / "tests" / "support" / "preload"
 # Two threads for two cores, and three attempts for a task: a killed worker must not end its job.
 MASTER = "local[2,3]"
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
-# What costs processor time and is not the connector's. Examples, the demo and tests/compatibility run without these.
+# Settings that save processor time outside of the connector. Examples, the demo and tests/compatibility run without.
 LEAN = {
-    # A few rows a task are sooner copied than code for them is compiled.
+    # For a few rows a task, the interpreter is faster than compiling code.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # What links and permissions are, Hadoop asks of new processes, some 130 in the life of a query.
+    # Hadoop starts processes to read links and permissions, some 130 in the life of a query.
     "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
