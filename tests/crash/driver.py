@@ -25,22 +25,15 @@ from tests.support.waiting import wait_until
 MASTER = "local[64,3]"
 # A file of some 40 kB makes two tasks.
 SPLIT_BYTES = 24_000
-CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
 SETTINGS = {
     "spark.master": MASTER,
     "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
     "spark.sql.files.openCostInBytes": str(SPLIT_BYTES),
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
-    # For a few rows a task, the interpreter is faster than compiling code.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.showConsoleProgress": "false",
     # As docs/spark/latency.md recommends; the other tests run over TCP, as Spark does by default.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Hadoop starts processes to read links and permissions, some 130 in the life of a query.
-    "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
 _out = threading.Lock()
 _running: dict[str, StreamingQuery] = {}

@@ -1,10 +1,14 @@
 """Every step of the sink, every fault, and the pairs that are excluded."""
 
+import hashlib
+import os
 import random
 from collections.abc import Iterator
 from enum import StrEnum
+from pathlib import Path
 from typing import Final, NamedTuple
 
+import spark_eos
 from tests.crash.case import Case
 from tests.crash.wire import Loss
 
@@ -187,3 +191,34 @@ def waves(transaction_version: int = 2, chance: random.Random | None = None) -> 
             chance.shuffle(cells)
         for start in range(0, len(cells), CELLS_IN_A_WAVE):
             yield cells[start : start + CELLS_IN_A_WAVE]
+
+
+def half_of_this_source() -> int:
+    """Return the half, 0 or 1, that a digest of the source of `spark_eos` chooses.
+
+    The same source always gives the same half, and about every second change of it gives the other one.
+    """
+    folder = Path(spark_eos.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.digest()[0] % 2
+
+
+def halves_to_run() -> frozenset[int]:
+    """Return the halves of `CRASH_HALF` (`0`, `1` or `both`), or the one of this source."""
+    chosen = os.environ.get("CRASH_HALF")
+    return frozenset((0, 1)) if chosen == "both" else frozenset((int(chosen) if chosen else half_of_this_source(),))
+
+
+def half_waves(halves: frozenset[int]) -> Iterator[list[Pair]]:
+    """Return the cells of these halves in groups of one fault.
+
+    Of the cells of each step, a half has every second one, so that each half has every step and every fault.
+    """
+    chosen = set[Pair]()
+    for number, step in enumerate(STEPS):
+        cells = [cell for fault in Fault for cell in pairs(fault) if cell.step == step]
+        chosen.update(cell for rank, cell in enumerate(cells, start=number) if rank % 2 in halves)
+    for cells in waves():
+        yield [cell for cell in cells if cell in chosen]

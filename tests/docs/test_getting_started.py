@@ -33,7 +33,18 @@ def test_fault_exposes_the_error_that_the_page_corrects(tmp_path: Path) -> None:
         (tmp_path / "orders.py").write_text(code, encoding="utf-8")
         # -B: Python would take a cached module of the same size and second for the new one.
         done = subprocess.run(
-            [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"],
+            [
+                sys.executable,
+                "-B",
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:hypothesispytest",
+                "test_orders.py",
+            ],
             cwd=tmp_path,
             capture_output=True,
             text=True,

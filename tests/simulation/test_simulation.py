@@ -49,8 +49,9 @@ def test_every_kind_of_fault_occurs_in_these_worlds(occurred: Counter[FaultKind]
 
 
 @pytest.mark.parametrize(("seed", "story"), KEPT, ids=[str(seed) for seed, _ in KEPT])
-def test_seeds_that_once_failed_pass(seed: int, story: str) -> None:
-    assert play(seed).problems == [], story
+def test_seeds_that_once_failed_pass(seed: int, story: str, played: set[int]) -> None:
+    if seed not in played:
+        assert play(seed).problems == [], story
 
 
 def test_worlds_with_an_isolated_broker_finish() -> None:
@@ -71,7 +72,9 @@ def test_world_with_outages_but_no_faults_equals_an_undisturbed_one() -> None:
 
 def test_no_query_stops_without_faults() -> None:
     """The commits of a run alternate between processes, and none takes another for a newer driver."""
-    for seed in range(1, 101):
+    seeds = [seed for seed in range(1, 101) if draw(seed).has_query]
+    assert len(seeds) > 25
+    for seed in seeds:
         assert play(seed, without_trouble=True).problems == [], seed
 
 
@@ -108,10 +111,11 @@ def test_documentation_names_the_seeds_of_broken_brokers() -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_broker_is_detected(name: str) -> None:
+def test_broken_broker_is_detected(name: str, played: set[int]) -> None:
     """The clients' history shows the bug where clients can see it; otherwise one line about the logs does."""
     broken = BROKEN[name]
-    assert play(broken.seed).problems == [], "the correct broker passes"
+    if broken.seed not in played:
+        assert play(broken.seed).problems == [], "the broker as it is passes"
     with broken.breakage():
         outcome = play(broken.seed)
     assert broken.kind is not None or broken.line

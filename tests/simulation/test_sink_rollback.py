@@ -6,7 +6,7 @@ open transaction hides one that has timed out.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -222,8 +222,8 @@ def play(
             world.fibers.close()
 
 
-def splits(letters: str, counts: Sequence[int]) -> list[str]:
-    return ["".join(each) for count in counts for each in itertools.product(letters, repeat=count)]
+def splits(letters: str, count: int) -> list[str]:
+    return ["".join(each) for each in itertools.product(letters, repeat=count)]
 
 
 def check(scene: Scene, decision: Decision) -> None:
@@ -256,13 +256,15 @@ def check(scene: Scene, decision: Decision) -> None:
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
 def test_every_split_of_two_tasks(version: int, is_crowded: bool) -> None:
     """U was committed and V was lost, and neither outcome can be determined anymore."""
-    for split in splits("LOCUV", [2]):
+    for split in splits("LOCUV", 2):
         play(split, version, check, is_crowded=is_crowded)
 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
 def test_every_split_of_three_tasks(version: int) -> None:
-    for split in splits("LOCU", [3]):
+    """In the order of the letters and backwards; splits of two tasks have every order."""
+    forwards = {"".join(letters) for letters in itertools.combinations_with_replacement("LOCU", 3)}
+    for split in sorted(forwards | {split[::-1] for split in forwards}):
         play(split, version, check)
 
 
@@ -316,7 +318,7 @@ def test_processes_recovering_concurrently_with_a_resuming_driver(version: int) 
         scene.end_all(decision, commit=True)
         assert scene.visible() == after
 
-    for seed in range(40):
+    for seed in range(25):
         play("OLO", version, lambda scene, decision, seed=seed: meet(scene, decision, Random(seed)), is_over=False)
     assert len(ends) == 3, ends
 

@@ -33,6 +33,8 @@ COMMAND_DEADLINE_S = 120
 # How long a query that a page leaves running may take.
 DRAIN_S = 20
 
+# Hypothesis takes longer to import than most pages take to run, and no page uses it.
+_LEAN = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
 _MAKE = re.compile(r"^make\s+([a-z]+)\b.*$", re.MULTILINE)
 _INSTALLS = re.compile(r"\b(pip3? install|npm install|apt(-get)? install)\b")
 
@@ -83,21 +85,27 @@ def run_page(page: Page, folder: Path, address: str = "", names: Mapping[str, An
     """
     # Functions of "__main__" reach Spark's workers by value, as those of a user's script do.
     namespace = {"__name__": "__main__", **(names or {})}
+    # Consecutive tests share a pytest: it takes longer to start than most of them take.
+    tests: list[str] = []
     for block in page.blocks:
         code = _replaced(block.code, folder, address)
+        if runs(block) and is_test(block):
+            tests.append(_write_test(block, code, folder))
+            continue
+        if block.not_run is None and (block.title or runs(block)):
+            _run_tests(page, tests, folder)
         if block.title and block.not_run is None:
             path = folder / block.title
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(code, encoding="utf-8")
         if not runs(block):
             continue
-        if is_test(block):
-            _run_pytest(page, block, code, folder)
-        elif block.language == "bash":
+        if block.language == "bash":
             _run_commands(page, block, code, folder)
         elif block.title != "conftest.py":
             # Empty lines before it, so that tracebacks show the page's own lines.
             exec(compile("\n" * (block.line - 1) + code, str(ROOT / page.name), "exec"), namespace)
+    _run_tests(page, tests, folder)
 
 
 @contextmanager
@@ -151,19 +159,26 @@ def _replaced(code: str, folder: Path, address: str) -> str:
     return code
 
 
-def _run_pytest(page: Page, block: Block, code: str, folder: Path) -> None:
+def _write_test(block: Block, code: str, folder: Path) -> str:
     name = block.title or f"test_line_{block.line}.py"
     (folder / name).write_text(code, encoding="utf-8")
-    _check(page, block, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name], folder)
+    return name
+
+
+def _run_tests(page: Page, names: list[str], folder: Path) -> None:
+    """Run these files, if there are any, and forget them."""
+    if names:
+        _check(", ".join([page.name, *names]), [sys.executable, "-m", "pytest", "-q", *_LEAN, *names], folder)
+        names.clear()
 
 
 def _run_commands(page: Page, block: Block, code: str, folder: Path) -> None:
     script = _MAKE.sub("", code)
     if script.strip():
-        _check(page, block, ["bash", "-euo", "pipefail", "-c", script], folder)
+        _check(f"{page.name}:{block.line}", ["bash", "-euo", "pipefail", "-c", script], folder)
 
 
-def _check(page: Page, block: Block, command: list[str], folder: Path) -> None:
+def _check(what: str, command: list[str], folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     done = subprocess.run(
         command,
@@ -176,7 +191,7 @@ def _check(page: Page, block: Block, command: list[str], folder: Path) -> None:
         env={**os.environ, "PATH": path},
         check=False,
     )
-    assert done.returncode == 0, f"{page.name}:{block.line} ended with status {done.returncode}:\n{done.stdout}"
+    assert done.returncode == 0, f"{what} ended with status {done.returncode}:\n{done.stdout}"
 
 
 def _properties(text: str) -> list[str]:

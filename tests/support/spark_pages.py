@@ -29,7 +29,7 @@ def main() -> int:
         session = build_session("docs", {"spark.local.dir": f"{root}/spark"})
         jvm = session._jvm
         assert jvm is not None
-        local = jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration())
+        local = jvm.org.apache.hadoop.fs.Path("file:///").getFileSystem(session._jsc.hadoopConfiguration())
         for number, page in enumerate(pages_with_spark()):
             folder = Path(root) / str(number)
             for name in ("data", "tmp"):

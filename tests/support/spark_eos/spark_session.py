@@ -18,6 +18,16 @@ ROOT = Path(__file__).parents[3]
 PRELOAD = ROOT / "tests" / "support" / "preload"
 # Two threads for two cores, and three attempts for a task: a killed worker must not end its job.
 MASTER = "local[2,3]"
+CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing"
+# Settings that save processor time outside of the connector. Examples, the demo and tests/compatibility run without.
+LEAN = {
+    # For a few rows a task, the interpreter is faster than compiling code.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Hadoop starts processes to read links and permissions, some 130 in the life of a query.
+    "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+}
 
 
 def worker_environment() -> dict[str, str]:
@@ -46,7 +56,7 @@ def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> 
         # local mode Spark cannot register it again.
         "spark.network.timeout": "24h",
     }
-    for key, value in (settings | dict(more_settings or {})).items():
+    for key, value in (settings | LEAN | dict(more_settings or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
