@@ -1,5 +1,6 @@
 """The APIs that describe settings of topics and brokers, and change those of topics."""
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,14 +93,24 @@ def _settings(context: RequestContext, resource: Any) -> tuple[Any, Mapping[str,
 
 def alter_configs(context: RequestContext) -> None:
     """Change settings of topics one by one (KIP-339)."""
+    resources = context.body.resources
+    times = Counter((each.resource_type, each.resource_name) for each in resources)
     context.answer(
-        m.IncrementalAlterConfigsResponse(responses=[_alter(context, resource) for resource in context.body.resources])
+        m.IncrementalAlterConfigsResponse(
+            responses=[
+                _alter(context, each, is_repeated=times[each.resource_type, each.resource_name] > 1)
+                for each in resources
+            ]
+        )
     )
 
 
-def _alter(context: RequestContext, resource: Any) -> Any:
+def _alter(context: RequestContext, resource: Any, *, is_repeated: bool) -> Any:
     code, message = ErrorCode.NONE, None
     try:
+        if is_repeated:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+        _check_changes(resource.configs)
         _require(context, Operation.ALTER_CONFIGS, resource)
         if resource.resource_type != _TOPIC:
             raise KafkaError(
@@ -126,6 +137,15 @@ def _alter(context: RequestContext, resource: Any) -> Any:
     )
 
 
+def _check_changes(changes: Any) -> None:
+    """Raise INVALID_REQUEST for a key that is named twice, or has no value to set."""
+    if len({change.name for change in changes}) < len(changes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    without = [change.name for change in changes if change.config_operation != _DELETE and change.value is None]
+    if without:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without)}")
+
+
 def _require(context: RequestContext, operation: Operation, resource: Any) -> None:
     """Raise `KafkaError` if the client lacks the right; a broker's settings need rights to the cluster."""
     kinds = {_TOPIC: ResourceType.TOPIC, _GROUP: ResourceType.GROUP, _BROKER: ResourceType.CLUSTER}
@@ -138,8 +158,6 @@ def _apply(config: dict[str, str], effective: Mapping[str, str], change: Any) ->
     operation, key, value = change.config_operation, change.name, change.value
     if operation == _DELETE:
         config.pop(key, None)
-    elif value is None:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for {key}")
     elif operation == _SET:
         config[key] = value
     elif operation in (_APPEND, _SUBTRACT):

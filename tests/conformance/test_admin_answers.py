@@ -1,0 +1,237 @@
+"""Answers to administrative requests that a client library would not send, or does not show."""
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from kafka.protocol.metadata import MetadataRequest
+
+from broker_core.errors import ErrorCode
+from tests.support.clients import unique
+from tests.support.raw_client import RawClient
+from tests.support.waiting import wait_until
+
+TOPIC = 2
+SET, DELETE, APPEND, SUBTRACT = range(4)
+DEADLINE_MS = 10_000
+
+
+def create(
+    client: RawClient,
+    *names: str,
+    version: int = 7,
+    assignments: dict[int, list[int]] | None = None,
+    config: dict[str, str | None] | None = None,
+    validate_only: bool = False,
+) -> list[Any]:
+    """Send one CreateTopics for topics of one partition; return the answers."""
+    form = CreateTopicsRequest.CreatableTopic
+    size = 1 if assignments is None else -1
+    request = CreateTopicsRequest(
+        topics=[
+            form(
+                name=name,
+                num_partitions=size,
+                replication_factor=size,
+                assignments=[
+                    form.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+                    for index, brokers in (assignments or {}).items()
+                ],
+                configs=[form.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
+            )
+            for name in names
+        ],
+        timeout_ms=DEADLINE_MS,
+        validate_only=validate_only,
+    )
+    answers: list[Any] = client.send(request, version).topics
+    return answers
+
+
+def created(client: RawClient) -> str:
+    """Create a topic and wait until the broker knows it."""
+    name = unique("topic")
+    (answer,) = create(client, name)
+    assert answer.error_code == ErrorCode.NONE
+    wait_until(lambda: topic_id(client, name) is not None, f"{name} is known")
+    return name
+
+
+def described(client: RawClient, name: str) -> Any:
+    form = MetadataRequest.MetadataRequestTopic
+    request = MetadataRequest(topics=[form(name=name, topic_id=None)], allow_auto_topic_creation=False)
+    return client.send(request, 12).topics[0]
+
+
+def topic_id(client: RawClient, name: str) -> UUID | None:
+    topic = described(client, name)
+    return topic.topic_id if topic.error_code == ErrorCode.NONE else None
+
+
+def add_partitions(client: RawClient, *topics: tuple[str, int, list[list[int]] | None]) -> dict[str, tuple[int, Any]]:
+    """Send one CreatePartitions; return code and message by topic, and check that there is one answer for each."""
+    form = CreatePartitionsRequest.CreatePartitionsTopic
+    request = CreatePartitionsRequest(
+        topics=[
+            form(
+                name=name,
+                count=count,
+                assignments=None
+                if assignments is None
+                else [form.CreatePartitionsAssignment(broker_ids=brokers) for brokers in assignments],
+            )
+            for name, count, assignments in topics
+        ],
+        timeout_ms=DEADLINE_MS,
+        validate_only=False,
+    )
+    results = client.send(request, 3).results
+    assert len({each.name for each in results}) == len(results)
+    return {each.name: (each.error_code, each.error_message) for each in results}
+
+
+@pytest.mark.parametrize("version", [4, 5, 7])
+def test_a_created_topic_has_no_error_message(client: RawClient, version: int):
+    (answer,) = create(client, unique("topic"), version=version)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
+
+
+def test_a_refused_topic_has_an_empty_list_of_settings(client: RawClient):
+    (answer,) = create(client, created(client))
+    assert answer.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+    assert (answer.configs, answer.num_partitions, answer.replication_factor) == ([], -1, -1)
+
+
+def test_a_topic_created_twice_in_one_request_is_answered_once(client: RawClient):
+    name, other = unique("topic"), unique("topic")
+    answers = {answer.name: answer for answer in create(client, name, other, name)}
+    assert sorted(answers) == sorted([name, other])
+    assert answers[other].error_code == ErrorCode.NONE
+    assert (answers[name].error_code, answers[name].error_message) == (
+        ErrorCode.INVALID_REQUEST,
+        "Duplicate topic name.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        ({0: []}, "The manual partition assignment includes an empty replica list."),
+        ({0: [9]}, "The manual partition assignment includes broker 9, but no such broker is registered."),
+        ({0: [1, 1]}, "The manual partition assignment includes the broker 1 more than once."),
+        ({1: [1]}, "partitions should be a consecutive 0-based integer sequence"),
+    ],
+)
+def test_an_invalid_assignment_is_refused(client: RawClient, assignments: dict[int, list[int]], message: str):
+    (answer,) = create(client, unique("topic"), assignments=assignments)
+    assert (answer.error_code, answer.error_message) == (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        ([], "Attempted to add 1 additional partition(s), but only 0 assignment(s) were specified."),
+        ([[1], [1]], "Attempted to add 1 additional partition(s), but only 2 assignment(s) were specified."),
+        ([[]], "The manual partition assignment includes an empty replica list."),
+        ([[9]], "The manual partition assignment includes broker 9, but no such broker is registered."),
+        ([[1, 1]], "The manual partition assignment includes the broker 1 more than once."),
+    ],
+)
+def test_an_invalid_assignment_of_new_partitions_is_refused(
+    client: RawClient, assignments: list[list[int]], message: str
+):
+    name = created(client)
+    refused = (ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    assert add_partitions(client, (name, 2, assignments)) == {name: refused}
+    assert add_partitions(client, (name, 2, [[1]])) == {name: (ErrorCode.NONE, None)}
+    wait_until(lambda: len(described(client, name).partitions) == 2, "the partition is there")
+
+
+def test_partitions_added_twice_in_one_request_are_refused_once(client: RawClient):
+    name, other = created(client), created(client)
+    answers = add_partitions(client, (name, 2, None), (other, 3, None), (name, 4, None))
+    assert answers == {name: (ErrorCode.INVALID_REQUEST, "Duplicate topic name."), other: (ErrorCode.NONE, None)}
+    assert len(described(client, name).partitions) == 1
+
+
+def delete(client: RawClient, *topics: tuple[str | None, UUID | None]) -> list[tuple[str | None, int, str | None]]:
+    """Send one DeleteTopics; return name, code and message of each answer, in the order of the names."""
+    form = DeleteTopicsRequest.DeleteTopicState
+    request = DeleteTopicsRequest(
+        topics=[form(name=name, topic_id=topic_id) for name, topic_id in topics], timeout_ms=DEADLINE_MS
+    )
+    answers = [(each.name, each.error_code, each.error_message) for each in client.send(request, 6).responses]
+    return sorted(answers, key=lambda each: each[0] or "")
+
+
+def test_a_topic_deleted_twice_in_one_request_is_refused_once_and_stays(client: RawClient):
+    name = created(client)
+    refused = [(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")]
+    assert delete(client, (name, None), (name, None)) == refused
+    request = DeleteTopicsRequest(topic_names=[name, name], timeout_ms=DEADLINE_MS)
+    answers = client.send(request, 5).responses
+    assert [(each.name, each.error_code, each.error_message) for each in answers] == refused
+    assert topic_id(client, name) is not None
+
+
+def test_a_topic_deleted_by_name_and_id_is_refused_and_stays(client: RawClient):
+    name = created(client)
+    known = topic_id(client, name)
+    once = [(name, ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied.")]
+    assert delete(client, (name, None), (None, known)) == once
+    both = [(name, ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")]
+    assert delete(client, (name, known)) == both
+    twice = [(None, ErrorCode.INVALID_REQUEST, "Duplicate topic id.")]
+    assert delete(client, (None, known), (None, known)) == twice
+    neither = [(None, ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")]
+    assert delete(client, (None, None)) == neither
+    assert topic_id(client, name) == known
+
+
+def alter(client: RawClient, *resources: tuple[str, list[tuple[str, int, str | None]]]) -> list[tuple[int, str | None]]:
+    """Send one IncrementalAlterConfigs for topics; return code and message of each answer."""
+    form = IncrementalAlterConfigsRequest.AlterConfigsResource
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            form(
+                resource_type=TOPIC,
+                resource_name=name,
+                configs=[
+                    form.AlterableConfig(name=key, config_operation=op, value=value) for key, op, value in changes
+                ],
+            )
+            for name, changes in resources
+        ],
+        validate_only=False,
+    )
+    return [(each.error_code, each.error_message) for each in client.send(request, 1).responses]
+
+
+def test_a_resource_altered_twice_in_one_request_is_refused(client: RawClient):
+    name, other = created(client), created(client)
+    answers = alter(
+        client,
+        (name, [("retention.ms", SET, "5000")]),
+        (other, [("retention.ms", SET, "5000")]),
+        (name, [("segment.ms", SET, "5000")]),
+    )
+    refused = (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+    assert answers == [refused, (ErrorCode.NONE, None), refused]
+
+
+def test_a_key_altered_twice_in_one_request_is_refused(client: RawClient):
+    changes = [("cleanup.policy", APPEND, "compact"), ("cleanup.policy", SUBTRACT, "delete")]
+    refused = (ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    assert alter(client, (created(client), changes)) == [refused]
+
+
+def test_changes_without_a_value_are_refused_together(client: RawClient):
+    changes: list[tuple[str, int, str | None]] = [("segment.ms", SET, None), ("retention.ms", SET, None)]
+    refused = (ErrorCode.INVALID_REQUEST, "Null value not supported for : segment.ms, retention.ms")
+    assert alter(client, (created(client), changes)) == [refused]
