@@ -235,3 +235,118 @@ def test_changes_without_a_value_are_refused_together(client: RawClient):
     changes: list[tuple[str, int, str | None]] = [("segment.ms", SET, None), ("retention.ms", SET, None)]
     refused = (ErrorCode.INVALID_REQUEST, "Null value not supported for : segment.ms, retention.ms")
     assert alter(client, (created(client), changes)) == [refused]
+
+
+REFUSED_VALUES = {
+    "cleanup.policy": ("compact,", "none"),
+    "compression.gzip.level": ("0", "10"),
+    "compression.lz4.level": ("0", "18"),
+    "compression.type": ("none",),
+    "compression.zstd.level": ("-131073", "23"),
+    "flush.messages": ("0",),
+    "flush.ms": ("-1",),
+    "leader.replication.throttled.replicas": ("x", "*,*"),
+    "local.retention.bytes": ("-3",),
+    "local.retention.ms": ("-3",),
+    "max.decompressed.message.bytes": ("0", "2147483640"),
+    "max.message.bytes": ("3000000000",),
+    "min.cleanable.dirty.ratio": ("1.1", "-0.1"),
+    "preallocate": ("maybe",),
+    "remote.storage.enable": ("true",),
+    "retention.ms": ("-2", "5_0", "9223372036854775808"),
+    "segment.bytes": ("1048575", "2147483648"),
+    "segment.jitter.ms": ("-1",),
+}
+ACCEPTED_VALUES = {
+    "cleanup.policy": ("", " delete , compact "),
+    "compression.gzip.level": ("-1", "9"),
+    "compression.lz4.level": ("1", "17"),
+    "compression.zstd.level": ("-131072", "0", "22"),
+    "errors.deadletterqueue.group.enable": ("true",),
+    "file.delete.delay.ms": ("0",),
+    "flush.messages": ("1",),
+    "flush.ms": ("0",),
+    "follower.replication.throttled.replicas": ("0:1,1:1",),
+    "leader.replication.throttled.replicas": ("*", ""),
+    "local.retention.bytes": ("-2", "5"),
+    "local.retention.ms": ("-1",),
+    "max.decompressed.message.bytes": ("1",),
+    "min.cleanable.dirty.ratio": ("0", "1"),
+    "preallocate": ("true",),
+    "remote.copy.lag.bytes": ("-1",),
+    "remote.copy.lag.ms": ("0",),
+    "remote.log.copy.disable": ("false",),
+    "remote.log.delete.on.disable": ("false",),
+    "remote.storage.enable": ("false",),
+    "retention.bytes": ("-2", "-200"),
+    "retention.ms": (" 5 ", "+5"),
+    "segment.bytes": ("1048576",),
+    "segment.jitter.ms": ("5",),
+    "unclean.leader.election.enable": ("TRUE",),
+}
+
+
+@pytest.mark.parametrize("key", REFUSED_VALUES)
+def test_a_value_outside_the_bounds_of_a_topic_setting_is_refused(client: RawClient, key: str):
+    for value in REFUSED_VALUES[key]:
+        (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
+        assert answer.error_code == ErrorCode.INVALID_CONFIG, value
+
+
+@pytest.mark.parametrize("key", ACCEPTED_VALUES)
+def test_a_value_within_the_bounds_of_a_topic_setting_is_accepted(client: RawClient, key: str):
+    for value in ACCEPTED_VALUES[key]:
+        (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
+        assert answer.error_code == ErrorCode.NONE, (value, answer.error_message)
+
+
+def test_compaction_lags_that_conflict_are_refused(client: RawClient):
+    config = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
+    (answer,) = create(client, unique("topic"), config=config, validate_only=True)
+    assert answer.error_code == ErrorCode.INVALID_CONFIG
+    assert (
+        answer.error_message == "conflict topic config setting min.compaction.lag.ms (10) > max.compaction.lag.ms (5)"
+    )
+
+
+def test_a_new_topic_has_all_settings_with_their_defaults(client: RawClient):
+    (answer,) = create(client, unique("topic"), validate_only=True)
+    assert {each.name: each.value for each in answer.configs} == {
+        "cleanup.policy": "delete",
+        "compression.gzip.level": "-1",
+        "compression.lz4.level": "9",
+        "compression.type": "producer",
+        "compression.zstd.level": "3",
+        "delete.retention.ms": "86400000",
+        "errors.deadletterqueue.group.enable": "false",
+        "file.delete.delay.ms": "60000",
+        "flush.messages": "9223372036854775807",
+        "flush.ms": "9223372036854775807",
+        "follower.replication.throttled.replicas": "",
+        "index.interval.bytes": "4096",
+        "leader.replication.throttled.replicas": "",
+        "local.retention.bytes": "-2",
+        "local.retention.ms": "-2",
+        "max.compaction.lag.ms": "9223372036854775807",
+        "max.decompressed.message.bytes": "2147483639",
+        "max.message.bytes": "1048588",
+        "message.timestamp.after.max.ms": "3600000",
+        "message.timestamp.before.max.ms": "9223372036854775807",
+        "message.timestamp.type": "CreateTime",
+        "min.cleanable.dirty.ratio": "0.5",
+        "min.compaction.lag.ms": "0",
+        "min.insync.replicas": "1",
+        "preallocate": "false",
+        "remote.copy.lag.bytes": "-1",
+        "remote.copy.lag.ms": "0",
+        "remote.log.copy.disable": "false",
+        "remote.log.delete.on.disable": "false",
+        "remote.storage.enable": "false",
+        "retention.bytes": "-1",
+        "retention.ms": "604800000",
+        "segment.bytes": "1073741824",
+        "segment.index.bytes": "10485760",
+        "segment.jitter.ms": "0",
+        "segment.ms": "604800000",
+        "unclean.leader.election.enable": "false",
+    }

@@ -8,16 +8,27 @@ from broker_core.broker.authorization import require
 from broker_core.broker.request_context import RequestContext
 from broker_core.config import BrokerConfig, base_key, is_secret
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.kafka_settings import TYPES
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from broker_core.wire import messages as m
 
 _TOPIC, _BROKER, _GROUP = 2, 4, 32
 _SOURCE_TOPIC, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 4, 5
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-# ConfigDef types as the protocol numbers them, by the Python type of the default.
-_TYPES = {bool: 1, str: 2, int: 5, float: 6}
-_LIST, _PASSWORD = 7, 9
-_LISTS = frozenset({"cleanup.policy"})
+# ConfigDef types as the protocol numbers them.
+_TYPES = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
+# The types of settings that Kafka does not have, by the Python type of the default.
+_OWN_TYPES = {bool: "BOOLEAN", str: "STRING", int: "LONG", float: "DOUBLE"}
 
 
 def describe_configs(context: RequestContext) -> None:
@@ -45,7 +56,7 @@ def _describe(context: RequestContext, resource: Any) -> Any:
 
 
 def _entry(key: str, value: str, default: Any, source: int) -> Any:
-    kind = _PASSWORD if is_secret(key) else _LIST if key in _LISTS else _TYPES[type(default)]
+    kind = "PASSWORD" if is_secret(key) else TYPES.get(base_key(key) or key, _OWN_TYPES[type(default)])
     return m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult(
         name=key,
         value=None if is_secret(key) else value,
@@ -54,7 +65,7 @@ def _entry(key: str, value: str, default: Any, source: int) -> Any:
         is_default=source == _SOURCE_DEFAULT,
         is_sensitive=is_secret(key),
         synonyms=[],
-        config_type=kind,
+        config_type=_TYPES[kind],
         documentation=None,
     )
 
@@ -120,9 +131,12 @@ def _alter(context: RequestContext, resource: Any, *, is_repeated: bool) -> Any:
             )
         topic = context.broker.metadata.topic(resource.resource_name)
         config = dict(topic.config)
+        changed = {change.name for change in resource.configs}
         for change in resource.configs:
             _apply(config, context.broker.logs.topic_config(topic).as_text(), change)
-        context.broker.config.topic_defaults().override(config)
+        defaults = context.broker.config.topic_defaults()
+        defaults.override(config)
+        defaults.override_by_client({key: text for key, text in config.items() if key in changed})
         if not context.body.validate_only:
             context.broker.logs.reconfigure(context.broker.metadata.configure_topic(topic.name, config))
     except ConfigError as error:
@@ -161,7 +175,7 @@ def _apply(config: dict[str, str], effective: Mapping[str, str], change: Any) ->
     elif operation == _SET:
         config[key] = value
     elif operation in (_APPEND, _SUBTRACT):
-        if key not in _LISTS:
+        if TYPES.get(key) != "LIST":
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is not a list: nothing can be appended or subtracted")
         old = [part for part in effective[key].split(",") if part]
         parts = value.split(",")

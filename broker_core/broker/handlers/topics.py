@@ -41,7 +41,7 @@ def _create(context: RequestContext, wanted: Any) -> Any:
             )
         count, leaders = _partitions(context, wanted)
         try:
-            broker.config.topic_defaults().override(config)
+            broker.config.topic_defaults().override_by_client(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         broker.metadata.check_new_topic(wanted.name)
