@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from broker_core.config import BrokerConfig, parse_properties
+from broker_core.config import BrokerConfig, read_broker_properties
 from broker_core.errors import ConfigError, DamageError
 from broker_core.ports import Storage
 from broker_core.server.clock import SystemClock, SystemEntropy
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config(path: Path | None) -> BrokerConfig:
-    return BrokerConfig() if path is None else BrokerConfig().override(parse_properties(path.read_text()))
+    return BrokerConfig() if path is None else read_broker_properties(path.read_text())
 
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:

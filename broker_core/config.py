@@ -3,6 +3,7 @@
 Files are read by the caller. No text and no error contains the value of a secret setting.
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -14,6 +15,8 @@ from broker_core.properties import read_properties
 
 # What Java's parsers take and Python's take too; without it an underscore would be part of a number.
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|NaN")
+logger = logging.getLogger(__name__)
+
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 HIDDEN = "[hidden]"
@@ -125,7 +128,8 @@ class _Settings:
         known = self.keys()
         unknown = sorted(set(settings) - set(known))
         if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
+            what = "unsupported" if unknown[0] in TYPES else "unknown"
+            raise ConfigError(f"{what} setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
         return replace(self, **{known[key].name: _parse(known[key], text) for key, text in settings.items()})
 
     def as_text(self) -> dict[str, str]:
@@ -216,6 +220,33 @@ class TopicConfig(_Settings):
         return levels.get(codec)
 
 
+# The broker setting with the default of each topic setting, where brokers here have one.
+TOPIC_SYNONYMS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.decompressed.message.bytes": "max.decompressed.message.bytes",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerConfig(_Settings):
     """The settings that can be set for a single listener, as `listener.name.<listener>.<key>`.
@@ -289,6 +320,24 @@ class BrokerConfig(ListenerConfig):
     log_segment_bytes: int = _key("log.segment.bytes", 1_073_741_824, low=14)
     log_roll_ms: int = _key("log.roll.ms", 604_800_000, low=1)
 
+    # The defaults of topics that have no log. prefix, or another name than the topic's setting.
+    compression_gzip_level: int = _key("compression.gzip.level", -1, low=1, high=9, or_value=-1)
+    compression_lz4_level: int = _key("compression.lz4.level", 9, low=1, high=17)
+    compression_type: str = _key("compression.type", "producer", choices=_COMPRESSION)
+    compression_zstd_level: int = _key("compression.zstd.level", 3, low=-131_072, high=22)
+    log_cleaner_delete_retention_ms: int = _key("log.cleaner.delete.retention.ms", 86_400_000, low=0)
+    log_cleaner_max_compaction_lag_ms: int = _key("log.cleaner.max.compaction.lag.ms", _LONG_MAX, low=1)
+    log_cleaner_min_cleanable_ratio: float = _key("log.cleaner.min.cleanable.ratio", 0.5, low=0, high=1)
+    log_cleaner_min_compaction_lag_ms: int = _key("log.cleaner.min.compaction.lag.ms", 0, low=0)
+    log_index_size_max_bytes: int = _key("log.index.size.max.bytes", 10_485_760, low=4)
+    log_message_timestamp_after_max_ms: int = _key("log.message.timestamp.after.max.ms", 3_600_000, low=0)
+    log_message_timestamp_before_max_ms: int = _key("log.message.timestamp.before.max.ms", _LONG_MAX, low=0)
+    max_decompressed_message_bytes: int = _key(
+        "max.decompressed.message.bytes", 2_147_483_639, low=1, high=2_147_483_639
+    )
+    min_insync_replicas: int = _key("min.insync.replicas", 1, low=1)
+    unclean_leader_election_enable: bool = _key("unclean.leader.election.enable", False)
+
     transaction_max_timeout_ms: int = _key("transaction.max.timeout.ms", 900_000, low=1)
     transactional_id_expiration_ms: int = _key("transactional.id.expiration.ms", 604_800_000, low=1)
     transaction_state_log_num_partitions: int = _key("transaction.state.log.num.partitions", 50, low=1)
@@ -322,7 +371,11 @@ class BrokerConfig(ListenerConfig):
     group_consumer_assignment_interval_ms: int = _key("group.consumer.assignment.interval.ms", 0, low=0)
 
     def override(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with the given ones changed, those of single listeners among them."""
+        """Return these settings with the given ones changed, those of single listeners among them.
+
+        Settings of Kafka's that have nothing to act on here are left out, with a line in the log.
+        """
+        settings = _without_effectless(_without_controllers(_in_milliseconds(settings)))
         own = {key: text for key, text in settings.items() if not key.startswith(LISTENER_PREFIX)}
         of_listeners = dict(self.listener_overrides)
         of_listeners.update((key, text.strip()) for key, text in settings.items() if key not in own)
@@ -357,16 +410,74 @@ class BrokerConfig(ListenerConfig):
 
     def topic_defaults(self) -> TopicConfig:
         """Return the settings of a topic that overrides nothing."""
-        return TopicConfig(
-            cleanup_policy=self.log_cleanup_policy,
-            index_interval_bytes=self.log_index_interval_bytes,
-            max_message_bytes=self.message_max_bytes,
-            message_timestamp_type=self.log_message_timestamp_type,
-            retention_bytes=self.log_retention_bytes,
-            retention_ms=self.log_retention_ms,
-            segment_bytes=self.log_segment_bytes,
-            segment_ms=self.log_roll_ms,
-        )
+        topic, broker = TopicConfig.keys(), self.keys()
+        return TopicConfig(**{topic[own].name: getattr(self, broker[key].name) for own, key in TOPIC_SYNONYMS.items()})
+
+
+_LONGER_UNITS = {
+    "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    "log.roll.ms": (("log.roll.hours", 3_600_000),),
+}
+# Settings on whose effect an operator relies: leaving them out would let clients do what the settings forbid.
+_NOT_LEFT_OUT = (
+    "alter.config.policy.",
+    "client.quota.",
+    "create.topic.policy.",
+    "principal.builder.",
+    "sasl.jaas.",
+    "sasl.kerberos.principal.",
+    "sasl.oauthbearer.",
+    "sasl.server.",
+    "security.providers",
+    "ssl.",
+)
+
+
+def _in_milliseconds(settings: Mapping[str, str]) -> dict[str, str]:
+    """Replace settings in minutes and hours by those in milliseconds; the shortest unit counts, as in Kafka."""
+    found = dict(settings)
+    for key, longer in _LONGER_UNITS.items():
+        for name, factor in longer:
+            text = found.pop(name, None)
+            if text is None or key in found:
+                continue
+            if not re.fullmatch(r"[-+]?[0-9]+", text.strip()):
+                raise ConfigError(f"{name}={text!r}: expected a whole number")
+            found[key] = str(max(int(text) * factor, -1))
+    return found
+
+
+def _without_controllers(settings: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the listeners of the controller: clients have no business there, and there is none here."""
+    found = dict(settings)
+    names = {name.strip().upper() for name in found.get("controller.listener.names", "").split(",")} - {""}
+    for key in ("listeners", "advertised.listeners"):
+        if key in found:
+            entries = [entry.strip() for entry in found[key].split(",")]
+            found[key] = ",".join(entry for entry in entries if entry.partition(":")[0].upper() not in names)
+    return found
+
+
+def _without_effectless(settings: Mapping[str, str]) -> dict[str, str]:
+    served = BrokerConfig.keys()
+    effectless = sorted(
+        key for key in settings if key not in served and key in TYPES and not key.startswith(_NOT_LEFT_OUT)
+    )
+    if effectless:
+        logger.info("settings of Kafka that have no effect here: %s", ", ".join(effectless))
+    return {key: text for key, text in settings.items() if key not in effectless}
+
+
+def read_broker_properties(text: str) -> BrokerConfig:
+    """Return the settings of a broker's properties file; as in Kafka, unknown ones only get a warning."""
+    settings = parse_properties(text)
+    known = BrokerConfig.keys().keys() | TYPES.keys()
+    unknown = sorted(key for key in settings if key not in known and not key.startswith(LISTENER_PREFIX))
+    if unknown:
+        logger.warning("unknown settings, which have no effect: %s", ", ".join(unknown))
+    if "log.dirs" in settings or "log.dir" in settings:
+        logger.warning("log.dirs has no effect: the option --data-dir names the folder of the logs")
+    return BrokerConfig().override({key: value for key, value in settings.items() if key not in unknown})
 
 
 def base_key(key: str) -> str | None:
