@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from broker_core.config import BrokerConfig, read_broker_properties
+from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, DamageError
 from broker_core.ports import Storage
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.disk import DiskStorage
 from broker_core.server.listeners import plan_listeners
 from broker_core.server.metrics_endpoint import MetricsEndpoint
+from broker_core.server.properties_file import read_broker_properties
 from broker_core.server.socket_server import SocketServer
 from broker_core.simulation.disk import MemoryStorage
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import TYPES
+from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, without_controllers
 from broker_core.properties import read_properties
 
 # What Java's parsers take and Python's take too; without it an underscore would be part of a number.
@@ -375,7 +375,11 @@ class BrokerConfig(ListenerConfig):
 
         Settings of Kafka's that have nothing to act on here are left out, with a line in the log.
         """
-        settings = _without_effectless(_without_controllers(_in_milliseconds(settings)))
+        settings = without_controllers(in_milliseconds(settings))
+        left_out = effectless(settings, self.keys())
+        if left_out:
+            logger.info("settings of Kafka that have no effect here: %s", ", ".join(left_out))
+        settings = {key: text for key, text in settings.items() if key not in left_out}
         own = {key: text for key, text in settings.items() if not key.startswith(LISTENER_PREFIX)}
         of_listeners = dict(self.listener_overrides)
         of_listeners.update((key, text.strip()) for key, text in settings.items() if key not in own)
@@ -412,72 +416,6 @@ class BrokerConfig(ListenerConfig):
         """Return the settings of a topic that overrides nothing."""
         topic, broker = TopicConfig.keys(), self.keys()
         return TopicConfig(**{topic[own].name: getattr(self, broker[key].name) for own, key in TOPIC_SYNONYMS.items()})
-
-
-_LONGER_UNITS = {
-    "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
-    "log.roll.ms": (("log.roll.hours", 3_600_000),),
-}
-# Settings on whose effect an operator relies: leaving them out would let clients do what the settings forbid.
-_NOT_LEFT_OUT = (
-    "alter.config.policy.",
-    "client.quota.",
-    "create.topic.policy.",
-    "principal.builder.",
-    "sasl.jaas.",
-    "sasl.kerberos.principal.",
-    "sasl.oauthbearer.",
-    "sasl.server.",
-    "security.providers",
-    "ssl.",
-)
-
-
-def _in_milliseconds(settings: Mapping[str, str]) -> dict[str, str]:
-    """Replace settings in minutes and hours by those in milliseconds; the shortest unit counts, as in Kafka."""
-    found = dict(settings)
-    for key, longer in _LONGER_UNITS.items():
-        for name, factor in longer:
-            text = found.pop(name, None)
-            if text is None or key in found:
-                continue
-            if not re.fullmatch(r"[-+]?[0-9]+", text.strip()):
-                raise ConfigError(f"{name}={text!r}: expected a whole number")
-            found[key] = str(max(int(text) * factor, -1))
-    return found
-
-
-def _without_controllers(settings: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the listeners of the controller: clients have no business there, and there is none here."""
-    found = dict(settings)
-    names = {name.strip().upper() for name in found.get("controller.listener.names", "").split(",")} - {""}
-    for key in ("listeners", "advertised.listeners"):
-        if key in found:
-            entries = [entry.strip() for entry in found[key].split(",")]
-            found[key] = ",".join(entry for entry in entries if entry.partition(":")[0].upper() not in names)
-    return found
-
-
-def _without_effectless(settings: Mapping[str, str]) -> dict[str, str]:
-    served = BrokerConfig.keys()
-    effectless = sorted(
-        key for key in settings if key not in served and key in TYPES and not key.startswith(_NOT_LEFT_OUT)
-    )
-    if effectless:
-        logger.info("settings of Kafka that have no effect here: %s", ", ".join(effectless))
-    return {key: text for key, text in settings.items() if key not in effectless}
-
-
-def read_broker_properties(text: str) -> BrokerConfig:
-    """Return the settings of a broker's properties file; as in Kafka, unknown ones only get a warning."""
-    settings = parse_properties(text)
-    known = BrokerConfig.keys().keys() | TYPES.keys()
-    unknown = sorted(key for key in settings if key not in known and not key.startswith(LISTENER_PREFIX))
-    if unknown:
-        logger.warning("unknown settings, which have no effect: %s", ", ".join(unknown))
-    if "log.dirs" in settings or "log.dir" in settings:
-        logger.warning("log.dirs has no effect: the option --data-dir names the folder of the logs")
-    return BrokerConfig().override({key: value for key, value in settings.items() if key not in unknown})
 
 
 def base_key(key: str) -> str | None:

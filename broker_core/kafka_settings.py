@@ -1,6 +1,13 @@
-"""The names and types of the settings that Apache Kafka 4.4 documents for brokers and topics."""
+"""The names and types of the settings that Apache Kafka 4.4 documents for brokers and topics.
 
+Brokers here serve a part of them. The functions turn settings of a real broker into that part.
+"""
+
+import re
+from collections.abc import Collection, Mapping
 from typing import Final
+
+from broker_core.errors import ConfigError
 
 _NAMES: Final = {
     "BOOLEAN": """
@@ -157,3 +164,51 @@ _NAMES: Final = {
     """,
 }
 TYPES: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+
+_LONGER_UNITS = {
+    "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    "log.roll.ms": (("log.roll.hours", 3_600_000),),
+}
+# Settings on whose effect an operator relies: leaving them out would let clients do what the settings forbid.
+_NOT_LEFT_OUT = (
+    "alter.config.policy.",
+    "client.quota.",
+    "create.topic.policy.",
+    "principal.builder.",
+    "sasl.jaas.",
+    "sasl.kerberos.principal.",
+    "sasl.oauthbearer.",
+    "sasl.server.",
+    "security.providers",
+    "ssl.",
+)
+
+
+def in_milliseconds(settings: Mapping[str, str]) -> dict[str, str]:
+    """Replace settings in minutes and hours by those in milliseconds; the shortest unit counts, as in Kafka."""
+    found = dict(settings)
+    for key, longer in _LONGER_UNITS.items():
+        for name, factor in longer:
+            text = found.pop(name, None)
+            if text is None or key in found:
+                continue
+            if not re.fullmatch(r"[-+]?[0-9]+", text.strip()):
+                raise ConfigError(f"{name}={text!r}: expected a whole number")
+            found[key] = str(max(int(text) * factor, -1))
+    return found
+
+
+def without_controllers(settings: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the listeners of the controller: clients have no business there, and there is none here."""
+    found = dict(settings)
+    names = {name.strip().upper() for name in found.get("controller.listener.names", "").split(",")} - {""}
+    for key in ("listeners", "advertised.listeners"):
+        if key in found:
+            entries = [entry.strip() for entry in found[key].split(",")]
+            found[key] = ",".join(entry for entry in entries if entry.partition(":")[0].upper() not in names)
+    return found
+
+
+def effectless(settings: Collection[str], served: Collection[str]) -> list[str]:
+    """Return the settings that Kafka has, that are not served here, and that may be left out."""
+    return sorted(key for key in settings if key not in served and key in TYPES and not key.startswith(_NOT_LEFT_OUT))

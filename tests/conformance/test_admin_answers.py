@@ -8,16 +8,20 @@ from kafka.protocol.admin import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     DeleteTopicsRequest,
+    DescribeClusterRequest,
+    DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
-from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from broker_core.errors import ErrorCode
+from tests.support.both_brokers import Kafka
 from tests.support.clients import unique
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
-TOPIC = 2
+TOPIC, BROKER = 2, 4
+OF_TOPIC, STATIC, DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
 DEADLINE_MS = 10_000
 
@@ -350,3 +354,136 @@ def test_a_new_topic_has_all_settings_with_their_defaults(client: RawClient):
         "segment.ms": "604800000",
         "unclean.leader.election.enable": "false",
     }
+
+
+@pytest.mark.parametrize(("version", "message"), [(1, "NONE"), (3, "NONE"), (4, ""), (6, "")])
+def test_the_message_of_a_found_coordinator(client: RawClient, version: int, message: str):
+    key = unique("id")
+    names = {"coordinator_keys": [key]} if version >= 4 else {"key": key}
+
+    def find() -> Any:
+        answer = client.send(FindCoordinatorRequest(key_type=1, **names), version)
+        return answer.coordinators[0] if version >= 4 else answer
+
+    wait_until(lambda: find().error_code == ErrorCode.NONE, "the coordinator is known")
+    assert find().error_message == message
+
+
+def test_share_coordinators_are_refused_without_a_message(client: RawClient):
+    (answer,) = client.send(FindCoordinatorRequest(key_type=2, coordinator_keys=["group"]), 6).coordinators
+    assert (answer.error_code, answer.error_message, answer.node_id) == (ErrorCode.INVALID_REQUEST, "", -1)
+
+
+@pytest.mark.parametrize("endpoint_type", [0, 2, 3])
+def test_only_brokers_are_described(client: RawClient, endpoint_type: int):
+    form = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
+    answer = client.send(form, 1)
+    if endpoint_type == 2:
+        assert answer.error_code == ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    else:
+        assert answer.error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        assert answer.error_message == f"Unsupported endpoint type {endpoint_type}"
+    assert (answer.cluster_id, answer.controller_id, answer.brokers) == ("", -1, [])
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "assignments", "code", "message"),
+    [
+        (0, 1, [], ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."),
+        (
+            1,
+            0,
+            [],
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        ),
+        (
+            1,
+            -1,
+            [[1]],
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but numPartitions was not set to -1.",
+        ),
+        (
+            -1,
+            1,
+            [[1]],
+            ErrorCode.INVALID_REQUEST,
+            "A manual partition assignment was specified, but replication factor was not set to -1.",
+        ),
+    ],
+)
+def test_sizes_of_a_topic_that_are_refused(
+    client: RawClient, partitions: int, replicas: int, assignments: list[list[int]], code: int, message: str
+):
+    form = CreateTopicsRequest.CreatableTopic
+    topic = form(
+        name=unique("topic"),
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[
+            form.CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+            for index, brokers in enumerate(assignments)
+        ],
+        configs=[],
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=DEADLINE_MS, validate_only=False)
+    (answer,) = client.send(request, 7).topics
+    assert (answer.error_code, answer.error_message) == (code, message)
+
+
+def describe(client: RawClient, kind: int, name: str, *keys: str, synonyms: bool = True) -> Any:
+    form = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[form(resource_type=kind, resource_name=name, configuration_keys=list(keys))],
+        include_synonyms=synonyms,
+        include_documentation=False,
+    )
+    return client.send(request, 4).results[0]
+
+
+def synonyms_of(client: RawClient, kind: int, name: str, key: str) -> list[tuple[str, str | None, int]]:
+    (entry,) = describe(client, kind, name, key).configs
+    return [(each.name, each.value, each.source) for each in entry.synonyms]
+
+
+def test_a_topic_setting_is_described_with_its_synonyms(client: RawClient):
+    name = created(client)
+    assert alter(client, (name, [("max.message.bytes", SET, "5000")])) == [(ErrorCode.NONE, None)]
+    own = ("max.message.bytes", "5000", OF_TOPIC)
+    wait_until(lambda: own in synonyms_of(client, TOPIC, name, "max.message.bytes"), "the setting is seen")
+    inherited = [("message.max.bytes", "1048588", DEFAULT)]
+    assert synonyms_of(client, TOPIC, name, "max.message.bytes") == [own, *inherited]
+    assert synonyms_of(client, TOPIC, created(client), "max.message.bytes") == inherited
+    for key in ("retention.ms", "segment.ms", "remote.storage.enable"):
+        assert synonyms_of(client, TOPIC, name, key) == []
+    assert synonyms_of(client, TOPIC, name, "preallocate") == [("log.preallocate", "false", DEFAULT)]
+    assert describe(client, TOPIC, name, "max.message.bytes", synonyms=False).configs[0].synonyms == []
+
+
+def test_types_sources_and_read_only_settings_of_a_broker(client: RawClient, kafka: Kafka):
+    def entry(key: str) -> tuple[str | None, int, bool, int]:
+        (found,) = describe(client, BROKER, "1", key).configs
+        return found.value, found.config_type, found.read_only, found.config_source
+
+    assert entry("num.partitions") == ("1", 3, True, DEFAULT)
+    assert entry("message.max.bytes") == ("1048588", 3, False, DEFAULT)
+    assert entry("log.cleanup.policy") == ("delete", 7, False, DEFAULT)
+    assert entry("log.retention.ms") == (None, 5, False, DEFAULT)
+    assert entry("inter.broker.listener.name") == (None, 2, True, DEFAULT)
+    assert entry("ssl.keystore.key") == (None, 9, False, DEFAULT)
+    assert entry("offsets.topic.num.partitions") == ("5", 3, True, STATIC)
+    assert entry("node.id") == ("1", 3, True, STATIC)
+    assert entry("advertised.listeners") == (f"PLAINTEXT://{kafka.bootstrap_servers}", 7, True, STATIC)
+    listeners, *rest = entry("listeners")
+    assert listeners is not None
+    assert listeners.split(",")[0] == f"PLAINTEXT://{kafka.bootstrap_servers}"
+    assert rest == [7, False, STATIC]
+
+
+def test_the_message_of_described_settings(client: RawClient):
+    assert describe(client, TOPIC, created(client)).error_message == ""
+    missing = describe(client, TOPIC, unique("topic"))
+    assert (missing.error_code, missing.error_message) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+    for name in ("a/b", ""):
+        assert describe(client, TOPIC, name).error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -34,7 +34,8 @@ def _create(context: RequestContext, wanted: Any) -> Any:
             require(context, Operation.CREATE, ResourceType.TOPIC, wanted.name)
         config = {entry.name: entry.value for entry in wanted.configs or ()}
         if None in config.values():
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
+            without = ", ".join(key for key, value in config.items() if value is None)
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {without}")
         if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{wanted.name} is internal: the broker creates it when it is first needed"
@@ -95,29 +96,38 @@ def _settings(context: RequestContext, name: str, partition_count: int, config: 
 def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | None]:
     """Return the number of partitions and, if the request assigns replicas, their leaders."""
     if wanted.assignments:
-        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "a topic with a replica assignment must not set partition count or replication factor",
-            )
+        for value, what in (
+            (wanted.replication_factor, "replication factor"),
+            (wanted.num_partitions, "numPartitions"),
+        ):
+            if value != -1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"A manual partition assignment was specified, but {what} was not set to -1.",
+                )
         leaders = _assigned_leaders(context, wanted.assignments)
         return len(leaders), leaders
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     _check_count(count)
     # The brokers of a cluster share the logs, so any replication factor up to their number is accepted.
     brokers = len(context.broker.controller.broker_ids)
-    if wanted.replication_factor != -1 and not 0 < wanted.replication_factor <= brokers:
+    if wanted.replication_factor == 0 or wanted.replication_factor < -1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {wanted.replication_factor} time(s): only {brokers} broker(s) are "
-            "registered.",
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if wanted.replication_factor > brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {wanted.replication_factor} time(s): The target replication factor of "
+            f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered.",
         )
     return count, None
 
 
 def _check_count(count: int) -> None:
     if count <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if count > _MAX_PARTITIONS:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,

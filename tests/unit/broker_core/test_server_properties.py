@@ -4,10 +4,11 @@ import logging
 
 import pytest
 
-from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, TopicConfig, read_broker_properties
+from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, TopicConfig
 from broker_core.errors import ConfigError
 from broker_core.kafka_settings import TYPES
 from broker_core.server.listeners import plan_listeners
+from broker_core.server.properties_file import read_broker_properties
 
 SERVER_PROPERTIES = """
 process.roles=broker,controller
@@ -34,7 +35,7 @@ log.segment.bytes=1073741824
 
 
 def test_server_properties_of_kafka_are_accepted(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.INFO, "broker_core.config")
+    caplog.set_level(logging.INFO, "broker_core")
     config = read_broker_properties(SERVER_PROPERTIES)
     assert (config.num_partitions, config.log_retention_ms) == (3, 24 * 3_600_000)
     assert [plan.name for plan in plan_listeners(config, brokers=1, host="127.0.0.1", port=0)] == ["PLAINTEXT"]
