@@ -7,6 +7,7 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
+from broker_core.types import counted
 from spark_eos.admin.timeline_log import Timeline, TransactionBar, TransactionOutcome
 from spark_eos.client.inspection import LOST_ITS_MARKER
 
@@ -55,8 +56,8 @@ def summary_of(timeline: Timeline) -> str:
             f"watermark, {high_watermark}."
         )
     waiting = (
-        f"The last stable offset of {timeline.topic_partition} is {stable}; {high_watermark - stable} offsets wait "
-        f"behind it, up to the high watermark {high_watermark}."
+        f"The last stable offset of {timeline.topic_partition} is {stable}, "
+        f"{counted(high_watermark - stable, 'offset')} below the high watermark {high_watermark}."
     )
     bar = blocking(timeline)
     if bar is None:

@@ -5,7 +5,7 @@ import sys
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.admin import kafka_tables
 from spark_eos.admin.hanging import MINUTE_MS, HangingVerdict
 from spark_eos.admin.hanging import find_hanging as search
@@ -107,7 +107,8 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
         print(as_json(kafka_tables.findings_document(findings, commands, now_ms)))
     left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.YOUNG) for each in findings)
     print(
-        f"Checked {len(places)} partitions: {len(hanging)} hanging transactions, {left} other open ones"
+        f"Checked {counted(len(places), 'partition')}: {counted(len(hanging), 'hanging transaction')}, "
+        f"{counted(left, 'other open one')}"
         + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == _TABLE else "."),
         file=sys.stderr,
     )

@@ -5,8 +5,10 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -135,6 +137,34 @@ def test_job_group_set_in_foreach_batch_is_refused(
     assert topic.values() == []
 
 
+def test_write_of_a_thread_that_does_not_see_the_query_is_refused(
+    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
+) -> None:
+    def in_thread(of: type[Thread]) -> Function:
+        def function(frame: DataFrame, _: int) -> None:
+            failures: list[Exception] = []
+
+            def attempt() -> None:
+                try:
+                    write(frame, topic)
+                except Exception as problem:
+                    failures.append(problem)
+
+            thread = of(target=attempt)
+            thread.start()
+            thread.join(DEADLINE_S)
+            if failures:
+                raise failures[0]
+
+        return function
+
+    with pytest.raises(StreamingQueryException, match="belongs to a streaming query and does not see it.*Inheritable"):
+        run_function(spark, in_thread(Thread), input_folder, tmp_path / "checkpoint")
+    assert topic.values() == []
+    run_function(spark, in_thread(InheritableThread), input_folder, tmp_path / "checkpoint")
+    assert topic.values() == EXPECTED
+
+
 def test_write_name_outside_of_foreach_batch_is_refused(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
@@ -153,14 +183,14 @@ def test_daily_job_needs_a_job_id_per_day(spark: SparkSession, topic: Topic, pre
     write(days["monday"], topic, jobId="report", transactionalIdPrefix=prefix)
     with pytest.raises(
         PySparkException,
-        match=r"jobId=report was already written.* 10 rows were written, now there are "
-        r"10 different ones.*the topic and the date in it",
+        match=r"jobId=report was already written.* 10 rows written before, now "
+        r"10 different rows.*the topic and the date in it",
     ):
         write(days["tuesday"], topic, jobId="report", transactionalIdPrefix=prefix)
     assert len(topic.values()) == 10
     for day, rows in [*days.items(), ("tuesday", days["tuesday"].repartition(3))]:
         write(rows, topic, jobId=f"report-{day}", transactionalIdPrefix=prefix)
-    assert len(topic.values()) == 30, "the second job of a day wrote nothing, whatever its tasks"
+    assert len(topic.values()) == 30, "the second job of a day wrote nothing, however many tasks it has"
 
 
 def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession, topic: Topic, prefix: str) -> None:
@@ -175,7 +205,7 @@ def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession,
 
 @pytest.fixture
 def died(spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, arm: Callable[[str], None]) -> Path:
-    """Return the checkpoint of a query that died after its second micro-batch was decided, before Spark noted it."""
+    """Return the checkpoint of a query that died after its second micro-batch was decided, before Spark recorded it."""
     arm("driver.after_complete=raise@1")
     with pytest.raises(StreamingQueryException):
         run_stream(spark, input_folder, tmp_path / "checkpoint", topic)

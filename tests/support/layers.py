@@ -25,7 +25,16 @@ _EOS_BASE = _packages(
     "options",
     "runtime",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client", "metrics_endpoint", "spark_api", "worker_memory")
+_EOS_TOOLS = _packages(
+    "spark_eos",
+    "codec",
+    "client",
+    "column_libraries",
+    "metrics_endpoint",
+    "sent_to_tasks",
+    "spark_api",
+    "worker_memory",
+)
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -54,17 +63,23 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.wire": _CORE_BASE,
         "broker_core.records": _CORE_BASE,
+        "spark_eos.column_libraries": _packages("spark_eos", "errors"),
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.client_settings": _packages("spark_eos", "errors", "options.definitions"),
+        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
+        "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
     {
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
-        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings") | {"broker_core.jaas"},
+        "spark_eos.options.client": _packages(
+            "spark_eos", "errors", "options.client_settings", "options.key_stores", "options.logins"
+        )
+        | {"broker_core.jaas"},
     },
     {
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
@@ -84,6 +99,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
+        "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
         "spark_eos.metrics_endpoint": _packages("spark_eos", "errors", "metrics", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
@@ -95,7 +111,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
-        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
         "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
@@ -126,7 +142,7 @@ _EOS_REAL = _packages("spark_eos", "client", "sink", "source", "admin", "runtime
 _EOS_METRICS = _packages("spark_eos", "metrics")
 # A failpoint stops or kills its process by design.
 _FAILPOINTS = _packages("spark_eos", "failpoints")
-_EOS_COLUMNS = _packages("spark_eos", "codec", "sink", "source", "datasource")
+_EOS_COLUMNS = _packages("spark_eos", "codec", "column_libraries", "sink", "source", "datasource")
 
 # Libraries, clocks, randomness, files, sockets and threads, and the packages that may use them. The longest name
 # counts. A third-party module that is not listed is no dependency; a standard module that is not listed may be used
@@ -143,10 +159,16 @@ OUTSIDE: dict[str, frozenset[str]] = {
     | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
+    # Extras that read Java's key stores, sign for Amazon MSK, and speak Kerberos.
+    **dict.fromkeys(("cryptography", "jks"), _packages("spark_eos", "client.key_stores")),
+    "botocore": _packages("spark_eos", "client.msk_iam"),
+    "gssapi": _packages("spark_eos", "client.kerberos"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
     "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
+    # The pickler that Spark uses.
+    "pyspark.cloudpickle": _packages("spark_eos", "sent_to_tasks"),
     "pyarrow": _EOS_COLUMNS,
     "numpy": _EOS_COLUMNS,
     # Test tools.
@@ -179,8 +201,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's environment.
-    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.tls", "sink", "admin"),
-    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS,
+    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin"),
+    # Credentials that are renewed in threads belong to one process.
+    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam"),
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
@@ -188,7 +211,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
-    | _packages("spark_eos", "admin", "client.credentials", "sink.incarnation"),
+    | _packages("spark_eos", "admin", "client.credentials", "client.key_stores", "sink.incarnation"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one.

@@ -405,13 +405,11 @@ def refused() -> Iterator[tuple[str, str]]:
             terminal = Terminal(kafka.bootstrap_servers, Path(folder))
             plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
             for name, lines in {
-                "auth-msk-iam": ["security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"],
                 "auth-token-url": [
                     "security.protocol=SASL_SSL",
                     "sasl.mechanism=OAUTHBEARER",
                     "sasl.oauthbearer.token.endpoint.url=https://login.example/token",
                 ],
-                "auth-jks": ["security.protocol=SSL", "ssl.truststore.location=/etc/kafka/truststore.jks"],
                 "auth-password": [
                     "security.protocol=SASL_PLAINTEXT",
                     "sasl.mechanism=PLAIN",

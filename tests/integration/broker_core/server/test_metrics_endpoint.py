@@ -27,7 +27,7 @@ WITHOUT_CLIENT = "import sys; sys.modules['prometheus_client'] = None; "
 
 
 class Measured:
-    """Be a server of which only the numbers are asked."""
+    """A server of which only the metrics are read."""
 
     def __init__(self, cluster) -> None:
         self.cluster = cluster
@@ -100,7 +100,7 @@ def test_every_metric_is_served_with_its_value(cluster):
         ("kafka_network_requestmetrics_totaltimems_sum", (("request", "InitProducerId"),)): 3,
     }
     assert {key: found[key] for key in expected} == expected
-    # Nothing is served that is not looked at here.
+    # This test covers every metric that the endpoint has.
     assert {name for name, _ in found} == {name for name, _ in expected} | {
         "kafka_network_requestmetrics_requests_total",
         "kafka_server_addpartitionstotxnmanager_verificationtimems",
@@ -161,7 +161,7 @@ def test_missing_client_library_is_reported_with_the_extra(cluster, monkeypatch)
 
 def test_broker_returns_its_metrics_without_the_client_library():
     program = WITHOUT_CLIENT + (
-        "import broker_core.__main__; from broker_core import EmbeddedBroker\n"
+        "import broker_core.server.metrics_endpoint; from broker_core import EmbeddedBroker\n"
         "with EmbeddedBroker(topics={'t': 1}) as kafka: print(kafka.metrics.last_stable_offset_lag(('t', 0)))"
     )
     answer = subprocess.run(

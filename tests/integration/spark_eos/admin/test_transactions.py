@@ -37,7 +37,7 @@ ABORT = ("abort", "--topic", "t", "--partition", "0", "--producer-id")
 
 
 class Kafka:
-    """Hold a broker that takes late writes, and run the command on it."""
+    """A broker that accepts late writes, and the command run on it."""
 
     def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.bootstrap_servers, self.name = address, "broker_core"
@@ -45,14 +45,14 @@ class Kafka:
         self.out = self.err = ""
 
     def run(self, *words: str) -> int:
-        """Run one command; what it printed is in `out` and `err`."""
+        """Run one command; its output is in `out` and `err`."""
         self.capsys.readouterr()
         code = main(["transactions", "--bootstrap-server", self.bootstrap_servers, *words])
         self.out, self.err = self.capsys.readouterr()
         return code
 
     def json(self, *words: str) -> Any:
-        """Run one command and give the JSON that it printed."""
+        """Run one command and return the JSON that it prints."""
         self.run(*words, "--output", "json")
         return json.loads(self.out)
 
@@ -62,7 +62,7 @@ class Kafka:
         assert self.run_printed(line.partition("to end it: ")[2]) == ExitCode.DONE
 
     def run_printed(self, line: str) -> int:
-        """Run a command that was printed, as a shell would."""
+        """Run a command from the output as a shell does."""
         program, *words = shlex.split(line)
         assert program == "eos-kafka"
         self.capsys.readouterr()
@@ -107,7 +107,7 @@ def admin_of(address: str) -> TransactionAdmin:
     return TransactionAdmin(KafkaClient(ClientOptions(tuple(address.split(",")))))
 
 
-# What is printed
+# Output
 
 
 def test_list_prints_the_table_of_kafka_transactions(kafka: Kafka, session: RawSession) -> None:
@@ -169,6 +169,24 @@ def test_list_accepts_a_duration_and_a_pattern(kafka: Kafka, session: RawSession
     assert kafka.err.startswith("The pattern '(' is not a valid regular expression for Kafka. ")
     assert "RequestError" not in kafka.err
     assert "BrokerError" not in kafka.err
+
+
+@pytest.mark.parametrize(
+    ("option", "first"),
+    [(("--duration-filter", "0"), "Kafka 3.8"), (("--transactional-id-pattern", "a.*"), "Kafka 4.1")],
+)
+def test_filter_that_brokers_lack_is_an_error_with_their_first_version(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, option: tuple[str, str], first: str
+) -> None:
+    def older(_: KafkaClient, request: Any, *, min_version: int = 0, **rest: Any) -> int:
+        if min_version > 0:
+            raise UnsupportedError("The broker does not serve it")
+        return 0
+
+    monkeypatch.setattr(KafkaClient, "api_version", older)
+    assert kafka.run("list", *option) == ExitCode.FAILED
+    assert f"{first} is the first that does" in kafka.err
+    assert kafka.run("list") == ExitCode.DONE
 
 
 def test_list_filters_by_broker_state_and_producer_id(kafka: Kafka, session: RawSession) -> None:
@@ -251,7 +269,7 @@ def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session
     assert cells(kafka.out.split("\n")[1])[5] == "None"
 
 
-# What hangs
+# Hanging transactions
 
 
 def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, session: RawSession) -> None:
@@ -314,7 +332,7 @@ def open_topic(kafka: Kafka, session: RawSession) -> str:
 
 
 def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session: RawSession) -> None:
-    """An unknown producer id is what remains of an id that has expired."""
+    """A producer id without a transactional id is what remains when the transactional id expires."""
     topic = make_topic(kafka)
     hang(session, topic, Identity(987_654_321, 3))
     with admin_of(kafka.bootstrap_servers) as admin:
@@ -433,7 +451,7 @@ def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytes
                 }
 
 
-# What is refused
+# Refusals
 
 
 def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: RawSession) -> None:
@@ -542,7 +560,7 @@ def test_force_terminate_creates_no_id_and_leaves_sink_ids_alone(kafka: Kafka) -
         assert session.describe().transaction_state == "Empty"
 
 
-# How it is called
+# Arguments
 
 
 def parsed(line: str) -> Any:
@@ -599,7 +617,7 @@ def test_flags_of_kip_664_are_accepted(name: str) -> None:
     ],
 )
 def test_wrong_usage_is_refused_with_distinct_messages(words: tuple[str, ...]) -> None:
-    """So is a number or a name that no request can carry: kafka-python would fail, or wait for ever."""
+    """A number or a name that no request can carry is refused, too: kafka-python would fail or wait forever."""
     with pytest.raises(SystemExit) as ended:
         main(["transactions", "--bootstrap-server", "127.0.0.1:1", *words])
     assert ended.value.code == ExitCode.USAGE

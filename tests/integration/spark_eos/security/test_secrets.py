@@ -103,18 +103,18 @@ def test_sink_source_and_command_do_not_leak_secrets(
     search.look("what the command prints", printed.out + printed.err)
     search.look("the timeline", (tmp_path / "timeline.html").read_bytes())
     search.look("the logs", debug_log.text)
-    assert "kafka.net.connection" in debug_log.text, "requests were not logged, so nothing was looked at"
+    assert "kafka.net.connection" in debug_log.text, "requests were not logged, so the search was empty"
     assert search.places >= 12
 
 
 def properties(given: Mapping[str, str]) -> str:
-    """Write options as the Java client's file."""
+    """Write options as a properties file of the Java client."""
     values = {name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in given.items()}
     return "".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in values.items())
 
 
 def stored(kafka: Secured, topic: str) -> bytes:
-    """Read keys, values and headers of all there is in a topic."""
+    """Read the keys, values and headers of all records of a topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -131,6 +131,13 @@ def stored(kafka: Secured, topic: str) -> bytes:
     )
     consumer.close()
     return bytes(message.key()) + bytes(message.value()) + repr(message.headers()).encode()
+
+
+def by_aws_keys(own: Credentials, option: str) -> dict[str, str]:
+    """Ask for MSK IAM, which no broker here offers."""
+    words = f'awsRoleArn="arn:aws:iam::1:role/r" awsRoleAccessKeyId="k" {option}="{MISPLACED}"'
+    jaas_line = f"software.amazon.msk.auth.iam.IAMLoginModule required {words};"
+    return own.options("SECURE", "SASL_SSL", {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": jaas_line})
 
 
 WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
@@ -158,6 +165,17 @@ WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
     "a key for another file name": lambda own: own.by_certificate_file() | {"kafka.ssl.key.location": own.key},
     "a key for the authority": lambda own: own.by_certificate_text() | {"kafka.ssl.truststore.certificates": own.key},
     "a key that is none": lambda own: own.by_certificate_text() | {"kafka.ssl.keystore.key": MISPLACED},
+    "password of another store": lambda own: own.by_key_store(MISPLACED),
+    "password of another trust store": lambda own: (
+        own.by_key_store()
+        | {"kafka.ssl.truststore.location": own.store_path, "kafka.ssl.truststore.password": MISPLACED}
+    ),
+    "no such delegation token": lambda own: (
+        own.by_password("SCRAM-SHA-256")
+        | {"kafka.sasl.jaas.config": jaas("SCRAM-SHA-256", f'username="x" password="{MISPLACED}" tokenauth="true"')}
+    ),
+    "keys of AWS for another cluster": lambda own: by_aws_keys(own, "awsRoleSecretAccessKey"),
+    "misspelt keys of AWS": lambda own: by_aws_keys(own, "awsRoleSecretAcessKey"),
     "url with a password": lambda own: own.by_token_file(f"https://client:{MISPLACED}@issuer/token"),
     "a token for a url": lambda own: own.by_token_file(own.token),
     "no token in the file": lambda own: own.by_token_file(Path(own.both_path).as_uri()),

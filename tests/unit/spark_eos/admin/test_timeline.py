@@ -135,7 +135,7 @@ def test_summary_names_the_blocking_transaction_and_its_coordinator_state() -> N
     bars = [TransactionBar(8, 2, first_offset=30), TransactionBar(7, 1, first_offset=20)]
     live = a_timeline(bars, stable=20, high=100, owners={7: "an-id"}, descriptions={7: described(7, "Ongoing", TP)})
     assert summary_of(live) == (
-        "The last stable offset of orders-3 is 20; 80 offsets wait behind it, up to the high watermark 100. The "
+        "The last stable offset of orders-3 is 20, 80 offsets below the high watermark 100. The "
         "blocking transaction is that of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator "
         "has had it in state Ongoing for 60 s and ends it after 900 s."
     )
