@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from broker_core import __version__
-from broker_core.config import BrokerConfig, parse_properties
+from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, DamageError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config(path: Path | None) -> BrokerConfig:
-    return BrokerConfig() if path is None else BrokerConfig().override(parse_properties(path.read_text()))
+    from broker_core.server.properties_file import read_broker_properties
+
+    return BrokerConfig() if path is None else read_broker_properties(path.read_text())
 
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:

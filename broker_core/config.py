@@ -3,12 +3,19 @@
 Files are read by the caller. No text and no error contains the value of a secret setting.
 """
 
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from broker_core.errors import ConfigError
+from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, without_controllers
 from broker_core.properties import read_properties
+
+# What Java's parsers take and Python's take too; without it an underscore would be part of a number.
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|NaN")
+logger = logging.getLogger(__name__)
 
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -24,11 +31,21 @@ def _key(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     secret: bool = False,
+    may_be_empty: bool = False,
+    or_value: int | None = None,
 ) -> Any:
     return field(
         default=default,
         repr=not secret,
-        metadata={"key": name, "low": low, "high": high, "choices": choices, "secret": secret},
+        metadata={
+            "key": name,
+            "low": low,
+            "high": high,
+            "choices": choices,
+            "secret": secret,
+            "may_be_empty": may_be_empty,
+            "or_value": or_value,
+        },
     )
 
 
@@ -41,21 +58,35 @@ def _parse(spec: Any, text: str) -> Any:
             raise ConfigError(f"{key}={text!r}: expected true or false")
         return text.lower() == "true"
     if isinstance(default, int | float):
-        try:
-            value = type(default)(text)
-        except ValueError:
-            raise ConfigError(f"{key}={text!r}: expected a number such as {default}") from None
-        low = spec.metadata["low"]
-        if low is not None and value < low:
-            raise ConfigError(f"{key}={text}: must be at least {low}")
-        high = spec.metadata["high"]
-        if high is not None and value > high:
-            raise ConfigError(f"{key}={text}: must be at most {high}")
-        return value
+        return _parse_number(spec, text)
     choices = spec.metadata["choices"]
-    if choices and any(part.strip() not in choices for part in text.split(",")):
+    if not text and spec.metadata["may_be_empty"]:
+        return text
+    if TYPES.get(key) == "LIST":
+        text = ",".join(part.strip() for part in text.split(","))
+    if choices and any(part not in choices for part in text.split(",")):
         raise ConfigError(f"{key}={text!r}: expected one of {', '.join(choices)}")
     return text
+
+
+def _parse_number(spec: Any, text: str) -> int | float:
+    key, default, bounds = spec.metadata["key"], spec.default, spec.metadata
+    try:
+        if not _NUMBER.fullmatch(text):
+            raise ValueError(text)
+        value: int | float = type(default)(text)
+    except ValueError:
+        raise ConfigError(f"{key}={text!r}: expected a number such as {default}") from None
+    if value == bounds["or_value"]:
+        return value
+    if bounds["low"] is not None and value < bounds["low"]:
+        raise ConfigError(f"{key}={text}: must be at least {bounds['low']}")
+    high = bounds["high"]
+    if high is None and isinstance(value, int):
+        high = _INT_MAX if TYPES.get(key) == "INT" else _LONG_MAX
+    if high is not None and value > high:
+        raise ConfigError(f"{key}={text}: must be at most {high}")
+    return value
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -75,6 +106,9 @@ _CLEANUP = ("delete", "compact")
 _COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP = ("CreateTime", "LogAppendTime")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_THROTTLED = re.compile(r"\*|(?:\d+:\d+(?:,\d+:\d+)*)?")
+# Kafka refuses smaller segments of clients; the broker and its tests may make them.
+_SMALLEST_SEGMENT_BYTES = 1_048_576
 LISTENER_PREFIX = "listener.name."
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
@@ -94,7 +128,8 @@ class _Settings:
         known = self.keys()
         unknown = sorted(set(settings) - set(known))
         if unknown:
-            raise ConfigError(f"unknown setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
+            what = "unsupported" if unknown[0] in TYPES else "unknown"
+            raise ConfigError(f"{what} setting {unknown[0]!r}; known are: {', '.join(sorted(known))}")
         return replace(self, **{known[key].name: _parse(known[key], text) for key, text in settings.items()})
 
     def as_text(self) -> dict[str, str]:
@@ -112,24 +147,104 @@ class _Settings:
 class TopicConfig(_Settings):
     """The effective settings of a topic; names and defaults are Kafka's topic-level ones."""
 
-    cleanup_policy: str = _key("cleanup.policy", "delete", choices=_CLEANUP)
+    cleanup_policy: str = _key("cleanup.policy", "delete", choices=_CLEANUP, may_be_empty=True)
+    compression_gzip_level: int = _key("compression.gzip.level", -1, low=1, high=9, or_value=-1)
+    compression_lz4_level: int = _key("compression.lz4.level", 9, low=1, high=17)
     compression_type: str = _key("compression.type", "producer", choices=_COMPRESSION)
+    compression_zstd_level: int = _key("compression.zstd.level", 3, low=-131_072, high=22)
     delete_retention_ms: int = _key("delete.retention.ms", 86_400_000, low=0)
+    dead_letter_queue_enable: bool = _key("errors.deadletterqueue.group.enable", False)
+    file_delete_delay_ms: int = _key("file.delete.delay.ms", 60_000, low=0)
+    flush_messages: int = _key("flush.messages", _LONG_MAX, low=1)
+    flush_ms: int = _key("flush.ms", _LONG_MAX, low=0)
+    follower_throttled_replicas: str = _key("follower.replication.throttled.replicas", "")
     index_interval_bytes: int = _key("index.interval.bytes", 4096, low=0)
+    leader_throttled_replicas: str = _key("leader.replication.throttled.replicas", "")
+    local_retention_bytes: int = _key("local.retention.bytes", -2, low=-2)
+    local_retention_ms: int = _key("local.retention.ms", -2, low=-2)
     max_compaction_lag_ms: int = _key("max.compaction.lag.ms", _LONG_MAX, low=1)
+    max_decompressed_message_bytes: int = _key(
+        "max.decompressed.message.bytes", 2_147_483_639, low=1, high=2_147_483_639
+    )
     max_message_bytes: int = _key("max.message.bytes", 1_048_588, low=0)
     message_timestamp_after_max_ms: int = _key("message.timestamp.after.max.ms", 3_600_000, low=0)
     message_timestamp_before_max_ms: int = _key("message.timestamp.before.max.ms", _LONG_MAX, low=0)
     message_timestamp_type: str = _key("message.timestamp.type", "CreateTime", choices=_TIMESTAMP)
-    min_cleanable_dirty_ratio: float = _key("min.cleanable.dirty.ratio", 0.5, low=0)
+    min_cleanable_dirty_ratio: float = _key("min.cleanable.dirty.ratio", 0.5, low=0, high=1)
     min_compaction_lag_ms: int = _key("min.compaction.lag.ms", 0, low=0)
     min_insync_replicas: int = _key("min.insync.replicas", 1, low=1)
-    retention_bytes: int = _key("retention.bytes", -1, low=-1)
+    preallocate: bool = _key("preallocate", False)
+    remote_copy_lag_bytes: int = _key("remote.copy.lag.bytes", -1, low=-1)
+    remote_copy_lag_ms: int = _key("remote.copy.lag.ms", 0, low=-1)
+    remote_log_copy_disable: bool = _key("remote.log.copy.disable", False)
+    remote_log_delete_on_disable: bool = _key("remote.log.delete.on.disable", False)
+    remote_storage_enable: bool = _key("remote.storage.enable", False)
+    retention_bytes: int = _key("retention.bytes", -1)
     retention_ms: int = _key("retention.ms", 604_800_000, low=-1)
     segment_bytes: int = _key("segment.bytes", 1_073_741_824, low=14)
     segment_index_bytes: int = _key("segment.index.bytes", 10_485_760, low=4)
+    segment_jitter_ms: int = _key("segment.jitter.ms", 0, low=0)
     segment_ms: int = _key("segment.ms", 604_800_000, low=1)
     unclean_leader_election_enable: bool = _key("unclean.leader.election.enable", False)
+
+    def override(self, settings: Mapping[str, str]) -> Self:
+        """Return these settings with the given ones changed; `ConfigError` names a bad one, or two that conflict."""
+        changed = _Settings.override(self, settings)
+        if changed.remote_storage_enable:
+            raise ConfigError(
+                "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
+                "storage."
+            )
+        if changed.min_compaction_lag_ms > changed.max_compaction_lag_ms:
+            raise ConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({changed.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({changed.max_compaction_lag_ms})"
+            )
+        for text in (changed.follower_throttled_replicas, changed.leader_throttled_replicas):
+            if not _THROTTLED.fullmatch(text):
+                raise ConfigError(f"throttled replicas {text!r}: expected * or partition:broker,partition:broker,...")
+        return changed
+
+    def override_by_client(self, settings: Mapping[str, str]) -> Self:
+        """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
+        changed = self.override(settings)
+        if "segment.bytes" in settings and changed.segment_bytes < _SMALLEST_SEGMENT_BYTES:
+            raise ConfigError(f"segment.bytes={changed.segment_bytes}: must be at least {_SMALLEST_SEGMENT_BYTES}")
+        return changed
+
+    def compression_level(self, codec: str) -> int | None:
+        """Return the level of batches that the broker compresses with this codec, None for the codec's default."""
+        levels = {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
+        if self.compression_gzip_level != -1:
+            levels["gzip"] = self.compression_gzip_level
+        return levels.get(codec)
+
+
+# The broker setting with the default of each topic setting, where brokers here have one.
+TOPIC_SYNONYMS = {
+    "cleanup.policy": "log.cleanup.policy",
+    "compression.gzip.level": "compression.gzip.level",
+    "compression.lz4.level": "compression.lz4.level",
+    "compression.type": "compression.type",
+    "compression.zstd.level": "compression.zstd.level",
+    "delete.retention.ms": "log.cleaner.delete.retention.ms",
+    "index.interval.bytes": "log.index.interval.bytes",
+    "max.compaction.lag.ms": "log.cleaner.max.compaction.lag.ms",
+    "max.decompressed.message.bytes": "max.decompressed.message.bytes",
+    "max.message.bytes": "message.max.bytes",
+    "message.timestamp.after.max.ms": "log.message.timestamp.after.max.ms",
+    "message.timestamp.before.max.ms": "log.message.timestamp.before.max.ms",
+    "message.timestamp.type": "log.message.timestamp.type",
+    "min.cleanable.dirty.ratio": "log.cleaner.min.cleanable.ratio",
+    "min.compaction.lag.ms": "log.cleaner.min.compaction.lag.ms",
+    "min.insync.replicas": "min.insync.replicas",
+    "retention.bytes": "log.retention.bytes",
+    "retention.ms": "log.retention.ms",
+    "segment.bytes": "log.segment.bytes",
+    "segment.index.bytes": "log.index.size.max.bytes",
+    "segment.ms": "log.roll.ms",
+    "unclean.leader.election.enable": "unclean.leader.election.enable",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +309,34 @@ class BrokerConfig(ListenerConfig):
     connections_max_idle_ms: int = _key("connections.max.idle.ms", 600_000)
     fetch_max_bytes: int = _key("fetch.max.bytes", 57_671_680, low=1024)
     max_incremental_fetch_session_cache_slots: int = _key("max.incremental.fetch.session.cache.slots", 1000, low=0)
-    log_cleanup_policy: str = _key("log.cleanup.policy", "delete", choices=_CLEANUP)
+    log_cleanup_policy: str = _key("log.cleanup.policy", "delete", choices=_CLEANUP, may_be_empty=True)
     log_index_interval_bytes: int = _key("log.index.interval.bytes", 4096, low=0)
     log_message_timestamp_type: str = _key("log.message.timestamp.type", "CreateTime", choices=_TIMESTAMP)
     log_cleaner_enable: bool = _key("log.cleaner.enable", True)
     log_cleaner_backoff_ms: int = _key("log.cleaner.backoff.ms", 15_000, low=1)
-    log_retention_bytes: int = _key("log.retention.bytes", -1, low=-1)
+    log_retention_bytes: int = _key("log.retention.bytes", -1)
     log_retention_ms: int = _key("log.retention.ms", 604_800_000, low=-1)
     log_retention_check_interval_ms: int = _key("log.retention.check.interval.ms", 300_000, low=1)
     log_segment_bytes: int = _key("log.segment.bytes", 1_073_741_824, low=14)
     log_roll_ms: int = _key("log.roll.ms", 604_800_000, low=1)
+
+    # The defaults of topics that have no log. prefix, or another name than the topic's setting.
+    compression_gzip_level: int = _key("compression.gzip.level", -1, low=1, high=9, or_value=-1)
+    compression_lz4_level: int = _key("compression.lz4.level", 9, low=1, high=17)
+    compression_type: str = _key("compression.type", "producer", choices=_COMPRESSION)
+    compression_zstd_level: int = _key("compression.zstd.level", 3, low=-131_072, high=22)
+    log_cleaner_delete_retention_ms: int = _key("log.cleaner.delete.retention.ms", 86_400_000, low=0)
+    log_cleaner_max_compaction_lag_ms: int = _key("log.cleaner.max.compaction.lag.ms", _LONG_MAX, low=1)
+    log_cleaner_min_cleanable_ratio: float = _key("log.cleaner.min.cleanable.ratio", 0.5, low=0, high=1)
+    log_cleaner_min_compaction_lag_ms: int = _key("log.cleaner.min.compaction.lag.ms", 0, low=0)
+    log_index_size_max_bytes: int = _key("log.index.size.max.bytes", 10_485_760, low=4)
+    log_message_timestamp_after_max_ms: int = _key("log.message.timestamp.after.max.ms", 3_600_000, low=0)
+    log_message_timestamp_before_max_ms: int = _key("log.message.timestamp.before.max.ms", _LONG_MAX, low=0)
+    max_decompressed_message_bytes: int = _key(
+        "max.decompressed.message.bytes", 2_147_483_639, low=1, high=2_147_483_639
+    )
+    min_insync_replicas: int = _key("min.insync.replicas", 1, low=1)
+    unclean_leader_election_enable: bool = _key("unclean.leader.election.enable", False)
 
     transaction_max_timeout_ms: int = _key("transaction.max.timeout.ms", 900_000, low=1)
     transactional_id_expiration_ms: int = _key("transactional.id.expiration.ms", 604_800_000, low=1)
@@ -238,7 +371,15 @@ class BrokerConfig(ListenerConfig):
     group_consumer_assignment_interval_ms: int = _key("group.consumer.assignment.interval.ms", 0, low=0)
 
     def override(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with the given ones changed, those of single listeners among them."""
+        """Return these settings with the given ones changed, those of single listeners among them.
+
+        Settings of Kafka's that have nothing to act on here are left out, with a line in the log.
+        """
+        settings = without_controllers(in_milliseconds(settings))
+        left_out = effectless(settings, self.keys())
+        if left_out:
+            logger.info("settings of Kafka that have no effect here: %s", ", ".join(left_out))
+        settings = {key: text for key, text in settings.items() if key not in left_out}
         own = {key: text for key, text in settings.items() if not key.startswith(LISTENER_PREFIX)}
         of_listeners = dict(self.listener_overrides)
         of_listeners.update((key, text.strip()) for key, text in settings.items() if key not in own)
@@ -273,16 +414,8 @@ class BrokerConfig(ListenerConfig):
 
     def topic_defaults(self) -> TopicConfig:
         """Return the settings of a topic that overrides nothing."""
-        return TopicConfig(
-            cleanup_policy=self.log_cleanup_policy,
-            index_interval_bytes=self.log_index_interval_bytes,
-            max_message_bytes=self.message_max_bytes,
-            message_timestamp_type=self.log_message_timestamp_type,
-            retention_bytes=self.log_retention_bytes,
-            retention_ms=self.log_retention_ms,
-            segment_bytes=self.log_segment_bytes,
-            segment_ms=self.log_roll_ms,
-        )
+        topic, broker = TopicConfig.keys(), self.keys()
+        return TopicConfig(**{topic[own].name: getattr(self, broker[key].name) for own, key in TOPIC_SYNONYMS.items()})
 
 
 def base_key(key: str) -> str | None:

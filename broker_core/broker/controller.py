@@ -131,10 +131,10 @@ class Controller:
             return self.create_topic(name, count, internal_topic_config(self._config, name))
         return self.create_topic(name, self._config.num_partitions)
 
-    def add_partitions(self, name: str, count: int) -> None:
-        """Increase the number of a topic's partitions to `count`."""
+    def add_partitions(self, name: str, count: int, leaders: Sequence[int] | None = None) -> None:
+        """Increase the number of a topic's partitions to `count`; `leaders` are those of the new ones."""
         known = len(self._metadata.topic(name).partitions)
-        topic = self._metadata.add_partitions(name, count)
+        topic = self._metadata.add_partitions(name, count, leaders)
         self._metadata_log.sync()
         self._logs.clear_leftovers(topic.topic_partitions()[known:])
 

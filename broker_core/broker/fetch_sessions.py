@@ -99,9 +99,10 @@ class FetchSessions:
         session.used_ms = now_ms
         session.epoch = session.epoch + 1 if session.epoch < 2**31 - 1 else 1
         for key, target in targets.items():
-            # A partition that is named again moves to the end and is answered in full.
-            session.targets.pop(key, None)
+            # A partition that is named again moves to the end. The client keeps what it was sent about the partition.
+            known = session.targets.pop(key, None)
             session.targets[key] = target
+            target.known_marks = None if known is None else known.known_marks
         for topic in body.forgotten_topics_data:
             for partition in topic.partitions:
                 session.targets.pop(FetchKey(topic.topic_id if uses_ids else topic.topic, partition), None)

@@ -183,8 +183,8 @@ class ClusterMetadata:
         )
         return self.topics[name]
 
-    def add_partitions(self, name: str, count: int) -> Topic:
-        """Record that the topic now has `count` partitions."""
+    def add_partitions(self, name: str, count: int, leaders: Sequence[int] | None = None) -> Topic:
+        """Record that the topic now has `count` partitions; brokers lead the new ones in turn without `leaders`."""
         topic = self.topic(name)
         if count <= len(topic.partitions):
             raise KafkaError(
@@ -192,7 +192,8 @@ class ClusterMetadata:
                 f"Topic currently has {len(topic.partitions)} partitions, which is higher than or equal to the "
                 f"requested {count}.",
             )
-        added = tuple(Leadership(self._take_leader(), 0) for _ in range(count - len(topic.partitions)))
+        leaders = leaders or [self._take_leader() for _ in range(count - len(topic.partitions))]
+        added = tuple(Leadership(leader, 0) for leader in leaders)
         return self._change_topic(replace(topic, partitions=topic.partitions + added))
 
     def configure_topic(self, name: str, config: Mapping[str, str]) -> Topic:

@@ -67,7 +67,7 @@ def validate_batch(
         max_timestamp = _check_records(data, header, config, None if stamped else now_ms)
         codec = _CODECS.get(config.compression_type)
         if codec is not None and codec is not header.compression:
-            data = _recompress(data, header, codec)
+            data = _recompress(data, header, codec, config.compression_level(config.compression_type))
             header = BatchHeader.parse(data)
             _check_size(header, config)
     if header.size_bytes > config.segment_bytes:
@@ -149,7 +149,11 @@ def _check_records(
 ) -> int:
     """Return the largest timestamp of the records; `now_ms` is None when the broker stamps them."""
     try:
-        limit_bytes = min(_MOST_EXPANSION * _largest_plain_bytes(config), DECOMPRESSED_LIMIT_BYTES)
+        limit_bytes = min(
+            _MOST_EXPANSION * _largest_plain_bytes(config),
+            config.max_decompressed_message_bytes,
+            DECOMPRESSED_LIMIT_BYTES,
+        )
         summary = summarize_records(data, 0, header, limit_bytes)
     except DecompressedTooLarge as error:
         raise _too_large(str(error)) from None
@@ -223,13 +227,16 @@ class _Limits(NamedTuple):
         )
 
 
-def _recompress(data: bytes | bytearray | memoryview, header: BatchHeader, codec: Compression) -> bytes:
+def _recompress(
+    data: bytes | bytearray | memoryview, header: BatchHeader, codec: Compression, level: int | None
+) -> bytes:
     records = [
         NewRecord(record.key, record.value, record.headers, record.timestamp_ms) for record in _records(data, header)
     ]
     return build_batch(
         records,
         compression=codec,
+        compression_level=level,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,

@@ -64,6 +64,7 @@ def build_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = NO_LEADER_EPOCH,
     compression: Compression = Compression.NONE,
+    compression_level: int | None = None,
     timestamp_type: TimestampType = TimestampType.CREATE_TIME,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -85,7 +86,7 @@ def build_batch(
     section = bytearray()
     for delta, record in zip(deltas, records, strict=True):
         _append_record(section, record, delta, record.timestamp_ms - base_timestamp)
-    body = compress(compression, section)
+    body = compress(compression, section, compression_level)
     attributes = compression | (LOG_APPEND_TIME_BIT if timestamp_type is TimestampType.LOG_APPEND_TIME else 0)
     attributes |= (TRANSACTIONAL_BIT if is_transactional else 0) | (CONTROL_BIT if is_control else 0)
     fields: list[int] = [

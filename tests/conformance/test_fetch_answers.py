@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka.protocol.consumer import FetchRequest
 
 from tests.support.clients import Kafka, make_topic
 from tests.support.raw_client import RawClient
@@ -54,9 +55,55 @@ def test_fetch_responses_around_the_log_ends(kafka: Kafka, session: RawSession, 
     ):
         answer = session.fetch(topic, offset, isolation=isolation)
         assert answer.error_code == error, offset
-        assert answer.records.count(b"a\0") == found if answer.records else not found, offset
+        assert answer.records.count(b"\x02a\0") == found if answer.records else not found, offset
         if error:
             assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (-1, -1, -1)
         else:
             assert (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset) == (6, 6, 2)
             assert answer.aborted_transactions == aborted
+
+
+def test_a_session_leaves_out_a_partition_that_is_named_again_and_has_not_changed(session: RawSession, topic: str):
+    def fetch(session_id: int, epoch: int, *offsets: int) -> tuple[int, list[int]]:
+        """Name the partition once for each offset; return the session's id and the lengths of what was read."""
+        form = FetchRequest.FetchTopic
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=0,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=UNCOMMITTED,
+            session_id=session_id,
+            session_epoch=epoch,
+            topics=[
+                form(
+                    topic=topic,
+                    partitions=[
+                        form.FetchPartition(
+                            partition=0,
+                            current_leader_epoch=-1,
+                            fetch_offset=offset,
+                            last_fetched_epoch=-1,
+                            log_start_offset=-1,
+                            partition_max_bytes=1 << 20,
+                        )
+                    ],
+                )
+                for offset in offsets
+            ],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        answer = session.client.send(request, 12)
+        assert answer.error_code == NONE
+        read = [len(each.records or b"") for found in answer.responses for each in found.partitions]
+        return answer.session_id, read
+
+    session_id, read = fetch(0, 0, 6)
+    assert session_id
+    assert read == [0]
+    assert fetch(session_id, 1) == (session_id, [])
+    assert fetch(session_id, 2, 6) == (session_id, [])
+    (length,) = fetch(session_id, 3, 3)[1]
+    assert length > 0
+    assert fetch(session_id, 4, 6) == (session_id, [])

@@ -10,7 +10,7 @@ def _packages(package: str, *names: str) -> frozenset[str]:
     return frozenset(f"{package}.{name}" for name in names)
 
 
-_CORE_BASE = _packages("broker_core", "errors", "types", "ports", "properties", "config")
+_CORE_BASE = _packages("broker_core", "errors", "types", "ports", "properties", "kafka_settings", "config")
 _CORE_FORMATS = _packages("broker_core", "wire", "records")
 _CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
 _CORE_RUNTIMES = _packages("broker_core", "server", "simulation")
@@ -55,8 +55,11 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
-        "broker_core.config": _packages("broker_core", "errors", "properties"),
+        "broker_core.kafka_settings": _packages("broker_core", "errors"),
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions"),
+    },
+    {
+        "broker_core.config": _packages("broker_core", "errors", "properties", "kafka_settings"),
     },
     {
         "broker_core.wire": _CORE_BASE,

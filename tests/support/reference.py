@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import broker_core.__main__ as broker_command
-from broker_core.config import BrokerConfig, ListenerConfig, TopicConfig
+from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, ListenerConfig, TopicConfig
 from broker_core.errors import ErrorCode
 from broker_core.server.metrics_families import ROWS
 from spark_eos import errors
@@ -367,12 +367,10 @@ def explanations() -> dict[str, str]:
 
 
 def _topic_settings() -> str:
-    at_broker = {"max.message.bytes": "message.max.bytes", "segment.ms": "log.roll.ms"}
-    at_broker_keys = BrokerConfig.keys()
     rows = []
     for key, spec in TopicConfig.keys().items():
-        name = at_broker.get(key, f"log.{key}")
-        rows.append((code(key), _shown(spec.default), bounds(spec), code(name) if name in at_broker_keys else ""))
+        name = TOPIC_SYNONYMS.get(key)
+        rows.append((code(key), _shown(spec.default), bounds(spec), code(name) if name else ""))
     return table(("Setting", "Default", "Values", "Broker setting with the default"), rows)
 
 
@@ -388,7 +386,7 @@ def _broker_settings(*prefixes: str) -> str:
 
 _TRANSACTIONS: Final = ("transaction", "producer.id.", "add.partitions.")
 _GROUPS: Final = ("offset", "group.")
-_LOGS: Final = ("log.", "message.max.bytes")
+_LOGS: Final = ("log.", "message.max.bytes", "compression.", "max.decompressed.", "min.insync.", "unclean.")
 _CONNECTIONS: Final = (
     "listeners", "advertised.", "listener.", "inter.broker.", "max.connections", "connection", "socket.",
 )  # fmt: skip

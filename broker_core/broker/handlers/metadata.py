@@ -19,6 +19,9 @@ from broker_core.wire.versions import SERVED
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+# The kinds of servers in DescribeCluster.
+_BROKERS, _CONTROLLERS = 1, 2
+_SHARE = 2
 _NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", -1, "", -1)
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
@@ -163,19 +166,18 @@ def _leader_first(leader: int, brokers: list[int]) -> list[int]:
 def describe_cluster(context: RequestContext) -> None:
     """Describe the brokers, for admin clients."""
     broker, response = context.broker, m.DescribeClusterResponse
-    if context.version >= 1 and context.body.endpoint_type != 1:
-        context.answer(
-            response(
-                error_code=ErrorCode.INVALID_REQUEST,
-                error_message="only brokers can be described",
-                cluster_id="",
-                brokers=[],
-            )
-        )
+    endpoint_type = context.body.endpoint_type if context.version >= 1 else _BROKERS
+    if endpoint_type != _BROKERS:
+        code, message = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {endpoint_type}"
+        if endpoint_type == _CONTROLLERS:
+            code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        context.answer(response(error_code=code, error_message=message, cluster_id="", brokers=[]))
         return
     context.answer(
         response(
             error_code=0,
+            error_message=None,
             cluster_id=broker.metadata.cluster_id,
             controller_id=min(broker.controller.addresses),
             brokers=[
@@ -198,7 +200,13 @@ def find_coordinator(context: RequestContext) -> None:
             response(
                 coordinators=[
                     response.Coordinator(
-                        key=key, node_id=node, host=host, port=port, error_code=code, error_message=message
+                        key=key,
+                        node_id=node,
+                        host=host,
+                        port=port,
+                        error_code=code,
+                        # As in Kafka, only a key type that does not exist is explained.
+                        error_message=message if key_type not in (*_COORDINATOR_TOPICS, _SHARE) else "",
                     )
                     for key, (code, message, node, host, port) in zip(keys, found, strict=True)
                 ]
@@ -226,4 +234,4 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[Erro
     if leader == NO_LEADER:
         return _NO_COORDINATOR
     host, port = context.addresses[leader]
-    return ErrorCode.NONE, None, leader, host, port
+    return ErrorCode.NONE, ErrorCode.NONE.name, leader, host, port

@@ -15,36 +15,34 @@ _DEFAULT_SOURCE = 5
 _TOPIC_SOURCE = 1
 # Kafka's controller refuses more partitions in one operation.
 _MAX_PARTITIONS = 10_000
+_REPEATED_NAME = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+_REPEATED_ID = (ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 
 
 def create_topics(context: RequestContext) -> None:
     """Create topics, each independently of the others."""
-    names = Counter(topic.name for topic in context.body.topics)
-    context.answer(
-        m.CreateTopicsResponse(
-            topics=[_create(context, topic, repeated=names[topic.name] > 1) for topic in context.body.topics]
-        )
-    )
+    named = Counter(topic.name for topic in context.body.topics)
+    created = [_create(context, topic) for topic in context.body.topics if named[topic.name] == 1]
+    repeated = [_refused(name, KafkaError(*_REPEATED_NAME)) for name, times in named.items() if times > 1]
+    context.answer(m.CreateTopicsResponse(topics=created + repeated))
 
 
-def _create(context: RequestContext, wanted: Any, *, repeated: bool) -> Any:
-    result = m.CreateTopicsResponse.CreatableTopicResult
+def _create(context: RequestContext, wanted: Any) -> Any:
     broker = context.broker
     try:
-        if repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{wanted.name}' is named more than once.")
         if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
             require(context, Operation.CREATE, ResourceType.TOPIC, wanted.name)
         config = {entry.name: entry.value for entry in wanted.configs or ()}
         if None in config.values():
-            raise KafkaError(ErrorCode.INVALID_CONFIG, "Null value not supported for topic configs")
+            without = ", ".join(key for key, value in config.items() if value is None)
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {without}")
         if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.metadata.topics:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{wanted.name} is internal: the broker creates it when it is first needed"
             )
         count, leaders = _partitions(context, wanted)
         try:
-            broker.config.topic_defaults().override(config)
+            broker.config.topic_defaults().override_by_client(config)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         broker.metadata.check_new_topic(wanted.name)
@@ -52,10 +50,20 @@ def _create(context: RequestContext, wanted: Any, *, repeated: bool) -> Any:
         if not context.body.validate_only:
             topic_id = broker.controller.create_topic(wanted.name, count, config, leaders).topic_id
     except KafkaError as error:
-        return result(
-            name=wanted.name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message, configs=None
-        )
-    return result(name=wanted.name, topic_id=topic_id, error_code=0, **_settings(context, wanted.name, count, config))
+        return _refused(wanted.name, error)
+    return m.CreateTopicsResponse.CreatableTopicResult(
+        name=wanted.name,
+        topic_id=topic_id,
+        error_code=0,
+        error_message=None,
+        **_settings(context, wanted.name, count, config),
+    )
+
+
+def _refused(name: str, error: KafkaError) -> Any:
+    return m.CreateTopicsResponse.CreatableTopicResult(
+        name=name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message, configs=[]
+    )
 
 
 def _settings(context: RequestContext, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
@@ -88,29 +96,38 @@ def _settings(context: RequestContext, name: str, partition_count: int, config: 
 def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | None]:
     """Return the number of partitions and, if the request assigns replicas, their leaders."""
     if wanted.assignments:
-        if wanted.num_partitions != -1 or wanted.replication_factor != -1:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "a topic with a replica assignment must not set partition count or replication factor",
-            )
+        for value, what in (
+            (wanted.replication_factor, "replication factor"),
+            (wanted.num_partitions, "numPartitions"),
+        ):
+            if value != -1:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"A manual partition assignment was specified, but {what} was not set to -1.",
+                )
         leaders = _assigned_leaders(context, wanted.assignments)
         return len(leaders), leaders
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     _check_count(count)
     # The brokers of a cluster share the logs, so any replication factor up to their number is accepted.
     brokers = len(context.broker.controller.broker_ids)
-    if wanted.replication_factor != -1 and not 0 < wanted.replication_factor <= brokers:
+    if wanted.replication_factor == 0 or wanted.replication_factor < -1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"Unable to replicate the partition {wanted.replication_factor} time(s): only {brokers} broker(s) are "
-            "registered.",
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if wanted.replication_factor > brokers:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {wanted.replication_factor} time(s): The target replication factor of "
+            f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered.",
         )
     return count, None
 
 
 def _check_count(count: int) -> None:
     if count <= 0:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if count > _MAX_PARTITIONS:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
@@ -119,30 +136,82 @@ def _check_count(count: int) -> None:
 
 
 def _assigned_leaders(context: RequestContext, assignments: Any) -> list[int]:
-    replicas = {entry.partition_index: list(entry.broker_ids) for entry in assignments}
-    if sorted(replicas) != list(range(len(assignments))):
-        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0, without gaps")
-    known = set(context.broker.controller.broker_ids)
-    for index, brokers in replicas.items():
-        if not brokers or len(set(brokers)) < len(brokers) or not known.issuperset(brokers):
+    replicas: dict[int, list[int]] = {}
+    for entry in assignments:
+        if entry.partition_index in replicas:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"partition {index} is assigned to {brokers}; the brokers are {sorted(known)}",
+                f"Found multiple manual partition assignments for partition {entry.partition_index}",
             )
-    return [replicas[index][0] for index in range(len(replicas))]
+        replicas[entry.partition_index] = list(entry.broker_ids)
+    leaders = _leaders(context, list(replicas.values()))
+    if sorted(replicas) != list(range(len(replicas))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
+        )
+    return [leader for _, leader in sorted(zip(replicas, leaders, strict=True))]
+
+
+def _leaders(context: RequestContext, assignments: list[list[int]]) -> list[int]:
+    """Return the first replica of each partition; raise INVALID_REPLICA_ASSIGNMENT as Kafka's controller does."""
+    known = set(context.broker.controller.broker_ids)
+    for replicas in assignments:
+        problem = None
+        unknown = next((broker for broker in sorted(replicas) if broker not in known), None)
+        repeated = next((broker for broker, times in sorted(Counter(replicas).items()) if times > 1), None)
+        if not replicas:
+            problem = "an empty replica list."
+        elif unknown is not None and (repeated is None or unknown < repeated):
+            problem = f"broker {unknown}, but no such broker is registered."
+        elif repeated is not None:
+            problem = f"the broker {repeated} more than once."
+        elif len(replicas) != len(assignments[0]):
+            problem = (
+                f"a partition with {len(replicas)} replica(s), but this is not consistent with previous partitions, "
+                f"which have {len(assignments[0])} replica(s)."
+            )
+        if problem is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
+            )
+    return [replicas[0] for replicas in assignments]
 
 
 def delete_topics(context: RequestContext) -> None:
     """Delete topics by name, or by id from version 6 on."""
     if context.version >= 6:
-        results = [_delete(context, topic.name, topic.topic_id) for topic in context.body.topics]
+        wanted = [(topic.name, topic.topic_id or m.NULL_UUID) for topic in context.body.topics]
     else:
-        results = [_delete(context, name, m.NULL_UUID) for name in context.body.topic_names]
+        wanted = [(name, m.NULL_UUID) for name in context.body.topic_names]
+    times = Counter(wanted)
+    names = context.broker.metadata.names
+    doubled = {name for name, _ in times} & {names.get(topic_id) for name, topic_id in times if name is None}
+    results = []
+    for (name, topic_id), count in times.items():
+        if name is None and topic_id == m.NULL_UUID:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+        elif name is not None and topic_id != m.NULL_UUID:
+            error = KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        elif count > 1:
+            error = KafkaError(*(_REPEATED_ID if name is None else _REPEATED_NAME))
+        else:
+            is_doubled = (name or names.get(topic_id)) in doubled
+            deleted = _delete(context, name, topic_id, is_doubled=is_doubled)
+            # As in Kafka, a topic named both by name and by id is answered once, under its name.
+            if name is not None or deleted.error_code != ErrorCode.INVALID_REQUEST or not is_doubled:
+                results.append(deleted)
+            continue
+        results.append(_not_deleted(name, topic_id, error))
     context.answer(m.DeleteTopicsResponse(responses=results))
 
 
-def _delete(context: RequestContext, name: str | None, topic_id: Any) -> Any:
-    result = m.DeleteTopicsResponse.DeletableTopicResult
+def _not_deleted(name: str | None, topic_id: Any, error: KafkaError) -> Any:
+    return m.DeleteTopicsResponse.DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+    )
+
+
+def _delete(context: RequestContext, name: str | None, topic_id: Any, *, is_doubled: bool) -> Any:
     metadata = context.broker.metadata
     try:
         is_trusted = is_allowed(context, Operation.DELETE, ResourceType.CLUSTER)
@@ -155,32 +224,63 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any) -> Any:
         if not is_trusted:
             require(context, Operation.DELETE, ResourceType.TOPIC, name)
         topic_id = topic.topic_id
+        if is_doubled:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
+            )
         if not context.broker.config.delete_topic_enable:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         if topic.name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted")
         context.broker.controller.delete_topic(topic.name)
     except KafkaError as error:
-        return result(name=name, topic_id=topic_id, error_code=error.code, error_message=error.message)
-    return result(name=name, topic_id=topic_id, error_code=0)
+        return _not_deleted(name, topic_id, error)
+    return m.DeleteTopicsResponse.DeletableTopicResult(name=name, topic_id=topic_id, error_code=0, error_message=None)
 
 
 def create_partitions(context: RequestContext) -> None:
     """Add partitions to topics."""
-    results = []
     result = m.CreatePartitionsResponse.CreatePartitionsTopicResult
+    named = Counter(topic.name for topic in context.body.topics)
+    results = []
+    for name, times in named.items():
+        if times > 1:
+            code, message = _REPEATED_NAME
+            results.append(result(name=name, error_code=code, error_message=message))
     for wanted in context.body.topics:
+        if named[wanted.name] > 1:
+            continue
         try:
-            require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
-            topic = context.broker.metadata.topic(wanted.name)
-            if topic.is_internal:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal: its hashing would change")
-            _check_count(wanted.count)
-            if context.body.validate_only and wanted.count > len(topic.partitions):
-                results.append(result(name=wanted.name, error_code=0))
-                continue
-            context.broker.controller.add_partitions(wanted.name, wanted.count)
-            results.append(result(name=wanted.name, error_code=0))
+            _add_partitions(context, wanted)
+            results.append(result(name=wanted.name, error_code=0, error_message=None))
         except KafkaError as error:
             results.append(result(name=wanted.name, error_code=error.code, error_message=error.message))
     context.answer(m.CreatePartitionsResponse(results=results))
+
+
+def _add_partitions(context: RequestContext, wanted: Any) -> None:
+    require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
+    topic = context.broker.metadata.topic(wanted.name)
+    if topic.is_internal:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal: its hashing would change")
+    known = len(topic.partitions)
+    if wanted.count == known:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {known} partition(s).")
+    if wanted.count < known:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {wanted.name} currently has {known} partition(s); {wanted.count} would not be an increase.",
+        )
+    leaders = None
+    if wanted.assignments is not None:
+        added = wanted.count - known
+        if len(wanted.assignments) != added:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
+                "were specified.",
+            )
+        leaders = _leaders(context, [list(entry.broker_ids) for entry in wanted.assignments])
+    _check_count(wanted.count)
+    if not context.body.validate_only:
+        context.broker.controller.add_partitions(wanted.name, wanted.count, leaders)

@@ -41,7 +41,7 @@ def test_several_brokers_listen_on_distinct_ports():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ("no.such.key=1", "unknown setting 'no.such.key'"),
+        ("ssl.keystore.password=secret", "unsupported setting 'ssl.keystore.password'"),
         ("num.partitions=none", "num.partitions='none'"),
         ("num.partitions", "line 1"),
     ],

@@ -76,7 +76,7 @@ def test_invalid_topics_are_refused(client, new_topic, code):
 
 def test_manual_assignment_determines_the_leaders():
     client = DirectClient(direct_cluster(brokers=2))
-    assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2])])) == [0]
+    assert create_topics(client, topic("x", -1, -1, [(0, [2, 1]), (1, [2, 1])])) == [0]
     assert [p.leader for p in client.cluster.metadata.topic("x").partitions] == [2, 2]
 
 

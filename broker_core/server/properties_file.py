@@ -1,0 +1,20 @@
+"""The properties file of a broker."""
+
+import logging
+
+from broker_core.config import LISTENER_PREFIX, BrokerConfig, parse_properties
+from broker_core.kafka_settings import TYPES
+
+logger = logging.getLogger(__name__)
+
+
+def read_broker_properties(text: str) -> BrokerConfig:
+    """Return the settings of a broker's properties file; as in Kafka, unknown ones only get a warning."""
+    settings = parse_properties(text)
+    known = BrokerConfig.keys().keys() | TYPES.keys()
+    unknown = sorted(key for key in settings if key not in known and not key.startswith(LISTENER_PREFIX))
+    if unknown:
+        logger.warning("unknown settings, which have no effect: %s", ", ".join(unknown))
+    if "log.dirs" in settings or "log.dir" in settings:
+        logger.warning("log.dirs has no effect: the option --data-dir names the folder of the logs")
+    return BrokerConfig().override({key: value for key, value in settings.items() if key not in unknown})
