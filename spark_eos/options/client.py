@@ -4,11 +4,11 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
 from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
+from spark_eos.options.oauth import OAuthOptions, TokenSource, no_token, token_source
 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -42,6 +42,8 @@ class ClientOptions:
     sasl_password: str | None = field(default=None, repr=False)
     sasl_token_path: str | None = None
     sasl_unsigned_subject: str | None = None
+    sasl_oauth: OAuthOptions | None = None
+    sasl_extensions: tuple[tuple[str, str], ...] = ()
     sasl_kerberos_service_name: str = "kafka"
     sasl_kerberos_domain_name: str | None = None
     ssl_ca_path: str | None = None
@@ -82,12 +84,8 @@ class ClientOptions:
         if self.sasl_mechanism not in SASL_MECHANISMS:
             raise _not_one_of("sasl.mechanism", self.sasl_mechanism, SASL_MECHANISMS)
         if self.sasl_mechanism == "OAUTHBEARER":
-            if self.sasl_token_path is None and self.sasl_unsigned_subject is None:
-                raise OptionError(
-                    f"{self.security_protocol} with OAUTHBEARER needs a token",
-                    remedy="Set kafka.sasl.oauthbearer.token.endpoint.url=file:///path/to/token, a file that "
-                    "always has a valid token on the driver and on every executor",
-                )
+            if self.sasl_token_path is None and self.sasl_unsigned_subject is None and self.sasl_oauth is None:
+                raise no_token(self.security_protocol)
         elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
                 f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
@@ -145,7 +143,7 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     """Build `ClientOptions` from settings that `kafka_settings` has checked."""
     mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
     by_token = mechanism == "OAUTHBEARER"
-    token_path, subject = _token_source(settings) if by_token else (None, None)
+    tokens = _token_source(settings) if by_token else TokenSource()
     username, password = (None, None) if by_token else _credentials(settings)
     ca_path, certificate_path, key_path = _tls_files(settings)
     return ClientOptions(
@@ -155,8 +153,10 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         sasl_mechanism=mechanism,
         sasl_username=username,
         sasl_password=password,
-        sasl_token_path=token_path,
-        sasl_unsigned_subject=subject,
+        sasl_token_path=tokens.path,
+        sasl_unsigned_subject=tokens.unsigned_subject,
+        sasl_oauth=tokens.oauth,
+        sasl_extensions=tokens.extensions,
         sasl_kerberos_service_name=settings.get("sasl.kerberos.service.name", "kafka"),
         sasl_kerberos_domain_name=settings.get("sasl.kerberos.domain.name"),
         ssl_ca_path=ca_path,
@@ -256,24 +256,9 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
     return pairs["username"], pairs["password"]
 
 
-def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the source of OAUTHBEARER tokens: a file, or unsigned tokens for tests."""
-    url = settings.get("sasl.oauthbearer.token.endpoint.url")
-    if url is not None:
-        # Never shown: a URL can contain a password.
-        parts = urlsplit(url)
-        if parts.scheme.lower() != "file" or not parts.path or parts.netloc not in ("", "localhost"):
-            raise OptionError(
-                "kafka.sasl.oauthbearer.token.endpoint.url is not a file:///path URL; fetching tokens over the "
-                "network is not supported",
-                remedy="Have an agent of your identity provider write the token to a file on the driver and on "
-                "every executor, and set the option to that file",
-            )
-        return unquote(parts.path), None
+def _token_source(settings: Mapping[str, str]) -> TokenSource:
     jaas = settings.get("sasl.jaas.config")
-    if jaas is None:
-        return None, None
-    return None, _jaas_pairs(jaas, ("OAuthBearerLoginModule",)).get("unsecuredLoginStringClaim_sub")
+    return token_source(settings, {} if jaas is None else _jaas_pairs(jaas, ("OAuthBearerLoginModule",)))
 
 
 def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from spark_eos.options.definitions import OptionDefinition
+from spark_eos.options.oauth_settings import OAUTH_ALIASES, OAUTH_IGNORED, OAUTH_SETTINGS
 
 _Def: Final = OptionDefinition
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -71,17 +72,14 @@ SECURITY_SETTINGS: Final = (
     ),
     _Def(
         "sasl.jaas.config",
-        "User name and password in Java's form. For OAUTHBEARER, unsigned tokens of test brokers.",
+        "User name and password in Java's form. For OAUTHBEARER, `clientId`, `clientSecret`, `scope`, `extension_*`, "
+        "and `ssl.truststore.*` for the token endpoint; or unsigned tokens of test brokers.",
         values='`...PlainLoginModule required username="u" password="p";`, `ScramLoginModule` or '
         "`OAuthBearerLoginModule`",
     ),
     _Def("sasl.username", "The user name, if `sasl.jaas.config` is not given.", values="any text"),
     _Def("sasl.password", "The password, if `sasl.jaas.config` is not given.", values="any text"),
-    _Def(
-        "sasl.oauthbearer.token.endpoint.url",
-        "A file with one token. It is read for each connection, on the driver and on every executor.",
-        values="`file:///path`",
-    ),
+    *OAUTH_SETTINGS,
     _Def("sasl.kerberos.service.name", "The brokers' service name for GSSAPI. Not tested.", default="kafka"),
     _Def("sasl.kerberos.domain.name", "The brokers' domain name for GSSAPI. Not tested.", values="any text"),
     _Def(
@@ -165,6 +163,7 @@ USED: Final = frozenset(
 )
 
 ALIASES: Final[Mapping[str, str]] = {
+    **OAUTH_ALIASES,
     "metadata.broker.list": "bootstrap.servers",
     "sasl.mechanisms": "sasl.mechanism",
     "ssl.ca.location": "ssl.truststore.location",
@@ -185,6 +184,7 @@ ALIASES: Final[Mapping[str, str]] = {
 # Meaningful to other clients, without a counterpart here: accepted so that a job moves over unchanged.
 IGNORED: Final = frozenset(
     {
+        *OAUTH_IGNORED,
         "linger.ms",
         "max.poll.records",
         "max.poll.interval.ms",
@@ -247,11 +247,13 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
                 for package, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
             }
         ),
-        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+        "Java classes are not supported; a Python function can be named with sasl.oauthbearer.token.provider",
     ),
-    "sasl.oauthbearer.jwt.retriever.class": (
-        frozenset({f"org.apache.kafka.common.security.oauthbearer.{kind}jwtretriever" for kind in ("default", "file")}),
-        "Java classes are not supported; tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.jwt.validator.class": (
+        frozenset(
+            {f"org.apache.kafka.common.security.oauthbearer.{kind}jwtvalidator" for kind in ("default", "client")}
+        ),
+        "Java classes are not supported; the broker checks the token",
     ),
     "request.required.acks": (frozenset({"all", "-1"}), "a transaction needs acks=all"),
 }
@@ -274,7 +276,7 @@ REFUSED: Final[Mapping[str, str]] = {
     "partition.assignment.strategy": "the source assigns partitions itself and joins no group",
     "sasl.client.callback.handler.class": "Java classes are not supported",
     "sasl.login.class": "Java classes are not supported",
-    "sasl.oauthbearer.config": "tokens come from the file of sasl.oauthbearer.token.endpoint.url",
+    "sasl.oauthbearer.config": "use sasl.oauthbearer.token.endpoint.url or sasl.oauthbearer.token.provider",
     "ssl.engine.factory.class": "Java classes are not supported",
     "ssl.keymanager.algorithm": "keys come from PEM files",
     "ssl.trustmanager.algorithm": "certificates come from PEM files",

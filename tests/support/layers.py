@@ -54,14 +54,21 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
-        "spark_eos.options.client_settings": _packages("spark_eos", "errors", "options.definitions"),
+        "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
     {
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
-        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings") | {"broker_core.jaas"},
+        "spark_eos.options.client_settings": _packages(
+            "spark_eos", "errors", "options.definitions", "options.oauth_settings"
+        ),
+        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.oauth_settings"),
+    },
+    {
+        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings", "options.oauth")
+        | {"broker_core.jaas"},
     },
     {
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
@@ -140,6 +147,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
+    # An extra that signs assertions; nothing else may need it.
+    "cryptography": _packages("spark_eos", "client.oauth_assertion"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
@@ -185,14 +194,16 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
-    | _packages("spark_eos", "admin", "client.credentials", "sink.incarnation"),
+    | _packages("spark_eos", "admin", "client.credentials", "client.oauth_assertion", "sink.incarnation"),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one.
     "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
     # Ways around this table; the public packages import a name on first use.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
-    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"}),
+    # A user's function that returns tokens is imported by its name.
+    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
+    | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
     # The template page of a timeline.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page"),
