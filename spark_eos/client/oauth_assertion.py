@@ -63,7 +63,7 @@ def _signature(options: AssertionOptions, signed: bytes) -> bytes:
             "Assertions cannot be signed: the package cryptography is missing",
             remedy="Install eos-kafka[oauth] on the driver and on every executor",
         ) from None
-    pem = options.key_pem if options.key_pem is not None else _read(options.key_path or "", "key")
+    pem = options.key_pem or _read(options.key_path or "", "key")
     passphrase = options.key_passphrase.encode() if options.key_passphrase else None
     try:
         key = serialization.load_pem_private_key(pem.encode(), passphrase)

@@ -88,6 +88,8 @@ class Provider:
         # What the next requests get: a status, or a body instead of a token. The last one stays.
         self.answers: list[int | bytes] = []
         self.claims: dict[str, Any] = {}
+        # A token that is granted instead of a signed one.
+        self.grants: str | None = None
         self.expires_in: int | None = LIFETIME_S
         self.encodes_header = False
         # Requests wait until it is set.
@@ -118,7 +120,7 @@ class Provider:
         if not self._knows(fields, authorization):
             # A provider may repeat what it was sent.
             return 401, json.dumps({"error": "invalid_client", "error_description": authorization}).encode()
-        token = self.signer.token(**self.claims)
+        token = self.grants or self.signer.token(**self.claims)
         self.tokens.append(token)
         response = {"access_token": token, "token_type": "Bearer"}
         if self.expires_in is not None:

@@ -1,6 +1,7 @@
 """Searches for secrets where they must not be: logs, messages, decisions, files, errors, metrics, output."""
 
 import base64
+import itertools
 import logging
 import pickle
 import traceback
@@ -20,6 +21,7 @@ from spark_eos.options.source import stream_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
+from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, oidc_provider
 from tests.support.secured import Secured
 from tests.support.spark_eos.secret_search import MISPLACED, Search
 from tests.support.spark_eos.secured_brokers import kafka, own
@@ -30,9 +32,62 @@ from tests.support.waiting import wait_until
 __all__ = ["kafka", "own"]
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[Provider]:
+    with oidc_provider() as provider:
+        yield provider
+
+
 @pytest.fixture
-def search(own: Credentials) -> Search:
-    return Search(own)
+def provider(running: Provider, own: Credentials) -> Iterator[Provider]:
+    """Return a token endpoint that knows its clients and grants them a token that the broker accepts."""
+    running.grants = own.token
+    yield running
+    running.answers = []
+
+
+@pytest.fixture
+def search(own: Credentials, running: Provider) -> Search:
+    return Search(own, CLIENT_SECRET, running.signer.pem().splitlines()[3])
+
+
+def by_endpoint(own: Credentials, provider: Provider, **settings: str) -> dict[str, str]:
+    words = f'clientId="{CLIENT_ID}" clientSecret="{CLIENT_SECRET}" extension_logicalCluster="lkc-1"'
+    given = {
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "sasl.jaas.config": jaas("OAUTHBEARER", words),
+        "sasl.login.retry.backoff.max.ms": "100",
+        "https.ca.pem": provider.authority.cert_pem.bytes().decode(),
+    }
+    return own.options("SECURE", "SASL_SSL", {**given, **settings})
+
+
+def by_assertion(own: Credentials, provider: Provider) -> dict[str, str]:
+    prefix = "sasl.oauthbearer.assertion"
+    claims = {f"{prefix}.claim.iss": CLIENT_ID, f"{prefix}.private.key.pem": provider.signer.pem("key-passphrase")}
+    words = jaas("OAUTHBEARER", f'clientId="{CLIENT_ID}"')
+    locked = {f"{prefix}.private.key.passphrase": "key-passphrase"}
+    return by_endpoint(own, provider, **claims, **locked, **{"sasl.jaas.config": words})
+
+
+def by_function(own: Credentials, provider: Provider, source: str = "") -> dict[str, str]:
+    """Write a module with a function that returns a token, where Python finds modules."""
+    name = f"own_tokens_{next(_numbers)}"
+    source = source or f"def get():\n    return {own.token!r}, None\n"
+    (own.folder / f"{name}.py").write_text(source)
+    return own.options(
+        "SECURE", "SASL_SSL", {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.provider": f"{name}:get"}
+    )
+
+
+_numbers = itertools.count()
+KEY_PEM = "kafka.sasl.oauthbearer.assertion.private.key.pem"
+TOKEN_WAYS: Mapping[str, Callable[[Credentials, Provider], dict[str, str]]] = {
+    "token endpoint": by_endpoint,
+    "signed assertion": by_assertion,
+    "token function": by_function,
+}
 
 
 @pytest.fixture
@@ -57,16 +112,19 @@ def test_secret_search_finds_planted_secrets(search: Search) -> None:
             search.look("here", shown)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, *TOKEN_WAYS])
 def test_sink_source_and_command_do_not_leak_secrets(
     own: Credentials,
+    provider: Provider,
     search: Search,
     way: str,
+    monkeypatch: pytest.MonkeyPatch,
     debug_log: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    given = WAYS[way](own)
+    monkeypatch.syspath_prepend(own.folder)
+    given = WAYS[way](own) if way in WAYS else TOKEN_WAYS[way](own, provider)
     with KafkaClient(client_options(given)) as client:
         world = World(own.kafka.bootstrap_servers, client)
         options = sink_options({**given, "topic": world.topic, "decisionTopic": world.decisions})
@@ -164,16 +222,49 @@ WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+WRONG_TOKENS: Mapping[str, Callable[[Credentials, Provider], dict[str, str]]] = {
+    "wrong client secret": lambda own, provider: by_endpoint(
+        own, provider, **{"sasl.oauthbearer.client.secret": MISPLACED}
+    ),
+    "a secret in the extensions": lambda own, provider: by_endpoint(
+        own, provider, **{"sasl.oauthbearer.extensions": f"logicalCluster={MISPLACED}\x7f"}
+    ),
+    "a secret for a function": lambda own, provider: (
+        by_function(own, provider) | {"kafka.sasl.oauthbearer.token.provider": MISPLACED}
+    ),
+    "a function that raises": lambda own, provider: by_function(
+        own, provider, f"def get():\n    raise ValueError({MISPLACED!r})\n"
+    ),
+    "a function that returns something else": lambda own, provider: by_function(
+        own, provider, f"def get():\n    return {{'token': {MISPLACED!r}}}\n"
+    ),
+    "a module that raises": lambda own, provider: by_function(own, provider, f"raise ValueError({MISPLACED!r})\n"),
+    "a token that the broker refuses": lambda own, provider: by_function(
+        own, provider, f"def get():\n    return {MISPLACED!r}, None\n"
+    ),
+    "a key that signs nothing": lambda own, provider: by_assertion(own, provider) | {KEY_PEM: MISPLACED},
+    "a key for a file that signs": lambda own, provider: (
+        by_assertion(own, provider) | {KEY_PEM: "", f"{KEY_PEM.removesuffix('.pem')}.file": own.key}
+    ),
+    "wrong passphrase": lambda own, provider: (
+        by_assertion(own, provider) | {"kafka.sasl.oauthbearer.assertion.private.key.passphrase": MISPLACED}
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, *WRONG_TOKENS])
 def test_errors_do_not_leak_secrets(
     own: Credentials,
+    provider: Provider,
     search: Search,
     wrong: str,
+    monkeypatch: pytest.MonkeyPatch,
     debug_log: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    given = WRONG[wrong](own)
+    monkeypatch.syspath_prepend(own.folder)
+    given = WRONG[wrong](own) if wrong in WRONG else WRONG_TOKENS[wrong](own, provider)
     with pytest.raises(EosKafkaError) as raised, KafkaClient(client_options(given)) as client:
         check_cluster(client, sink_options({**given, "topic": "t"}))
     for error in (raised.value, raised.value.__cause__, raised.value.__context__):
