@@ -73,7 +73,7 @@ def fetch_token(endpoint: EndpointOptions, runtime: Runtime) -> Token:
         attempt += 1
         left_s = until - runtime.clock.monotonic()
         if left_s <= 0:
-            raise _problem(endpoint, f"{failed} ({attempt} attempts)", _REACH_REMEDY)
+            raise _problem(endpoint, f"{failed} (tried for {endpoint.retry_max_ms} ms)", _REACH_REMEDY)
         delay_s = backoff_ms(attempt - 1, endpoint.retry_backoff_ms, endpoint.retry_max_ms) / 1000
         runtime.clock.sleep(min(delay_s * runtime.random.uniform(0.8, 1.2), left_s))
 

@@ -93,7 +93,7 @@ def test_temporary_failure_is_repeated(provider: Provider, endpoint: EndpointOpt
 
 def test_failure_that_lasts_is_reported_with_its_status(provider: Provider, endpoint: EndpointOptions) -> None:
     provider.answers = [500]
-    assert "returned status 500 (server_error) (" in fails(endpoint)
+    assert "returned status 500 (server_error) (tried for 100 ms)" in fails(endpoint)
     assert len(provider.requests) > 1
 
 
