@@ -25,6 +25,7 @@ class ExitCode(IntEnum):
     NOTHING_DONE = 3
     DONE_IN_PART = 4
     HANGING_FOUND = 5
+    PROBLEM_FOUND = 6
 
 
 EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
@@ -34,6 +35,7 @@ EXIT_MEANINGS: Final[Mapping[ExitCode, str]] = {
     ExitCode.NOTHING_DONE: "nothing was changed: the command refused, --yes is missing, or --dry-run is given",
     ExitCode.DONE_IN_PART: "done, but not every transaction ended as wanted, or a later step failed",
     ExitCode.HANGING_FOUND: "a hanging transaction was found, by find-hanging",
+    ExitCode.PROBLEM_FOUND: "a check found a problem, by doctor",
 }
 
 

@@ -5,18 +5,32 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka.protocol.admin import DescribeConfigsRequest
+from kafka.protocol.admin import (
+    DescribeConfigsRequest,
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
 from kafka.protocol.metadata import ApiVersionsRequest
-from kafka.protocol.producer import AddPartitionsToTxnRequest
+from kafka.protocol.producer import AddPartitionsToTxnRequest, TxnOffsetCommitRequest
 
 from broker_core.errors import ErrorCode
 from spark_eos.client.error_table import Api, failure
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import BrokerAddress
 from spark_eos.client.response_reader import only_part
 from spark_eos.client.topics import ConfigResourceType
 from spark_eos.errors import EosKafkaError
 
 logger: Final = logging.getLogger(__name__)
+_RECOVERY: Final = "the sink's recovery after a crash"
+# The requests that not every Kafka serves, and what needs them.
+_NEEDED: Final[Mapping[Any, str]] = {
+    DescribeTransactionsRequest: _RECOVERY,
+    ListTransactionsRequest: _RECOVERY,
+    TxnOffsetCommitRequest: "the sink's commit",
+    DescribeProducersRequest: "eos-kafka transactions find-hanging, and the source's warning that names a transaction",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,25 @@ def ask_brokers(
         except EosKafkaError as trouble:
             logger.info("broker %d does not report its versions and settings: %s", node_id, trouble)
     return found
+
+
+def unserved_requests(client: KafkaClient) -> dict[BrokerAddress, list[str] | EosKafkaError]:
+    """Return for each broker the needed requests that it does not serve, each with its use, or why it is silent."""
+    brokers = client.brokers()
+    answers = client.send_all([(broker.node_id, _versions_request()) for broker in brokers])
+    return {
+        broker: answer if isinstance(answer, EosKafkaError) else _unserved(answer)
+        for broker, answer in zip(brokers, answers, strict=True)
+    }
+
+
+def _unserved(versions: Any) -> list[str]:
+    served = {each.api_key for each in versions.api_keys}
+    return [
+        f"{request.__name__.removesuffix('Request')} (for {use})"
+        for request, use in _NEEDED.items()
+        if request.API_KEY not in served
+    ]
 
 
 def _answered(answer: Any) -> Any:

@@ -31,9 +31,13 @@ def create_topic(
     partition_count: int = BROKER_DEFAULT,
     replication_factor: int = BROKER_DEFAULT,
     config: Mapping[str, str] | None = None,
+    validate_only: bool = False,
     timeout_ms: float | None = None,
 ) -> bool:
-    """Create a topic; return True if this call created it, False if it existed. -1 leaves a number to the broker."""
+    """Create a topic; return True if this call created it, False if it existed. -1 leaves a number to the broker.
+
+    With `validate_only` nothing is created: the broker checks the request and the right to make it.
+    """
     deadline = client.deadline(timeout_ms)
 
     def make() -> Any:
@@ -46,7 +50,9 @@ def create_topic(
             assignments=[],
             configs=settings,
         )
-        return CreateTopicsRequest(topics=[topic], timeout_ms=client.options.request_timeout_ms, validate_only=False)
+        return CreateTopicsRequest(
+            topics=[topic], timeout_ms=client.options.request_timeout_ms, validate_only=validate_only
+        )
 
     attempt = 0
     while True:

@@ -1,4 +1,4 @@
-"""The architecture checks find what they are for, and nothing else."""
+"""The architecture checks find each violation, and accept valid code."""
 
 import pytest
 
@@ -154,7 +154,7 @@ def test_docstring_is_accepted():
         ({"a.x": "if TYPE_CHECKING:\n    from a.y import Y", "a.y": "from a.x import X"}, "a.x, a.y"),
         ({"a.x": "from a.y import Y", "a.y": "from a.z import Z", "a.z": "from a.x import X"}, "a.x, a.y, a.z"),
         ({"a.__init__": "from a.x import X", "a.x": "from a import X"}, "a.__init__, a.x"),
-        # No two of these files import each other, but their packages do.
+        # The files do not import each other, but their packages do.
         ({"a.b.x": "import a.c.x", "a.c.x": "", "a.c.y": "import a.b.y", "a.b.y": ""}, "a.b, a.c"),
         ({"a.x": "import a.b.x", "a.b.x": "", "a.b.y": "import a.x"}, "a.b, a.x"),
     ],

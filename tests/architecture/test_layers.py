@@ -59,7 +59,7 @@ def test_names_are_meaningful(modules: list[Module]):
 
 def test_the_table_imports_downwards_only():
     layer_of = {package: number for number, layer in enumerate(LAYERS) for package in layer}
-    # A constant; the file with it imports nothing until a public name is used.
+    # A constant in a file that imports nothing until a public name is used.
     layer_of["broker_core.__version__"] = -1
     upwards = [
         f"{package} -> {other}"
@@ -97,7 +97,7 @@ def test_broker_core_does_not_import_spark_eos_which_imports_little_of_it():
         if name.startswith("broker_core")
     }
     assert upwards == {}
-    # The version, words, Java's properties files and login modules, and the bytes of batches and messages.
+    # The version, vocabulary, Java's properties files and login modules, and the bytes of batches and messages.
     words = {"broker_core.__version__", "broker_core.errors", "broker_core.types"}
     javas = {"broker_core.properties", "broker_core.jaas"}
     assert shared == words | javas | {"broker_core.records", "broker_core.wire"}

@@ -7,9 +7,9 @@ import pytest
 from tests.support.architecture import PACKAGES, ROOT, Module, read_modules
 
 TESTS = ROOT / "tests"
-# Programs with tests of their own; every other suite has nothing but tests.
+# Programs with tests; every other suite contains only tests.
 PROGRAMS = frozenset({"benchmarks", "compatibility", "crash", "fuzz", "history", "interop", "simulation"})
-# They open connections or start processes.
+# Modules that open connections or start processes.
 NOT_IN_UNIT_TESTS = ("confluent_kafka", "multiprocessing", "socket", "subprocess", "broker_core.embedded")
 
 
@@ -23,7 +23,7 @@ def suite_of(name: str) -> str:
 
 
 def is_collected(name: str) -> bool:
-    """Return whether pytest reads this module by itself."""
+    """Return whether pytest collects this module."""
     last = name.rpartition(".")[2]
     return last == "conftest" or last.startswith("test_")
 

@@ -38,13 +38,25 @@ SESSIONS: Mapping[str, Mapping[str, str]] = {"stock": {}, "unix": UNIX_SOCKETS, 
 
 
 @dataclass(frozen=True)
+class BenchBroker:
+    """The broker of a benchmark.
+
+    `embedded` is None for Apache Kafka, whose requests are not counted. `process` is None for `broker_core`, which has
+    no process of its own here.
+    """
+
+    address: str
+    embedded: EmbeddedBroker | None = None
+    process: int | None = None
+
+
+@dataclass(frozen=True)
 class Bench:
-    """One session and one broker; `broker` is None where it is Apache Kafka, whose requests are not counted."""
+    """One session and one broker."""
 
     name: str
     spark: SparkSession
-    address: str
-    broker: EmbeddedBroker | None
+    broker: BenchBroker
     has_sparks_own: bool
     arguments: Namespace
 
@@ -54,12 +66,12 @@ class Bench:
 
     def create_topic(self, name: str, partition_count: int, **config: str) -> str:
         """Create a topic, again where there is one, and return its name; `a_b=c` stands for the setting `a.b=c`."""
-        create_topic(self.address, name, partition_count, **config)
+        create_topic(self.broker.address, name, partition_count, **config)
         return name
 
     def write(self, frame: DataFrame, kind: str, topic: str) -> None:
         """Write all rows of a frame with one format."""
-        writer = frame.write.format(kind).mode("append").option("kafka.bootstrap.servers", self.address)
+        writer = frame.write.format(kind).mode("append").option("kafka.bootstrap.servers", self.broker.address)
         writer.option("topic", topic).save()
 
     def show(self, what: str, figures: Mapping[str, float], *, digits: int = 0) -> None:
@@ -123,25 +135,26 @@ def sparks_own() -> dict[str, str]:
 
 
 @contextmanager
-def open_broker(kind: str) -> Iterator[tuple[str, EmbeddedBroker | None]]:
-    """Run `broker_core` in memory or Apache Kafka and give its address."""
+def open_broker(kind: str) -> Iterator[BenchBroker]:
+    """Run `broker_core` in memory or Apache Kafka."""
     settings = {"transaction.max.timeout.ms": "900000"}
     with ExitStack() as stack:
         if kind == "apache":
-            yield stack.enter_context(apache_kafka(settings)).bootstrap_servers, None
+            node = stack.enter_context(apache_kafka(settings))
+            yield BenchBroker(node.bootstrap_servers, process=node.process.pid)
             return
         embedded = stack.enter_context(EmbeddedBroker(config=settings))
-        yield embedded.bootstrap_servers, embedded
+        yield BenchBroker(embedded.bootstrap_servers, embedded)
 
 
 @contextmanager
 def open_bench(session: str, arguments: Namespace) -> Iterator[Bench]:
     """Start a broker and a session."""
     more = sparks_own()
-    with open_broker(arguments.broker) as (address, broker):
+    with open_broker(arguments.broker) as broker:
         spark = open_session(session, more)
         try:
-            yield Bench(session, spark, address, broker, bool(more), arguments)
+            yield Bench(session, spark, broker, bool(more), arguments)
         finally:
             spark.stop()
 

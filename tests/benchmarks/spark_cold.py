@@ -101,7 +101,8 @@ def stream(spark: SparkSession, name: str, address: str) -> list[float]:
 def main(session: str, name: str, kind: str, broker: str = "broker_core") -> None:
     """Print the two figures of one format."""
     more = sparks_own() if name == SPARKS else {}
-    with open_broker(broker) as (address, _):
+    with open_broker(broker) as kafka:
+        address = kafka.address
         create_topic(address, TOPIC, 4)
         warm(address)
         spark = open_session(session, more)

@@ -34,7 +34,7 @@ def start(bench: Bench, kind: str, checkpoint: str, topic: str, **options: str) 
     source = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
     frame = source.option("numPartitions", TASKS).load().selectExpr("cast(value as string) as value")
     writer = frame.writeStream.format(kind).option("checkpointLocation", checkpoint).options(**options)
-    return writer.option("kafka.bootstrap.servers", bench.address).option("topic", topic).start()
+    return writer.option("kafka.bootstrap.servers", bench.broker.address).option("topic", topic).start()
 
 
 def wait_for(query: StreamingQuery, count: int) -> None:
@@ -106,9 +106,9 @@ def look_inside(bench: Bench, topic: str) -> None:
 
 def request_counts(bench: Bench) -> dict[str, int]:
     """Count the requests that `broker_core` has answered, by their names."""
-    if bench.broker is None:
+    if bench.broker.embedded is None:
         return {}
-    return {name: found.count for name, found in bench.broker.metrics.by_api.items()}
+    return {name: found.count for name, found in bench.broker.embedded.metrics.by_api.items()}
 
 
 def measure_checkpoints(bench: Bench) -> None:

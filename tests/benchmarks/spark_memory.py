@@ -18,7 +18,7 @@ _CLEAR_PEAK = "5"
 
 def measure(bench: Bench) -> None:
     """Print the highest resident memory of a worker for two amounts, so that what grows with the amount shows."""
-    if bench.broker is None:
+    if bench.broker.embedded is None:
         print(f"[{bench.name}] memory: a worker's memory does not depend on the broker; run with --broker broker_core")
         return
     amounts = (SMALL_MEGABYTES, bench.arguments.megabytes // 4, bench.arguments.megabytes)

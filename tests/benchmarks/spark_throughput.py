@@ -1,7 +1,7 @@
 """Measure how many rows a second source and sink move, and what many small tasks cost.
 
-Beside the wall time stands the processor time of Spark's processes, Python workers included and the broker left out:
-where broker and Spark share the cores, only that compares the formats themselves.
+Beside the wall time stands the processor time of Spark's processes, Python workers included, and that of the broker.
+Where broker and Spark share the cores, only the first compares the formats themselves.
 """
 
 import itertools
@@ -18,6 +18,7 @@ from tests.benchmarks.null_source import NULL_SOURCE_FORMAT, NullSource
 from tests.benchmarks.spark_bench import OURS, Bench, in_turn
 from tests.support.processes import processor_seconds
 
+SPARK, BROKER = "Spark's processes", "the broker"
 # As many tasks as a small cluster would take, over two cores.
 TASKS = 4
 PARTITION_COUNTS = (4, 300)
@@ -48,23 +49,31 @@ def writing(bench: Bench, frame: DataFrame, topic: str) -> Callable[[str], float
 
 
 def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], float], count: int) -> dict[str, float]:
-    """Do the work under each name in turn; print the processor time for a million rows and return the wall times."""
+    """Do the work under each name in turn; print the processor time for a million rows and return the wall times.
+
+    The broker's time is printed where it has a process of its own, that is for Apache Kafka.
+    """
     jvm = bench.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    used: dict[str, list[float]] = defaultdict(list)
+    processes = {SPARK: jvm, BROKER: bench.broker.process}
+    used: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def watched(name: str) -> float:
-        before = processor_seconds(jvm)
+        before = {whose: processor_seconds(process) for whose, process in processes.items() if process is not None}
         seconds = work(name)
-        if before is not None:
-            used[name].append((processor_seconds(jvm) or 0.0) - before)
+        for whose, spent in before.items():
+            if spent is not None:
+                used[whose][name].append((processor_seconds(processes[whose] or 0) or 0.0) - spent)
         return seconds
 
     taken = in_turn(names, watched, bench.arguments.repeats)
-    if used:
+    for whose, seconds in used.items():
         # The first one of each warms up.
-        medians = {name: statistics.median(each[1:]) for name, each in used.items()}
-        million = {name: each * 1e6 / count for name, each in medians.items()}
-        bench.show(f"{what}, processor time of Spark's processes, s per million rows", million, digits=2)
+        million = {
+            name: statistics.median(each[1:]) * 1e6 / count
+            for name, each in seconds.items()
+            if whose != BROKER or name not in (NULL_FORMAT, NULL_SOURCE_FORMAT)
+        }
+        bench.show(f"{what}, processor time of {whose}, s per million rows", million, digits=2)
     return taken
 
 
@@ -100,7 +109,7 @@ def measure_source(bench: Bench) -> None:
         count = bench.arguments.rows if size < 1_000 else bench.arguments.rows // 40
         topic = bench.create_topic(f"from-{partition_count}-{size}-{codec}", partition_count)
         rows(bench, count, TASKS, size).write.format(OURS).mode("append").options(
-            **{"kafka.bootstrap.servers": bench.address, "topic": topic, "compression.type": codec}
+            **{"kafka.bootstrap.servers": bench.broker.address, "topic": topic, "compression.type": codec}
         ).save()
         what = f"source, {partition_count} partitions, {codec}, rows of {size:,} B"
         read = reading(bench, topic, count, size, partition_count)
@@ -113,7 +122,7 @@ def reading(bench: Bench, topic: str, count: int, size: int, partition_count: in
 
     def read(kind: str) -> float:
         options: dict[str, Any] = {
-            "kafka.bootstrap.servers": bench.address,
+            "kafka.bootstrap.servers": bench.broker.address,
             "subscribe": topic,
             "kafka.isolation.level": "read_committed",
         }

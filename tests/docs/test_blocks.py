@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs as it stands, or gives a reason why it does not."""
+"""Every code block of the documentation runs unchanged, or has a reason why it does not run."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The README and the pages of `Getting started`: the output that they show is the output that a reader gets."""
+"""The README and the pages of `Getting started`: the displayed output is the actual output."""
 
 import re
 import subprocess
@@ -23,7 +23,7 @@ def page(name: str) -> Page:
 
 
 def test_fault_exposes_the_error_that_the_page_corrects(tmp_path: Path) -> None:
-    """The page's test fails before the correction that the page makes, and passes after it."""
+    """The page's test fails before the page's correction and passes after it."""
     blocks = page("testing.md").blocks
     before, after = (block.code for block in blocks if block.title == "orders.py")
     [test] = [block.code for block in blocks if block.title == "test_orders.py"]
@@ -31,7 +31,7 @@ def test_fault_exposes_the_error_that_the_page_corrects(tmp_path: Path) -> None:
     outputs = []
     for code, result in ((before, "1 failed"), (after, "1 passed")):
         (tmp_path / "orders.py").write_text(code, encoding="utf-8")
-        # -B: a cached module of the same size and second would be taken for the new one.
+        # -B: Python would take a cached module of the same size and second for the new one.
         done = subprocess.run(
             [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"],
             cwd=tmp_path,
@@ -43,7 +43,7 @@ def test_fault_exposes_the_error_that_the_page_corrects(tmp_path: Path) -> None:
         assert result in done.stdout, done.stdout + done.stderr
         outputs.append(done.stdout)
     [report] = [block.code for block in blocks if block.language == "console"]
-    # Without times. The lines that pytest makes, and how the client makes up its batches, differ from run to run.
+    # Without times. The lines from pytest, and the client's division into batches, differ from run to run.
     shown = [line.lstrip("0123456789") for line in report.splitlines() if re.search("^---|Produce", line)]
     assert len(shown) == 4
     assert [line for line in shown if line not in outputs[0]] == []
@@ -75,12 +75,12 @@ def test_commands_print_the_documented_output(
 
 
 def _comparable(text: str) -> str:
-    """Return the words that two runs have in common: no ages, and lines broken anywhere."""
+    """Return the text without ages and line breaks, which differ between runs."""
     return re.sub(r"for \d+ s", "for N s", " ".join(text.split()))
 
 
 def test_readme_is_short_and_its_links_resolve() -> None:
-    """The README's links are absolute, since it is shown on PyPI too."""
+    """PyPI shows the README too, so its links are absolute."""
     readme = Page("README.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     metadata = ConfigParser()
     metadata.read(ROOT / "setup.cfg", encoding="utf-8")

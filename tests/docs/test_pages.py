@@ -9,7 +9,7 @@ from tests.support.documents import ROOT, Page, pages
 
 PAGES = {page.name: page for page in pages()}
 MAX_CELL = 200
-# Rules with their sources in one row each.
+# Each row of these tables is a rule with its sources.
 LONG_CELLS = "docs/protocol/"
 
 
@@ -35,7 +35,7 @@ def _broken_links(page: Page) -> Iterator[str]:
             yield f"{page.name}:{line}: {target} is no file"
         elif page.name.startswith("docs/") and not name.startswith("docs/"):
             yield f"{page.name}:{line}: {target} is not part of the site"
-        # The headings of the API come from docstrings; `make docs` checks these.
+        # The headings of the API page come from docstrings; `make docs` checks their links.
         elif anchor and "\n::: " not in PAGES[name].text and anchor not in PAGES[name].anchors:
             yield f"{page.name}:{line}: {name} has no heading #{anchor}"
 

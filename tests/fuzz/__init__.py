@@ -1,5 +1,5 @@
 """Hostile bytes for every parser of bytes.
 
-`targets` says what is fed, and which exceptions are its declared way to refuse; `test_fuzz` gives each a share of
-mutated and random inputs, `__main__` as many as time allows, led by coverage (atheris).
+`targets` lists the parsers and the exceptions with which each may refuse its input. `test_fuzz` feeds a limited number
+of mutated and random inputs to each; `__main__` feeds them for a given time, guided by coverage (atheris).
 """

@@ -1,7 +1,7 @@
-"""Run the fuzzer, guided by coverage: `python -m tests.fuzz --seconds 60`, or `--target recovery`.
+"""The fuzzer, guided by coverage: `python -m tests.fuzz --seconds 60`, or `--target recovery`.
 
-Each target runs in a process of its own under libFuzzer (atheris), with a limit of memory and of time for one input. An
-input that is not refused as declared is kept and printed with the command that feeds it again.
+Each target runs in a separate process under libFuzzer (atheris), with limits of memory and of time per input. An input
+that raises an undeclared exception is kept, and the command that feeds it again is printed.
 """
 
 import argparse
@@ -20,11 +20,11 @@ _CRASHED = re.compile(rb"Test unit written to (\S+)")
 
 
 def main() -> int:
-    """Return 0 when every input was taken or refused as declared."""
+    """Return 0 if every input was accepted or refused as declared."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=int, default=30, help="for each target")
-    parser.add_argument("--target", action="append", help="all unless given")
-    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()), help="where findings go")
+    parser.add_argument("--seconds", type=int, default=30, help="duration for each target")
+    parser.add_argument("--target", action="append", help="target to run; by default all")
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()), help="folder for failing inputs")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="feed one input to one target")
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     arguments, for_libfuzzer = parser.parse_known_args()
@@ -34,7 +34,7 @@ def main() -> int:
 
     names = arguments.target or list(BY_NAME)
     if arguments.replay:
-        print("taken" if BY_NAME[names[0]].try_one(arguments.replay.read_bytes()) else "refused")
+        print("accepted" if BY_NAME[names[0]].try_one(arguments.replay.read_bytes()) else "refused")
         return 0
     total, failed = 0, 0
     for name in names:
@@ -76,7 +76,7 @@ def _fuzz(name: str, seconds: int, keep: Path) -> tuple[int, str | None]:
     if crashed or answer.returncode:
         sys.stderr.write(output.decode(errors="replace")[-4000:])
     count = int(runs[1]) if runs else 0
-    return count, (crashed[1].decode() if crashed else "nothing: see above") if crashed or answer.returncode else None
+    return count, (crashed[1].decode() if crashed else "nothing, see above") if crashed or answer.returncode else None
 
 
 def _fuzz_inside(name: str, for_libfuzzer: list[str]) -> int:
@@ -85,7 +85,7 @@ def _fuzz_inside(name: str, for_libfuzzer: list[str]) -> int:
     with atheris.instrument_imports(include=["broker_core", "spark_eos"]):
         from tests.fuzz.targets import BY_NAME
     target = BY_NAME[name]
-    # What is made once must not count as the time of the first input.
+    # The creation of the seeds must not count towards the time of the first input.
     target.seeds()
     atheris.Setup([sys.argv[0], *for_libfuzzer], target.try_one)
     atheris.Fuzz()

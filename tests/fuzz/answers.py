@@ -1,7 +1,7 @@
 """Fuzz targets for a client's reading of responses: one response to the decoder, or one within a conversation.
 
-A conversation is held once with the broker of this project and kept; then it is held again and again by a client that
-gets, for one of the answers, whatever bytes there are.
+A conversation with the broker of this project is recorded once and then replayed to a client that gets arbitrary bytes
+instead of one of the responses.
 """
 
 import functools
@@ -17,7 +17,7 @@ from broker_core.wire.layout import check_body
 from broker_core.wire.versions import SERVED
 from spark_eos.client.response_reader import ResponseReader
 from tests.fuzz.memory_network import Answer, client_of
-from tests.fuzz.questions import DECLARED_BESIDE, QUESTIONS, TOPIC
+from tests.fuzz.questions import ALSO_DECLARED, QUESTIONS, TOPIC
 from tests.support.broker_core.full_requests import full_requests
 from tests.support.direct import DirectClient, direct_cluster
 
@@ -31,7 +31,7 @@ _LARGEST_PLACE = 0x7F
 
 
 class _Heard(NamedTuple):
-    """Hold one answer: to which API and version, and its bytes behind the correlation id."""
+    """A recorded response: its API and version, and its bytes after the correlation id."""
 
     api_key: int
     version: int
@@ -46,22 +46,22 @@ class _Pipe:
         self.sent.append(bytes(data))
 
     def close(self) -> None:
-        """Be closed."""
+        """Do nothing."""
 
 
 def framed(correlation_id: int, content: bytes) -> bytes:
-    """Put an answer's length and correlation id in front of it."""
+    """Return a response with its length and correlation id in front."""
     return struct.pack(">ii", 4 + len(content), correlation_id) + content
 
 
 def _listening(heard: list[_Heard]) -> Answer:
-    """Answer with a broker of this project, and keep what it says."""
+    """Return a function that answers with a broker of this project and records the responses."""
     cluster = direct_cluster(settings=_SETTINGS)
     cluster.controller.create_topic(TOPIC, 2)
     writer = DirectClient(cluster)
     for _ in range(2):
         writer.ask(full_requests(_BY_NAME, UUID(int=0))["Produce"](), _BY_NAME)
-        # A later leader is asked where the epoch of the one before has ended.
+        # With a later leader the client looks up the end offset of the previous leader epoch.
         cluster.controller.move_leader(TopicPartition(TOPIC, 0), 1)
     now_ms = cluster.now_ms
 
@@ -85,7 +85,7 @@ def _listening(heard: list[_Heard]) -> Answer:
 
 @functools.cache
 def conversations() -> dict[str, list[_Heard]]:
-    """Hold every conversation once with a good broker."""
+    """Record every conversation with a valid broker."""
     found: dict[str, list[_Heard]] = {}
     for name, ask in QUESTIONS.items():
         heard: list[_Heard] = []
@@ -96,7 +96,7 @@ def conversations() -> dict[str, list[_Heard]]:
 
 
 def conversation_seeds() -> list[bytes]:
-    """Return every answer of every conversation, with the numbers of both in front."""
+    """Return every response of every conversation, with the numbers of the conversation and the response in front."""
     return [
         bytes([number, place]) + each.content
         for number, heard in enumerate(conversations().values())
@@ -105,26 +105,26 @@ def conversation_seeds() -> list[bytes]:
 
 
 def _replaying(heard: Sequence[_Heard], place: int, data: bytes, *, is_whole: bool) -> Answer:
-    """Answer as was heard, but for one answer; what was never asked in the good conversation is answered as last time.
+    """Return a function that replays the responses except for one.
 
-    The answer that is not as heard comes again and again to those who ask again.
+    Unrecorded requests get no response. The one response is `data` each time that its request is repeated.
     """
-    told = 0
+    position = 0
     attacked = heard[place % len(heard)][:2]
     before = sum(each[:2] == attacked for each in heard[: place % len(heard)])
     asked = 0
 
     def answer(request: bytes) -> bytes | None:
-        nonlocal told, asked
+        nonlocal position, asked
         api_key, version, correlation_id = HEADER.unpack_from(request)
         if (api_key, version) == attacked:
             asked += 1
             if asked > before:
                 return data if is_whole else framed(correlation_id, data)
         for step in range(len(heard)):
-            each = heard[(told + step) % len(heard)]
+            each = heard[(position + step) % len(heard)]
             if each[:2] == (api_key, version):
-                told = (told + step + 1) % len(heard)
+                position = (position + step + 1) % len(heard)
                 return framed(correlation_id, each.content)
         return None
 
@@ -132,7 +132,10 @@ def _replaying(heard: Sequence[_Heard], place: int, data: bytes, *, is_whole: bo
 
 
 def feed_conversation(data: bytes) -> None:
-    """Answer one of a client's requests with bytes; those in front say which, and whether frame and header are good."""
+    """Replace one of a client's responses by the input, and check that the client raises only declared errors.
+
+    The first byte selects the conversation, the second one the response and whether the input is the whole frame.
+    """
     if len(data) < 2:
         return
     name = list(QUESTIONS)[data[0] % len(QUESTIONS)]
@@ -141,13 +144,13 @@ def feed_conversation(data: bytes) -> None:
     with client_of(answer) as client:
         try:
             QUESTIONS[name](client)
-        except DECLARED_BESIDE:
+        except ALSO_DECLARED:
             return
 
 
 @functools.cache
 def answered() -> list[Any]:
-    """Return what a client may ask, in every version it may ask it in."""
+    """Return the requests that a client may send, in every version."""
     apis = {each.api_key for heard in conversations().values() for each in heard} | {
         m.SaslHandshakeRequest.API_KEY,
         m.SaslAuthenticateRequest.API_KEY,
@@ -160,14 +163,14 @@ def answered() -> list[Any]:
 
 
 def answer_seeds() -> list[bytes]:
-    """Give good answers, the number of their API and version in front."""
+    """Return valid responses, with the number of their API and version in front."""
     places = {(api.key, version): number for number, (api, version) in enumerate(answered())}
     heard = dict.fromkeys(each for heard in conversations().values() for each in heard)
     return [bytes([places[each[:2]]]) + framed(1, each.content) for each in heard if each[:2] in places]
 
 
 def ask_reader(reader: ResponseReader, api: Any, version: int) -> None:
-    """Have a reader expect an answer."""
+    """Make a reader expect a response."""
     request = api.request()
     request.API_VERSION = version
     request.with_header(1, "fuzz")
@@ -175,7 +178,7 @@ def ask_reader(reader: ResponseReader, api: Any, version: int) -> None:
 
 
 def feed_answer(data: bytes) -> None:
-    """Decode the bytes of one connection, which come in two pieces; the first byte says what was asked."""
+    """Decode the bytes of one connection in two pieces; the first byte selects the request."""
     if not data:
         return
     api, version = answered()[data[0] % len(answered())]
@@ -185,5 +188,5 @@ def feed_answer(data: bytes) -> None:
     answers = [*reader.receive_bytes(data[1:cut]), *reader.receive_bytes(data[cut:])]
     for _, answer in answers:
         answer._header = None
-        # What was let through can be told again, so nothing in it is null that must not be.
+        # An accepted response can be encoded again, so no field is null that must not be.
         check_body(api.response, answer.version, memoryview(bytes(answer.encode(version=answer.version))))

@@ -17,7 +17,7 @@ _INTERESTING_WORDS = (b"\xff" * 4, b"\x7f\xff\xff\xff", b"\x80\x00\x00\x00", b"\
 
 @st.composite
 def hostile(draw: st.DrawFn, good: Sequence[bytes]) -> bytes:
-    """Spoil a good input in a few places, or make one up."""
+    """Damage a valid input in a few places, or draw random bytes."""
     if not good or draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=300))
     data = bytearray(draw(st.sampled_from(good)))
@@ -42,19 +42,19 @@ def hostile(draw: st.DrawFn, good: Sequence[bytes]) -> bytes:
 
 
 def batch(payload: bytes, *, count: int, codec: Compression = Compression.NONE) -> bytes:
-    """Lay the header of an honest batch of `count` records over a payload that need not have them."""
+    """Return a valid batch header for `count` records, followed by any payload."""
     fields = [0, HEADER_SIZE - 12 + len(payload), 0, 2, 0, int(codec), max(count - 1, 0), 0, 0, -1, -1, -1, count]
     fields[4] = crc32c.crc32c(payload, crc32c.crc32c(HEADER.pack(*fields)[ATTRIBUTES_POSITION:]))
     return HEADER.pack(*fields) + payload
 
 
 def frame(key: int, version: int, body: bytes, length: int | None = None) -> bytes:
-    """Frame a request; `length` is a lie about its size."""
+    """Return the frame of a request; `length` is a false length."""
     content = struct.pack(">hhi", key, version, 1) + body
     return struct.pack(">i", len(content) if length is None else length) + content
 
 
-LYING_FRAMES: Final[Mapping[str, bytes]] = MappingProxyType(
+MALFORMED_FRAMES: Final[Mapping[str, bytes]] = MappingProxyType(
     {
         "a frame of 2 GiB": frame(3, 1, b"", length=2**31 - 1),
         "a frame of a negative length": frame(3, 1, b"", length=-5),
@@ -63,7 +63,7 @@ LYING_FRAMES: Final[Mapping[str, bytes]] = MappingProxyType(
         "a string of 2^31 bytes": frame(3, 12, b"\x00\x01a\x00\x02" + b"\x00" * 16 + b"\xff\xff\xff\xff\x07"),
     }
 )
-# True to the letter: a Fetch of as many topics as the word says, each without partitions.
+# A valid Fetch: as many topics as the count, each without partitions.
 A_MILLION_ARRAYS: Final = frame(
     1,
     4,

@@ -9,7 +9,7 @@ from tests.support.direct import direct_cluster
 
 _MAX_FRAME_BYTES = 1 << 20
 _SETTINGS = {"transaction.state.log.num.partitions": "2", "offsets.topic.num.partitions": "2"}
-# A cluster that has seen much is slow, and its trouble hard to repeat.
+# A cluster slows down with the number of inputs, and failures after many inputs are hard to reproduce.
 _INPUTS_OF_A_CLUSTER = 200
 
 
@@ -18,14 +18,14 @@ class Unhandled(Exception):
 
 
 class _Complaints(logging.Handler):
-    """Raise what the broker logs as a failure of its own."""
+    """A log handler that keeps the broker's records of its own failures."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what was logged with an exception."""
+        """Keep a record with an exception."""
         if record.exc_info:
             self.found.append(self.format(record))
 
@@ -36,13 +36,13 @@ _log.addHandler(_complaints)
 
 
 class _Void:
-    """Take what a broker sends and forget it."""
+    """A transport that discards the broker's responses."""
 
     def send(self, data: bytes) -> None:
-        """Take bytes."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Be closed."""
+        """Do nothing."""
 
 
 _cluster = direct_cluster(settings=_SETTINGS)
@@ -50,13 +50,13 @@ _fed = 0
 
 
 def feed_frames(data: bytes) -> None:
-    """Cut frames and decode them."""
+    """Split the input into frames and decode them."""
     for frame in FrameReader(_MAX_FRAME_BYTES).feed(data):
         decode_request(frame)
 
 
 def feed_connection(data: bytes) -> None:
-    """Be a client of a cluster with a topic; no request may make a handler fail."""
+    """Feed the input to a connection of a cluster with a topic; no request may make a handler fail."""
     global _cluster, _fed
     if _fed % _INPUTS_OF_A_CLUSTER == 0:
         _cluster = direct_cluster(settings=_SETTINGS)

@@ -1,4 +1,4 @@
-"""Fuzz targets for the Spark side: records into columns, decisions, options and checkpoints."""
+"""Fuzz targets of the Spark side: decoding of records, decisions, options and checkpoints."""
 
 import contextlib
 import json
@@ -14,7 +14,7 @@ from spark_eos.source.offsets import from_json_offsets
 
 
 def feed_decode(data: bytes) -> None:
-    """Decode whatever batches there are."""
+    """Decode all batches in the input."""
     spans = list(iter_headers(data))
     if spans:
         first, end = spans[0][1].base_offset, spans[-1][1].next_offset
@@ -23,13 +23,13 @@ def feed_decode(data: bytes) -> None:
 
 
 def feed_decision(data: bytes) -> None:
-    """Read a decision's record, and its pointer."""
+    """Parse the input as a decision record and as a pointer."""
     _ignore_refusal(lambda text: read_pointer(("topic", 0), 0, text, "fuzz"), data.decode(errors="replace"))
     read_part(data, "fuzz")
 
 
 def feed_options(data: bytes) -> None:
-    """Read everything that users write as text, and an offset of a checkpoint."""
+    """Parse the input as each option that users write as text, and as an offset in a checkpoint."""
     text = data.decode(errors="replace")
     parse_properties(text)
     for parse in (parse_assign, parse_subscribe, parse_pattern):
@@ -44,6 +44,6 @@ def feed_options(data: bytes) -> None:
 
 
 def _ignore_refusal(parse: Callable[[str], object], text: str) -> None:
-    """Let each reader refuse the text, so that the next one gets it too."""
+    """Ignore a refusal, so that the next parser gets the text too."""
     with contextlib.suppress(EosKafkaError):
         parse(text)

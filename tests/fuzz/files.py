@@ -1,4 +1,4 @@
-"""Fuzz targets for the files of a partition: each by itself, and one in a whole folder for recovery."""
+"""Fuzz targets for the files of a partition: each alone, and one in a whole folder for recovery."""
 
 import contextlib
 
@@ -15,7 +15,7 @@ _SMALL_SEGMENTS = {"segment.bytes": "600", "index.interval.bytes": "0"}
 
 
 def feed_snapshot(data: bytes) -> None:
-    """Read a producer snapshot; what was read is written as it was."""
+    """Read a producer snapshot, and check that it survives encoding and decoding."""
     assert decode_snapshot(encode_snapshot(decode_snapshot(data))) == decode_snapshot(data)
 
 
@@ -25,7 +25,7 @@ def feed_transaction_index(data: bytes) -> None:
 
 
 def feed_sparse_index(data: bytes) -> None:
-    """Read an index and look into it; the first byte says which of the two."""
+    """Load an offset or a time index; the first byte selects which one."""
     storage = _storage_with("folder", "index", data[1:])
     kind = TimeIndex if data[:1] > b"\x7f" else OffsetIndex
     index = kind(storage, "folder/index", 0)
@@ -42,7 +42,7 @@ def feed_checkpoint(data: bytes) -> None:
 
 
 def feed_recovery(data: bytes) -> None:
-    """Put bytes in the place of one of a log's files: it opens, holds its marks in order, and takes a batch."""
+    """Replace one of a log's files; the log opens, its offsets are in order, and it accepts a batch."""
     storage = a_log_folder()
     names = sorted(storage.list_folder(FOLDER))
     name = names[(data[0] if data else 0) % len(names)]
@@ -58,7 +58,7 @@ def feed_recovery(data: bytes) -> None:
 
 
 def a_log_folder() -> MemoryStorage:
-    """Write a log with everything in it: segments, transactions that ended both ways and one that is open."""
+    """Write a log with several segments, committed and aborted transactions and an open one."""
     storage = MemoryStorage()
     log = open_log(storage, _SMALL_SEGMENTS)
     for number in range(3):

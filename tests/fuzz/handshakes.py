@@ -8,7 +8,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from tests.fuzz.answers import HEADER, framed
 from tests.fuzz.memory_network import client_of
 
-# As long as a client's nonce, and put in its place.
+# Of the same length as a client's nonce, which replaces it.
 NONCE = b"n" * 32
 MECHANISMS: Sequence[dict[str, Any]] = (
     {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "secret"},
@@ -19,12 +19,12 @@ MECHANISMS: Sequence[dict[str, Any]] = (
 
 
 def parted(answers: Sequence[bytes]) -> bytes:
-    """Put a length of two bytes in front of each part."""
+    """Return the parts, each with a length of two bytes in front."""
     return b"".join(len(part).to_bytes(2, "big") + part for part in answers)
 
 
 def parts(data: bytes) -> list[bytes]:
-    """Undo `parted`; the last part may be cut."""
+    """Undo `parted`; the last part may be incomplete."""
     found = []
     while data:
         end = 2 + int.from_bytes(data[:2], "big")
@@ -34,23 +34,23 @@ def parts(data: bytes) -> list[bytes]:
 
 
 def feed_handshake(data: bytes) -> None:
-    """Connect to a broker whose first answers are the parts of the input, in turn; the first byte names the mechanism.
+    """Connect to a broker whose first responses are the parts of the input; the first byte selects the mechanism.
 
-    The answers that follow are the last part, for those who ask again.
+    Later requests get the last part.
     """
     answers = parts(data[1:])
     if not answers:
         return
-    told = 0
+    sent = 0
     nonce = NONCE
 
     def answer(request: bytes) -> bytes:
-        nonlocal told, nonce
+        nonlocal sent, nonce
         _, _, correlation_id = HEADER.unpack_from(request)
         if (start := request.find(b",r=")) > 0:
             nonce = request[start + 3 : start + 3 + len(NONCE)]
-        part = answers[min(told, len(answers) - 1)]
-        told += 1
+        part = answers[min(sent, len(answers) - 1)]
+        sent += 1
         return framed(correlation_id, part.replace(NONCE, nonce))
 
     options = MECHANISMS[data[0] % len(MECHANISMS)]
@@ -64,7 +64,7 @@ def _connect(client: KafkaClient) -> None:
 
 
 def handshake_seeds() -> list[bytes]:
-    """Give for each mechanism the answers of a broker that lets the client in, and then names itself."""
+    """Return for each mechanism the responses of a broker that accepts the client and returns its metadata."""
     versions = m.ApiVersionsResponse(
         error_code=0,
         api_keys=[

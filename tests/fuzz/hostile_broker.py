@@ -1,4 +1,4 @@
-"""A broker on a socket with arbitrary responses, for a real client."""
+"""A broker on a socket that sends arbitrary responses to a real client."""
 
 import contextlib
 import socket
@@ -29,13 +29,13 @@ _RANGES = {
     66: (0, 2),
 }
 
-# Takes the API key, version, correlation id of a request; gives all the bytes that are sent, frame length included,
-# None for none, or a function that takes the socket and does what it likes.
+# A function of a request's API key, version and correlation id. It returns all bytes to send, with the length of the
+# frame, or None for no response, or a function that uses the socket.
 Attack = Callable[[int, int, int], "bytes | Callable[[socket.socket], None] | None"]
 
 
 class HostileBroker:
-    """Listen on a port of this machine, honest about itself and hostile in all else; counts what it sees."""
+    """A broker on a local port that answers every request, or those of one API, with an attack; counts requests."""
 
     def __init__(self, attack: Attack, *, attacked: int | None = None) -> None:
         self.asked: Counter[int] = Counter()
@@ -52,18 +52,17 @@ class HostileBroker:
 
     @property
     def requests(self) -> int:
-        """Count all requests."""
         return self.asked.total()
 
     def __enter__(self) -> Self:
-        """Begin to listen."""
+        """Start listening."""
         self._start(self._accept)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Hang up on everyone and wait for all threads."""
+        """Close all connections and wait for all threads."""
         self._closing = True
-        # A thread that waits in accept() is not woken by closing what it waits for.
+        # Closing the socket does not wake a thread in accept(); shutting it down does.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -124,7 +123,7 @@ class HostileBroker:
             )
         if api_key == METADATA:
             return metadata_content(self.port, version)
-        # Everybody is coordinated here.
+        # This broker coordinates every group and transactional id.
         found = m.FindCoordinatorResponse.Coordinator
         return b"\0" + bytes(
             m.FindCoordinatorResponse(
@@ -137,7 +136,7 @@ class HostileBroker:
 
 
 def metadata_content(port: int, version: int, *, host: str = "127.0.0.1") -> bytes:
-    """Name one broker and one topic that it leads, behind the tags of an answer's header."""
+    """Return the metadata of one broker and one topic that it leads, after the tags of a response header."""
     topic = m.MetadataResponse.MetadataResponseTopic
     content = m.MetadataResponse(
         throttle_time_ms=0,
@@ -168,7 +167,7 @@ def metadata_content(port: int, version: int, *, host: str = "127.0.0.1") -> byt
 
 
 def _exactly(source: socket.socket, size_bytes: int) -> bytes:
-    """Read that many bytes; none when the other side hung up before."""
+    """Read that many bytes; return none if the other side closes the connection first."""
     data = b""
     while len(data) < size_bytes:
         piece = source.recv(size_bytes - len(data))
@@ -179,14 +178,14 @@ def _exactly(source: socket.socket, size_bytes: int) -> bytes:
 
 
 def flood(accepted: socket.socket) -> None:
-    """Send for as long as the other side listens: frames that answer nothing."""
+    """Send frames that are no response to any request until the other side closes the connection."""
     many = struct.pack(">ii", 4, 0) * (1 << 16)
     while True:
         accepted.sendall(many)
 
 
 def drip(accepted: socket.socket, size_bytes: int = 1 << 20) -> None:
-    """Promise a long answer, and send a byte of it now and then, until the other side hangs up."""
+    """Announce a long response and send a byte of it now and then, until the other side closes the connection."""
     accepted.sendall(struct.pack(">i", size_bytes))
     accepted.settimeout(0.02)
     while True:

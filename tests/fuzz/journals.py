@@ -1,4 +1,4 @@
-"""Fuzz targets for the records of the journals, the coordinators' and the cluster's."""
+"""Fuzz targets for the records of the journals, of the coordinators and of the cluster."""
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.groups.classic.records import read_group_key, read_group_metadata
@@ -9,14 +9,14 @@ from broker_core.coordinator.transactions.records import decode_key, decode_valu
 
 
 def feed_transactions(data: bytes) -> None:
-    """Read a key and a value of a transactional id; the first byte says where one ends and the other begins."""
+    """Decode a key and a value of a transactional id; the first byte is the length of the key."""
     cut = 1 + (data[0] if data else 0)
     decode_key(data[1:cut])
     decode_value(data[cut:])
 
 
 def feed_groups(data: bytes) -> None:
-    """Read a key and a value of any kind that a group coordinator writes; the first byte names the kind."""
+    """Decode a key and a value of any kind of group record; the first byte selects the kind."""
     if not data:
         return
     kinds = tuple(RecordType)
@@ -33,7 +33,7 @@ def feed_groups(data: bytes) -> None:
 
 
 def feed_metadata(data: bytes) -> None:
-    """Read a journal of one record a line, then let the cluster use what it says."""
+    """Load a journal of one record per line into the cluster's metadata, and use the metadata."""
     metadata = ClusterMetadata(lambda _key, _value: 0, (1, 2))
     metadata.load(list(enumerate(data.splitlines())))
     metadata.open_cluster("another", 2, 1)

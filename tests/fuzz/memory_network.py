@@ -1,8 +1,7 @@
 """A real `KafkaClient` without sockets and clocks: connections are calls, and waiting takes no time.
 
-All is real but the two ends: kafka-python's connections and the client's own code above them. Time goes by only where
-the loop waits, so that a client's deadlines pass at once, and a loop that asks for the time again and again without
-ever waiting is found out.
+Only the two ends are replaced: kafka-python's transport and the clocks. Time advances only where the loop waits, so a
+client's deadlines pass at once, and a loop that reads the clock repeatedly without waiting is detected.
 """
 
 import contextlib
@@ -24,17 +23,17 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.clocks import runtime_by
 
-# How often an honest client looks at the clock for one question, tens of requests and retries included.
+# The number of clock reads for one request of a correct client, with tens of retries.
 _MOST_LOOKS = 100_000
-# kafka-python has no other way to be given a clock.
+# kafka-python accepts a clock in no other way.
 _TIMED = (kafka.cluster, kafka.net.connection, kafka.net.manager, kafka.net.selector)
 
-# Takes the bytes of one request without their length and gives all bytes of the answer, length included; None hangs up.
+# Takes the bytes of one request without its length and returns the whole response frame; None closes the connection.
 Answer = Callable[[bytes], bytes | None]
 
 
 class Spinning(Exception):
-    """Report a client that goes round without ever waiting."""
+    """A client that loops without waiting."""
 
 
 class _Clock:
@@ -45,31 +44,29 @@ class _Clock:
         self.looks = 0
 
     def monotonic(self) -> float:
-        """Tell the time."""
+        """Return the time, and count the read."""
         self.looks += 1
         if self.looks > _MOST_LOOKS:
-            raise Spinning(f"the clock was looked at {self.looks} times")
+            raise Spinning(f"the clock was read {self.looks} times")
         return self.now
 
     def time(self) -> float:
-        """Tell the time of day."""
         return self.now
 
     def time_ns(self) -> int:
-        """Tell the time of day."""
         return int(self.now * 1e9)
 
     def sleep(self, seconds: float) -> None:
-        """Let time go by."""
+        """Advance the time."""
         self.now += seconds
 
 
 def _selector_of(clock: _Clock) -> type[selectors.SelectSelector]:
     class Selector(selectors.SelectSelector):
-        """Wait for nothing but time."""
+        """A selector whose waits only advance the clock."""
 
         def select(self, timeout: float | None = None) -> list[Any]:
-            assert timeout is not None, "the loop waits for ever"
+            assert timeout is not None, "the loop waits forever"
             clock.now += max(timeout, 0.0)
             return []
 
@@ -77,7 +74,7 @@ def _selector_of(clock: _Clock) -> type[selectors.SelectSelector]:
 
 
 class _Transport:
-    """Carry bytes between one connection and what answers it."""
+    """A transport of bytes between one connection and a function that answers."""
 
     def __init__(self, net: Any, host: str, answer: Answer) -> None:
         self.host = host
@@ -87,26 +84,22 @@ class _Transport:
         self._protocol: Any = None
 
     def get_protocol(self) -> Any:
-        """Return the connection."""
         return self._protocol
 
     def set_protocol(self, protocol: Any) -> None:
-        """Take the connection."""
         self._protocol = protocol
 
     def resume_reading(self) -> None:
-        """Answers come by themselves."""
+        """Do nothing: responses need no reading."""
 
     def getPeer(self) -> tuple[str, int]:  # noqa: N802 (Twisted's name)
-        """Return an address."""
         return self.host, 9092
 
     def host_port(self) -> str:
-        """Return an address to show."""
         return self.host
 
     def write(self, data: bytes) -> None:
-        """Take whole requests, and answer them in the next turn of the loop."""
+        """Split the data into requests, and answer them in the next iteration of the loop."""
         position = 0
         while position < len(data):
             end = position + 4 + int.from_bytes(data[position : position + 4], "big")
@@ -122,26 +115,26 @@ class _Transport:
             except kafka.errors.KafkaProtocolError as error:
                 self.abort(error)
         if self._protocol is not None and (not answered or self._protocol.in_flight_requests):
-            # Whoever waits for more would wait until the request times out.
-            self.abort(kafka.errors.KafkaConnectionError("the broker hung up"))
+            # A client that expects more would wait until the request times out.
+            self.abort(kafka.errors.KafkaConnectionError("the broker closed the connection"))
 
     def abort(self, error: BaseException | None = None) -> None:
-        """Be closed."""
+        """Close the connection with an error."""
         protocol, self._protocol = self._protocol, None
         if protocol is not None:
             protocol.connection_lost(error)
 
     def close(self) -> None:
-        """Be closed."""
+        """Close the connection."""
         self.abort()
 
 
 @contextlib.contextmanager
 def client_of(answer: Answer, **options: Any) -> Iterator[KafkaClient]:
-    """Open a client all of whose brokers are `answer`."""
+    """Open a client whose brokers all answer with `answer`."""
     clock = _Clock()
     with contextlib.ExitStack() as stack:
-        # Every answer that is refused would be told of.
+        # kafka-python logs every refused response.
         log = logging.getLogger("kafka")
         stack.callback(log.setLevel, log.level)
         log.setLevel(logging.CRITICAL + 1)

@@ -6,7 +6,7 @@ from tests.fuzz.targets import BY_NAME
 
 
 def peak_bytes(target: str, data: bytes) -> int:
-    """Measure what one input makes the process hold at most."""
+    """Return the peak of the memory allocated for one input."""
     tracemalloc.start()
     try:
         BY_NAME[target].try_one(data)

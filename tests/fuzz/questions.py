@@ -1,4 +1,4 @@
-"""The requests of a cluster's client, one for each way in which responses are used."""
+"""Requests of a cluster's client, one for each use of responses."""
 
 from collections.abc import Callable, Mapping
 
@@ -63,7 +63,7 @@ def _records(client: KafkaClient) -> None:
     if place is None:
         return
     end = lookup.offsets({PLACE: LATEST}, IsolationLevel.READ_COMMITTED).get(PLACE) or 0
-    # An older epoch, so that the leader is asked where it ended.
+    # With an older epoch the client looks up where that epoch ended.
     planned = LogPoint(max(place.leader_epoch - 1, 0), 0)
     for each in (LogPoint(), planned):
         fetch = RangeFetch(client, PLACE, place, IsolationLevel.READ_COMMITTED, _LIMITS, each)
@@ -130,5 +130,5 @@ QUESTIONS: Mapping[str, Callable[[KafkaClient], None]] = {
     "marker": _marker,
     "end": _end,
 }
-# Raised to whoever reads a range, who tells the user of the loss or goes on behind it.
-DECLARED_BESIDE = (OffsetsGoneError,)
+# The reader of a range gets this error and reports the loss or continues after it.
+ALSO_DECLARED = (OffsetsGoneError,)

@@ -1,4 +1,4 @@
-"""Fuzz targets for the tokens with which clients authenticate."""
+"""Fuzz targets for authentication tokens."""
 
 from collections.abc import Callable
 
@@ -19,9 +19,9 @@ NOW_MS = 1_700_000_000_000
 
 
 def feed_tokens(data: bytes) -> None:
-    """Be a client that sends two tokens; the first byte names the mechanism, a line feed ends the first token.
+    """Evaluate two tokens of a client; the first byte selects the mechanism, a line feed ends the first token.
 
-    Nobody is let in by chance: whoever is, has the password in his token.
+    A client is accepted by PLAIN only if the password is in its token.
     """
     if not data:
         return

@@ -1,4 +1,4 @@
-"""Valid inputs, from which mutations begin."""
+"""Valid inputs, from which mutations start."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ def _frames() -> Iterator[bytes]:
 
 @cache
 def batches() -> list[bytes]:
-    """Give batches of all codecs, with and without keys, headers and producers, and markers."""
+    """Return batches of all codecs, with and without keys, headers and producers, and markers."""
     made = [NewRecord(b"key", b"value" * 5, (("h", b"v"), ("n", None)), _NOW_MS), NewRecord(None, None, (), _NOW_MS)]
     found = [build_batch(made, compression=codec) for codec in Compression]
     found.append(build_batch(made * 3, producer_id=5, producer_epoch=1, base_sequence=7, is_transactional=True))
@@ -59,7 +59,7 @@ def batches() -> list[bytes]:
 
 @cache
 def compressed() -> list[bytes]:
-    """Give compressed bytes of every codec, its number in front."""
+    """Return compressed bytes of every codec, with its number in front."""
     return [
         bytes([number]) + compress(codec, b"some words, again and again, " * 20)
         for number, codec in enumerate(Compression)
@@ -68,20 +68,20 @@ def compressed() -> list[bytes]:
 
 @cache
 def snapshots() -> list[bytes]:
-    """Give producer snapshots."""
+    """Return producer snapshots."""
     entries = [ProducerStateEntry(1, 2, 3, _NOW_MS, 17, (BatchMetadata(4, 20, 2, _NOW_MS),)), ProducerStateEntry(9)]
     return [encode_snapshot([]), encode_snapshot(entries)]
 
 
 @cache
 def transaction_indexes() -> list[bytes]:
-    """Give indexes of aborted transactions."""
+    """Return indexes of aborted transactions."""
     return [b"", AbortedEntry(1, 5, 9, 3).pack() + AbortedEntry(2, 6, 12, 10).pack()]
 
 
 @cache
 def log_files() -> list[bytes]:
-    """Return each file of a log, its number in the folder in front."""
+    """Return each file of a log, with its number in the folder in front."""
     storage = a_log_folder()
     found = []
     for number, name in enumerate(sorted(storage.list_folder(FOLDER))):
@@ -92,7 +92,7 @@ def log_files() -> list[bytes]:
 
 @cache
 def sparse_indexes() -> list[bytes]:
-    """Give offset and time indexes, with a byte in front that tells which."""
+    """Return offset and time indexes, with a byte in front that selects the kind."""
     storage = a_log_folder()
     found = []
     for mark, ending in ((b"\x00", ".index"), (b"\xff", ".timeindex")):
@@ -105,13 +105,13 @@ def sparse_indexes() -> list[bytes]:
 
 @cache
 def checkpoints() -> list[bytes]:
-    """Give checkpoints of leader epochs."""
+    """Return checkpoints of leader epochs."""
     return [b"0\n0\n", b"0\n2\n0 0\n3 17\n"]
 
 
 @cache
 def transaction_records() -> list[bytes]:
-    """Return what the transaction coordinator writes, the length of the key in front."""
+    """Return records of the transaction coordinator, with the length of the key in front."""
     world = CoordinatorWorld()
     identity = world.identity()
     world.add(identity, TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0))
@@ -121,7 +121,7 @@ def transaction_records() -> list[bytes]:
 
 @cache
 def group_records() -> list[bytes]:
-    """Return what the group coordinator writes: keys and values, the kind in front."""
+    """Return records of the group coordinator: keys and values, with the kind in front."""
     member = RecordedMember("m", None, "client", "host", 1000, 1000, b"subscription", b"assignment")
     metadata = GroupMetadata("consumer", 3, "range", "m", _NOW_MS, (member,))
     group = group_record("g", metadata)
@@ -132,7 +132,7 @@ def group_records() -> list[bytes]:
 
 @cache
 def tokens() -> list[bytes]:
-    """Give good tokens of each mechanism, its number in front."""
+    """Return valid tokens of each mechanism, with its number in front."""
     claims = json.dumps({"sub": "alice", "exp": 1_700_000_100, "iat": 1_699_999_000}).encode()
     unsigned = b".".join(base64.urlsafe_b64encode(each).rstrip(b"=") for each in (b'{"alg":"none"}', claims)) + b"."
     return [
@@ -156,5 +156,5 @@ def decisions() -> list[bytes]:
 
 @cache
 def options() -> list[bytes]:
-    """Give texts that users write."""
+    """Return texts that users write."""
     return [b'{"topic":{"0":23,"1":-2}}', b'{"topic":[0,1]}', b"a,b , c", b"topic-.*", b"a=b\\\n  c\n# d\ne : f\\u0041"]

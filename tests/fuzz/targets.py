@@ -1,6 +1,6 @@
-"""Every parser of outside bytes in both packages, with valid inputs to begin from.
+"""Every parser of outside bytes in both packages, with valid inputs as seeds.
 
-A target takes bytes and either returns or raises what it declares. Whatever else it raises is a bug.
+A target takes bytes and either returns or raises one of its declared errors. Any other exception is a bug.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from tests.support.broker_core.metadata_journal import metadata_records
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Hold what is fed, how it may refuse, and inputs that it takes."""
+    """A parser with its declared errors and with inputs that it accepts."""
 
     name: str
     feed: Callable[[bytes], object]
@@ -26,7 +26,7 @@ class Target:
     seeds: Callable[[], Sequence[bytes]]
 
     def try_one(self, data: bytes) -> bool:
-        """Feed one input; says whether it was taken, raises what must not be raised."""
+        """Feed one input; return whether it was accepted, and raise any undeclared error."""
         try:
             self.feed(data)
         except self.declared:
@@ -53,7 +53,7 @@ TARGETS: Sequence[Target] = (
     Target("decode", clients.feed_decode, (InvalidBatch,), seeds.batches),
     Target("decisions", clients.feed_decision, (EosKafkaError,), seeds.decisions),
     Target("options", clients.feed_options, (EosKafkaError,), seeds.options),
-    # kafka-python closes a connection upon this one, and the client makes one of its own errors of it.
+    # kafka-python closes a connection after this one, and the client raises one of its own errors.
     Target("answers", answers.feed_answer, (KafkaProtocolError,), answers.answer_seeds),
     Target("conversations", answers.feed_conversation, (EosKafkaError,), answers.conversation_seeds),
     Target("handshakes", handshakes.feed_handshake, (EosKafkaError,), handshakes.handshake_seeds),

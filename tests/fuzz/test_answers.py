@@ -1,4 +1,4 @@
-"""Named attacks on a client's reading of responses: lengths, counts, tags, cuts, and the steps of SASL."""
+"""Named attacks on a client's reading of responses: lengths, counts, tags, truncation, and the steps of SASL."""
 
 import contextlib
 import struct
@@ -21,7 +21,7 @@ from tests.fuzz.questions import QUESTIONS
 
 _MAX_FRAME_BYTES = 64 << 20
 _ENDLESS = b"\xff" * 1_000_000
-# Each of these is over in milliseconds, on a machine with nothing else to do; undefended, most take minutes.
+# Each of these takes milliseconds on an idle machine; without a defense most take minutes.
 _MOST_SECONDS = 10
 _MOST_BYTES = 48 << 20
 _LITTLE_BYTES = 1 << 20
@@ -56,14 +56,14 @@ def described(transactional_id: str) -> bytes:
     return bytes(m.DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=[state]).encode(version=0))
 
 
-# What was asked, in which version, and the bytes behind the correlation id.
+# The request, its version, and the bytes after the correlation id.
 ATTACKS: dict[str, tuple[str, int, bytes]] = {
     "an array of 2^31 entries": ("Metadata", 8, struct.pack(">ii", 0, 2**31 - 1)),
     "an array of a billion entries": ("Metadata", 8, struct.pack(">ii", 0, 10**9) + b"\0" * 1_000),
     "an array of a negative count": ("Metadata", 8, struct.pack(">ii", 0, -7)),
     "an array of null": ("Metadata", 8, struct.pack(">ii", 0, -1) + b"\0" * 100),
     "a compact array of 2^32 entries": ("Metadata", 12, b"\0" + struct.pack(">i", 0) + b"\xff\xff\xff\xff\x0f"),
-    "a count that does not end": ("Metadata", 12, b"\0" + struct.pack(">i", 0) + _ENDLESS),
+    "an endless count": ("Metadata", 12, b"\0" + struct.pack(">i", 0) + _ENDLESS),
     "a string of 32767 bytes": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, 32_767)),
     "a string of a negative length": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, -2) + b"\0" * 100),
     "a string of null": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, -1) + b"\0" * 100),
@@ -72,8 +72,8 @@ ATTACKS: dict[str, tuple[str, int, bytes]] = {
         12,
         b"\0" + struct.pack(">i", 0) + b"\x02" + struct.pack(">i", 1) + b"\xff\xff\xff\xff\x07",
     ),
-    "a compact string longer than strings are": ("DescribeTransactions", 0, b"\0" + described("a" * 40_000)),
-    "bytes that are no text": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, 2) + b"\xff\xfe" + b"\0" * 100),
+    "a compact string above the maximum length": ("DescribeTransactions", 0, b"\0" + described("a" * 40_000)),
+    "bytes that are not UTF-8": ("Metadata", 8, struct.pack(">iiih", 0, 1, 1, 2) + b"\xff\xfe" + b"\0" * 100),
     "records of 2^31 bytes": (
         "Fetch",
         11,
@@ -81,10 +81,10 @@ ATTACKS: dict[str, tuple[str, int, bytes]] = {
     ),
     "2^32 tagged fields": ("EndTxn", 5, b"\0" + b"\0" * 16 + b"\xff\xff\xff\xff\x0f"),
     "a tagged field of 2^32 bytes": ("EndTxn", 5, b"\0" + b"\0" * 16 + b"\x01\x05\xff\xff\xff\xff\x0f"),
-    "tagged fields that do not end": ("EndTxn", 5, b"\0" + b"\0" * 16 + _ENDLESS),
-    "a tag of the header that does not end": ("EndTxn", 5, _ENDLESS),
+    "endless tagged fields": ("EndTxn", 5, b"\0" + b"\0" * 16 + _ENDLESS),
+    "an endless tag in the header": ("EndTxn", 5, _ENDLESS),
     "2^32 tags in the header": ("EndTxn", 5, b"\xff\xff\xff\xff\x0f" + b"\x05\0" * 100_000),
-    "a tagged field that is shorter than it says": (
+    "a tagged field with a false length": (
         "ApiVersions",
         4,
         versions_body(b"", 0, b"\x01\x01\x09" + b"\0" * 8 + b"\0"),
@@ -95,7 +95,7 @@ ATTACKS: dict[str, tuple[str, int, bytes]] = {
         versions_body((_API + b"\x01\x63\x00") * 100_000, 100_000),
     ),
 }
-# These are well formed, and only many.
+# Well formed, but with many entries.
 CROWDS: dict[str, tuple[str, int, bytes]] = {
     "ten thousand tiny APIs": ("ApiVersions", 4, versions_body((_API + b"\0") * 10_000, 10_000)),
     "ten thousand tagged fields": (
@@ -103,7 +103,7 @@ CROWDS: dict[str, tuple[str, int, bytes]] = {
         5,
         b"\0" + b"\0" * 16 + varint(10_000) + b"".join(varint(tag) + b"\0" for tag in range(10_000)),
     ),
-    "ten thousand brokers of the same number": (
+    "ten thousand brokers with the same id": (
         "Metadata",
         12,
         b"\0" + struct.pack(">i", 0) + varint(10_001) + _BROKER * 10_000 + b"\0" + struct.pack(">i", 1) + b"\x01\0",
@@ -125,9 +125,9 @@ def test_response_with_a_false_length_is_refused_immediately(name: str) -> None:
     with pytest.raises(MalformedResponse) as caught:
         reader.receive_bytes(framed(1, content))
     assert time.monotonic() - began < _MOST_SECONDS
-    told = translate(caught.value, "The question")
-    assert isinstance(told, UnansweredError)
-    assert len(str(told)) < 1_000
+    translated = translate(caught.value, "The question")
+    assert isinstance(translated, UnansweredError)
+    assert len(str(translated)) < 1_000
 
 
 @pytest.mark.parametrize("name", [*ATTACKS, *CROWDS])
@@ -146,7 +146,7 @@ def test_response_truncated_at_any_byte_is_refused(number: int) -> None:
         with pytest.raises(MalformedResponse):
             reader_for(api.name, version).receive_bytes(framed(1, content[:end]))
     (whole,) = reader_for(api.name, version).receive_bytes(framed(1, content))
-    # As Kafka's own clients do, so that a broker may know more than we.
+    # As in Kafka's own clients, so that a broker may be newer than the client.
     (with_more,) = reader_for(api.name, version).receive_bytes(framed(1, content + b"more"))
     assert whole[0] == with_more[0] == 1
     assert whole[1] == with_more[1]
@@ -232,28 +232,28 @@ def _one_range(key: int, low: int, high: int) -> list[object]:
     return [m.ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)]
 
 
-# What comes in the place of the last step of SCRAM-SHA-256, which is number 1 of the mechanisms.
+# Replacements of the last step of SCRAM-SHA-256, which is mechanism 1.
 TOKENS: dict[str, bytes] = {
     "nothing": token(b""),
     "null": b"\0\0" + struct.pack(">hi", -1, -1) + bytes(8),
-    "no text": token(b"\xff\xfe"),
+    "bytes that are not UTF-8": token(b"\xff\xfe"),
     "no pairs": token(b"a,b,c"),
     "no nonce": token(b"s=AA==,i=4096"),
     "another nonce": token(b"r=x,s=AA==,i=4096"),
-    "a salt that is no base64": token(b"r=" + NONCE + b",s=A,i=4096"),
-    "no turns": token(b"r=" + NONCE + b",s=AA==,i=0"),
-    "turns without end": token(b"r=" + NONCE + b",s=AA==,i=9999999999"),
-    "turns below zero": token(b"r=" + NONCE + b",s=AA==,i=-1"),
-    "turns in words": token(b"r=" + NONCE + b",s=AA==,i=many"),
+    "a salt that is not base64": token(b"r=" + NONCE + b",s=A,i=4096"),
+    "zero iterations": token(b"r=" + NONCE + b",s=AA==,i=0"),
+    "an excessive number of iterations": token(b"r=" + NONCE + b",s=AA==,i=9999999999"),
+    "a negative number of iterations": token(b"r=" + NONCE + b",s=AA==,i=-1"),
+    "a number of iterations in words": token(b"r=" + NONCE + b",s=AA==,i=many"),
 }
 VERSIONS: dict[str, bytes] = {
     "no APIs": versions_answer(),
-    "a version below zero": versions_answer(error_code=35, api_keys=_one_range(18, -9, -5)),
-    "an old version, again and again": versions_answer(error_code=35, api_keys=_one_range(18, 0, 4)),
+    "a negative version": versions_answer(error_code=35, api_keys=_one_range(18, -9, -5)),
+    "an old version on every request": versions_answer(error_code=35, api_keys=_one_range(18, 0, 4)),
     "an unknown error": versions_answer(error_code=9_999),
-    "Metadata below zero": versions_answer(api_keys=_one_range(3, -9, -5)),
-    "Metadata of the far future": versions_answer(api_keys=_one_range(3, 32_000, 32_767)),
-    "Metadata upside down": versions_answer(api_keys=_one_range(3, 32_767, -32_768)),
+    "negative Metadata versions": versions_answer(api_keys=_one_range(3, -9, -5)),
+    "Metadata versions far ahead": versions_answer(api_keys=_one_range(3, 32_000, 32_767)),
+    "a reversed range of Metadata versions": versions_answer(api_keys=_one_range(3, 32_767, -32_768)),
 }
 
 
@@ -273,7 +273,7 @@ def test_invalid_api_versions_are_reported_with_a_package_error(name: str, mecha
         feed_handshake(bytes([mechanism]) + parted([VERSIONS[name]]))
 
 
-# The other questions may be answered by nothing: that there is none.
+# For the other requests an empty response is a valid result.
 MUST_BE_ANSWERED = frozenset(
     {
         "create",

@@ -1,4 +1,4 @@
-"""A share of hostile inputs for every target, and each of the named attacks."""
+"""A limited number of hostile inputs for every target, and each of the named attacks."""
 
 import struct
 
@@ -9,18 +9,18 @@ from hypothesis import given
 from broker_core.records.compression import Compression
 from broker_core.wire.versions import SERVED
 from tests.fuzz import seeds
-from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
+from tests.fuzz.attacks import A_MILLION_ARRAYS, MALFORMED_FRAMES, batch, hostile
 from tests.fuzz.peak_memory import peak_bytes
 from tests.fuzz.targets import TARGETS, Target
 from tests.support.examples import examples
 
-# What an attack of a few bytes may make the process hold, beside the limits that a user sets.
+# The memory that an attack of a few bytes may use, apart from the limits that a user sets.
 _MOST_BYTES = 48 << 20
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_valid_inputs_are_accepted(target: Target) -> None:
-    # Of the tokens some are refused in the end, of the texts each is good for one reader only.
+    # Some tokens are refused in the end, and each text is valid for one parser only.
     taken = [target.try_one(data) for data in target.seeds()]
     assert any(taken)
 
@@ -35,10 +35,10 @@ def test_only_declared_errors_are_raised(target: Target) -> None:
     try_all()
 
 
-NAMED_ATTACKS = {name: ("frames", data) for name, data in LYING_FRAMES.items()} | {
-    "a million arrays of nothing": ("frames", A_MILLION_ARRAYS),
-    "a batch that says 2^31 records": ("records", batch(b"\x00" * 50, count=2**31 - 1)),
-    "a record that says 2^31 headers": ("records", batch(b"\x14\x00\x00\x00\x01\x01\xfe\xff\xff\xff\x0f", count=1)),
+NAMED_ATTACKS = {name: ("frames", data) for name, data in MALFORMED_FRAMES.items()} | {
+    "a million empty arrays": ("frames", A_MILLION_ARRAYS),
+    "a batch header with 2^31 records": ("records", batch(b"\x00" * 50, count=2**31 - 1)),
+    "a record with 2^31 headers": ("records", batch(b"\x14\x00\x00\x00\x01\x01\xfe\xff\xff\xff\x0f", count=1)),
     "a zstd bomb": ("records", batch(bytes(cramjam.zstd.compress(bytes(64 << 20))), count=1, codec=Compression.ZSTD)),
     "a gzip bomb": ("records", batch(bytes(cramjam.gzip.compress(bytes(64 << 20))), count=1, codec=Compression.GZIP)),
     "an lz4 bomb": ("records", batch(bytes(cramjam.lz4.compress(bytes(64 << 20))), count=1, codec=Compression.LZ4)),
@@ -51,8 +51,8 @@ NAMED_ATTACKS = {name: ("frames", data) for name, data in LYING_FRAMES.items()} 
         "group journal",
         bytes([8]) + b"\x00\x03" + b"\x00\x01c" + b"\x00" * 4 + b"\xff\xff" * 2 + b"\x00" * 8 + b"\x7f\xff\xff\xff",
     ),
-    "brackets a hundred thousand deep": ("options", b"[" * 100_000),
-    "decisions of brackets": ("decisions", b"[" * 100_000),
+    "a hundred thousand nested brackets": ("options", b"[" * 100_000),
+    "a decision of nested brackets": ("decisions", b"[" * 100_000),
 }
 
 

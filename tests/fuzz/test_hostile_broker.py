@@ -28,9 +28,9 @@ from tests.support.waiting import wait_until
 
 _API_TIMEOUT_MS = 400
 _CALM_MS = 10_000
-# The machine may be busy; what is to be found out is a client that never ends.
+# The machine may be busy; the tests detect a client that never ends.
 _LATE_S = 20
-# A client that backs off asks some tens of times in its timeout, one that spins thousands of times.
+# A client with backoff sends some tens of requests within its timeout, one that spins sends thousands.
 _MOST_REQUESTS = 200
 _MOST_MEMORY_BYTES = 48 << 20
 _MOST_TRIES = 20
@@ -43,7 +43,7 @@ def options(address: str) -> ClientOptions:
 
 @contextlib.contextmanager
 def connected(hostile: HostileBroker, api_timeout_ms: int = _API_TIMEOUT_MS) -> Iterator[KafkaClient]:
-    """Connect with all the time that a busy machine needs, and then be in a hurry."""
+    """Connect with the default timeout, for a busy machine, and then set a short one."""
     with KafkaClient(ClientOptions((hostile.address,))) as client:
         client.connect()
         client.options = replace(client.options, api_timeout_ms=api_timeout_ms)
@@ -66,23 +66,23 @@ def _cut_honest(key: int, version: int, correlation_id: int) -> bytes:
 ATTACKS: dict[str, Attack] = {
     "a frame of 2 GiB": _frame(2**31 - 1),
     "a frame of a negative length": _frame(-1),
-    "a frame of the least length": _frame(-(2**31)),
-    "a frame of nothing": lambda *_: struct.pack(">i", 0),
+    "a frame of length -2^31": _frame(-(2**31)),
+    "an empty frame": lambda *_: struct.pack(">i", 0),
     "a frame too short for a header": lambda *_: struct.pack(">ih", 2, 0),
-    "a frame that is longer than what comes": _frame(1 << 20),
-    "a frame of which a byte comes now and then": lambda *_: drip,
+    "a frame longer than the data": _frame(1 << 20),
+    "a frame that arrives byte by byte": lambda *_: drip,
     "an answer without a body": _body(b""),
     "the answer to another request": lambda key, version, correlation_id: framed(correlation_id + 1, b"\0" * 64),
     "two answers to one request": lambda key, version, correlation_id: framed(correlation_id, b"\0" * 64) * 2,
-    "an answer that ends in its middle": _cut_honest,
+    "a truncated answer": _cut_honest,
     "zeros": _body(b"\0" * 1_000),
     "ones": _body(b"\xff" * 1_000),
-    "a length that does not end": _body(b"\0" * 5 + b"\xff" * 100_000),
-    "a page of the web": lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n",
-    "an alert of TLS": lambda *_: b"\x15\x03\x03\x00\x02\x02\x46",
-    "silence": lambda *_: None,
-    "a broker that hangs up": lambda *_: lambda accepted: accepted.close(),
-    "bytes without end": lambda *_: flood,
+    "an endless length": _body(b"\0" * 5 + b"\xff" * 100_000),
+    "an HTTP response": lambda *_: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    "a TLS alert": lambda *_: b"\x15\x03\x03\x00\x02\x02\x46",
+    "no answer": lambda *_: None,
+    "a closed connection": lambda *_: lambda accepted: accepted.close(),
+    "endless bytes": lambda *_: flood,
 }
 
 
@@ -112,7 +112,7 @@ def good_broker() -> Iterator[EmbeddedBroker]:
 
 
 def ends_with(ask: Callable[[], object]) -> EosKafkaError:
-    """Ask; it has to end with one of our errors, and before long."""
+    """Return the package's error that the request ends with, within the limit."""
     began = time.monotonic()
     with pytest.raises(EosKafkaError) as caught:
         ask()
@@ -134,7 +134,7 @@ def test_malformed_responses_fail_only_the_affected_request(name: str, good_brok
         other.require_topics(["t"])
 
 
-BAD_BODIES = ("an answer without a body", "ones", "a length that does not end", "a frame of 2 GiB")
+BAD_BODIES = ("an answer without a body", "ones", "an endless length", "a frame of 2 GiB")
 
 
 @pytest.mark.parametrize("attack", BAD_BODIES)
@@ -154,9 +154,9 @@ def test_request_with_malformed_responses_ends_in_time(question: str, attack: st
         wait_until(lambda: hostile.open == 0, "the client has closed all connections", deadline_s=_LATE_S)
 
 
-@pytest.mark.parametrize("how", ["answers after an answer", "bytes that are no answer"])
+@pytest.mark.parametrize("how", ["extra answers", "bytes that are not an answer"])
 def test_connection_with_an_unexpected_response_is_closed(how: str) -> None:
-    content = {"answers after an answer": b"\0" * 64, "bytes that are no answer": b"\xff" * 64}[how]
+    content = {"extra answers": b"\0" * 64, "bytes that are not an answer": b"\xff" * 64}[how]
     attack = _body(content)
     with HostileBroker(attack, attacked=_LIST_TRANSACTIONS) as hostile, connected(hostile, _CALM_MS) as client:
         client.require_topics(["t"])
@@ -172,7 +172,7 @@ def list_request() -> m.ListTransactionsRequest:
     return m.ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1)
 
 
-@pytest.mark.parametrize("name", ["a frame of 2 GiB", "a frame that is longer than what comes", "bytes without end"])
+@pytest.mark.parametrize("name", ["a frame of 2 GiB", "a frame longer than the data", "endless bytes"])
 def test_hostile_broker_costs_little_memory(name: str) -> None:
     def nearly_the_longest(key: int, version: int, correlation_id: int) -> bytes:
         return struct.pack(">ii", 255 << 20, correlation_id)

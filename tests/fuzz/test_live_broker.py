@@ -20,7 +20,7 @@ from broker_core.wire import messages as m
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.fuzz import seeds
-from tests.fuzz.attacks import A_MILLION_ARRAYS, LYING_FRAMES, batch, hostile
+from tests.fuzz.attacks import A_MILLION_ARRAYS, MALFORMED_FRAMES, batch, hostile
 from tests.support.broker_processes import BrokerCore
 from tests.support.examples import examples
 from tests.support.memory import resident_mib
@@ -30,14 +30,14 @@ from tests.support.waiting import wait_until
 
 MIB = 1 << 20
 DEADLINE_S = 60
-# A batch may unfold to 100 MiB before it is refused, in a buffer that grows by copying; other attacks need little.
+# A batch may decompress to 100 MiB before it is refused, into a buffer that grows by copying; others need little.
 _MOST_MIB = 320
 _SPOILED_FRAMES = 1_500
 _HALF_FRAMES = 100
 
 
 class Worker:
-    """Write one transaction after the other until the block ends, and remember what was committed."""
+    """A producer of consecutive transactions that records the committed values."""
 
     def __init__(self, address: str, topic: str) -> None:
         self.committed: list[str] = []
@@ -52,7 +52,7 @@ class Worker:
     def __enter__(self) -> Self:
         self._producer.init_transactions(DEADLINE_S)
         self._thread.start()
-        self.goes_on()
+        self.wait_for_progress()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -61,10 +61,12 @@ class Worker:
         if kind is None and self._problem is not None:
             raise self._problem
 
-    def goes_on(self) -> None:
+    def wait_for_progress(self) -> None:
         """Wait until one more transaction that began after this call is committed."""
-        wanted = len(self.committed) + 21
-        wait_until(lambda: len(self.committed) >= wanted or self._problem, "the worker goes on", deadline_s=DEADLINE_S)
+        expected = len(self.committed) + 21
+        wait_until(
+            lambda: len(self.committed) >= expected or self._problem, "the worker continues", deadline_s=DEADLINE_S
+        )
         assert self._problem is None, self._problem
 
     def _run(self) -> None:
@@ -81,13 +83,13 @@ class Worker:
 
 
 class Attacked(BrokerCore):
-    """Tell what the process holds."""
+    """A broker whose peak memory can be read."""
 
     def peak_mib(self) -> float:
-        """Return the most memory it ever held, in MiB."""
+        """Return the peak memory of the process in MiB."""
         assert self._process is not None
         if sys.platform != "linux":
-            pytest.skip("a process's memory is read from /proc")
+            pytest.skip("the memory of a process needs /proc")
         return resident_mib("VmHWM", self._process.pid)
 
 
@@ -106,12 +108,12 @@ def client(broker: Attacked) -> Iterator[KafkaClient]:
 
 @pytest.fixture
 def unaffected(broker: Attacked, client: KafkaClient) -> Iterator[Worker]:
-    """Let a worker write during the test; what it committed must be there, once and in order, at little memory."""
+    """Run a producer during the test; check that its values are complete and in order and that memory use is low."""
     topic = make_topic(client)
     with Worker(broker.address, topic) as worker:
         before_mib = broker.peak_mib()
         yield worker
-        worker.goes_on()
+        worker.wait_for_progress()
     assert read_values(broker.address, topic) == [worker.committed]
     assert broker.peak_mib() < before_mib + _MOST_MIB
 
@@ -127,12 +129,12 @@ def read_to_the_end(connection: socket.socket) -> None:
             pass
 
 
-@pytest.mark.parametrize("name", LYING_FRAMES)
+@pytest.mark.parametrize("name", MALFORMED_FRAMES)
 def test_malformed_frame_closes_its_connection(name: str, broker: Attacked, unaffected: Worker) -> None:
     with connected(broker) as attacker:
-        attacker.sendall(LYING_FRAMES[name])
+        attacker.sendall(MALFORMED_FRAMES[name])
         read_to_the_end(attacker)
-        unaffected.goes_on()
+        unaffected.wait_for_progress()
 
 
 BOMBS = {
@@ -147,10 +149,10 @@ BOMBS = {
 def test_decompression_bomb_is_refused_without_decompression(
     codec: str, broker: Attacked, client: KafkaClient, unaffected: Worker
 ) -> None:
-    number, fold, mib = BOMBS[codec]
+    number, compress, mib = BOMBS[codec]
     topic = make_topic(client)
-    records = batch(bytes(fold(mib * MIB)), count=1, codec=number)
-    assert len(records) < MIB, "it would be refused for its size alone"
+    records = batch(bytes(compress(mib * MIB)), count=1, codec=number)
+    assert len(records) < MIB, "the batch would be refused for its size alone"
     topics = m.ProduceRequest.TopicProduceData
     request = m.ProduceRequest(
         transactional_id=None,
@@ -168,14 +170,14 @@ def test_announced_but_unsent_frames_allocate_no_memory(broker: Attacked, unaffe
     with ExitStack() as held:
         for _ in range(_HALF_FRAMES):
             held.enter_context(connected(broker)).sendall((100 * MIB).to_bytes(4, "big") + b"\0\0\0")
-        unaffected.goes_on()
+        unaffected.wait_for_progress()
 
 
 def test_million_empty_arrays_do_not_delay_other_clients(broker: Attacked, unaffected: Worker) -> None:
     with connected(broker) as attacker:
         attacker.sendall(A_MILLION_ARRAYS)
         attacker.shutdown(socket.SHUT_WR)
-        unaffected.goes_on()
+        unaffected.wait_for_progress()
         read_to_the_end(attacker)
 
 

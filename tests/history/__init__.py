@@ -1,4 +1,4 @@
-"""Histories of Kafka clients: what was sent, what was read, and whether one log can explain both.
+"""Histories of Kafka clients: the records sent and read, and whether one log can explain both.
 
-`format` is what a history looks like, `checker` the judge, `workload` and `__main__` make histories with real clients.
+`workload` and `__main__` make histories with real clients; `tests.support.history` has their format and the checker.
 """

@@ -1,9 +1,9 @@
 """Record histories and check them: `python -m tests.history --broker apache --faults pause --seconds 60 --runs 3`.
 
-Of `broker_core` the data folder is inspected too, once after a kill and once after a clean stop. The history of a run
-that failed is kept where `--keep` says. Apache Kafka 4.4.0 fails when it is killed: a transaction that times out while
-its node comes back can end without its markers (KAFKA-20734), and the next commit of the same producer then shows the
-records of the aborted one. `--faults pause` leaves the kills out: then it must be clean.
+The data folder of `broker_core` is inspected too, once after a kill and once after a clean stop. The history of a
+failed run is kept in the folder of `--keep`. Apache Kafka 4.4.0 fails when it is killed: a transaction that times out
+while its node restarts can end without its markers (KAFKA-20734), and the next commit of the same producer then shows
+the records of the aborted one. With `--faults pause` there are no kills, and the run must pass.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.support.history.checker import check
 from tests.support.history.format import INVOKE, Op, write_history
 
 BROKERS = ("broker_core", "apache")
-# What is no anomaly of a history, and as wrong.
+# Problems that are not anomalies of a history.
 STUCK, FILES = "stuck", "broker's files"
 _SHOWN = 20
 _SHOWN_CHARACTERS = 500
@@ -30,7 +30,7 @@ _SHOWN_CHARACTERS = 500
 
 @dataclass
 class Tally:
-    """Add up what has been run and found."""
+    """The totals of all runs."""
 
     runs: int = 0
     seconds: float = 0
@@ -40,19 +40,19 @@ class Tally:
     anomalies: Counter[str] = field(default_factory=Counter)
     runs_with_anomalies: int = 0
 
-    def add(self, story: WorkloadResult, anomalies: Iterable[str], seconds: float) -> None:
+    def add(self, result: WorkloadResult, anomalies: Iterable[str], seconds: float) -> None:
         """Add one run and the kinds of its anomalies."""
         before = self.anomalies.total()
         self.runs += 1
         self.seconds += seconds
-        self.operations += sum(op.kind == INVOKE for op in story.ops)
-        self.transactions.update(op.kind for op in story.ops if op.transaction is not None and op.kind != INVOKE)
-        self.faults += story.faults
+        self.operations += sum(op.kind == INVOKE for op in result.ops)
+        self.transactions.update(op.kind for op in result.ops if op.transaction is not None and op.kind != INVOKE)
+        self.faults += result.faults
         self.anomalies.update(anomalies)
         self.runs_with_anomalies += self.anomalies.total() > before
 
     def lines(self) -> list[str]:
-        """Say it for people."""
+        """Return the summary as lines of text."""
         return [
             f"{self.runs} runs in {self.seconds:.0f} s: {self.operations} operations, "
             f"{self.transactions.total()} transactions ({_listed(self.transactions)})",
@@ -66,11 +66,11 @@ def _listed(counts: Counter[str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Return 0 when every history was without fault."""
+    """Return 0 if every history passed."""
     parser = argparse.ArgumentParser(prog="python -m tests.history", description=__doc__)
     parser.add_argument("--broker", choices=BROKERS, default=BROKERS[0])
     parser.add_argument("--runs", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=30, help="how long the broker is broken in each run")
+    parser.add_argument("--seconds", type=float, default=30, help="how long faults are injected in each run")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--faults", choices=("all", *FAULTS), default="all")
     parser.add_argument("--longest-pause", type=float, default=LONGEST_PAUSE_S, metavar="SECONDS")
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for seed in range(arguments.seed, arguments.seed + arguments.runs):
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="history-") as folder:
-            story = run(
+            result = run(
                 arguments.broker,
                 Path(folder) / "broker",
                 seed=seed,
@@ -88,29 +88,29 @@ def main(argv: Sequence[str] | None = None) -> int:
                 ways=FAULTS if arguments.faults == "all" else (arguments.faults,),
                 longest_pause_s=arguments.longest_pause,
             )
-        anomalies = check(story.ops)
-        tally.add(story, kinds_of(story, anomalies), time.monotonic() - began)
-        print(f"{arguments.broker}, seed {seed}: {outline(story.ops)}; {_listed(story.faults)}", flush=True)
-        if report(story, anomalies):
+        anomalies = check(result.ops)
+        tally.add(result, kinds_of(result, anomalies), time.monotonic() - began)
+        print(f"{arguments.broker}, seed {seed}: {outline(result.ops)}; {_listed(result.faults)}", flush=True)
+        if report(result, anomalies):
             kept = arguments.keep / f"history-{arguments.broker}-{seed}.jsonl"
-            write_history(kept, story.ops)
+            write_history(kept, result.ops)
             print(f"  kept as {kept}", flush=True)
     for line in tally.lines():
         print(line)
     return 1 if tally.runs_with_anomalies else 0
 
 
-def kinds_of(story: WorkloadResult, anomalies: Iterable[Anomaly]) -> list[str]:
-    """Name all that was wrong with a run by its kind."""
-    return [*(str(each.kind) for each in anomalies), *[STUCK] * len(story.stuck), *[FILES] * len(story.problems)]
+def kinds_of(result: WorkloadResult, anomalies: Iterable[Anomaly]) -> list[str]:
+    """Return the kind of each problem of a run."""
+    return [*(str(each.kind) for each in anomalies), *[STUCK] * len(result.stuck), *[FILES] * len(result.problems)]
 
 
-def report(story: WorkloadResult, anomalies: Sequence[Anomaly]) -> bool:
-    """Print what was wrong with a run, the beginning of it if it is much; say whether anything was."""
+def report(result: WorkloadResult, anomalies: Sequence[Anomaly]) -> bool:
+    """Print the problems of a run, at most some of each kind; return whether it has any."""
     lines = [
         *(f"{each.kind}: {each.story}" for each in anomalies[:_SHOWN]),
-        *(f"{STUCK}: {each}" for each in story.stuck),
-        *(f"{FILES}: {each}" for each in story.problems[:_SHOWN]),
+        *(f"{STUCK}: {each}" for each in result.stuck),
+        *(f"{FILES}: {each}" for each in result.problems[:_SHOWN]),
     ]
     for line in lines:
         print(f"  {line[:_SHOWN_CHARACTERS]}", flush=True)
@@ -118,7 +118,7 @@ def report(story: WorkloadResult, anomalies: Sequence[Anomaly]) -> bool:
 
 
 def outline(ops: list[Op]) -> str:
-    """Count the operations by what they were and how they ended."""
+    """Count the operations by function and outcome."""
     counts = Counter((op.function, op.kind) for op in ops if op.kind != INVOKE and op.function != "nemesis")
     return ", ".join(f"{count} {function} {kind}" for (function, kind), count in sorted(counts.items()))
 

@@ -1,4 +1,4 @@
-"""A broker of either kind that can also be stopped cleanly, and whose files can be read afterwards."""
+"""Brokers of both kinds that can be stopped cleanly, and whose files can be read afterwards."""
 
 import signal
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class StoppableBroker(Broker, Protocol):
-    """Be a broker that can be stopped cleanly."""
+    """A broker that can be stopped cleanly."""
 
     @property
     def data(self) -> Path:
-        """Return the folder that has one folder for each partition."""
+        """Return the folder that contains one folder for each partition."""
 
     def stop(self) -> None:
-        """Send SIGTERM and wait until the process is gone, its logs closed."""
+        """Send SIGTERM and wait until the process has closed its logs and ended."""
 
 
 class StoppableBrokerCore(BrokerCore):
-    """Run `python -m broker_core`, with some settings changed."""
+    """`python -m broker_core` with changed settings."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str] = _NOTHING) -> None:
         super().__init__(folder)
@@ -46,7 +46,7 @@ class StoppableBrokerCore(BrokerCore):
 
 
 class StoppableApache(Apache):
-    """Run a KRaft node of Apache Kafka."""
+    """A KRaft node of Apache Kafka."""
 
     @property
     def data(self) -> Path:
@@ -61,5 +61,5 @@ class StoppableApache(Apache):
 
 
 def make_broker(kind: str, folder: Path) -> StoppableBroker:
-    """Make a broker that is not started yet."""
+    """Return a broker that has not been started."""
     return {"broker_core": StoppableBrokerCore, "apache": StoppableApache}[kind](folder)

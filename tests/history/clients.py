@@ -1,7 +1,7 @@
-"""The clients of a history: librdkafka's, each in a thread that records each operation before and after.
+"""The clients of a history: librdkafka in one thread per client, with each operation recorded before and after.
 
-A client that meets an error it cannot mend is thrown away and a new one takes its name, as an application would be
-started again. What it had under way is noted as failed where the client says so, else as of unknown fate.
+After an error that a client cannot recover from, a new client takes its name, as in a restarted application. An open
+operation is recorded as failed if the client reports that, else with an unknown outcome.
 """
 
 import contextlib
@@ -20,37 +20,37 @@ from tests.support.history.recorder import Recorder
 
 IN, OUT = "in", "out"
 PARTITIONS: Final = 2
-# Shorter than what is left of a run when everything is healed, longer than any fault.
+# Shorter than the rest of a run after the last fault, longer than any fault.
 END_DEADLINE_S: Final = 30
-# A broker that is paused for longer finds these passed when it goes on.
+# A broker that is paused for longer finds these expired when it resumes.
 SESSION_TIMEOUT_S: Final = 6
 TRANSACTION_TIMEOUT_S: Final = 10
 _POLL_S: Final = 0.2
-# A producer that is fenced reports an emergency, which no level of logging keeps back.
+# A fenced producer logs an emergency, which no log level of librdkafka suppresses.
 _NOWHERE = logging.Logger("nowhere", level=logging.CRITICAL + 1)  # noqa: LOG001 - in no tree of loggers
-_ABORTED_BY_WISH: Final = 0.15
+_DELIBERATE_ABORT_SHARE: Final = 0.15
 # With one broker every restart would make librdkafka start over from its bootstrap servers (KIP-899), after which
-# send_offsets_to_transaction waits for ever for the coordinator's former connection (seen with 2.16).
-_NO_NEW_BEGINNING: Final = {"metadata.recovery.strategy": "none"}
+# send_offsets_to_transaction waits forever for the coordinator's former connection (seen with 2.16).
+_NO_REBOOTSTRAP: Final = {"metadata.recovery.strategy": "none"}
 
 
 class Client(Protocol):
-    """Run one operation after another until stopped."""
+    """A client that runs one operation after another until it is stopped."""
 
     def step(self) -> None:
-        """Do one operation."""
+        """Run one operation."""
 
     def close(self) -> None:
-        """Let go of what is held."""
+        """Release the connections."""
 
 
 def key_of(topic: str, partition: int) -> str:
-    """Name a topic-partition as histories do."""
+    """Return the name of a topic-partition in a history."""
     return f"{topic}-{partition}"
 
 
 class _Transactions:
-    """Run transactions under one transactional id and note how they ended."""
+    """Transactions under one transactional id, recorded with their outcome."""
 
     def __init__(self, name: str, address: str, recorder: Recorder) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class _Transactions:
         self._count = 0
 
     def run(self, steps: list[list[Any]], work: Callable[[Producer], None], *, abort: bool = False) -> bool:
-        """Send what `steps` say, do `work`, and end the transaction; says whether it was committed."""
+        """Send the records of `steps`, call `work`, and end the transaction; return whether it was committed."""
         producer = self._ready()
         if producer is None:
             return False
@@ -98,7 +98,7 @@ class _Transactions:
                     "retry.backoff.max.ms": 200,
                     "reconnect.backoff.max.ms": 200,
                 }
-                | _NO_NEW_BEGINNING,
+                | _NO_REBOOTSTRAP,
                 logger=_NOWHERE,
             )
             try:
@@ -116,7 +116,7 @@ class _Transactions:
         return OK
 
     def _give_up(self, producer: Producer, failure: KafkaException) -> tuple[str, str]:
-        """Abort if that is what the error asks for: only then did the transaction certainly fail."""
+        """Abort if the error requires it: only then has the transaction certainly failed."""
         error: KafkaError = failure.args[0]
         if error.txn_requires_abort():
             with contextlib.suppress(KafkaException):
@@ -135,7 +135,7 @@ def _noting(offsets: dict[int, int], value: int) -> Callable[[KafkaError | None,
 
 
 class Writer:
-    """Write up to four records to any of the partitions of one topic in each transaction."""
+    """A client that writes up to four records to partitions of one topic in each transaction."""
 
     def __init__(self, name: str, address: str, recorder: Recorder, chance: random.Random) -> None:
         self._transactions = _Transactions(name, address, recorder)
@@ -148,14 +148,14 @@ class Writer:
             ["send", key_of(IN, self._chance.randrange(PARTITIONS)), self._recorder.next_value()]
             for _ in range(self._chance.randint(1, 4))
         ]
-        self._transactions.run(steps, lambda producer: None, abort=self._chance.random() < _ABORTED_BY_WISH)
+        self._transactions.run(steps, lambda producer: None, abort=self._chance.random() < _DELIBERATE_ABORT_SHARE)
 
     def close(self) -> None:
-        """Leave the transactional id to the next client that uses it."""
+        """Do nothing: the next client with this transactional id takes it over."""
 
 
 class Worker:
-    """Consume, transform, produce: a member of a group whose offsets are part of its transactions."""
+    """A client that consumes, transforms and produces, with the group's offsets in its transactions."""
 
     def __init__(self, name: str, address: str, recorder: Recorder, chance: random.Random, group: str) -> None:
         self._name = name
@@ -167,7 +167,7 @@ class Worker:
         self._consumer: Consumer | None = None
 
     def step(self) -> None:
-        """Move a few records."""
+        """Copy a few records."""
         consumer = self._ready()
         try:
             messages = [each for each in consumer.consume(5, _POLL_S) if each.error() is None]
@@ -186,12 +186,11 @@ class Worker:
         def commit_offsets(producer: Producer) -> None:
             producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), END_DEADLINE_S)
 
-        if not self._transactions.run(steps, commit_offsets, abort=self._chance.random() < _ABORTED_BY_WISH):
-            # What was read has to be read again from where the group is: a new member begins there.
+        if not self._transactions.run(steps, commit_offsets, abort=self._chance.random() < _DELIBERATE_ABORT_SHARE):
+            # The records must be read again from the group's offset, where a new member starts.
             self.close()
 
     def close(self) -> None:
-        """Leave the group."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -218,7 +217,7 @@ class Worker:
 
 
 class Reader:
-    """Read all partitions from their beginning, and begin again now and then."""
+    """A client that reads all partitions from their beginning, and restarts from there now and then."""
 
     def __init__(self, name: str, address: str, recorder: Recorder, chance: random.Random, isolation: str) -> None:
         self.name = name
@@ -235,9 +234,9 @@ class Reader:
         self._poll()
 
     def drain(self, ends: Mapping[tuple[str, int], int], deadline_s: float) -> list[str]:
-        """Read from the beginning to the ends of the logs, and name the partitions where that takes too long.
+        """Read from the beginning to the ends of the logs, and return the partitions whose end was not reached in time.
 
-        Call it when nobody writes any more. A transaction that never ends keeps a committed reader from the end.
+        Call it when all writers have stopped. A committed reader does not get past a transaction that never ends.
         """
         deadline = time.monotonic() + deadline_s
         self._assign(dict.fromkeys(_everywhere(), 0))
@@ -255,7 +254,6 @@ class Reader:
         return sorted(key_of(*place) for place in missing)
 
     def close(self) -> None:
-        """Stop reading."""
         self._consumer.close()
 
     def _assign(self, positions: Mapping[tuple[str, int], int]) -> None:
@@ -270,7 +268,7 @@ class Reader:
 
 
 class OffsetReader:
-    """Ask where a group stands, and wait for open transactions to say so."""
+    """A client that reads a group's committed offsets, and waits for open transactions."""
 
     def __init__(self, name: str, address: str, recorder: Recorder, group: str) -> None:
         self._name = name
@@ -279,7 +277,7 @@ class OffsetReader:
         self._consumer = Consumer(_consumer_settings(address, READ_COMMITTED) | {"group.id": group})
 
     def step(self) -> None:
-        """Ask once."""
+        """Fetch the offsets once."""
         self._recorder.begin(self._name, "committed")
         try:
             found = self._consumer.committed([TopicPartition(IN, each) for each in range(PARTITIONS)], 5)
@@ -294,7 +292,6 @@ class OffsetReader:
         self._recorder.note(self._name, OK, "committed", [["offsets", self._group, offsets]])
 
     def close(self) -> None:
-        """Stop asking."""
         self._consumer.close()
 
 
@@ -307,7 +304,7 @@ def _consumer_settings(address: str, isolation: str) -> dict[str, Any]:
         "fetch.wait.max.ms": 50,
         "log_level": LOG_NOTHING,
         "reconnect.backoff.max.ms": 200,
-    } | _NO_NEW_BEGINNING
+    } | _NO_REBOOTSTRAP
 
 
 def _everywhere() -> list[tuple[str, int]]:
@@ -315,7 +312,7 @@ def _everywhere() -> list[tuple[str, int]]:
 
 
 def _by_key(messages: Sequence[Message]) -> tuple[dict[str, list[list[int]]], dict[tuple[str, int], int]]:
-    """Return what was read as histories have it, and the next offset of each partition."""
+    """Return the records in the form of a history, and the next offset of each partition."""
     records: dict[str, list[list[int]]] = defaultdict(list)
     ends: dict[tuple[str, int], int] = {}
     for each in messages:

@@ -1,4 +1,4 @@
-"""Damage to a broker's folder that recovery has no reason to notice, for tests of the inspection."""
+"""Damage to a broker's folder that recovery need not notice, for tests of the inspection."""
 
 import struct
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def _rows(data: Path, topic: str, suffix: str, has_rows: Callable[[SegmentFiles]
 
 
 def _cut(data: Path, topic: str, is_first_gone: Callable[[Batch], bool]) -> None:
-    """Cut a partition of the topic before the last batch of some kind."""
+    """Cut a partition of the topic before the last batch that matches."""
     segments = _segments(data, topic)
     offset = max(batch.base_offset for batch in batches_of(segments) if is_first_gone(batch))
     for segment in segments:
@@ -50,13 +50,13 @@ def _cut(data: Path, topic: str, is_first_gone: Callable[[Batch], bool]) -> None
 
 
 def forget_an_aborted_transaction(data: Path) -> None:
-    """Cut the last row off a transaction index."""
+    """Remove the last row of a transaction index."""
     path = _rows(data, "in", ".txnindex", lambda segment: segment.aborted_rows)
     path.write_bytes(path.read_bytes()[:-_ABORTED_ROW_BYTES])
 
 
-def blame_another_producer(data: Path) -> None:
-    """Name the wrong producer in a transaction index."""
+def change_the_aborted_producer(data: Path) -> None:
+    """Write the wrong producer into a transaction index."""
     path = _rows(data, "in", ".txnindex", lambda segment: segment.aborted_rows)
     rows = bytearray(path.read_bytes())
     struct.pack_into(">q", rows, 2, struct.unpack_from(">q", rows, 2)[0] + 1)
@@ -64,7 +64,7 @@ def blame_another_producer(data: Path) -> None:
 
 
 def shift_an_offset_row(data: Path) -> None:
-    """Let a row of an offset index name the offset before the right one."""
+    """Decrement the offset in one row of an offset index."""
     path = _rows(data, "in", ".index", lambda segment: len(segment.offset_rows) > 2)
     rows = bytearray(path.read_bytes())
     struct.pack_into(">i", rows, 0, struct.unpack_from(">i", rows, 0)[0] - 1)
@@ -77,13 +77,13 @@ def lose_an_index(data: Path) -> None:
 
 
 def drop_a_time_row(data: Path) -> None:
-    """Take the first of many rows from a time index."""
+    """Remove the first of many rows of a time index."""
     path = _rows(data, "in", ".timeindex", lambda segment: len(segment.time_rows) > 2)
     path.write_bytes(path.read_bytes()[_TIME_ROW_BYTES:])
 
 
-def turn_a_marker(data: Path) -> None:
-    """Let the last marker of a partition say the opposite, with a right checksum."""
+def invert_a_marker(data: Path) -> None:
+    """Replace the last marker of a partition by its opposite, with a valid checksum."""
     segment = _segments(data, "in")[-1]
     marker = segment.batches[-1]
     path = data / f"{segment.name}.log"
@@ -94,12 +94,12 @@ def turn_a_marker(data: Path) -> None:
 
 
 def lose_a_marker(data: Path) -> None:
-    """Cut the last marker off a partition."""
+    """Remove the last marker of a partition."""
     _cut(data, "in", lambda batch: batch.is_control)
 
 
 def repeat_a_marker(data: Path) -> None:
-    """Append the last marker of a partition again, at the offset that comes next."""
+    """Append the last marker of a partition again, at the next offset."""
     segment = _segments(data, "in")[-1]
     marker = segment.batches[-1]
     path = data / f"{segment.name}.log"
@@ -108,22 +108,22 @@ def repeat_a_marker(data: Path) -> None:
 
 
 def lose_a_record(data: Path) -> None:
-    """Cut the last data and its marker off a partition."""
+    """Remove the last data batch of a partition and its marker."""
     _cut(data, "in", lambda batch: not batch.is_control)
 
 
-def lose_an_end(data: Path) -> None:
-    """Cut the last record off the transaction journal, which says that a transaction is complete."""
+def lose_the_last_image(data: Path) -> None:
+    """Remove the last record of the transaction journal, which completes a transaction."""
     _cut(data, "__transaction_state", lambda batch: True)
 
 
 def lose_an_offset(data: Path) -> None:
-    """Cut the last transaction's offsets and their marker off the groups' journal."""
+    """Remove the last transaction's offsets and their marker from the groups' journal."""
     _cut(data, "__consumer_offsets", lambda batch: batch.is_transactional and not batch.is_control)
 
 
 def lose_a_batch(data: Path) -> None:
-    """Take a batch out of the middle of a partition."""
+    """Remove a batch from the middle of a partition."""
     segment = _segments(data, "in")[-1]
     gone, following = segment.batches[-3:-1]
     path = data / f"{segment.name}.log"
@@ -132,7 +132,7 @@ def lose_a_batch(data: Path) -> None:
 
 
 def write_a_batch_twice(data: Path) -> None:
-    """Append the newest data of a partition again, and the marker that ends it."""
+    """Append the newest data of a partition and its marker again."""
     segment = _segments(data, "in")[-1]
     marker = segment.batches[-1]
     newest = next(batch for batch in reversed(segment.batches) if not batch.is_control)
@@ -153,7 +153,7 @@ def append_half_a_batch(data: Path) -> None:
 
 
 def flip_a_bit(data: Path) -> None:
-    """Turn one bit of a record of a batch that recovery has no cause to read."""
+    """Flip one bit of a record in a batch that recovery does not read."""
     segment = _segments(data, "in")[0]
     path = data / f"{segment.name}.log"
     log = bytearray(path.read_bytes())
@@ -162,7 +162,7 @@ def flip_a_bit(data: Path) -> None:
 
 
 def corrupt_producer_snapshot(data: Path) -> None:
-    """Let the newest snapshot of a partition's producers have a wrong last sequence, with a right checksum."""
+    """Write a wrong last sequence into the newest producer snapshot of a partition, with a valid checksum."""
     folder = data / _segments(data, "in")[-1].name.partition("/")[0]
     path = max(folder.glob("*.snapshot"))
     first, *others = decode_snapshot(path.read_bytes())
@@ -170,22 +170,22 @@ def corrupt_producer_snapshot(data: Path) -> None:
     path.write_bytes(encode_snapshot([first._replace(batches=(wrong,)), *others]))
 
 
-# Each with what the inspection must say of it.
+# Each damage with a part of the problem that the inspection reports.
 DAMAGES: Final[dict[str, tuple[Damage, str]]] = {
-    "an aborted transaction that is forgotten": (forget_an_aborted_transaction, "the transaction index has"),
-    "an aborted transaction of the wrong producer": (blame_another_producer, "the transaction index has"),
-    "an offset row that is off": (shift_an_offset_row, "the offset index has"),
+    "a missing aborted transaction": (forget_an_aborted_transaction, "the transaction index has"),
+    "an aborted transaction with the wrong producer": (change_the_aborted_producer, "the transaction index has"),
+    "a wrong offset row": (shift_an_offset_row, "the offset index has"),
     "a missing offset index": (lose_an_index, "recovery found"),
     "a missing time row": (drop_a_time_row, "the time index lacks"),
-    "a turned marker": (turn_a_marker, "the journal's verdicts are"),
+    "an inverted marker": (invert_a_marker, "the journal's outcomes are"),
     "a lost marker": (lose_a_marker, "is not stable at rest"),
-    "a repeated marker": (repeat_a_marker, "1 markers stand there twice"),
+    "a repeated marker": (repeat_a_marker, "1 markers are repeated"),
     "a lost record": (lose_a_record, "and its records are"),
     "a lost batch": (lose_a_batch, "in-0: offset "),
     "a batch written twice": (write_a_batch_twice, "in-0: sequence "),
     "half a batch": (append_half_a_batch, "half a batch"),
-    "a rotten bit": (flip_a_bit, "a wrong checksum"),
-    "a transaction that does not end": (lose_an_end, "the journal leaves transaction"),
-    "lost offsets of a group": (lose_an_offset, "offsets of workers were told as"),
+    "a flipped bit": (flip_a_bit, "a wrong checksum"),
+    "an incomplete transaction": (lose_the_last_image, "the journal leaves transaction"),
+    "lost offsets of a group": (lose_an_offset, "offsets of workers changed from"),
     "a wrong snapshot": (corrupt_producer_snapshot, "from the batches alone: log in-"),
 }

@@ -1,6 +1,6 @@
-"""Checks of a broker's files against each other and against what its clients know, without the broker's code.
+"""Checks of a broker's files against each other and against the clients' view, without the broker's code.
 
-The one exception is the form of the transaction journal's records, which `broker_core` decodes.
+The one exception is the format of the transaction journal's records, which `broker_core` decodes.
 """
 
 import itertools
@@ -21,15 +21,15 @@ COMMITTED, ABORTED, OPEN, PLAIN, ABSENT = "committed", "aborted", "open", "plain
 
 
 def batches_of(segments: Iterable[SegmentFiles]) -> Iterator[Batch]:
-    """Give the batches of a partition in order."""
+    """Yield the batches of a partition in order."""
     for segment in segments:
         yield from segment.batches
 
 
 def check_batches(partitions: Partitions) -> Iterator[str]:
-    """Check that the offsets have no gap, nor the sequences of a producer, and that no epoch goes back.
+    """Check that offsets and the sequences of a producer have no gap, and that no epoch decreases.
 
-    The logs must not have been compacted. Coordinators write to their own topics without sequences.
+    The logs must not have been compacted. Coordinators write their own topics without sequences.
     """
     for name, segments in partitions.items():
         end = 0
@@ -52,14 +52,14 @@ def check_batches(partitions: Partitions) -> Iterator[str]:
             following[batch.producer_id] = (batch.producer_epoch, batch.base_sequence + len(batch.records))
 
 
-# The three indexes.
+# The three indexes
 
 
 def check_indexes(partitions: Partitions, interval_bytes: Mapping[str, int]) -> Iterator[str]:
     """Compute all three indexes from the batches and compare; the broker must have been stopped cleanly.
 
-    `interval_bytes` is `index.interval.bytes` by partition. Of the time index only what must be there and what may be
-    is known: a segment gets one more row whenever it is vouched for.
+    `interval_bytes` is `index.interval.bytes` by partition. The time index may have extra rows, because a segment gets
+    one whenever its indexes are synced; the check knows the required and the possible rows.
     """
     for name, segments in partitions.items():
         aborted = aborted_rows(segments)
@@ -73,12 +73,12 @@ def check_indexes(partitions: Partitions, interval_bytes: Mapping[str, int]) -> 
 
 
 def apart(found: Sequence[object], expected: Sequence[object]) -> str:
-    """Show where two lists part: what was found, and what the batches say."""
+    """Describe the first difference between two lists: the rows found, and those computed from the batches."""
     at = next(
         (at for at, pair in enumerate(zip(found, expected, strict=False)) if pair[0] != pair[1]),
         min(len(found), len(expected)),
     )
-    return f"{[*found[at : at + 1]]} as row {at} of {len(found)}, the batches say {[*expected[at : at + 1]]}"
+    return f"{[*found[at : at + 1]]} as row {at} of {len(found)}, the batches give {[*expected[at : at + 1]]}"
 
 
 def _offset_rows(segment: SegmentFiles, interval_bytes: int) -> list[tuple[int, int]]:
@@ -92,7 +92,7 @@ def _offset_rows(segment: SegmentFiles, interval_bytes: int) -> list[tuple[int, 
 
 
 def _check_time_rows(segment: SegmentFiles, indexed: Sequence[int]) -> Iterator[str]:
-    """Check that each row is a batch that was later than all before it, and that none is missing."""
+    """Check that each row is a batch with a later timestamp than all before it, and that no required row is missing."""
     rises: dict[int, int] = {}
     newest: dict[int, tuple[int, int]] = {}
     largest = (-1, -1)
@@ -130,22 +130,22 @@ def aborted_rows(segments: Iterable[SegmentFiles]) -> dict[str, list[AbortedRow]
     return found
 
 
-# One marker for each partition of each transaction.
+# One marker for each partition of each transaction
 
 
 class Verdict(NamedTuple):
-    """Hold how a transaction ends, and the epoch its markers bear."""
+    """The outcome of a transaction, and the epoch of its markers."""
 
     commits: bool
     producer_epoch: int
 
 
 def check_markers(partitions: Partitions, restarts: int) -> Iterator[str]:
-    """Hold the markers in each partition against the verdicts in the journal: one for each, in the same order.
+    """Compare the markers in each partition with the outcomes in the journal: one for each, in the same order.
 
-    A coordinator that was killed between verdict and last marker writes all of them again: so many repetitions of one
-    producer's markers may stand in a partition as there were restarts, and each right behind its first. The journal
-    must not have been compacted, and nothing may be under way.
+    A coordinator that is killed between the decision and the last marker writes all markers again. So a partition may
+    contain as many repetitions of a producer's markers as there were restarts, each directly after the first one. The
+    journal must not have been compacted, and no transaction may be open.
     """
     expected: dict[tuple[int, Key], list[Verdict]] = defaultdict(list)
     for transactional_id, images in journal(partitions).items():
@@ -170,7 +170,7 @@ def check_markers(partitions: Partitions, restarts: int) -> Iterator[str]:
 
 
 def journal(partitions: Partitions) -> dict[str, list[TransactionImage]]:
-    """Return all that the transaction journal says of each transactional id, in order."""
+    """Return all images of each transactional id in the transaction journal, in order."""
     found: dict[str, list[TransactionImage]] = defaultdict(list)
     for name, segments in partitions.items():
         if name.rpartition("-")[0] == TRANSACTION_STATE_TOPIC:
@@ -192,10 +192,10 @@ def _check_ends(transactional_id: str, images: Sequence[TransactionImage]) -> It
 
 
 def compare_markers(expected: Sequence[Verdict], found: Sequence[Verdict | None], restarts: int) -> str | None:
-    """Say what is wrong with the markers (None: data) of one producer in one partition.
+    """Return what is wrong with the markers (None: data) of one producer in one partition.
 
-    Walks along what was expected on all paths at once: by the number of verdicts that have been met, the fewest
-    repetitions that takes.
+    All ways to match the markers are followed at once: by the number of outcomes matched, the fewest repetitions
+    needed.
     """
     paths = {0: 0}
     has_data = False
@@ -211,22 +211,22 @@ def compare_markers(expected: Sequence[Verdict], found: Sequence[Verdict | None]
                 after[met] = min(repeats + 1, after.get(met, repeats + 1))
         has_data = marker is None
         if not after:
-            return f"marker {at} is {marker}; the journal's verdicts are {list(expected)[: at + 2]}..."
+            return f"marker {at} is {marker}; the journal's outcomes are {list(expected)[: at + 2]}..."
         paths = after
     if has_data:
         return "the last transaction has no marker"
     if len(expected) not in paths:
-        return f"the journal has {len(expected)} verdicts, {max(paths)} of them have markers"
+        return f"the journal has {len(expected)} outcomes, {max(paths)} of them have markers"
     if paths[len(expected)] > restarts:
-        return f"{paths[len(expected)]} markers stand there twice, after {restarts} restarts"
+        return f"{paths[len(expected)]} markers are repeated, after {restarts} restarts"
     return None
 
 
-# What clients know.
+# The view of the clients
 
 
 def check_history(ops: Iterable[Op], partitions: Partitions) -> Iterator[str]:
-    """Hold the outcome of every transaction of a history against the fate of its records in the files."""
+    """Compare the outcome of every transaction of a history with the state of its records in the files."""
     fates = fates_of(partitions)
     ends: dict[str, Op] = {}
     for op in ops:
@@ -239,11 +239,11 @@ def check_history(ops: Iterable[Op], partitions: Partitions) -> Iterator[str]:
         yield from _check_transaction(op, sent, fates)
     for (key, value), places in fates.items():
         if (key, value) not in known and key in {each for each, _ in known}:
-            yield f"{value} lies in {key}@{places[0][0]}, and nobody sent it"
+            yield f"{value} is in {key}@{places[0][0]}, but no client sent it"
 
 
 def fates_of(partitions: Partitions) -> dict[tuple[Key, str], list[tuple[int, str]]]:
-    """Give for each value of the topics that are not internal at which offsets it lies, and what became of it."""
+    """Return the offsets of each value in the topics that are not internal, and the state of the record at each."""
     fates: dict[tuple[Key, str], list[tuple[int, str]]] = defaultdict(list)
     for name, segments in partitions.items():
         if name.startswith("__"):
@@ -273,15 +273,15 @@ def _check_transaction(
         places = fates.get((key, value), [])
         verdicts += [fate for _, fate in places] or [ABSENT]
         if len(places) > 1:
-            yield f"{value} of {op.transaction} lies in {key} at {places}"
+            yield f"{value} of {op.transaction} is in {key} at {places}"
         if offset is not None and offset not in [each for each, _ in places]:
-            yield f"{value} of {op.transaction} was acknowledged at {key}@{offset}, and lies at {places}"
+            yield f"{value} of {op.transaction} was acknowledged at {key}@{offset}, but is at {places}"
     found = set(verdicts)
     if op.kind == OK:
         outcome, is_right = "committed", found <= {COMMITTED}
     elif op.kind == FAIL:
         outcome, is_right = "aborted", found <= {ABORTED, ABSENT}
     else:
-        outcome, is_right = "of unknown fate", found <= {COMMITTED} or found <= {ABORTED, ABSENT}
+        outcome, is_right = "of unknown outcome", found <= {COMMITTED} or found <= {ABORTED, ABSENT}
     if not is_right:
         yield f"{op.transaction} is {outcome}, and its records are {verdicts}"

@@ -1,6 +1,6 @@
 """The inspection of a broker's data folder: its files, what clients know, and the broker's last responses.
 
-It is always a copy that is opened: opening repairs.
+The broker opens a copy of the folder, because opening it repairs it.
 """
 
 import shutil
@@ -26,32 +26,32 @@ from tests.history.file_checks import (
     check_markers,
 )
 from tests.history.log_files import BadFileError, partitions_of
-from tests.history.told import differences, told
+from tests.history.reported_state import differences, reported_state
 from tests.support.cluster_state import OpenCluster, check_marks, check_replay, state_of
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.history.format import Op
 
-# The snapshot of an earlier start is swept away. When the process was killed, all behind the last one is taken in anew.
+# A snapshot of an earlier start is removed. After a kill, recovery reads everything behind the last snapshot again.
 _AFTER_A_STOP: Final = frozenset({LogCondition.SNAPSHOT_STRAY})
-# An index whose first row was still in memory looks damaged; that its new rows are right is seen later.
+# An index whose first row was still in memory looks damaged; a later check compares the rebuilt rows.
 _AFTER_A_KILL: Final = _AFTER_A_STOP | {
     LogCondition.SNAPSHOT_BEHIND,
     LogCondition.NO_SNAPSHOT,
     LogCondition.INDEX_DAMAGED,
 }
-# What can be made from the batches.
+# Files that can be rebuilt from the batches.
 _DERIVED: Final = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot", "leader-epoch-checkpoint")
-# The cluster's own journal has the default.
+# The cluster's own journal has the default interval.
 _METADATA_INTERVAL_BYTES: Final = 4096
 _MS_PER_S: Final = 1_000
 
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """Hold a stopped broker's folder and what is known of it.
+    """A stopped broker's folder and the facts known about it.
 
-    `answers` is what the process told while it still ran, when nothing was under way any more; `restarts` how often
-    it had come back; `cleanly` whether it was asked to stop, or killed.
+    `answers` is what the process reported while it still ran, without open transactions; `restarts` is the number of
+    its restarts; `cleanly` is whether it was stopped and not killed.
     """
 
     data: Path
@@ -66,7 +66,7 @@ class LeftBehind:
 
 @dataclass
 class _Server:
-    """Be the server of a world: a cluster over a folder, in this process."""
+    """The server of a world: a cluster over a folder, in this process."""
 
     data: Path
     settings: Mapping[str, str]
@@ -83,7 +83,7 @@ class _Server:
 
     def kill(self, *, power: bool) -> None:
         """Leave the folder as it is."""
-        assert not power, "what was not synced cannot be taken from a real disk"
+        assert not power, "unsynced data cannot be removed from a real disk"
         self._storage.close()
         self.is_running = False
 
@@ -95,7 +95,7 @@ class _Server:
 
 
 def inspect_folder(left: LeftBehind, scratch: Path) -> list[str]:
-    """Return all that is wrong with the folder; copies of it go to `scratch`."""
+    """Return the problems of the folder; copies of it go to `scratch`."""
     try:
         found = partitions_of(left.data)
     except BadFileError as error:
@@ -108,11 +108,13 @@ def inspect_folder(left: LeftBehind, scratch: Path) -> list[str]:
         intervals |= {str(log.topic_partition): log.config.index_interval_bytes for log in _logs(world)}
         problems += _check_findings(world, cleanly=left.cleanly)
         problems += [*check_marks(world, at_rest=True), *_check_logs(world, found)]
-        problems += differences(left.answers, told(DirectClient(world.server.cluster).ask, left.topics, left.groups))
+        problems += differences(
+            left.answers, reported_state(DirectClient(world.server.cluster).ask, left.topics, left.groups)
+        )
         state = state_of(world)
         problems += check_replay(world)
         cast(_Server, world.server).stop()
-        # A process that was killed had rows of its indexes in memory; recovery has made them anew.
+        # A killed process had index rows in memory; recovery has rebuilt them.
         problems += check_indexes(found if left.cleanly else partitions_of(data), intervals)
     with _copy(left.data, scratch) as data:
         problems += _check_recomputation(left, data, state)
@@ -120,7 +122,7 @@ def inspect_folder(left: LeftBehind, scratch: Path) -> list[str]:
 
 
 def inspect_files(data: Path, ops: list[Op], restarts: int) -> list[str]:
-    """Return what is wrong with the files of a broker that cannot be opened here: batches, markers, outcomes."""
+    """Return the problems in the files of a broker that cannot be opened here: batches, markers, outcomes."""
     try:
         return _check_files(partitions_of(data), ops, restarts)
     except BadFileError as error:
@@ -140,7 +142,7 @@ def _check_findings(world: OpenCluster, *, cleanly: bool) -> Iterator[str]:
 
 
 def _check_logs(world: OpenCluster, found: Partitions) -> Iterator[str]:
-    """Hold what the opened logs know against the batches in the files."""
+    """Compare the state of the opened logs with the batches in the files."""
     for log in _logs(world):
         name = str(log.topic_partition)
         batches = list(batches_of(found.get(name, ())))
@@ -156,7 +158,7 @@ def _check_logs(world: OpenCluster, found: Partitions) -> Iterator[str]:
 
 
 def _check_recomputation(left: LeftBehind, data: Path, expected: Mapping[str, Any]) -> Iterator[str]:
-    """Take away all that can be made from the batches, and compare what is made of them."""
+    """Delete all files that can be rebuilt from the batches, and compare the rebuilt state."""
     for pattern in _DERIVED:
         for path in data.glob(f"*/{pattern}"):
             path.unlink()
@@ -168,7 +170,7 @@ def _check_recomputation(left: LeftBehind, data: Path, expected: Mapping[str, An
 
 
 def _world(left: LeftBehind, data: Path) -> OpenCluster:
-    """Be a world to the checks of the simulation."""
+    """Return a world for the checks of the simulation."""
     return cast(
         OpenCluster,
         SimpleNamespace(

@@ -1,6 +1,6 @@
-"""A broker's files without the broker: the batches of each segment, by kafka-python, and the indexes.
+"""A broker's files without the broker: the batches of each segment, read by kafka-python, and the indexes.
 
-Works on the folders of both brokers, whose log files have one form; the broker must not run.
+Both brokers have the same file formats; the broker must not run.
 """
 
 import struct
@@ -18,7 +18,7 @@ _COMMIT: Final = b"\0\1"
 
 
 class Batch(NamedTuple):
-    """Hold one batch: where it lies, whose it is, and its values; of a marker, whether it commits."""
+    """One batch with its position, its producer and its records; for a marker, whether it commits."""
 
     position: int
     base_offset: int
@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 
 class AbortedRow(NamedTuple):
-    """Hold one row of a transaction index."""
+    """One row of a transaction index."""
 
     producer_id: int
     first_offset: int
@@ -43,7 +43,7 @@ class AbortedRow(NamedTuple):
 
 
 class SegmentFiles(NamedTuple):
-    """Hold what the four files of a segment say; offsets in the indexes are absolute."""
+    """The content of a segment's four files; offsets in the indexes are absolute."""
 
     name: str
     size_bytes: int
@@ -54,7 +54,7 @@ class SegmentFiles(NamedTuple):
 
 
 class BadFileError(Exception):
-    """Say where bytes are no whole batch, or no whole row of an index, or do not have their checksum."""
+    """An incomplete batch, an incomplete index row, or a wrong checksum."""
 
 
 def partitions_of(data: Path) -> dict[str, list[SegmentFiles]]:

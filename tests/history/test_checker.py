@@ -1,4 +1,4 @@
-"""The checker with one bad history for each anomaly, and good ones."""
+"""The checker accepts correct histories, and finds each anomaly in an incorrect one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ GROUP = "group"
 
 
 class HistoryBuilder:
-    """Tell a history, an operation after the other unless its end is told later."""
+    """A history of consecutive operations, unless an operation's end is added later."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -29,7 +29,7 @@ class HistoryBuilder:
         self.ops.append(Op(len(self.ops), len(self.ops), process, kind, function, value, **more))
 
     def txn(self, process: int, *steps: list[Any], name: str = "t", kind: str = OK) -> None:
-        """Steps are told as they end; those of its beginning follow from them."""
+        """Add a transaction; the steps at its beginning follow from those at its end."""
         self.begin(process, "txn", _at_first(steps), transaction=name)
         self.end(process, kind, "txn", list(steps), transaction=name)
 
@@ -157,7 +157,7 @@ def test_partly_visible_unfinished_transaction_is_detected(history: HistoryBuild
     history.begin(1, "txn", [["send", A, 1], ["send", B, 2]], transaction="t1")
     history.poll(9, {A: [[0, 1]]})
     history.drained(9, {A: 2, B: 2})
-    # Nobody knows when it was written, so it may have been after the end that was read to.
+    # The time of the write is unknown, so it may have been after the end that the reader reached.
     assert history.kinds() == []
     history.end(1, INFO, "txn", [["send", A, [None, 1]], ["send", B, [None, 2]]], transaction="t1")
     history.drained(8, {A: 2, B: 2})
@@ -251,7 +251,7 @@ def test_interleaved_writes_are_allowed_by_default(history: HistoryBuilder) -> N
 
 
 def test_read_write_cycle_is_allowed_by_default(history: HistoryBuilder) -> None:
-    # The second is open in A, where the first comes after it, and reads in B what the first has committed meanwhile.
+    # The second is open in A, where the first follows it, and reads in B a record that the first committed.
     history.begin(1, "txn", [["send", A, 1], ["send", B, 2]], transaction="t1")
     history.begin(2, "txn", [["send", A, 3], ["poll", {}]], transaction="t2")
     history.end(1, OK, "txn", [send(A, 1, 1), send(B, 0, 2)], transaction="t1")
@@ -268,7 +268,7 @@ def test_cycles_of_one_kind_are_not_reported_as_mixed(history: HistoryBuilder) -
     history.begin(2, "txn", [["send", A, 3], ["send", B, 4]], transaction="t2")
     history.end(1, OK, "txn", [send(A, 0, 1), send(B, 1, 2)], transaction="t1")
     history.end(2, OK, "txn", [send(A, 1, 3), send(B, 0, 4)], transaction="t2")
-    # A reader of both that nobody follows is in no circle.
+    # A transaction that only reads both is not part of a cycle.
     history.txn(3, ["poll", {A: [[0, 1], [1, 3]]}], name="t3")
     assert [each.kind for each in check(history.ops, allowed=frozenset())] == [Kind.WRITE_CYCLE]
 
@@ -335,13 +335,13 @@ def test_offsets_with_unknown_outcome_may_be_present_or_absent(history: HistoryB
 
 def test_every_anomaly_kind_has_an_example() -> None:
     source = Path(__file__).read_text(encoding="utf-8")
-    untold = [
+    missing = [
         kind.value
         for kind in Kind
         if (f'"{kind.value}"' not in source and kind not in ALLOWED_BY_KAFKA)
         or (f"Kind.{kind.name}" not in source and kind in ALLOWED_BY_KAFKA)
     ]
-    assert untold == []
+    assert missing == []
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_history_lines_round_trip() -> None:
 
 @st.composite
 def true_histories(draw: st.DrawFn) -> HistoryBuilder:
-    """Write transactions into two logs, one after the other, and read them as Kafka lets one read them."""
+    """Write transactions into two logs, one after the other, and read them as Kafka allows."""
     history, value = HistoryBuilder(), 0
     logs: dict[str, list[tuple[int, int]]] = {A: [], B: []}
     ends = {A: 0, B: 0}
@@ -385,7 +385,7 @@ def true_histories(draw: st.DrawFn) -> HistoryBuilder:
             ends[key] += 1
         history.txn(number % 3, *steps, name=f"t{number}", kind=kind)
         for key in draw(st.lists(st.sampled_from([A, B]), unique=True)):
-            # A reader of its own for each poll: it may begin anywhere, and leaves nothing out from there on.
+            # A separate reader for each poll: it may start at any offset and returns every record from there on.
             tail = logs[key][draw(st.integers(0, len(logs[key]))) :]
             history.poll(100 + len(history.ops), {key: [list(each) for each in tail]})
     for key, log in logs.items():

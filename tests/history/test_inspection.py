@@ -13,7 +13,7 @@ from tests.history.brokers import StoppableBrokerCore
 from tests.history.damage import DAMAGES, Damage
 from tests.history.file_checks import Verdict, compare_markers
 from tests.history.inspection import LeftBehind, inspect_folder
-from tests.history.told import told, under_way
+from tests.history.reported_state import reported_state, under_way
 from tests.support.clients import LOG_NOTHING
 from tests.support.history.format import FAIL, OK
 from tests.support.history.recorder import Recorder
@@ -32,7 +32,7 @@ _SEGMENT_MS = 60_000
 
 
 class Author:
-    """Write transactions through librdkafka and note them."""
+    """A client that writes transactions through librdkafka and records them."""
 
     def __init__(self, name: str, address: str, recorder: Recorder) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class Author:
         self._producer.init_transactions(_DEADLINE_S)
 
     def begin(self, timestamp_ms: int) -> None:
-        """Begin a transaction and write a few batches of one record."""
+        """Begin a transaction and write three batches of one record."""
         self._count += 1
         self._values = [self._recorder.next_value() for _ in range(3)]
         self._recorder.begin(self.name, "txn", self._steps(), transaction=f"{self.name}/{self._count}")
@@ -55,7 +55,7 @@ class Author:
             assert self._producer.flush(_DEADLINE_S) == 0
 
     def end(self, *, commit: bool) -> None:
-        """End it; one that commits takes the group along."""
+        """End the transaction; a commit includes the group's offsets."""
         if commit:
             self._producer.send_offsets_to_transaction(
                 [TopicPartition(TOPIC, 0, self._values[-1])], self._consumer.consumer_group_metadata(), _DEADLINE_S
@@ -68,7 +68,6 @@ class Author:
         )
 
     def close(self) -> None:
-        """Leave the group."""
         self._consumer.close()
 
     def _steps(self) -> list[list[object]]:
@@ -77,7 +76,7 @@ class Author:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
-    """Return the folder of a broker process that was stopped after some transactions, each within another."""
+    """Return the folder of a broker process that was stopped after some overlapping transactions."""
     broker = StoppableBrokerCore(tmp_path_factory.mktemp("left") / "broker", _ONE_PARTITION)
     recorder = Recorder()
     try:
@@ -91,7 +90,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
         admin.create_topics([NewTopic(TOPIC, 1, 1, config=settings)])[TOPIC].result(_DEADLINE_S)
         outer, inner = authors = [Author(name, broker.address, recorder) for name in ("outer", "inner")]
         for number in range(ROUNDS):
-            # Half of them in a second segment.
+            # Half of the transactions are in a second segment.
             timestamp_ms = _NOW_MS + (0 if number < ROUNDS // 2 else 2 * _SEGMENT_MS)
             outer.begin(timestamp_ms)
             inner.begin(timestamp_ms)
@@ -101,7 +100,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
             author.close()
         with RawClient(broker.address) as client:
             wait_until(lambda: not under_way(client.send), "every transaction is complete")
-            answers = told(client.send, TOPICS, (GROUP,))
+            answers = reported_state(client.send, TOPICS, (GROUP,))
         broker.stop()
     finally:
         broker.close()
@@ -110,7 +109,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeftBehind]:
 
 def test_undamaged_directory_passes(left: LeftBehind, tmp_path: Path):
     assert inspect_folder(left, tmp_path) == []
-    # And there is something in it to be damaged.
+    # The folder contains the data that the damages need.
     assert len(list((left.data / f"{TOPIC}-0").glob("*.log"))) == 2
     assert left.answers[f"offsets of {GROUP}"]
 
@@ -126,17 +125,17 @@ def test_damage_is_detected(left: LeftBehind, damage: Damage, word: str, tmp_pat
 
 @pytest.mark.parametrize("kind", [OK, FAIL])
 def test_outcome_contradicting_the_files_is_detected(left: LeftBehind, kind: str, tmp_path: Path):
-    told_so = next(op for op in left.ops if op.kind == kind)
-    lie = replace(told_so, kind=FAIL if kind == OK else OK)
-    (problem,) = inspect_folder(replace(left, ops=[lie if op is told_so else op for op in left.ops]), tmp_path)
-    assert problem.startswith(f"{lie.transaction} is ")
+    claim = next(op for op in left.ops if op.kind == kind)
+    false_claim = replace(claim, kind=FAIL if kind == OK else OK)
+    (problem,) = inspect_folder(replace(left, ops=[false_claim if op is claim else op for op in left.ops]), tmp_path)
+    assert problem.startswith(f"{false_claim.transaction} is ")
 
 
 def test_record_without_a_sender_is_detected(left: LeftBehind, tmp_path: Path):
     (forgotten,) = {op.transaction for op in left.ops if op.index == 0}
     problems = inspect_folder(replace(left, ops=[op for op in left.ops if op.transaction != forgotten]), tmp_path)
     assert len(problems) == 3
-    assert all("and nobody sent it" in each for each in problems)
+    assert all("but no client sent it" in each for each in problems)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +143,7 @@ def test_record_without_a_sender_is_detected(left: LeftBehind, tmp_path: Path):
     [
         ([], [], 0),
         ([COMMIT, ABORT], [DATA, COMMIT, DATA, DATA, ABORT], 0),
-        # A partition that was added and never written to.
+        # The transaction added this partition without writing to it.
         ([COMMIT, COMMIT, LATER], [COMMIT, DATA, COMMIT, LATER], 0),
         ([COMMIT], [DATA, COMMIT, COMMIT], 1),
         ([COMMIT, COMMIT, ABORT], [DATA, COMMIT, COMMIT, COMMIT, COMMIT, ABORT], 2),

@@ -25,7 +25,7 @@ from tests.support.history.recorder import Recorder
 
 
 def has_enough(ops: Sequence[Op]) -> bool:
-    """Return whether it is a history of more than nothing: a history of nothing proves nothing."""
+    """Return whether the history has enough transactions for a meaningful check."""
     ends = Counter((op.function, op.kind) for op in ops)
     return (
         ends["txn", OK] > 20
@@ -35,7 +35,7 @@ def has_enough(ops: Sequence[Op]) -> bool:
 
 
 def test_killed_and_paused_broker_produces_no_anomaly_and_leaves_valid_files(tmp_path: Path):
-    story = run(
+    result = run(
         "broker_core",
         tmp_path / "broker",
         seed=7,
@@ -44,15 +44,15 @@ def test_killed_and_paused_broker_produces_no_anomaly_and_leaves_valid_files(tmp
         longest_pause_s=2,
         has_enough=has_enough,
     )
-    assert [f"{each.kind}: {each.story}" for each in check(story.ops)] == []
-    assert story.stuck == []
-    assert story.problems == []
-    assert has_enough(story.ops)
-    assert sum(op.function == "drained" and op.kind == OK for op in story.ops) == 2
-    assert story.faults["kill"] + story.faults["pause"] > 0
+    assert [f"{each.kind}: {each.story}" for each in check(result.ops)] == []
+    assert result.stuck == []
+    assert result.problems == []
+    assert has_enough(result.ops)
+    assert sum(op.function == "drained" and op.kind == OK for op in result.ops) == 2
+    assert result.faults["kill"] + result.faults["pause"] > 0
 
-    write_history(tmp_path / "history.jsonl", story.ops)
-    assert read_history(tmp_path / "history.jsonl") == story.ops
+    write_history(tmp_path / "history.jsonl", result.ops)
+    assert read_history(tmp_path / "history.jsonl") == result.ops
 
 
 def test_pause_lengths_range_from_short_to_beyond_every_timeout():
@@ -89,9 +89,9 @@ def test_summary_counts_operations_and_anomalies_by_kind():
         Op(2, 2, "r", INVOKE, "poll"),
         Op(3, 3, "r", OK, "poll"),
     ]
-    story = WorkloadResult(ops, Counter(kill=2), stuck=["a transaction"], problems=["an index", "a marker"])
+    result = WorkloadResult(ops, Counter(kill=2), stuck=["a transaction"], problems=["an index", "a marker"])
     tally = Tally()
-    tally.add(story, kinds_of(story, [Anomaly(Kind.TORN, "half")]), 3)
+    tally.add(result, kinds_of(result, [Anomaly(Kind.TORN, "half")]), 3)
     tally.add(WorkloadResult(ops, Counter(kill=1, pause=1)), [], 4)
     assert tally.lines() == [
         "2 runs in 7 s: 4 operations, 2 transactions (2 ok)",

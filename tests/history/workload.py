@@ -26,7 +26,7 @@ from tests.history.clients import (
     Writer,
 )
 from tests.history.inspection import LeftBehind, inspect_files, inspect_folder
-from tests.history.told import differences, high_watermark, told, under_way
+from tests.history.reported_state import differences, high_watermark, reported_state, under_way
 from tests.support.clients import LOG_NOTHING, READ_COMMITTED, READ_UNCOMMITTED
 from tests.support.history.format import INFO, Op
 from tests.support.history.recorder import Recorder
@@ -36,26 +36,26 @@ from tests.support.waiting import wait_until
 
 GROUP = "workers"
 FAULTS = ("kill", "pause")
-# A broker that sleeps for less is late, for more finds a session or a transaction expired.
+# A broker that is paused for less is late; for more, it finds a session or a transaction expired.
 LONG_PAUSE, LONGEST_PAUSE = "pause past the session timeout", "pause past the transaction timeout"
 LONGEST_PAUSE_S: Final = 12.0
 _SHORT_PAUSE_S: Final = 2.0
 _LONG_SHARE: Final = 0.25
-# Longer than an abandoned transaction stays open.
+# Longer than the lifetime of an abandoned transaction.
 _DRAIN_DEADLINE_S: Final = 60.0
-_PEACE_DEADLINE_S: Final = 120.0
+_ENOUGH_DEADLINE_S: Final = 120.0
 _LOOK_AGAIN_S: Final = 0.1
-# Segments that grow old soon, and dense indexes: there is something to compare.
+# Segments that roll soon, and dense indexes, so that the inspection has enough files and rows.
 _TOPIC_SETTINGS: Final = {"segment.ms": "3000", "index.interval.bytes": "128"}
 _INTERNAL_PARTITIONS: Final = 5
 
 
 @dataclass(slots=True)
 class WorkloadResult:
-    """Hold a history, what was done to its broker, and what was wrong beside what clients saw.
+    """A history, the faults injected, and the problems that the clients do not see.
 
-    `stuck` says which transactions do not end, and which ends of logs readers did not reach; `problems` what is wrong
-    with the broker's files; `left` is what was looked at last.
+    `stuck` lists the transactions that do not end and the log ends that readers did not reach; `problems` are those in
+    the broker's files; `left` is the folder inspected last.
     """
 
     ops: list[Op]
@@ -76,13 +76,13 @@ def run(
     longest_pause_s: float = LONGEST_PAUSE_S,
     has_enough: Callable[[Sequence[Op]], bool] = lambda ops: True,
 ) -> WorkloadResult:
-    """Let clients work for some seconds, heal everything, read all there is to its end, and look into the files.
+    """Let clients work for some seconds, end all faults, read everything to its end, and inspect the files.
 
-    On a slow machine they work on in peace, for a while, until the history has enough in it.
+    On a slow machine the clients continue without faults for a while, until the history has enough transactions.
     """
     broker = make_broker(kind, folder)
     recorder = Recorder()
-    story = WorkloadResult(recorder.ops)
+    result = WorkloadResult(recorder.ops)
     chance = random.Random(seed)
     try:
         broker.start()
@@ -93,18 +93,20 @@ def run(
         for thread in threads:
             thread.start()
         nemesis = Nemesis(broker, recorder, chance, longest_pause_s)
-        story.faults = nemesis.strike(time.monotonic() + seconds, fault_every_s, ways)
-        wait_until(lambda: has_enough(recorder.ops[:]), "the history has enough in it", deadline_s=_PEACE_DEADLINE_S)
+        result.faults = nemesis.inject(time.monotonic() + seconds, fault_every_s, ways)
+        wait_until(
+            lambda: has_enough(recorder.ops[:]), "the history has enough transactions", deadline_s=_ENOUGH_DEADLINE_S
+        )
         stop.set()
         for thread in threads:
             thread.finish()
-        story.stuck = _drain(broker.address, clients)
-        # Where a transaction hangs, no log is at rest.
-        if not story.stuck:
-            _inspect(kind, broker, folder / "copy", story)
+        result.stuck = _drain(broker.address, clients)
+        # With a hanging transaction no log is at rest.
+        if not result.stuck:
+            _inspect(kind, broker, folder / "copy", result)
     finally:
         broker.close()
-    return story
+    return result
 
 
 def _clients(address: str, recorder: Recorder, chance: random.Random) -> list[Client]:
@@ -128,7 +130,7 @@ def _create_topics(address: str) -> None:
 
 
 class Nemesis:
-    """Break the broker now and then."""
+    """A source of faults at random times."""
 
     def __init__(
         self, broker: StoppableBroker, recorder: Recorder, chance: random.Random, longest_pause_s: float
@@ -138,8 +140,8 @@ class Nemesis:
         self._chance = chance
         self._longest_pause_s = longest_pause_s
 
-    def strike(self, end: float, every_s: float, ways: Sequence[str]) -> Counter[str]:
-        """Strike until then, and count by kind; the broker is whole when this returns."""
+    def inject(self, end: float, every_s: float, ways: Sequence[str]) -> Counter[str]:
+        """Inject faults until `end`, and count them by kind; the broker runs when this returns."""
         faults: Counter[str] = Counter()
         known: dict[str, Callable[[], str]] = {"kill": self._kill, "pause": self._pause}
         while (left := end - time.monotonic()) > 0:
@@ -164,7 +166,7 @@ class Nemesis:
 
 
 def draw_pause_s(chance: random.Random, longest_s: float) -> float:
-    """Draw how long a pause lasts: mostly short, now and then past the sessions' timeout, or the transactions'."""
+    """Draw the length of a pause: mostly short, sometimes longer than the session or the transaction timeout."""
     kind = chance.random()
     least_s, most_s = (
         (SESSION_TIMEOUT_S, TRANSACTION_TIMEOUT_S)
@@ -177,14 +179,14 @@ def draw_pause_s(chance: random.Random, longest_s: float) -> float:
 
 
 def name_of_pause(pause_s: float) -> str:
-    """Say what a pause lets pass."""
+    """Name a pause by the timeout that it exceeds."""
     if pause_s > TRANSACTION_TIMEOUT_S:
         return LONGEST_PAUSE
     return LONG_PAUSE if pause_s > SESSION_TIMEOUT_S else "pause"
 
 
 def _drain(address: str, clients: list[Client]) -> list[str]:
-    """Read everything to its end; names transactions that do not end, and where some reader did not get there."""
+    """Read everything to its end; return the transactions that do not end and the ends that readers do not reach."""
     deadline = time.monotonic() + _DRAIN_DEADLINE_S
     with RawClient(address) as client:
         while (open_still := under_way(client.send)) and time.monotonic() < deadline:
@@ -202,34 +204,34 @@ def _drain(address: str, clients: list[Client]) -> list[str]:
     return stuck
 
 
-def _inspect(kind: str, broker: StoppableBroker, scratch: Path, story: WorkloadResult) -> None:
-    """Kill the broker and look into its folder; then let it come back, stop it cleanly, and look again."""
-    restarts = story.faults["kill"]
+def _inspect(kind: str, broker: StoppableBroker, scratch: Path, result: WorkloadResult) -> None:
+    """Kill the broker and inspect its folder; then restart it, stop it cleanly, and inspect the folder again."""
+    restarts = result.faults["kill"]
     if kind != "broker_core":
         broker.stop()
-        story.problems = inspect_files(broker.data, story.ops, restarts)
+        result.problems = inspect_files(broker.data, result.ops, restarts)
         return
     topics = {IN: PARTITIONS, OUT: PARTITIONS} | dict.fromkeys(
         ("__consumer_offsets", "__transaction_state"), _INTERNAL_PARTITIONS
     )
     before = _answers(broker, topics)
-    left = LeftBehind(broker.data, SETTINGS, topics, (GROUP,), before, story.ops, restarts, cleanly=False)
+    left = LeftBehind(broker.data, SETTINGS, topics, (GROUP,), before, result.ops, restarts, cleanly=False)
     broker.kill()
-    story.problems += [f"killed: {each}" for each in inspect_folder(left, scratch)]
+    result.problems += [f"killed: {each}" for each in inspect_folder(left, scratch)]
     broker.start()
-    story.problems += [f"restarted: {each}" for each in differences(before, _answers(broker, topics))]
+    result.problems += [f"restarted: {each}" for each in differences(before, _answers(broker, topics))]
     broker.stop()
-    story.left = replace(left, restarts=restarts + 1, cleanly=True)
-    story.problems += [f"stopped: {each}" for each in inspect_folder(story.left, scratch)]
+    result.left = replace(left, restarts=restarts + 1, cleanly=True)
+    result.problems += [f"stopped: {each}" for each in inspect_folder(result.left, scratch)]
 
 
 def _answers(broker: StoppableBroker, topics: Mapping[str, int]) -> dict[str, Any]:
     with RawClient(broker.address) as client:
-        return told(client.send, topics, (GROUP,))
+        return reported_state(client.send, topics, (GROUP,))
 
 
 class _Thread(threading.Thread):
-    """Run one client until it is told to stop; what it raises is raised again by `finish`."""
+    """A thread that runs one client until it is stopped; `finish` raises the client's error."""
 
     def __init__(self, client: Client, stop: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -238,7 +240,6 @@ class _Thread(threading.Thread):
         self._failure: Exception | None = None
 
     def run(self) -> None:
-        """Do one operation after another."""
         try:
             while not self._stop_asked.is_set():
                 self._client.step()
@@ -246,8 +247,8 @@ class _Thread(threading.Thread):
             self._failure = failure
 
     def finish(self) -> None:
-        """Wait for the end."""
-        # A transaction that is under way ends within its own deadlines: begin, commit and abort at most.
+        """Wait until the client has stopped."""
+        # An open transaction ends within its own deadlines: begin, commit and abort at most.
         self.join(4 * END_DEADLINE_S)
         assert not self.is_alive(), f"{self._client} does not end"
         if self._failure is not None:

@@ -1,1 +1,1 @@
-"""The rules of each KIP through the wire protocol, without sockets, clocks or disks: one file a KIP."""
+"""The rules of each KIP through the wire protocol, without sockets, clocks or disks: one file per KIP."""

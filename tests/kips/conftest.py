@@ -1,4 +1,4 @@
-"""A cluster of its own for each test."""
+"""A separate cluster for each test."""
 
 import pytest
 

@@ -10,7 +10,7 @@ NAMES = ("orders-1", "orders-2", "bills-1")
 
 @pytest.fixture
 def named(world: World) -> Session:
-    """Give some ids."""
+    """Initialize some ids."""
     for name in NAMES:
         session = world.session(name)
         session.init()
@@ -31,12 +31,12 @@ def named(world: World) -> Session:
     ],
 )
 def test_pattern_must_match_the_whole_id(named: Session, pattern: str | None, listed: set[str]):
-    """ListTransactions, pattern filter: a full match; no pattern and an empty one keep everything."""
+    """ListTransactions, pattern filter: the pattern matches the whole id; an empty or absent one matches every id."""
     assert set(named.list(pattern=pattern)) == listed
 
 
 def test_pattern_narrows_the_other_filters(named: Session):
-    """ListTransactions: all filters have to agree."""
+    """ListTransactions: an id must match all filters."""
     assert named.list(pattern="orders-.*", states=["Ongoing"]) == {}
     assert set(named.list(pattern="orders-.*", states=["Empty"])) == {"orders-1", "orders-2"}
 
@@ -44,11 +44,11 @@ def test_pattern_narrows_the_other_filters(named: Session):
 # Rule F.3/4.
 @pytest.mark.parametrize("pattern", ["(", "[a", "*a", "a(?=b)", r"(a)\1"])
 def test_invalid_pattern_is_refused(named: Session, pattern: str):
-    """ListTransactions, errors: INVALID_REGULAR_EXPRESSION, by the rules of RE2, which has no look-around."""
+    """ListTransactions, errors: INVALID_REGULAR_EXPRESSION for what RE2 rejects; RE2 has no look-around."""
     answer = named.list_answer(pattern=pattern)
     assert (answer.error_code, answer.transaction_states) == (ErrorCode.INVALID_REGULAR_EXPRESSION, [])
 
 
 def test_version_1_has_no_pattern(named: Session):
-    """Public interfaces: the field is there from version 2 on."""
+    """Public interfaces: the field exists from version 2 on."""
     assert set(named.list(version=1)) == set(NAMES)

@@ -18,7 +18,7 @@ def test_producer_bumps_its_own_epoch(session: Session):
 
 # Rule A.5/19.
 def test_lost_response_is_repeated(session: Session):
-    """Proposed changes: the same request after a lost answer gets the same epoch, not another bump."""
+    """Proposed changes: after a lost response the same request gets the same epoch, not another bump."""
     first = session.init()[1]
     for _ in range(3):
         assert session.init(expected=first) == (NONE, bumped(first))
@@ -26,7 +26,7 @@ def test_lost_response_is_repeated(session: Session):
 
 
 def test_lost_response_is_not_remembered_across_failover(world: World, session: Session):
-    """Proposed changes: the epoch before is remembered by the coordinator's memory alone, so a failover fences."""
+    """Proposed changes: only the coordinator's memory keeps the previous epoch, so a failover fences the retry."""
     first = session.init()[1]
     session.init(expected=first)
     world.reload()
@@ -35,7 +35,7 @@ def test_lost_response_is_not_remembered_across_failover(world: World, session: 
 
 # Rules A.5/20 and C.5 codes/3.
 def test_fenced_producer_cannot_return(session: Session):
-    """Proposed changes: who was fenced by another instance gets an error instead of fencing it in turn."""
+    """Proposed changes: a producer fenced by another instance gets an error and does not fence that instance."""
     first = session.init()[1]
     session.init()
     assert session.init(expected=first)[0] == ErrorCode.PRODUCER_FENCED
@@ -45,29 +45,29 @@ def test_fenced_producer_cannot_return(session: Session):
 
 # Rule A.5/14.
 def test_foreign_producer_id_is_fenced(session: Session):
-    """Proposed changes: the id is mapped to another producer id, which the caller does not know of."""
+    """Proposed changes: the id belongs to another producer id, which the caller does not know."""
     first = session.init()[1]
     for epoch in (0, 5, LAST_CLIENT_EPOCH):
         assert session.init(expected=Identity(first.producer_id + 7, epoch))[0] == ErrorCode.PRODUCER_FENCED
 
 
 def test_incomplete_identity_is_refused(session: Session):
-    """Public interfaces, InitProducerId 3: producer id and epoch come together or not at all."""
+    """Public interfaces, InitProducerId 3: producer id and epoch are both set or both absent."""
     assert session.init(expected=Identity(5, -1))[0] == ErrorCode.INVALID_REQUEST
     assert session.init(expected=Identity(-1, 5))[0] == ErrorCode.INVALID_REQUEST
 
 
 # Rule A.5 more/3.
 def test_expired_id_starts_again(session: Session):
-    """Proposed changes: nothing is known of the id any more, so whatever is expected of it is replaced."""
+    """Proposed changes: the coordinator has forgotten the id, so it assigns a new identity despite the expected one."""
     assert session.init(expected=Identity(77, 5))[1].producer_epoch == 0
 
 
 @pytest.mark.parametrize("level", ["1", "2"])
 def test_own_open_transaction_is_aborted_first(level: str):
-    """Proposed changes: a bump in the midst of a transaction ends it under a fencing epoch; the client asks again.
+    """Proposed changes: a bump during a transaction aborts the transaction with a fencing epoch; the client retries.
 
-    At transaction.version 1 the fence is for the caller too. At 2 it is granted the fence's epoch (KAFKA-19367).
+    At transaction.version 1 the fence applies to the caller too. At 2 the caller gets the fence's epoch (KAFKA-19367).
     """
     session = World(settings={"transaction.version": level}).session()
     first = session.init()[1]
@@ -79,18 +79,18 @@ def test_own_open_transaction_is_aborted_first(level: str):
 
 
 def test_exhausted_epochs_yield_a_new_producer_id(world: World, session: Session):
-    """Proposed changes, epoch overflow: a new producer id at epoch 0; the retry with the old one is understood."""
+    """Proposed changes, epoch overflow: a new producer id at epoch 0; a retry with the old identity gets it again."""
     exhausted = exhaust_epochs(world, session)
     error, fresh = session.init(expected=exhausted)
     assert (error, fresh.producer_epoch) == (NONE, 0)
     assert fresh.producer_id != exhausted.producer_id
     assert session.init(expected=exhausted) == (NONE, fresh)
-    # Another instance that asks without an expectation fences both.
+    # An instance without an expected identity fences both.
     assert session.init() == (NONE, bumped(fresh))
 
 
 def test_exhausted_epochs_yield_a_new_producer_id_to_any_client(world: World, session: Session):
-    """Proposed changes, epoch overflow, without an expectation."""
+    """Proposed changes, epoch overflow, without an expected identity."""
     exhausted = exhaust_epochs(world, session)
     error, fresh = session.init()
     assert (error, fresh.producer_epoch) == (NONE, 0)
@@ -98,9 +98,9 @@ def test_exhausted_epochs_yield_a_new_producer_id_to_any_client(world: World, se
 
 
 def test_forgotten_producer_continues(world: World):
-    """Proposed changes, producer state on the broker: a first batch with any sequence is accepted when none is known.
+    """Proposed changes, producer state on the broker: without state the leader accepts a first batch with any sequence.
 
-    The errors UNKNOWN_PRODUCER_ID and the epoch bump that answers it are what the change does away with.
+    The change removes the error UNKNOWN_PRODUCER_ID, and the epoch bump that responds to it.
     """
     session = world.session(None)
     identity = session.init()[1]
@@ -112,7 +112,7 @@ def test_forgotten_producer_continues(world: World):
 
 
 def test_epoch_bumped_by_the_producer_is_accepted(world: World):
-    """Proposed changes, idempotent producer: it raises its epoch by itself, and begins at sequence 0."""
+    """Proposed changes, idempotent producer: it bumps its own epoch and starts at sequence 0."""
     session = world.session(None)
     identity = session.init()[1]
     assert session.produce(TOPIC, batch(identity, 0, transactional=False), version=9) == (NONE, 0)

@@ -13,7 +13,7 @@ both_ends = pytest.mark.parametrize("commit", [True, False])
 
 
 class Member:
-    """Be a member of the group, by the classic protocol."""
+    """A member of the group that uses the classic protocol."""
 
     def __init__(self, session: Session, instance_id: str | None = None) -> None:
         self._client = session.client
@@ -22,7 +22,7 @@ class Member:
         self.generation = -1
 
     def join_request(self) -> m.JoinGroupRequest:
-        """Return the request to join."""
+        """Return the JoinGroup request."""
         request = m.JoinGroupRequest
         return request(
             group_id=GROUP,
@@ -35,7 +35,7 @@ class Member:
         )
 
     def join(self) -> "Member":
-        """Join, and give the assignment if leader."""
+        """Join, and send the assignment if the member is the leader."""
         for _ in range(2):
             answer = self._client.send(self.join_request(), 7)
             self.member_id, self.generation = answer.member_id, answer.generation_id
@@ -57,7 +57,6 @@ class Member:
         return self
 
     def leave(self) -> None:
-        """Leave the group."""
         form = m.LeaveGroupRequest.MemberIdentity
         self._client.send(
             m.LeaveGroupRequest(
@@ -100,14 +99,14 @@ def commit_as(
 
 @pytest.fixture
 def begun(session: Session) -> Identity:
-    """Return a transaction with the group's offsets in it."""
+    """Return the identity of a producer whose transaction includes the group's offsets."""
     identity = session.init()[1]
     assert session.add_offsets(identity, GROUP) == NONE
     return identity
 
 
 def test_member_commits_transactional_offsets(session: Session, begun: Identity):
-    """Fence zombie: member id and generation of the group are checked with the commit, and right ones pass."""
+    """Fence zombie: the commit carries the group's member id and generation, and is accepted if both are current."""
     member = Member(session).join()
     assert commit_as(session, begun, member.member_id, member.generation) == NONE
     session.end(begun, commit=True, version=4)
@@ -116,7 +115,7 @@ def test_member_commits_transactional_offsets(session: Session, begun: Identity)
 
 # Rules E.1/15 and E.5/3.
 def test_former_generation_is_fenced(session: Session, begun: Identity):
-    """Fence zombie: a commit of an older generation is refused with ILLEGAL_GENERATION; nothing is pending."""
+    """Fence zombie: a commit of an older generation is refused with ILLEGAL_GENERATION and leaves no pending offset."""
     member = Member(session).join()
     zombie = member.generation - 1
     assert commit_as(session, begun, member.member_id, zombie) == ErrorCode.ILLEGAL_GENERATION
@@ -125,7 +124,7 @@ def test_former_generation_is_fenced(session: Session, begun: Identity):
 
 # Rule E.1/14.
 def test_departed_member_is_fenced(session: Session, begun: Identity):
-    """Fence zombie: a member the group does not know is refused with UNKNOWN_MEMBER_ID."""
+    """Fence zombie: a member that the group does not know is refused with UNKNOWN_MEMBER_ID."""
     gone = Member(session).join()
     gone.leave()
     Member(session).join()
@@ -134,7 +133,7 @@ def test_departed_member_is_fenced(session: Session, begun: Identity):
 
 # Rule E.1/13.
 def test_replaced_static_member_is_fenced(session: Session, begun: Identity):
-    """Fence zombie: another member holds the instance id now, so the former gets FENCED_INSTANCE_ID."""
+    """Fence zombie: another member has taken the instance id, so the former one gets FENCED_INSTANCE_ID."""
     former = Member(session, "static").join()
     Member(session, "static").join()
     refused = commit_as(session, begun, former.member_id, former.generation, instance_id="static")
@@ -143,30 +142,30 @@ def test_replaced_static_member_is_fenced(session: Session, begun: Identity):
 
 # Rule E.1/10.
 def test_generation_of_an_unknown_group_is_refused(session: Session, begun: Identity):
-    """Fence zombie: a generation of a group that does not exist is an illegal one."""
+    """Fence zombie: a generation of a group that does not exist is an illegal generation."""
     assert commit_as(session, begun, "member", 1) == ErrorCode.ILLEGAL_GENERATION
 
 
 # Rules E.1/12 and E.5/3.
 def test_commit_without_group_metadata_is_not_checked(session: Session, begun: Identity):
-    """Compatibility: a producer that does not send the group's metadata commits as before, fenced by its epoch only."""
+    """Compatibility: without group metadata a producer commits as before, fenced only by its epoch."""
     Member(session).join()
     assert commit_as(session, begun, "", -1) == NONE
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_older_versions_have_no_group_metadata(session: Session, begun: Identity, version: int):
-    """Compatibility: TxnOffsetCommit below version 3 has no room for it."""
+    """Compatibility: TxnOffsetCommit below version 3 has no field for group metadata."""
     Member(session).join()
     assert commit_as(session, begun, "", -1, version=version) == NONE
 
 
 # Rule E.1/20.
 def test_rebalance_does_not_stop_the_commit(world: World, session: Session, begun: Identity):
-    """Fence zombie: as long as the generation is the current one, a rebalance under way is no reason to refuse."""
+    """Fence zombie: a commit of the current generation is accepted during a rebalance."""
     member = Member(session).join()
     late = world.session()
-    # Below version 4 a new member joins at once, without being told its id first, and is left waiting.
+    # Below version 4 a new member joins at once, without a MEMBER_ID_REQUIRED round, and waits.
     late.client.direct.post(Member(late).join_request(), 3)
     assert late.client.direct.take() is None
     assert commit_as(session, begun, member.member_id, member.generation) == NONE
@@ -175,7 +174,7 @@ def test_rebalance_does_not_stop_the_commit(world: World, session: Session, begu
 # Rules E.3/1 and E.3/2.
 @both_ends
 def test_unstable_offsets_are_not_returned(session: Session, begun: Identity, commit: bool):
-    """Offset fetch request: with RequireStable a partition with an open transaction answers UNSTABLE_OFFSET_COMMIT."""
+    """Offset fetch request: with RequireStable a partition in an open transaction returns UNSTABLE_OFFSET_COMMIT."""
     assert session.commit_plainly(GROUP, TOPIC, 1) == NONE
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     assert session.committed(GROUP, TOPIC, require_stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, -1)
@@ -185,7 +184,7 @@ def test_unstable_offsets_are_not_returned(session: Session, begun: Identity, co
 
 
 def test_only_the_pending_partition_is_unstable(session: Session, begun: Identity):
-    """Offset fetch request: the error is the partition's, other partitions and groups are answered."""
+    """Offset fetch request: the error applies to one partition; other partitions and groups return their offsets."""
     assert session.commit_plainly(GROUP, OTHER, 3) == NONE
     assert session.commit_plainly("another", TOPIC, 4) == NONE
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
@@ -195,7 +194,7 @@ def test_only_the_pending_partition_is_unstable(session: Session, begun: Identit
 
 # Rule E.3/1.
 def test_require_stable_is_unavailable_before_version_7(session: Session, begun: Identity):
-    """Public interfaces, OffsetFetch 7: an older request is answered with the last committed offset."""
+    """Public interfaces, OffsetFetch 7: an older request returns the last committed offset."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     form = m.OffsetFetchRequest.OffsetFetchRequestTopic
     answer = session.client.send(
@@ -207,7 +206,7 @@ def test_require_stable_is_unavailable_before_version_7(session: Session, begun:
 
 # Rule E.2/8.
 def test_unstable_offsets_stay_unstable_across_failover(world: World, session: Session, begun: Identity):
-    """Offset fetch request: what is pending is in the log, so a new group coordinator knows it too."""
+    """Offset fetch request: pending offsets are in the log, so a new group coordinator knows them too."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     world.reload(OFFSETS_PARTITION)
     assert session.committed(GROUP, TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -218,7 +217,7 @@ def test_unstable_offsets_stay_unstable_across_failover(world: World, session: S
 
 
 def test_plain_commit_does_not_make_an_offset_stable(session: Session, begun: Identity):
-    """Offset fetch request: the newest of both counts after the end, and until then it is unstable."""
+    """Offset fetch request: the partition is unstable until the transaction ends; then the newer offset applies."""
     assert session.commit_in_transaction(begun, GROUP, TOPIC, 5, version=3) == NONE
     assert session.commit_plainly(GROUP, TOPIC, 9) == NONE
     assert session.committed(GROUP, TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT
@@ -228,7 +227,7 @@ def test_plain_commit_does_not_make_an_offset_stable(session: Session, begun: Id
 
 # Rule E.2/6.
 def test_pending_offsets_do_not_expire(world: World, session: Session):
-    """Offset fetch request: offsets that a transaction is about to change outlive their retention, others do not."""
+    """Offset fetch request: offsets that an open transaction may change do not expire, others do."""
     assert session.commit_plainly(GROUP, TOPIC, 1) == NONE
     assert session.commit_plainly("another", TOPIC, 1) == NONE
     identity = session.init(timeout_ms=900_000)[1]

@@ -1,6 +1,6 @@
 """KIP-584, Versioning scheme for features, with what each level of `transaction.version` changes (KIP-890).
 
-How single updates are granted and refused is walked in `tests/unit/broker_core/broker/test_features.py`.
+`tests/unit/broker_core/broker/test_features.py` tests how single updates are granted and refused.
 """
 
 from typing import Any
@@ -21,18 +21,18 @@ CLASSIC_PRODUCE = 11
 
 
 def api_versions(session: Session, version: int = 4) -> Any:
-    """Send one ApiVersions and return the answer."""
+    """Send one ApiVersions and return the response."""
     return session.client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), version)
 
 
 def finalized(session: Session) -> int | None:
-    """Return the finalized level that a client is told; None when it is left out."""
+    """Return the finalized level in ApiVersions, or None if it is absent."""
     levels = {one.name: one.max_version_level for one in api_versions(session).finalized_features}
     return levels.get(FEATURE)
 
 
 def set_level(session: Session, level: int, kind: int) -> None:
-    """Change the level as the features tool does."""
+    """Change the level as `kafka-features` does."""
     assert update(session.client.direct, (FEATURE, level, kind)).error_code == NONE
 
 
@@ -42,15 +42,15 @@ def at_level(level: int) -> World:
 
 
 # Rule J.3/5.
-@pytest.mark.parametrize(("level", "told"), [(0, None), (1, 1), (2, 2)])
-def test_finalized_level_is_returned_to_clients(level: int, told: int | None):
-    """Feature advertisement: ApiVersions carries the finalized levels, that of level 0 left out."""
-    assert finalized(at_level(level).session()) == told
+@pytest.mark.parametrize(("level", "expected"), [(0, None), (1, 1), (2, 2)])
+def test_finalized_level_is_returned_to_clients(level: int, expected: int | None):
+    """Feature advertisement: ApiVersions contains the finalized levels, except level 0."""
+    assert finalized(at_level(level).session()) == expected
 
 
 # Rule J.3/4.
 def test_supported_levels_are_returned_to_clients(session: Session):
-    """Feature advertisement: the range a broker supports, which clients before version 4 cannot read from 0 on."""
+    """Feature advertisement: the range that a broker supports; clients below version 4 cannot read a range from 0."""
     supported = {one.name: (one.min_version, one.max_version) for one in api_versions(session).supported_features}
     assert supported[FEATURE] == (0, 2)
     assert FEATURE not in {one.name for one in api_versions(session, 3).supported_features or ()}
@@ -59,7 +59,7 @@ def test_supported_levels_are_returned_to_clients(session: Session):
 
 # Rule J.3/6.
 def test_features_epoch_only_grows():
-    """Feature advertisement: the epoch of the finalized features tells newer from older, over restarts too."""
+    """Feature advertisement: the epoch of the finalized features orders responses, across restarts too."""
     storage = MemoryStorage()
     world = World(storage=storage)
     epochs = [api_versions(world.session()).finalized_features_epoch]
@@ -75,7 +75,7 @@ def test_features_epoch_only_grows():
 # Rule A.15/1.
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_feature_level_determines_the_state_format(level: int):
-    """Level 0 writes the old value of the state log, level 1 the flexible one; both are read at every level."""
+    """Level 0 writes the old value format of the state log, level 1 the flexible one; every level reads both."""
     world = at_level(level)
     session = world.session()
     identity = session.init()[1]
@@ -101,7 +101,7 @@ def test_feature_level_determines_the_state_format(level: int):
     ],
 )
 def test_broker_abort_bumps_the_epoch_once_at_every_level(level: int, version: int, error: ErrorCode):
-    """A classic producer is fenced by it for good; one of transactions V2, at level 2, takes it for its own abort."""
+    """The abort fences a classic producer; a V2 producer at level 2 takes it as the result of its own abort."""
     world = at_level(level)
     session = world.session()
     identity = session.init(timeout_ms=1000)[1]
@@ -114,7 +114,7 @@ def test_broker_abort_bumps_the_epoch_once_at_every_level(level: int, version: i
 
 
 def test_upgrade_does_not_wait_for_open_transactions():
-    """Upgrade at run time: a transaction begun the old way ends the old way, the next one is of the new kind."""
+    """Upgrade at run time: an open V1 transaction ends under V1, and the next one uses V2."""
     session = at_level(1).session()
     identity = session.init()[1]
     session.write(identity, version=CLASSIC_PRODUCE)
@@ -122,7 +122,7 @@ def test_upgrade_does_not_wait_for_open_transactions():
     session.write(identity, OTHER, version=CLASSIC_PRODUCE)
     assert session.end(identity, commit=True, version=4)[0] == NONE
     assert session.describe().producer_epoch == identity.producer_epoch
-    # The client forces one bump in between, for the sequences of the new kind begin at 0.
+    # The client forces one bump in between, because the sequences of V2 start at 0.
     identity = session.init(expected=identity)[1]
     session.write(identity)
     assert session.end(identity, commit=True, version=5) == (NONE, bumped(identity))
@@ -131,7 +131,7 @@ def test_upgrade_does_not_wait_for_open_transactions():
 # Rule A.15/6.
 @pytest.mark.parametrize("level", [0, 1])
 def test_downgrade_keeps_transactions_in_progress_consistent(world: World, session: Session, level: int):
-    """Downgrade at run time: what transactions V2 have prepared is completed by their rules, a rotation too."""
+    """Downgrade at run time: a transaction prepared under V2 completes under the rules of V2, with a rotation too."""
     identity = session.init()[1]
     session.write(identity)
     world.hold_markers()
@@ -149,7 +149,7 @@ def test_downgrade_keeps_transactions_in_progress_consistent(world: World, sessi
 
 
 def test_v1_and_v2_clients_are_served_at_every_level():
-    """Compatibility: the level tells clients what to speak; requests of either generation are answered at each."""
+    """Compatibility: the level determines the protocol of new clients; every level accepts requests of both."""
     for level in (0, 1, 2):
         session = at_level(level).session()
         identity = session.init()[1]

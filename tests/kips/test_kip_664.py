@@ -15,7 +15,7 @@ COMMITTED = 1
 
 
 def describe_producers(session: Session, topic: str, partition: int = 0) -> Any:
-    """Send one DescribeProducers and return the partition's part of the answer."""
+    """Send one DescribeProducers and return the partition's part of the response."""
     form = m.DescribeProducersRequest
     return (
         session.client.send(form(topics=[form.TopicRequest(name=topic, partition_indexes=[partition])]), 0)
@@ -28,7 +28,7 @@ def describe_producers(session: Session, topic: str, partition: int = 0) -> Any:
 
 
 def test_idempotent_producers_are_described(world: World):
-    """DescribeProducers: producers without transactions are listed too, with no transaction and no coordinator."""
+    """DescribeProducers: idempotent producers are listed too, without a transaction and without a coordinator."""
     session = world.session(None)
     identity = session.init()[1]
     session.produce(TOPIC, batch(identity, 0, (b"a", b"b"), transactional=False), version=9)
@@ -39,7 +39,7 @@ def test_idempotent_producers_are_described(world: World):
 
 
 def test_transactional_producer_is_described_during_and_after_its_transaction(session: Session):
-    """DescribeProducers: the first offset of the open transaction; after it none, and the coordinator's epoch."""
+    """DescribeProducers: the first offset of an open transaction; after its end none, and the coordinator epoch."""
     identity = session.init()[1]
     session.write(identity, values=(b"a", b"b"))
     [known] = session.producers(TOPIC).active_producers
@@ -47,20 +47,20 @@ def test_transactional_producer_is_described_during_and_after_its_transaction(se
     session.end(identity, commit=True, version=5)
     [known] = session.producers(TOPIC).active_producers
     assert (known.current_txn_start_offset, known.last_sequence, known.coordinator_epoch) == (-1, -1, 0)
-    # The epoch is an int32 here as in the text; DescribeTransactions has an int16, where the text has an int32.
+    # The epoch is an int32 here, as in the text; in DescribeTransactions it is an int16, against an int32 in the text.
     assert known.producer_epoch == bumped(identity).producer_epoch
 
 
 # Rule F.1/3.
 def test_unknown_partitions_have_no_producers(session: Session):
-    """DescribeProducers: errors are the partition's."""
+    """DescribeProducers: each partition has an error code of its own."""
     for topic, partition in (("nowhere", 0), (TOPIC, 9)):
         assert describe_producers(session, topic, partition).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # Rule F.1/5.
 def test_every_replica_describes_its_producers():
-    """DescribeProducers: the tool may name a broker; each that has the partition's log answers, here all of them."""
+    """DescribeProducers: a request may go to any broker with the partition's log; here all brokers have it."""
     world = World(brokers=2)
     session = world.session(broker_id=world.cluster.metadata.leadership(STATE_PARTITION).leader)
     idempotent = world.session(None)
@@ -76,7 +76,7 @@ def test_every_replica_describes_its_producers():
 def test_a_transaction_is_described(session: Session):
     """DescribeTransactions: identity, timeout, start, state and partitions.
 
-    By the text the state is a number here and a word in ListTransactions; shipped is the word in both.
+    In the text the state is a number here and a name in ListTransactions; Kafka returns the name in both.
     """
     identity = session.init(timeout_ms=12_345)[1]
     session.write(identity)
@@ -94,7 +94,7 @@ def test_a_transaction_is_described(session: Session):
 
 # Rules F.2/2 and F.2/4.
 def test_ids_are_described_independently(session: Session):
-    """DescribeTransactions: each id has its own error; the unknown do not spoil the known."""
+    """DescribeTransactions: each id has an error code of its own; unknown ids do not affect known ones."""
     session.init()
     known = session.transactional_id
     answer = session.client.send(m.DescribeTransactionsRequest(transactional_ids=[known, "unknown", ""]), 0)
@@ -107,7 +107,7 @@ def test_ids_are_described_independently(session: Session):
 
 # Rule F.2/3.
 def test_only_the_coordinator_describes():
-    """DescribeTransactions: another broker answers NOT_COORDINATOR."""
+    """DescribeTransactions: any other broker returns NOT_COORDINATOR."""
     world = World(brokers=2)
     coordinator = world.cluster.metadata.leadership(STATE_PARTITION).leader
     world.session(broker_id=coordinator).init()
@@ -122,7 +122,7 @@ def test_only_the_coordinator_describes():
     ],
 )
 def test_each_state_has_its_name(world: World, session: Session, commit: bool, prepared: str, complete: str):
-    """DescribeTransactions and ListTransactions: the states of the coordinator by their names."""
+    """DescribeTransactions and ListTransactions: the names of the coordinator's states."""
     identity = session.init()[1]
     assert (session.state(), session.list()["id"][1]) == ("Empty", "Empty")
     session.write(identity)
@@ -140,7 +140,7 @@ def test_each_state_has_its_name(world: World, session: Session, commit: bool, p
 
 
 def test_transactions_are_listed_by_state_and_producer(world: World):
-    """ListTransactions: filters are joined by and, their values by or; no filter keeps everything."""
+    """ListTransactions: a transaction must match every filter, by any of the filter's values; no filter matches all."""
     one, other = world.session("one"), world.session("other")
     first, second = one.init()[1], other.init()[1]
     one.write(first)
@@ -154,7 +154,7 @@ def test_transactions_are_listed_by_state_and_producer(world: World):
 
 # Rule F.3/2.
 def test_unknown_states_are_reported(session: Session):
-    """ListTransactions: names that are no states come back; with no other filter left nothing is listed."""
+    """ListTransactions: unknown state names are returned; without a known name the list is empty."""
     mine = session.init()[1].producer_id
     answer = session.list_answer(states=["Sleeping", "Empty"], producer_ids=[mine])
     assert answer.unknown_state_filters == ["Sleeping"]
@@ -164,7 +164,7 @@ def test_unknown_states_are_reported(session: Session):
 
 
 def test_each_broker_lists_its_own_transactions():
-    """ListTransactions: the tool asks every broker, each lists what it coordinates."""
+    """ListTransactions: the tool queries every broker, and each one lists the transactions that it coordinates."""
     world = World(brokers=2)
     coordinator = world.cluster.metadata.leadership(STATE_PARTITION).leader
     world.session(broker_id=coordinator).init()
@@ -177,9 +177,9 @@ def test_each_broker_lists_its_own_transactions():
 
 # Rules A.13 receiver/6 and F.5/1.
 def test_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session):
-    """Recovery: the administrator's marker ends the transaction of one partition and frees the last stable offset.
+    """Recovery: the administrator's marker ends the transaction on one partition and advances the last stable offset.
 
-    The text has a WriteTxnMarkers with the start offset; shipped is the ordinary marker, its identity and coordinator
+    The text has a WriteTxnMarkers with the start offset; Kafka uses the ordinary marker, with identity and coordinator
     epoch taken from DescribeProducers.
     """
     session.write(session.init()[1])
@@ -197,7 +197,7 @@ def test_hanging_transaction_is_aborted_by_an_ordinary_marker(session: Session):
 # Rule F.5/3.
 @pytest.mark.parametrize("commit", [True, False])
 def test_client_may_end_a_transaction_already_aborted_on_a_partition(session: Session, commit: bool):
-    """Recovery: the coordinator's own marker comes later, finds nothing open and is written all the same."""
+    """Recovery: the coordinator's own marker comes later, finds no open transaction and is written nevertheless."""
     identity = session.init()[1]
     session.write(identity)
     assert session.write_marker(TOPIC, identity, commit=False, coordinator_epoch=0) == NONE
@@ -208,7 +208,7 @@ def test_client_may_end_a_transaction_already_aborted_on_a_partition(session: Se
 
 # Rule F.5/2.
 def test_late_abort_does_not_affect_a_newer_transaction(session: Session):
-    """Recovery: an abort of a transaction that has ended meanwhile is refused, for its epoch is no longer the one."""
+    """Recovery: an abort of a transaction that has ended meanwhile is refused, because its epoch is outdated."""
     identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=True, version=5)
@@ -218,7 +218,7 @@ def test_late_abort_does_not_affect_a_newer_transaction(session: Session):
 
 
 def test_marker_for_an_unknown_producer_is_written(session: Session):
-    """Recovery: a partition takes a marker of a producer it does not know; it fences what comes later."""
+    """Recovery: a partition accepts a marker of an unknown producer, which then fences later batches."""
     stranger = Identity(session.init()[1].producer_id, 5)
     assert session.write_marker(TOPIC, stranger, commit=False, coordinator_epoch=3) == NONE
     [known] = session.producers(TOPIC).active_producers
@@ -227,7 +227,7 @@ def test_marker_for_an_unknown_producer_is_written(session: Session):
 
 # Rules A.13 receiver/5, E.2/3 and F.5/4.
 def test_marker_in_an_offsets_partition_ends_its_pending_offsets(session: Session):
-    """Recovery: in `__consumer_offsets` a marker is replayed by the group coordinator, so pending offsets are freed."""
+    """Recovery: in `__consumer_offsets` the group coordinator replays a marker, which releases pending offsets."""
     identity = session.init()[1]
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=5) == NONE
     assert session.committed("group", TOPIC, require_stable=True)[0] == ErrorCode.UNSTABLE_OFFSET_COMMIT

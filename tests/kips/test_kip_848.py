@@ -1,4 +1,4 @@
-"""KIP-848, The next generation of the consumer rebalance protocol: the coordinator assigns, members converge."""
+"""KIP-848, The next generation of the consumer rebalance protocol: the coordinator assigns, and members converge."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_new_partitions_raise_the_group_epoch(world: World, group: GroupSession)
     ],
 )
 def test_coordinator_computes_the_assignment(group: GroupSession, assignor: str, shares: dict):
-    """Assignment Epoch - Compute the group assignment: by the assignor most members ask for, on the server's side."""
+    """Assignment Epoch - Compute the group assignment: on the server, with the assignor that most members name."""
     epoch = join(group, "a", server_assignor=assignor)
     join(group, "b", READ, OTHER_READ, server_assignor=assignor)
     assert group.settle(a=epoch, b=epoch + 1) == shares
@@ -67,7 +67,7 @@ def test_coordinator_computes_the_assignment(group: GroupSession, assignor: str,
 
 
 def test_member_revokes_before_advancing_its_epoch_and_others_wait(group: GroupSession):
-    """Member Epoch - Reconciliation of the group: revoke, acknowledge, then be assigned what others have released."""
+    """Member Epoch - Reconciliation of the group: revoke, acknowledge, then receive what others have released."""
     epoch = join(group, "a")
     join(group, "b")
     assert group.heartbeat("a", epoch, owned={READ: ALL})[1:3] == (epoch, {READ: {0, 1}})
@@ -90,7 +90,7 @@ def test_group_passes_through_its_states(group: GroupSession):
 
 
 def test_coordinator_sets_the_heartbeat_interval_and_fences_silent_members(world: World, group: GroupSession):
-    """Broker Configurations: heartbeat interval and session timeout are the broker's; a silent member is removed."""
+    """Broker Configurations: the broker sets heartbeat interval and session timeout; silent members are removed."""
     joined = group.join("a")
     assert joined.heartbeat_interval_ms == HEARTBEAT_MS
     world.pass_ms(SESSION_MS - 1)
@@ -110,7 +110,7 @@ def test_member_that_does_not_revoke_in_time_is_fenced(world: World, group: Grou
 
 
 def test_wrong_epochs_and_unknown_members_are_fenced(group: GroupSession):
-    """ConsumerGroupHeartbeat API, request validation: the member must be known and its epoch the current one."""
+    """ConsumerGroupHeartbeat API, request validation: the member must exist and its epoch must be current."""
     epoch = join(group, "a")
     assert group.heartbeat("a", epoch + 1).error == ErrorCode.FENCED_MEMBER_EPOCH
     assert group.heartbeat("a", epoch - 1).error == ErrorCode.FENCED_MEMBER_EPOCH
@@ -119,7 +119,7 @@ def test_wrong_epochs_and_unknown_members_are_fenced(group: GroupSession):
 
 
 def test_lost_response_does_not_fence(group: GroupSession):
-    """ConsumerGroupHeartbeat API, request validation: the previous epoch will do while the member owns no more."""
+    """ConsumerGroupHeartbeat API, request validation: the previous epoch is accepted while the member owns no more."""
     epoch = join(group, "a")
     join(group, "b")
     group.settle(a=epoch, b=epoch + 1)
@@ -128,7 +128,7 @@ def test_lost_response_does_not_fence(group: GroupSession):
 
 
 def test_static_member_keeps_its_place_while_absent(world: World, group: GroupSession):
-    """Static Membership (KIP-345): epoch -2 keeps the assignment for a session, the id goes to the next incarnation."""
+    """Static Membership (KIP-345): epoch -2 keeps the assignment for a session; the next incarnation takes the id."""
     epoch = join(group, "a", instance_id="one")
     assert group.join("b", instance_id="one").error == ErrorCode.UNRELEASED_INSTANCE_ID
     assert group.heartbeat("a", LEAVE_FOR_A_WHILE, instance_id="one").member_epoch == LEAVE_FOR_A_WHILE
@@ -140,7 +140,7 @@ def test_static_member_keeps_its_place_while_absent(world: World, group: GroupSe
 
 
 def test_regular_expression_is_resolved_by_the_coordinator(world: World, group: GroupSession):
-    """Topic subscriptions by regular expression: RE2, resolved on the server's side, followed as topics come."""
+    """Topic subscriptions by regular expression: RE2, evaluated on the server, for new topics too."""
     answer = group.join("a", subscribed_topic_regex="read|re.d2")
     assert answer.assigned == {READ: ALL}
     world.cluster.controller.create_topic("read2", 1)
@@ -164,7 +164,7 @@ def test_commits_and_fetches_carry_the_member_epoch(group: GroupSession):
 # Rules E.1/16 and E.1/17.
 @pytest.mark.parametrize("commit", [True, False])
 def test_transactional_offsets_carry_the_member_epoch(group: GroupSession, session: Session, commit: bool):
-    """TxnOffsetCommit API: the generation is the member epoch; a wrong one is ILLEGAL_GENERATION."""
+    """TxnOffsetCommit API: the generation is the member epoch; a wrong one gets ILLEGAL_GENERATION."""
     epoch, producer = join(group, "a"), session.init()[1]
     stale = group.commit_in_transaction(session.transactional_id, producer, "a", epoch + 1)
     assert stale == ErrorCode.ILLEGAL_GENERATION
@@ -177,7 +177,7 @@ def test_transactional_offsets_carry_the_member_epoch(group: GroupSession, sessi
 
 
 def test_group_changes_its_protocol_while_empty(group: GroupSession):
-    """Supporting Online Consumer Group Upgrade: a group without members takes the protocol of the first to join."""
+    """Supporting Online Consumer Group Upgrade: a group without members takes the protocol of the first new member."""
     epoch = join(group, "a")
     group.commit("a", epoch)
     assert group.join_classic().error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -190,7 +190,7 @@ def test_group_changes_its_protocol_while_empty(group: GroupSession):
 
 
 def test_group_survives_coordinator_failover(group: GroupSession, world: World):
-    """Records: all that the coordinator knows is in its log; a new leader goes on with the same epochs."""
+    """Records: the log contains the coordinator's whole state; a new leader continues with the same epochs."""
     epoch = join(group, "a")
     join(group, "b")
     group.heartbeat("a", epoch, owned={READ: ALL})
@@ -201,7 +201,7 @@ def test_group_survives_coordinator_failover(group: GroupSession, world: World):
 
 
 def test_group_survives_a_move_to_another_broker():
-    """Records: whoever leads the partition of `__consumer_offsets` has the group."""
+    """Records: the leader of the partition of `__consumer_offsets` coordinates the group."""
     world = World(brokers=2)
     world.cluster.controller.create_topic(READ, 4)
     world.reload(OFFSETS_PARTITION, broker_id=1)
@@ -213,7 +213,7 @@ def test_group_survives_a_move_to_another_broker():
 
 
 def test_group_survives_a_restart():
-    """Records: the log is all there is."""
+    """Records: the log contains the whole state of the group."""
     storage = MemoryStorage()
     first = World(storage=storage)
     first.cluster.controller.create_topic(READ, 4)

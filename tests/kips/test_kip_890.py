@@ -1,6 +1,6 @@
-"""KIP-890, Transactions Server-Side Defense: one epoch a transaction, implicit adds, verification of older clients.
+"""KIP-890, Transactions Server-Side Defense: one epoch per transaction, implicit adds, verification of older clients.
 
-Where the text and the shipped protocol part (versions, codes and how a retry is told from a zombie), the test says so.
+Where Kafka differs from the text (versions, error codes, how a retry differs from a zombie), the test notes it.
 """
 
 from typing import Any
@@ -28,15 +28,15 @@ def markers_of(session: Session) -> list[Any]:
     return [header for _, header in iter_headers(records) if header.is_control]
 
 
-# Point 1 of the proposal: each transaction has an epoch of its own
+# Point 1 of the proposal: each transaction has its own epoch
 
 
 # Rules A.9/2, A.15/2 and A.15/5.
 @both_ends
 def test_end_txn_returns_the_next_epoch(session: Session, commit: bool):
-    """Bump the epoch with each transaction: EndTxn answers the identity of the next one.
+    """Bump the epoch with each transaction: EndTxn returns the identity of the next one.
 
-    The text has that in version 4; shipped is version 5.
+    In the text that is version 4; in Kafka it is version 5.
     """
     identity = session.init()[1]
     for number in range(3):
@@ -48,7 +48,7 @@ def test_end_txn_returns_the_next_epoch(session: Session, commit: bool):
 # Rules A.8 V1/6, A.15/2 and A.15/5.
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_older_end_txn_versions_keep_the_epoch(session: Session, version: int):
-    """Bump the epoch, compatibility: a client below version 5 goes on with its epoch, on the same cluster."""
+    """Bump the epoch, compatibility: a client below version 5 keeps its epoch, on the same cluster."""
     identity = session.init()[1]
     for number in range(2):
         session.write(identity, sequence=number, version=CLASSIC_PRODUCE)
@@ -60,7 +60,7 @@ def test_older_end_txn_versions_keep_the_epoch(session: Session, version: int):
 # Rule C.1/25.
 @both_ends
 def test_late_batch_is_refused_after_the_transaction_ended(session: Session, commit: bool):
-    """Motivation, the delayed message: after the marker its epoch is stale, so it joins no later transaction."""
+    """Motivation, the delayed message: after the marker its epoch is stale, so it does not join a later transaction."""
     identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=commit, version=5)
@@ -72,7 +72,7 @@ def test_late_batch_is_refused_after_the_transaction_ended(session: Session, com
 
 # Rules A.8 V2/4 and J.4/4.
 def test_late_end_txn_is_refused_after_the_transaction_ended(session: Session):
-    """Motivation, the delayed EndTxn: it names an epoch that is over and cannot end the next transaction."""
+    """Motivation, the delayed EndTxn: its epoch is over, so it does not end the next transaction."""
     identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=True, version=5)
@@ -85,9 +85,9 @@ def test_late_end_txn_is_refused_after_the_transaction_ended(session: Session):
 # Rules A.8 V2/8, A.8 V2/9, A.8 V2/12 and A.13 completion/4.
 @both_ends
 def test_retried_end_txn_gets_the_same_response(world: World, session: Session, commit: bool):
-    """Bump the epoch, retries: the old epoch asking for the same end is the same request, and no zombie.
+    """Bump the epoch, retries: a repeated request with the old epoch is a retry and not a zombie.
 
-    By the text a stored previous producer id marks the retry; shipped compares epochs, so it works after a failover.
+    In the text a stored previous producer id identifies the retry; Kafka compares epochs, also after a failover.
     """
     identity = session.init()[1]
     session.write(identity)
@@ -103,7 +103,7 @@ def test_retried_end_txn_gets_the_same_response(world: World, session: Session, 
 # Rules A.8 V2/11 and A.8 V2/13.
 @both_ends
 def test_retry_with_the_opposite_result_is_refused(session: Session, commit: bool):
-    """Bump the epoch, retries: a commit after an abort, or the reverse, is an invalid state and changes nothing."""
+    """Bump the epoch, retries: a commit after an abort, or the reverse, gets INVALID_TXN_STATE and changes nothing."""
     identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=commit, version=5)
@@ -114,7 +114,7 @@ def test_retry_with_the_opposite_result_is_refused(session: Session, commit: boo
 # Rules A.8 V2/6, A.8 V2/7, A.8 V2/11, A.8 V2/12 and A.8 V2/13.
 @pytest.mark.parametrize("before", ["nothing", "commit", "abort"])
 def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, before: str):
-    """Bump the epoch: the client may abort without knowing whether a produce arrived; nothing is marked for that."""
+    """Bump the epoch: a client may abort without knowing whether a batch arrived; no marker is written for that."""
     identity = session.init()[1]
     if before != "nothing":
         session.write(identity)
@@ -128,7 +128,7 @@ def test_empty_abort_bumps_the_epoch_and_empty_commit_fails(session: Session, be
 
 # Rules A.8 V2/3 and A.8 V2/4.
 def test_other_identities_cannot_end_the_transaction(session: Session):
-    """Bump the epoch, fencing: epochs ahead or far behind and other producer ids are refused."""
+    """Bump the epoch, fencing: epochs ahead or far behind, and other producer ids, are refused."""
     identity = session.init()[1]
     session.write(identity)
     assert session.end(bumped(identity), commit=True, version=5)[0] == ErrorCode.PRODUCER_FENCED
@@ -140,7 +140,7 @@ def test_other_identities_cannot_end_the_transaction(session: Session):
 # Rules A.9/2, A.9/3 and A.9/5.
 @both_ends
 def test_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, commit: bool):
-    """Epoch overflow: the marker takes the fencing epoch, the answer a new producer id, its retry the same one."""
+    """Epoch overflow: the marker has the fencing epoch; the response and its retry have the same new producer id."""
     exhausted = exhaust_epochs(world, session)
     session.write(exhausted)
     error, fresh = session.end(exhausted, commit=commit, version=5)
@@ -158,7 +158,7 @@ def test_last_epoch_ends_in_a_new_producer_id(world: World, session: Session, co
 
 # Rule A.9/7.
 def test_failover_during_an_overflow_keeps_the_new_producer_id(world: World, session: Session):
-    """Epoch overflow and failover: the new producer id is in the log with the decision (since 4.3)."""
+    """Epoch overflow and failover: the log contains the new producer id with the decision (since 4.3)."""
     exhausted = exhaust_epochs(world, session)
     session.write(exhausted)
     world.hold_markers()
@@ -172,9 +172,9 @@ def test_failover_during_an_overflow_keeps_the_new_producer_id(world: World, ses
 
 # Rule A.10/2.
 def test_broker_abort_bumps_once_and_the_producer_continues(world: World, session: Session):
-    """Bump the epoch, transaction timeout: the abort takes one epoch, and the client's own abort finds it done.
+    """Bump the epoch, transaction timeout: the abort takes one epoch, and the client's own abort succeeds afterwards.
 
-    A commit instead is refused, for it did not happen (KAFKA-19367).
+    A commit is refused instead, because the transaction was not committed (KAFKA-19367).
     """
     identity = session.init(timeout_ms=1000)[1]
     session.write(identity)
@@ -188,7 +188,7 @@ def test_broker_abort_bumps_once_and_the_producer_continues(world: World, sessio
 # Rule A.10/3.
 @pytest.mark.parametrize("init", [True, False])
 def test_fence_at_the_last_epoch_moves_to_a_new_producer_id(world: World, session: Session, init: bool):
-    """Epoch overflow on a broker's abort: a new producer id at once (KAFKA-20090), where 4.3 hands out 32767."""
+    """Epoch overflow on a broker's abort: a new producer id at once (KAFKA-20090); Kafka 4.3 returns 32767."""
     exhausted = exhaust_epochs(world, session)
     session.write(exhausted)
     if init:
@@ -215,7 +215,7 @@ def test_first_batch_begins_the_transaction(session: Session):
 
 # Rule C.3 start/2.
 def test_only_the_first_batch_is_verified_with_the_coordinator(world: World, session: Session):
-    """Implicit add, caching: with the transaction open on the partition no further question is asked."""
+    """Implicit add, caching: while the transaction is open on the partition, the leader sends no further request."""
     identity = session.init()[1]
     session.write(identity)
     log = world.cluster.logs.get(TopicPartition(TOPIC, 0), world.cluster.now_ms)
@@ -235,9 +235,9 @@ def test_first_offset_commit_adds_the_offsets_partition(session: Session):
 
 # Rule C.3 answer/3.
 def test_early_batch_waits_for_the_previous_transaction(world: World, session: Session):
-    """Implicit add, race conditions: the broker retries for a moment, then the client is told to, as it is.
+    """Implicit add, race conditions: the broker retries for a moment and then returns the error to the client.
 
-    By the text all retriable errors become NOT_ENOUGH_REPLICAS; from Produce 12 on CONCURRENT_TRANSACTIONS stays.
+    In the text all retriable errors become NOT_ENOUGH_REPLICAS; from Produce 12 on CONCURRENT_TRANSACTIONS remains.
     """
     identity = session.init()[1]
     session.write(identity)
@@ -268,7 +268,7 @@ def test_early_batch_waits_for_the_previous_transaction(world: World, session: S
 def test_transaction_begins_at_sequence_zero(session: Session):
     """Return an error for a non-zero first sequence: without any state it shows that batches were lost.
 
-    The text makes that a retriable error; shipped is OUT_OF_ORDER_SEQUENCE_NUMBER, and a classic producer is let in.
+    In the text the error is retriable; Kafka returns OUT_OF_ORDER_SEQUENCE_NUMBER and accepts a classic producer.
     """
     identity = session.init()[1]
     refused = session.produce(TOPIC, batch(identity, 3), version=V2_PRODUCE)[0]
@@ -280,7 +280,7 @@ def test_transaction_begins_at_sequence_zero(session: Session):
 
 # Rules C.3 ask/5, C.3 ask/7 and C.3 answer/4.
 def test_refused_add_writes_nothing(session: Session):
-    """Implicit add, errors: the coordinator's word is the partition's answer, a fence in the word of Produce."""
+    """Implicit add, errors: the coordinator's error becomes the partition's; a fence becomes the code of Produce."""
     identity = session.init()[1]
     foreign = Identity(identity.producer_id + 1, 0)
     assert session.produce(TOPIC, batch(foreign, 0), version=12)[0] == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -301,10 +301,10 @@ def test_refused_add_writes_nothing(session: Session):
     ],
 )
 def test_batch_outside_its_transaction_is_refused(session: Session, version: int, error: ErrorCode):
-    """Verify the transaction for older clients: a partition that was not added takes no transactional batch.
+    """Verify the transaction for older clients: a partition that was not added accepts no transactional batch.
 
-    The error is INVALID_TXN_STATE in the text; shipped is that up to Produce 10 and TRANSACTION_ABORTABLE, the text's
-    ABORTABLE_ERROR, in 11. Only membership is checked.
+    In the text the error is INVALID_TXN_STATE. In Kafka it is so up to Produce 10; from 11 on it is
+    TRANSACTION_ABORTABLE, the text's ABORTABLE_ERROR. Only membership is checked.
     """
     identity = session.init()[1]
     session.add(identity, OTHER)
@@ -322,7 +322,7 @@ def test_batch_outside_its_transaction_is_refused(session: Session, version: int
     ],
 )
 def test_offsets_outside_their_transaction_are_refused(session: Session, version: int, error: ErrorCode):
-    """Verify the transaction for older clients: likewise for offsets."""
+    """Verify the transaction for older clients: the same for offsets."""
     identity = session.init()[1]
     assert session.commit_in_transaction(identity, "group", TOPIC, 5, version=version) == error
     assert session.add_offsets(identity, "group") == NONE
@@ -331,9 +331,9 @@ def test_offsets_outside_their_transaction_are_refused(session: Session, version
 
 # Rules C.3 answer/2 and I.4/1.
 def test_delayed_verification_is_safe_to_retry(world: World, session: Session):
-    """Verify the transaction for older clients: a transaction being ended answers NOT_ENOUGH_REPLICAS.
+    """Verify the transaction for older clients: while the transaction ends, the error is NOT_ENOUGH_REPLICAS.
 
-    Every client retries that one, while CONCURRENT_TRANSACTIONS on Produce would end some.
+    Every client retries that one; CONCURRENT_TRANSACTIONS on Produce is fatal for some clients.
     """
     identity = session.init()[1]
     session.write(identity, version=CLASSIC_PRODUCE)
@@ -345,7 +345,7 @@ def test_delayed_verification_is_safe_to_retry(world: World, session: Session):
 
 # Rule A.6 verify/7.
 def test_late_batch_of_a_v1_producer_opens_no_transaction(session: Session):
-    """Motivation, the hanging transaction: a batch that comes after the abort's marker is refused."""
+    """Motivation, the hanging transaction: a batch that arrives after the abort's marker is refused."""
     identity = session.init()[1]
     session.write(identity, version=CLASSIC_PRODUCE)
     session.end(identity, commit=False, version=4)
@@ -356,7 +356,7 @@ def test_late_batch_of_a_v1_producer_opens_no_transaction(session: Session):
 
 # Rule C.3 mode/4.
 def test_verification_can_be_disabled():
-    """Public interfaces: `transaction.partition.verification.enable` trusts the clients as before."""
+    """Public interfaces: `transaction.partition.verification.enable=false` restores the unverified writes."""
     session = World(settings={"transaction.partition.verification.enable": "false"}).session()
     identity = session.init()[1]
     assert session.produce(TOPIC, batch(identity, 0), version=10) == (NONE, 0)
@@ -367,7 +367,7 @@ def test_verification_can_be_disabled():
 
 
 def added(session: Session, identity: Identity, *, verify_only: bool, version: int = 4) -> list[int]:
-    """Send one batched AddPartitionsToTxn, as brokers do, for both partitions and return their error codes."""
+    """Send one batched AddPartitionsToTxn for both partitions, as brokers do, and return their error codes."""
     request = m.AddPartitionsToTxnRequest
     form = request.AddPartitionsToTxnTransaction
     answer = session.client.send(
@@ -390,9 +390,9 @@ def added(session: Session, identity: Identity, *, verify_only: bool, version: i
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_partitions_are_added_and_verified_in_batches(session: Session, version: int):
-    """Public interfaces, AddPartitionsToTxn 4: several transactions a request, to add or only to verify.
+    """Public interfaces, AddPartitionsToTxn 4: several transactions per request, to add or only to verify.
 
-    Version 5 is the text's, and shipped, for clients that know TRANSACTION_ABORTABLE.
+    Version 5, in the text and in Kafka, is for clients that know TRANSACTION_ABORTABLE.
     """
     identity = session.init()[1]
     assert added(session, identity, verify_only=True, version=version) == [ErrorCode.TRANSACTION_ABORTABLE] * 2
@@ -405,9 +405,9 @@ def test_partitions_are_added_and_verified_in_batches(session: Session, version:
 
 # Rule C.6/3.
 def test_v2_markers_require_a_newer_epoch(session: Session):
-    """Fencing markers: a marker of transactions V2 bears the epoch after its transaction's, or it is too late.
+    """Fencing markers: a marker of transactions V2 has the epoch after its transaction's, or it is too late.
 
-    The text leaves the check of markers as it was; shipped, since 4.2, is strict but for the repetition of a marker.
+    The text does not change the check of markers; Kafka, since 4.2, is strict except for a repeated marker.
     """
     identity = session.init()[1]
     session.write(identity)
@@ -420,7 +420,7 @@ def test_v2_markers_require_a_newer_epoch(session: Session):
 
 
 def test_v1_and_v2_clients_share_a_cluster(world: World):
-    """Compatibility: classic and new producers take turns on one partition, even under one transactional id."""
+    """Compatibility: V1 and V2 producers alternate on one partition, even under one transactional id."""
     old, new = world.session("old"), world.session("new")
     first, second = old.init()[1], new.init()[1]
     for number in range(2):

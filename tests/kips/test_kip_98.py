@@ -1,7 +1,7 @@
-"""KIP-98, Exactly Once Delivery and Transactional Messaging, as it is shipped.
+"""KIP-98, Exactly Once Delivery and Transactional Messaging, as Kafka implements it.
 
-Where the design texts number or name things otherwise (control types, markers, the end of a transaction, the special
-offset for readers of committed data), the test says so and proves what Apache Kafka answers.
+Where numbers or names in the design texts differ (control types, markers, the end of a transaction, the special offset
+for committed readers), the test notes it and checks the behavior of Apache Kafka.
 """
 
 import pytest
@@ -28,7 +28,7 @@ def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
 
 
 def values(session: Session, isolation: int, offset: int = 0) -> list[bytes | None]:
-    """Return the values a reader of that level is given, by the rules a consumer filters by."""
+    """Return the values that a reader of this isolation level gets, by the rules of a consumer's filter."""
     part = session.fetch(TOPIC, offset, isolation=isolation)
     data, found = bytes(part.records or b""), []
     aborted = {(entry.producer_id, entry.first_offset) for entry in part.aborted_transactions or ()}
@@ -44,7 +44,7 @@ def values(session: Session, isolation: int, offset: int = 0) -> list[bytes | No
 
 
 def test_each_init_without_an_id_returns_a_new_producer_id(world: World):
-    """Data flow 2.2, "When a TransactionalId is not specified": a fresh producer id, epoch 0, and no state."""
+    """Data flow 2.2, "When a TransactionalId is not specified": a new producer id, epoch 0, and no state."""
     session = world.session(None)
     first, second = session.init()[1], session.init()[1]
     assert first.producer_epoch == second.producer_epoch == 0
@@ -55,7 +55,7 @@ def test_each_init_without_an_id_returns_a_new_producer_id(world: World):
 def test_repeated_batch_is_written_once(world: World):
     """Idempotent producer guarantees: a retry is not a second record.
 
-    The text wants DuplicateSequenceNumber; shipped is success with the first answer's offset.
+    In the text the error is DuplicateSequenceNumber; Kafka returns success with the offset of the first response.
     """
     session = world.session(None)
     identity = session.init()[1]
@@ -66,7 +66,7 @@ def test_repeated_batch_is_written_once(world: World):
 
 # Rules C.1/22 and C.4/3.
 def test_up_to_five_requests_may_be_in_flight(world: World):
-    """Idempotent producer guarantees; the text allows one request in flight, shipped is a window of five batches."""
+    """Idempotent producer guarantees; the text allows one request in flight, Kafka a window of five batches."""
     session = world.session(None)
     identity = session.init()[1]
     for number in range(6):
@@ -78,7 +78,7 @@ def test_up_to_five_requests_may_be_in_flight(world: World):
 
 # Rule C.1/26.
 def test_lost_batch_is_detected(world: World):
-    """Idempotent producer guarantees: a sequence that does not follow is out of order, and nothing is written."""
+    """Idempotent producer guarantees: a sequence with a gap is out of order, and nothing is written."""
     session = world.session(None)
     identity = session.init()[1]
     assert session.produce(TOPIC, plain(identity, 0, 2), version=9) == (NONE, 0)
@@ -102,7 +102,7 @@ def test_sequences_are_counted_per_partition(world: World):
 # Rules A.4/5 and A.4/6.
 @pytest.mark.parametrize("key_type", COORDINATOR_TYPES.values(), ids=COORDINATOR_TYPES)
 def test_coordinator_is_found_by_type(world: World, key_type: int):
-    """Data flow 1, FindCoordinatorRequest: the one request finds coordinators of groups and of transactions."""
+    """Data flow 1, FindCoordinatorRequest: one request finds coordinators of groups and of transactions."""
     answer = world.session().client.send(m.FindCoordinatorRequest(key="any", key_type=key_type), 2)
     assert (answer.error_code, answer.node_id) == (NONE, 1)
     unknown = world.session().client.send(m.FindCoordinatorRequest(key="any", key_type=9), 2)
@@ -123,7 +123,7 @@ def ask_everything(session: Session, identity: Identity) -> set[int]:
 
 # Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/7 and F.2/3.
 def test_only_the_coordinator_of_an_id_serves_it():
-    """Data flow 1: another broker, and one that has given the id up, sends every request to the coordinator."""
+    """Data flow 1: another broker, and one that no longer coordinates the id, refuses every request."""
     world = World(brokers=2)
     leader = world.cluster.metadata.leadership(STATE_PARTITION).leader
     identity = world.session(broker_id=leader).init()[1]
@@ -135,7 +135,7 @@ def test_only_the_coordinator_of_an_id_serves_it():
 
 # Rules A.5/10, A.6/2, A.8 V1/2, A.8 V2/1, A.12/1, F.2/3 and F.3/1.
 def test_loading_coordinator_returns_a_retriable_error(world: World, session: Session, monkeypatch: pytest.MonkeyPatch):
-    """Data flow 1: until its log is read, a new coordinator answers COORDINATOR_LOAD_IN_PROGRESS."""
+    """Data flow 1: until a new coordinator has read its log, it returns COORDINATOR_LOAD_IN_PROGRESS."""
 
     def unreadable(*_: object) -> None:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk does not answer")
@@ -162,7 +162,7 @@ def test_same_id_gets_the_same_producer_id_with_a_higher_epoch(session: Session)
 def test_transaction_timeout_is_bounded(session: Session, timeout_ms: int):
     """Data flow 2.1: a timeout above the broker's maximum is refused.
 
-    The setting is `transaction.max.timeout.ms`; the text calls it `max.transaction.timeout.ms`.
+    The setting is `transaction.max.timeout.ms`; in the text it is `max.transaction.timeout.ms`.
     """
     assert session.init(timeout_ms=timeout_ms)[0] == ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
@@ -172,7 +172,7 @@ def test_transaction_timeout_is_bounded(session: Session, timeout_ms: int):
 def test_init_recovers_transactions_of_the_predecessor(session: Session):
     """Data flow 2.1: an open transaction of the id is aborted.
 
-    By the text the answer waits for the end; shipped answers CONCURRENT_TRANSACTIONS and the client asks again.
+    In the text the response waits for the end; Kafka returns CONCURRENT_TRANSACTIONS and the client retries.
     """
     first = session.init()[1]
     session.write(first)
@@ -184,7 +184,7 @@ def test_init_recovers_transactions_of_the_predecessor(session: Session):
 # Rule A.5/15.
 @both_ends
 def test_init_waits_for_a_prepared_transaction(world: World, session: Session, commit: bool):
-    """Data flow 2.1: what is decided is rolled forward first, and never changed."""
+    """Data flow 2.1: a decided transaction is completed first, and its outcome does not change."""
     identity = session.init()[1]
     session.write(identity, version=11)
     world.hold_markers()
@@ -198,7 +198,7 @@ def test_init_waits_for_a_prepared_transaction(world: World, session: Session, c
 def test_begin_sends_no_request(session: Session):
     """Data flow 3, "Starting a Transaction": local to the producer; it begins at the first partition added.
 
-    The detailed design has a BEGIN with an error of its own for a wrong state; shipped is INVALID_TXN_STATE at the end.
+    The detailed design has a BEGIN with an error for a wrong state; Kafka returns INVALID_TXN_STATE at the end.
     """
     identity = session.init()[1]
     assert session.state() == "Empty"
@@ -208,7 +208,7 @@ def test_begin_sends_no_request(session: Session):
 
 
 def test_partitions_are_added_in_successive_requests(session: Session):
-    """Data flow 4.1, AddPartitionsToTxnRequest: partitions add up, and the clock starts with the first."""
+    """Data flow 4.1, AddPartitionsToTxnRequest: partitions add up, and the timeout counts from the first one."""
     identity = session.init()[1]
     for topic, partition in ((TOPIC, 0), (TOPIC, 0), (OTHER, 1)):
         assert session.add(identity, topic, partition) == {NONE}
@@ -218,7 +218,7 @@ def test_partitions_are_added_in_successive_requests(session: Session):
 
 # Rules C.5 codes/2 and C.5 codes/3.
 def test_unknown_producers_cannot_add_partitions(session: Session):
-    """Data flow 4.1: an unknown producer id and a wrong epoch are told apart, newer clients by a word of their own."""
+    """Data flow 4.1: an unknown producer id and a wrong epoch have different errors; newer clients get another code."""
     identity = session.init()[1]
     foreign = Identity(identity.producer_id + 1, 0)
     assert session.add(foreign, TOPIC) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -229,7 +229,7 @@ def test_unknown_producers_cannot_add_partitions(session: Session):
 
 # Rules A.6 request/4 and A.6 request/5.
 def test_missing_partition_fails_the_whole_request(session: Session):
-    """Data flow 4.1: all partitions of a request or none."""
+    """Data flow 4.1: either all partitions of a request are added, or none."""
     identity = session.init()[1]
     assert session.add(identity, TOPIC, 0, 9) == {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -240,14 +240,14 @@ def test_missing_partition_fails_the_whole_request(session: Session):
 
 # Rules C.1/1 and G.1/17.
 def test_transactional_records_require_the_transactional_id(world: World, session: Session):
-    """Data flow 4.2, ProduceRequest: it names the transactional id, or its transactional batches are not authorised."""
+    """Data flow 4.2, ProduceRequest: without the transactional id its transactional batches are not authorized."""
     identity = session.init()[1]
     refused = world.session(None).produce(TOPIC, batch(identity, 0), version=9)[0]
     assert refused == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_zombie_writes_nothing(session: Session):
-    """Data flow 4.2: a batch with an older epoch than the partition knows is refused."""
+    """Data flow 4.2: a batch with an older epoch than the partition's is refused."""
     first = session.init()[1]
     session.write(first, version=11)
     session.end(first, commit=True, version=4)
@@ -260,7 +260,7 @@ def test_zombie_writes_nothing(session: Session):
 def test_offsets_become_part_of_the_transaction(session: Session):
     """Data flow 4.3, AddOffsetCommitsToTxnRequest: the group's partition of `__consumer_offsets` is added.
 
-    By the text the answer names the group coordinator; shipped is an error code alone.
+    In the text the response names the group coordinator; in Kafka it has only an error code.
     """
     identity = session.init()[1]
     assert session.add_offsets(identity, "group") == NONE
@@ -270,9 +270,9 @@ def test_offsets_become_part_of_the_transaction(session: Session):
 # Rules E.5/1, E.2/2 and E.2/3.
 @both_ends
 def test_offsets_are_applied_when_the_transaction_commits(session: Session, commit: bool):
-    """Data flow 4.4, TxnOffsetCommitRequest: offsets are visible after a commit, and gone after an abort.
+    """Data flow 4.4, TxnOffsetCommitRequest: offsets are visible after a commit and gone after an abort.
 
-    By the text the request has a retention time; shipped has the transactional id in its place.
+    In the text the request has a retention time; in Kafka it has the transactional id instead.
     """
     identity = session.init()[1]
     assert session.commit_plainly("group", TOPIC, 1) == NONE
@@ -286,7 +286,7 @@ def test_offsets_are_applied_when_the_transaction_commits(session: Session, comm
 # Rule A.8 after/1.
 @both_ends
 def test_decision_is_stored_before_it_is_carried_out(world: World, session: Session, commit: bool):
-    """Data flow 5.1, EndTxnRequest: the decision is logged, the answer goes out, and no failover changes it."""
+    """Data flow 5.1, EndTxnRequest: the decision is logged before the response, and a failover does not change it."""
     identity = session.init()[1]
     session.write(identity, version=11)
     world.hold_markers()
@@ -302,10 +302,10 @@ def test_decision_is_stored_before_it_is_carried_out(world: World, session: Sess
 # Rules B.5/1 and B.5/5.
 @both_ends
 def test_marker_records_the_outcome(world: World, session: Session, commit: bool):
-    """Data flow 5.2, WriteTxnMarkerRequest: one control record in each partition, never given to applications.
+    """Data flow 5.2, WriteTxnMarkerRequest: one control record per partition, which applications never receive.
 
-    The detailed design numbers COMMIT 0 and ABORT 1 and flags the record; shipped is ABORT 0, COMMIT 1 and a flag of
-    the batch.
+    In the detailed design COMMIT is 0, ABORT is 1, and the record has the flag; in Kafka ABORT is 0, COMMIT is 1, and
+    the batch has the flag.
     """
     identity = session.init()[1]
     for partition in range(2):
@@ -343,7 +343,7 @@ def test_marker_ends_only_transactions_of_its_epoch(session: Session):
 
 
 def test_completed_transaction_leaves_the_id_ready(session: Session):
-    """Data flow 5.3, "Writing the final Commit or Abort Message": nothing of the old one is left for the next."""
+    """Data flow 5.3, "Writing the final Commit or Abort Message": the next transaction starts without old state."""
     identity = session.init()[1]
     for number, commit in enumerate((True, False, True)):
         session.write(identity, sequence=number, version=11)
@@ -352,14 +352,14 @@ def test_completed_transaction_leaves_the_id_ready(session: Session):
     assert values(session, COMMITTED) == [b"x", b"x"]
 
 
-# The reader's side
+# Readers
 
 
 # Rules D.1/2, D.1/3 and D.3/2.
 def test_each_isolation_level_reads_its_own_records(world: World, session: Session):
-    """Transactional guarantees: committed readers see decided records below the last stable offset, others all.
+    """Transactional guarantees: committed readers get decided records below the last stable offset, others get all.
 
-    The detailed design asks ListOffsets with -3 for that offset; shipped is the isolation level in the request.
+    In the detailed design ListOffsets has -3 for that offset; in Kafka the request has the isolation level.
     """
     other = world.session("other")
     mine, foreign = session.init()[1], other.init()[1]
@@ -389,7 +389,7 @@ def test_each_isolation_level_reads_its_own_records(world: World, session: Sessi
 
 # Rules D.1/2 and D.1/3.
 def test_aborted_transactions_are_listed_for_read_committed_only(session: Session):
-    """RPC protocol, FetchRequest: aborted transactions with their first offset; null for the uncommitted level."""
+    """RPC protocol, FetchRequest: aborted transactions with their first offset; null for read_uncommitted."""
     identity = session.init()[1]
     session.write(identity)
     session.end(identity, commit=False, version=5)
@@ -405,7 +405,7 @@ def test_aborted_transactions_are_listed_for_read_committed_only(session: Sessio
 
 
 def test_transaction_past_its_timeout_is_aborted_by_the_scan(session: Session, world: World):
-    """Key concepts, transaction timeout: with the defaults, after 60 s and before 70 s, and its producer fenced."""
+    """Key concepts, transaction timeout: with the defaults, after 60 s and before 70 s, and its producer is fenced."""
     identity = session.init()[1]
     session.write(identity, version=11)
     world.pass_ms(60_000)
@@ -417,9 +417,9 @@ def test_transaction_past_its_timeout_is_aborted_by_the_scan(session: Session, w
 
 
 def test_unused_id_expires(session: Session, world: World):
-    """Key concepts, expiry of transactional ids: after seven days without use, but never with a transaction open.
+    """Key concepts, expiry of transactional ids: after seven days without use, but never with an open transaction.
 
-    The setting is `transactional.id.expiration.ms`; the text calls it `transactional.id.timeout.ms`.
+    The setting is `transactional.id.expiration.ms`; in the text it is `transactional.id.timeout.ms`.
     """
     identity = session.init()[1]
     world.pass_ms(7 * 24 * 3_600_000 - 1)
@@ -434,7 +434,7 @@ def test_unused_id_expires(session: Session, world: World):
 
 # Rule C.1/27.
 def test_transaction_excludes_other_writes_of_its_producer(world: World, session: Session):
-    """Transactional guarantees: no batch of the same producer slips in outside the transaction."""
+    """Transactional guarantees: the leader accepts no batch of the same producer outside its open transaction."""
     identity = session.init()[1]
     session.write(identity)
     refused = world.session(None).produce(TOPIC, plain(identity, 1), version=9)[0]

@@ -8,7 +8,7 @@ from tests.support.raw_session import Identity
 
 @pytest.fixture
 def aged(world: World) -> Session:
-    """Return three ids: a transaction 60 s old, one 10 s old, and one that never began any."""
+    """Return three ids: one with a transaction 60 s old, one with 10 s, and one without any transaction."""
     for name, pause_ms in (("old", 50_000), ("young", 10_000)):
         session = world.session(name)
         session.write(session.init(timeout_ms=900_000)[1])
@@ -31,28 +31,28 @@ def aged(world: World) -> Session:
     ],
 )
 def test_only_transactions_running_longer_are_listed(aged: Session, duration_ms: int, listed: set[str]):
-    """ListTransactions, duration filter: strictly longer than that; a negative one keeps everything.
+    """ListTransactions, duration filter: only longer durations pass; a negative filter passes everything.
 
-    Shipped, an id that never began a transaction counts as running since ever.
+    In Kafka an id without any transaction passes every filter.
     """
     assert set(aged.list(duration_ms=duration_ms)) == listed
 
 
 def test_duration_narrows_the_other_filters(aged: Session):
-    """ListTransactions: all filters have to agree."""
+    """ListTransactions: an id must match all filters."""
     assert set(aged.list(states=["Ongoing"], duration_ms=10_000)) == {"old"}
     young = aged.list()["young"][0]
     assert aged.list(producer_ids=[young], duration_ms=10_000) == {}
 
 
 def test_version_0_has_no_duration(aged: Session):
-    """Public interfaces: the field is there from version 1 on; an older tool sees everything."""
+    """Public interfaces: the field exists from version 1 on; an older tool sees everything."""
     assert set(aged.list(version=0)) == {"old", "young", "idle"}
     assert set(aged.list(version=1, duration_ms=59_999)) == {"old", "idle"}
 
 
 def test_age_of_a_completed_transaction_keeps_growing(world: World, aged: Session):
-    """ListTransactions: the start of the last transaction stays until the next begins or the id is taken anew."""
+    """ListTransactions: the last start time stays until the next transaction begins or the id is initialized again."""
     old = world.session("old")
     described = old.describe()
     assert old.end(Identity(described.producer_id, described.producer_epoch), commit=True, version=5)[0] == NONE
@@ -63,7 +63,7 @@ def test_age_of_a_completed_transaction_keeps_growing(world: World, aged: Sessio
 
 
 def test_description_contains_the_transaction_start_time(aged: Session, world: World):
-    """DescribeTransactions: the start time, from which the tool prints the duration; -1 where there is none."""
+    """DescribeTransactions: the start time, from which the tool computes the duration; -1 without a transaction."""
     now_ms = world.cluster.now_ms
     starts = {name: world.session(name).describe().transaction_start_time_ms for name in ("old", "young", "idle")}
     assert starts == {"old": now_ms - 60_000, "young": now_ms - 10_000, "idle": -1}

@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 import broker_core.broker.marker_writer
 from broker_core import EmbeddedBroker, ErrorCode, TopicPartition
+from broker_core.config import STANDARD_AUTHORIZER
 from spark_eos.admin.command import main as eos_kafka
 from spark_eos.client import transactions
 from spark_eos.client.kafka_client import KafkaClient
@@ -432,6 +433,38 @@ def refused() -> Iterator[tuple[str, str]]:
                 yield name, terminal.take()
 
 
+def examined() -> Iterator[tuple[str, str]]:
+    """A healthy cluster, one that grants nothing, and one with problems, as `eos-kafka doctor` reports them."""
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(topics={TOPIC: 2, "lines": 4}) as kafka:
+        terminal = Terminal(kafka.bootstrap_servers, Path(folder))
+        options = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": TOPIC})
+        with KafkaClient(options.client) as client:
+            # Creates the decision topic.
+            check_cluster(client, options)
+        terminal.run(f"doctor --topic {TOPIC} --topic lines --role sink --role source --role operator", exit_code=True)
+        yield "doctor-healthy", terminal.take()
+    guarded = {"authorizer.class.name": STANDARD_AUTHORIZER, **_FEW_PARTITIONS}
+    listeners = {"SASL": "SASL_PLAINTEXT"}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        EmbeddedBroker(listeners=listeners, users={"alice": "secret"}, topics={TOPIC: 2}, config=guarded) as kafka,
+    ):
+        terminal = Terminal(kafka.bootstrap_servers, Path(folder))
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        (Path(folder) / "client.properties").write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+            f'sasl.jaas.config={module} username="alice" password="secret";\n'
+        )
+        terminal.run(f"doctor --topic {TOPIC} --role sink --command-config client.properties", exit_code=True)
+        yield "doctor-locked", terminal.take()
+    broken = {"transaction.version": "1", "transaction.partition.verification.enable": "false", **_FEW_PARTITIONS}
+    with EmbeddedBroker(config=broken) as kafka, tempfile.TemporaryDirectory() as folder:
+        kafka.create_topic(DECISIONS, 8, {"cleanup.policy": "delete"})
+        terminal = Terminal(kafka.bootstrap_servers, Path(folder))
+        terminal.run("doctor --topic ordres --role sink", exit_code=True)
+        yield "doctor-broken", terminal.take()
+
+
 def failure(terminal: Terminal, action: Callable[[], object]) -> str:
     """Return the message of the error that an action ends with."""
     try:
@@ -472,6 +505,7 @@ SITUATIONS: Final = (
     stopped,
     job,
     refused,
+    examined,
 )
 
 

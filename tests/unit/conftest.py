@@ -40,6 +40,6 @@ def _no_connections_and_processes() -> Iterator[None]:
 
 def _refusing(name: str) -> Any:
     def refuse(*_: object, **__: object) -> Never:
-        raise AssertionError(f"a unit test called {name}: tests with connections or processes are in tests/integration")
+        raise AssertionError(f"a unit test called {name}; such tests belong in tests/integration")
 
     return refuse

@@ -1,4 +1,4 @@
-"""Every broker response that the sink relies on is shown safe by a test that exists."""
+"""Every broker response that the sink relies on is covered by an existing test."""
 
 import re
 from pathlib import Path
@@ -44,5 +44,5 @@ def test_each_request_sent_by_the_sink_has_a_row() -> None:
 
 
 def test_states_of_the_table_match_the_rule() -> None:
-    told = " ".join(" ".join(row) for row in rows("Descriptions of transactions"))
-    assert all(state.label in told for state, _ in EARLIER)
+    text = " ".join(" ".join(row) for row in rows("Descriptions of transactions"))
+    assert all(state.label in text for state, _ in EARLIER)

@@ -1,4 +1,4 @@
-"""Docstring examples that need no broker; those that need one are checked beside the tests of their module."""
+"""Docstring examples that need no broker; the others run with the tests of their modules."""
 
 import doctest
 import importlib
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# Checked in tests/integration and tests/spark.
+# Run in tests/integration and tests/spark.
 WITH_BROKERS = {
     "broker_core.embedded",
     "broker_core.server.cluster_controls",

@@ -1,4 +1,4 @@
-"""The rule book in docs/protocol: its ids are unique, every cited one exists, and its coverage page is up to date."""
+"""The protocol rules in docs/protocol: ids are unique, cited rules exist, and the coverage page is up to date."""
 
 import re
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_pages_cite_existing_rules(book: RuleBook):
 
 
 def test_pages_contain_no_bare_error_numbers():
-    """Codes stand by name; these are the ones that no rule would use as a plain number."""
+    """Pages name the codes; the pattern excludes numbers that a rule may use as plain numbers."""
     numbers = re.compile(r"(?:error|code|answers?|answered) (?:with )?`?-?\d+\b")
     for page in sorted(PROTOCOL.glob("*.md")):
         if page.name != "answers.md":
@@ -68,7 +68,7 @@ def test_pages_contain_no_bare_error_numbers():
 
 
 def test_coverage_page_is_current(book: RuleBook):
-    """Write it again with `python -m tests.support.rule_coverage`."""
+    """`python -m tests.support.rule_coverage` writes the page."""
     assert COVERAGE.read_text(encoding="utf-8") == coverage_page(book, rows_with_tests())
 
 

@@ -21,7 +21,7 @@ from tests.support.reference import BLOCKS, PAGES, PUBLIC_ERRORS, ROOT, block_na
 
 SINK = {"kafka.bootstrap.servers": "b:9092", "topic": "t"}
 SOURCE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
-# What another option must be for this one to mean anything.
+# The values of other options that these options need.
 NEEDED = {
     "kafka.compression.gzip.level": {"compression.type": "gzip"},
     "kafka.compression.lz4.level": {"compression.type": "lz4"},
@@ -29,7 +29,7 @@ NEEDED = {
     "metricsHost": {"metricsPort": "9404"},
     "commitOffsetsToGroup": {"kafka.group.id": "g"},
 }
-# Looked up by the client when it connects, or read apart from the other options.
+# Options that the client reads when it connects, or that are parsed separately.
 READ_LATER = {"client.dns.lookup", "ssl.truststore.type", "ssl.keystore.type", "sasl.mechanism", "security.protocol"}
 
 
@@ -76,7 +76,7 @@ def parsed(option: OptionDefinition, values: Mapping[str, str], *, of_source: bo
 
 
 def cases(*described: str) -> list[pytest.ParameterSet]:
-    """List the options for which one of these fields is not empty."""
+    """List the options with a value in one of these fields."""
 
     def settings(*groups: tuple[OptionDefinition, ...]) -> list[OptionDefinition]:
         return [each._replace(name=f"kafka.{each.name}") for group in groups for each in group]

@@ -31,7 +31,8 @@ from spark_eos.sink.naming import id_pattern, id_prefix, parse_task_id
 from spark_eos.sink.process_cache import ProcessCache, client_of
 
 logger = logging.getLogger(__name__)
-_PROBE: Final = "preflight"
+# The last part of the transactional id and of the group that checks use.
+PROBE: Final = "preflight"
 _LOOKS_EVERY_SECONDS: Final = 600.0
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _LOOK_PATIENCE_MS: Final = 5_000
@@ -135,7 +136,7 @@ def check_cluster(
     timeout_ms = choose_timeout(options.transaction_timeout_ms, limit_ms)
     if is_first:
         # The id has no owner and never has a transaction. Rights and timeout are checked as for the tasks' own ids.
-        init_producer_id(client, f"{options.prefix}.{_PROBE}", transaction_timeout_ms=timeout_ms)
+        init_producer_id(client, f"{options.prefix}.{PROBE}", transaction_timeout_ms=timeout_ms)
     return replace(
         options, transaction_timeout_ms=timeout_ms, timeout_limit_ms=limit_ms, allow_hanging_transactions=may_hang
     )
@@ -159,7 +160,7 @@ def choose_timeout(wanted_ms: int | None, limit_ms: int | None) -> int:
 
 def _check_transactions(client: KafkaClient, options: SinkOptions) -> None:
     """Send the requests of a commit for unused names, so that old brokers and missing rights show before a crash."""
-    probe = f"{options.prefix}.{_PROBE}"
+    probe = f"{options.prefix}.{PROBE}"
     try:
         describe_transactions(client, [probe])
         check_listing(client)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_eos.admin import rights as roles
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
@@ -24,8 +25,8 @@ from spark_eos.sink.task.writer import TaskWriter
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 from tests.support.guarded_kafka import PASSWORD, GuardedKafka, Stage
-from tests.support.spark_eos import security_roles as roles
 from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.security_roles import resource
 from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
 
@@ -54,7 +55,7 @@ class Scene:
     def grant(self, rights: Sequence[roles.Right]) -> None:
         """Grant these rights to the principal."""
         for right in rights:
-            name, pattern = right.resource(self.names)
+            name, pattern = resource(right, self.names)
             self.stage.grant(right.operation, right.resource_type, name, pattern=pattern)
 
     def options(self, **more: str) -> dict[str, str]:
@@ -81,13 +82,17 @@ class Scene:
         with KafkaClient(self.sink_options().client) as client:
             yield KafkaCluster(client, self.world.decisions, DecisionWriter)
 
-    def command(self, *words: str) -> int:
-        """Run `eos-kafka` as the principal."""
+    def config_words(self) -> list[str]:
+        """Write the principal's settings to a file and return the option that names it."""
         config = self.folder / f"{self.stage.user}.properties"
         lines = [f"{name.removeprefix('kafka.')}={value}\n" for name, value in self.options().items()]
         config.write_text("".join(lines))
+        return ["--command-config", str(config)]
+
+    def command(self, *words: str) -> int:
+        """Run `eos-kafka` as the principal."""
         area = words[:2] if words[0] != "timeline" else words[:1]
-        reach = ["--bootstrap-server", self.kafka.sasl_address, "--command-config", str(config)]
+        reach = ["--bootstrap-server", self.kafka.sasl_address, *self.config_words()]
         return main([*area, *reach, *words[len(area) :]])
 
 

@@ -12,7 +12,7 @@ from broker_core.simulation.disk import MemoryStorage
 
 @pytest.fixture(params=["memory", "disk", "disk with two descriptors"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    """Return each twin; the last one must reopen files all the time."""
+    """Return each storage; the one with two descriptors reopens files all the time."""
     if request.param == "memory":
         return MemoryStorage()
     return DiskStorage(tmp_path / "root", max_open_files=2 if "two" in request.param else 512)

@@ -1,4 +1,4 @@
-"""The data source under the name by which Spark looks for it."""
+"""The data source under the name that Spark looks up."""
 
 from pyspark.sql.datasource import DataSource
 

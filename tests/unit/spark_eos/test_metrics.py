@@ -110,7 +110,7 @@ def test_source_reports_lag_and_stalled_seconds_of_every_partition() -> None:
     assert source_gauges("offsets_behind_high_watermark") == {at[0]: 20, at[1]: 3}
     assert source_gauges("last_stable_offset_standing_ms") == {at[0]: 2_500, at[1]: 0}
     watch.observe({T1: 4}, {T1: 4}, {T1: 4})
-    assert source_gauges("offsets_behind_high_watermark") == {at[1]: 0}, "a deleted partition is told of no more"
+    assert source_gauges("offsets_behind_high_watermark") == {at[1]: 0}, "deleted partitions have no metrics"
 
 
 def test_data_loss_is_counted_whether_or_not_the_query_continues() -> None:

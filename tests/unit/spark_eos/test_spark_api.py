@@ -1,4 +1,4 @@
-"""The parts of PySpark that some versions lack, looked for in versions that lack them."""
+"""The names that some versions of PySpark lack, in the absence of these names."""
 
 import importlib.util
 import sys
@@ -16,7 +16,7 @@ NEWEST, SPARK_4_2 = "pyspark.sql.streaming.datasource", "pyspark.sql.datasource"
 
 
 def loaded(module: ModuleType) -> Any:
-    """Return the module, loaded again beside the one that is in use."""
+    """Load the module again, beside the one in use."""
     spec = importlib.util.spec_from_file_location("loaded_again", Path(str(module.__file__)))
     assert spec is not None and spec.loader is not None
     again = importlib.util.module_from_spec(spec)
@@ -55,7 +55,7 @@ def test_modules_are_importable_without_python_data_sources(monkeypatch: pytest.
 
 
 def test_failed_import_is_reported_when_the_format_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark imports the module when it looks for data sources: an error there would hide those of others."""
+    """Spark imports the module when it searches for data sources; an error there would hide other data sources."""
     monkeypatch.setitem(sys.modules, "spark_eos.datasource", None)
     source = loaded(pyspark_eos_kafka).DefaultSource
     assert issubclass(source, pyspark.sql.datasource.DataSource)

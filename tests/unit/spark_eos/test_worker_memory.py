@@ -1,4 +1,4 @@
-"""A task's knowledge of its worker process."""
+"""A task's detection of worker reuse."""
 
 import pytest
 

@@ -8,7 +8,7 @@ import pytest
 from broker_core import Disconnect, EmbeddedBroker, Error
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transactions import init_producer_id, own_one_of, own_some_of
-from spark_eos.errors import AuthorizationError, UnansweredError
+from spark_eos.errors import AuthorizationError, UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
 
 
@@ -46,7 +46,8 @@ def test_init_without_any_response_ends_at_the_client_deadline() -> None:
         options = ClientOptions((kafka.bootstrap_servers,), request_timeout_ms=200, api_timeout_ms=1_000)
         with KafkaClient(options) as client:
             kafka.fault(api="InitProducerId", action=Disconnect())
-            with pytest.raises(UnansweredError):
+            # Close to the deadline it may be the look-up of the coordinator that has no time left.
+            with pytest.raises((UnansweredError, UnreachableError)):
                 own_one_of(client, (f"id{n}" for n in itertools.count()), transaction_timeout_ms=60_000)
             assert len(asked(kafka)) == len(set(asked(kafka))) > 1
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.types import TopicPartition
+from spark_eos.admin import rights as roles
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.errors import EosKafkaError
@@ -15,7 +16,7 @@ from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.group_commits import GroupCommits
 from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
-from tests.support.spark_eos import security_roles as roles
+from tests.support.spark_eos import security_roles as page
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.security_scene import (
     RUN,
@@ -55,9 +56,9 @@ def test_every_role_has_a_scenario() -> None:
 
 def test_documented_rights_match_the_tested_roles() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    assert text.count(roles.BEGIN) == 1, f"{PAGE} has no table of rights"
-    shown = text.partition(roles.BEGIN)[2].partition(roles.END)[0]
-    assert [line for line in shown.splitlines() if line.startswith("|")] == roles.table().splitlines()
+    assert text.count(page.BEGIN) == 1, f"{PAGE} has no table of rights"
+    shown = text.partition(page.BEGIN)[2].partition(page.END)[0]
+    assert [line for line in shown.splitlines() if line.startswith("|")] == page.table().splitlines()
 
 
 @pytest.mark.parametrize("role", roles.ROLES)

@@ -74,7 +74,7 @@ def test_prepared_transaction_survives_a_crash_before_its_markers(client, storag
         ).error_code
         == 0
     )
-    # The crash comes when the answer has left and no marker is written yet.
+    # The crash follows the response and precedes the markers.
     monkeypatch.setattr(MarkerWriter, "deliver", lambda *_: None)
     assert end_transaction(client, identity, commit=commit).error_code == 0
     assert described_state(client) == ("PrepareCommit" if commit else "PrepareAbort")

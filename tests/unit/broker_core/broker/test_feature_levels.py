@@ -1,7 +1,7 @@
-"""The feature level changes under running transactions, and clients of both generations share a broker (rules A.15).
+"""The feature level changes during open transactions, and V1 and V2 clients share a broker (rules A.15).
 
-The broker believes the versions of a client's requests whatever the level; the level decides what clients are told,
-which version the state records have, and how the broker aborts on its own account.
+The versions of a client's requests determine the protocol at every level. The level determines the finalized features
+in responses, the version of the state records, and how the broker aborts a transaction itself.
 """
 
 from itertools import permutations
@@ -26,7 +26,7 @@ def begun(protocol: int, level: int) -> MovesWorld:
 
 
 def ends_well(world: MovesWorld, *, commit: bool, aborted: int) -> None:
-    """End the open transaction, wherever its coordinator is now, and run one more by the other generation."""
+    """End the open transaction at its current coordinator and run one more with the other protocol."""
     before = world.identity
     error, following = world.end(commit=commit)
     assert error is E.NONE
@@ -49,7 +49,7 @@ def test_transaction_open_during_a_level_change_ends_in_its_client_version(
     world = begun(protocol, level)
     world.set_level(later)
     world.write()
-    # A new coordinator has to read what was written at both levels.
+    # The new coordinator reads records written at both levels.
     world.move(world.state_partition)
     ends_well(world, commit=commit, aborted=0 if commit else 1)
 

@@ -81,11 +81,11 @@ def test_final_epoch_closes_the_session():
     assert code_of(sessions, body(session.session_id, 1)) == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-# When all slots are taken
+# Eviction
 
 
 def opened(sessions, now_ms, partitions=1):
-    """Return the session that a newcomer gets, None if it gets none."""
+    """Open a session and return it, or None if the cache refuses it."""
     topics = [(f"t{number}", 0, 5) for number in range(partitions)]
     context = sessions.open(body(topics=topics), VERSION, OWNER, now_ms)
     assert len(context.targets) == partitions
@@ -93,7 +93,7 @@ def opened(sessions, now_ms, partitions=1):
 
 
 def used(sessions, session, now_ms):
-    """Use a session; say whether it was still there."""
+    """Fetch in a session and return whether it still existed."""
     try:
         sessions.open(body(session.session_id, session.epoch), VERSION, OWNER, now_ms)
     except KafkaError as error:
@@ -127,7 +127,7 @@ def test_smallest_session_older_than_two_minutes_is_evicted_for_a_larger_one():
         assert used(sessions, large, now_ms)
         assert used(sessions, small, now_ms)
     young = opened(sessions, then)
-    assert opened(sessions, then, partitions=2) is None, "not for one that is as large"
+    assert opened(sessions, then, partitions=2) is None, "a session of the same size is not evicted"
     assert opened(sessions, then, partitions=3) is not None
     assert [used(sessions, each, then) for each in (small, large, young)] == [False, True, True]
 

@@ -24,7 +24,7 @@ def cluster():
 
 
 def failing_for(owner, real):
-    """Return the function with a bug that shows for one client only."""
+    """Return the function with a bug that affects one client only."""
 
     def fail(context, *arguments, **named):
         if context.client_id == owner.client_id:
@@ -35,7 +35,7 @@ def failing_for(owner, real):
 
 
 def two_waiting(cluster, request, version):
-    """Let two clients wait; the first is going to fail."""
+    """Return two clients with waiting requests; the first one triggers the bug."""
     clients = DirectClient(cluster), DirectClient(cluster)
     clients[0].client_id = "unlucky"
     for client in clients:
@@ -44,7 +44,7 @@ def two_waiting(cluster, request, version):
     return clients
 
 
-def told(caplog):
+def logged(caplog):
     return [record for record in caplog.records if record.levelno == logging.ERROR and record.exc_info]
 
 
@@ -56,7 +56,7 @@ def test_fetch_that_fails_when_it_is_completed(cluster, monkeypatch, caplog, fun
     assert produced(writer, records()).error_code == 0
     assert (unlucky.closed, other.closed) == (True, False)
     assert bytes(other.take().responses[0].partitions[0].records)
-    assert len(told(caplog)) == 1
+    assert len(logged(caplog)) == 1
     assert cluster.purgatory.next_deadline_ms() is None
 
 
@@ -66,7 +66,7 @@ def test_fetch_that_fails_at_its_deadline(cluster, monkeypatch, caplog):
     cluster.advance(cluster.now_ms + WAIT_MS)
     assert (unlucky.closed, other.closed) == (True, False)
     assert other.take().responses[0].partitions[0].error_code == 0
-    assert len(told(caplog)) == 1
+    assert len(logged(caplog)) == 1
 
 
 def join_request(name):
@@ -95,7 +95,7 @@ def test_join_whose_response_fails_while_another_request_is_handled(monkeypatch,
         cluster.advance(cluster.now_ms + 3000)
     assert [client.closed for client in clients] == [False, True, False]
     assert all(client.take().error_code == 0 for client in (clients[0], clients[2]))
-    assert len(told(caplog)) == 1
+    assert len(logged(caplog)) == 1
 
 
 def test_produce_that_fails_when_it_queries_the_coordinator_again(cluster, monkeypatch, caplog):
@@ -123,4 +123,4 @@ def test_produce_that_fails_when_it_queries_the_coordinator_again(cluster, monke
     cluster.advance(cluster.now_ms + WAIT_MS)
     assert [writer.closed for writer in writers] == [True, False]
     assert writers[1].take() is not None
-    assert len(told(caplog)) == 1
+    assert len(logged(caplog)) == 1

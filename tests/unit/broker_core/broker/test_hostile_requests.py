@@ -49,7 +49,7 @@ def topic(name, partitions=1, factor=1, assignments=(), configs=()):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "code"),
+    ("new_topic", "code"),
     [
         (topic(CLUSTER_METADATA_TOPIC), ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (topic(CONSUMER_OFFSETS_TOPIC, 3), ErrorCode.INVALID_REQUEST),
@@ -67,10 +67,10 @@ def topic(name, partitions=1, factor=1, assignments=(), configs=()):
         (topic("x", configs=[("no.such", "1")]), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_invalid_topics_are_refused(client, wanted, code):
+def test_invalid_topics_are_refused(client, new_topic, code):
     client.cluster.controller.create_topic("a.b", 1)
     before = set(client.cluster.metadata.topics)
-    assert create_topics(client, wanted) == [code]
+    assert create_topics(client, new_topic) == [code]
     assert set(client.cluster.metadata.topics) == before
 
 
@@ -127,7 +127,7 @@ def test_delayed_produce_does_not_write_to_a_deleted_topic(client, monkeypatch):
 
 
 def test_delayed_produce_does_not_write_to_a_recreated_topic(client, monkeypatch):
-    """From version 13 on a request names the topic by its id; another topic of that name is not meant."""
+    """From version 13 on a request names the topic by its id, so it does not apply to a new topic of the same name."""
     client.cluster.controller.create_topic("other", 1)
     client.cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     first = init_producer(client)
@@ -144,7 +144,7 @@ def test_delayed_produce_does_not_write_to_a_recreated_topic(client, monkeypatch
     )
     waiting = DirectClient(client.cluster)
     with monkeypatch.context() as held:
-        # The coordinator has said yes, and nothing is appended before that is durable.
+        # The coordinator has accepted the partition; the leader appends only once that is durable.
         held.setattr(client.cluster, "settle", lambda now_ms: None)
         waiting.post(request, 13)
         client.cluster.controller.delete_topic("other")
@@ -341,8 +341,8 @@ def test_client_with_the_longest_client_id_can_join_a_group(client):
 
 
 def test_client_id_at_the_length_limit_is_truncated_in_the_member_id(client):
-    wanted = topic("\0" * 32_767)
-    answer = client.ask(m.CreateTopicsRequest(topics=[wanted], timeout_ms=1000), 4)
+    new_topic = topic("\0" * 32_767)
+    answer = client.ask(m.CreateTopicsRequest(topics=[new_topic], timeout_ms=1000), 4)
     assert answer.topics[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert "characters)" in answer.topics[0].error_message
 

@@ -1,7 +1,7 @@
-"""A coordinator may move at any moment of a transaction, and the transaction still has one outcome.
+"""Coordinator moves at every moment of a transaction: the transaction still has exactly one outcome.
 
-Rules A.12 (load, failover, coordinator epochs), A.10 and A.11; all brokers here share the logs, so what moves is who
-may decide, not what is known.
+Rules A.12 (load, failover, coordinator epochs), A.10 and A.11. All brokers share the logs, so a move changes which
+broker decides and not the data that it reads.
 """
 
 import pytest
@@ -84,11 +84,11 @@ def test_coordinator_move_while_prepared_writes_markers_under_the_new_epoch(
     old, _ = world.move(world.state_partition)
     assert world.state(old) == "NOT_COORDINATOR"
     assert world.state() == complete(commit)
-    # The marker that was there is written once more, as by Kafka: the new coordinator cannot know of it.
+    # As in Kafka, the new coordinator writes the existing marker again, because it does not know of it.
     assert [len(world.markers(one)) for one in PARTITIONS] == [1 + len(written), 1]
     assert [world.coordinator_epochs(one) for one in PARTITIONS] == [[before + 1]] * 2
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
-    # The client's answer may have been lost in the move: its retry is told the outcome, and not fenced.
+    # The move may have lost the response, so a retry returns the outcome instead of fencing the client.
     assert world.end(commit=commit) == (E.NONE, following)
     assert world.end(commit=not commit)[0] is E.INVALID_TXN_STATE
     world.go_on_as(following)
@@ -104,7 +104,7 @@ def test_coordinator_move_between_decision_and_response_keeps_both(
     world.write()
     client = world.clients[world.coordinator]
     with monkeypatch.context() as patch:
-        # The request is handled, and nothing is synced, answered or sent to a partition yet.
+        # The request is handled; nothing is synced, answered or sent to a partition yet.
         patch.setattr(world.cluster, "settle", lambda now_ms: None)
         client.post(
             m.EndTxnRequest(
@@ -165,7 +165,7 @@ def test_coordinator_move_while_fencing_bumps_the_epoch_once(level: int, monkeyp
     world = open_world(level, level=level)
     world.write()
     first = world.identity
-    # The fence is decided where its record is refused any more: that is the moment PREPARE_EPOCH_FENCE exists in.
+    # The old coordinator decides to fence, but its record is refused: only then does PREPARE_EPOCH_FENCE exist.
     old, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
     assert world.init(old) is E.NOT_COORDINATOR
     assert world.state(new) == "Ongoing"
@@ -208,12 +208,12 @@ def test_coordinator_move_before_expiry_prevents_removal_by_the_old_one(
     assert world.init() is E.NONE
     world.cluster.advance(world.cluster.now_ms + 4_999)
     old, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
-    # The new coordinator had something to do with the id just now, and the old one does not know of it.
+    # The id was just used at the new coordinator; the old one does not know that.
     assert world.init() is E.NONE
     world.cluster.brokers[old].transactions.advance(world.cluster.now_ms + 1)
     assert world.state(new) == "Empty"
     world.move(world.state_partition)
-    assert world.state() == "Empty", "the tombstone of a zombie is in the log"
+    assert world.state() == "Empty", "the zombie's tombstone is in the log"
     finish_one_more(world)
 
 

@@ -1,4 +1,4 @@
-"""Partitions and group coordinators may move inside a transaction; what cannot be moved stays where it is."""
+"""Moves of partition leaders and group coordinators inside a transaction, and moves that are refused."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def test_leader_move_inside_a_transaction_keeps_the_producer_state(protocol: int
     old, new = world.move(P0)
     assert world.produce(P0, old)[0] is E.NOT_LEADER_OR_FOLLOWER
     assert world.produce(P0, new) == (E.NONE, 1)
-    assert world.produce(P0, new, sequence=0) == (E.NONE, 0), "a repeated batch has its first offset"
+    assert world.produce(P0, new, sequence=0) == (E.NONE, 0), "a repeated batch returns its first offset"
     assert world.produce(P0, new, sequence=7)[0] is E.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert world.end(commit=commit)[0] is E.NONE
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
@@ -42,7 +42,7 @@ def test_marker_is_written_to_the_new_leader(protocol: int, commit: bool, monkey
         held = holding_markers(patch)
         world.end(commit=commit)
         _old, _ = world.move(P0)
-    # The old leader refuses what was on its way to it, and the coordinator looks the leader up again.
+    # The old leader refuses the marker, and the coordinator looks up the new leader.
     sender = world.cluster.brokers[world.coordinator].transactions
     sender.marker_answered(held[0], dict.fromkeys(held[0].partitions, E.NOT_LEADER_OR_FOLLOWER), world.cluster.now_ms)
     world.cluster.advance(world.cluster.now_ms + 100)
@@ -90,7 +90,7 @@ def test_all_leaders_may_move_between_any_two_steps(protocol: int) -> None:
     assert world.committed() == (E.NONE, 4)
 
 
-# What cannot be moved
+# Moves that are refused
 
 
 @pytest.mark.parametrize("broker", [0, 3, -1])

@@ -1,4 +1,4 @@
-"""A coordinator that does not know it was replaced is fenced by epoch: at its journal and in its markers."""
+"""A coordinator that does not know of its replacement is fenced by epoch, in its journal and in its markers."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_zombie_coordinator_cannot_write_records(protocol: int, monkeypatch: pyt
     zombie, new = world.move_leaving_a_zombie(world.state_partition, monkeypatch)
     journal = world.cluster.logs.get(world.state_partition, world.cluster.now_ms)
     end_offset = journal.log_end_offset
-    assert world.state(zombie) == "Ongoing", "it believes to lead"
+    assert world.state(zombie) == "Ongoing", "the zombie still considers itself the leader"
     assert world.add(P1, zombie) is E.NOT_COORDINATOR
     assert world.end(commit=False, broker=zombie)[0] is E.NOT_COORDINATOR
     assert world.init(zombie) is E.NOT_COORDINATOR
@@ -60,7 +60,7 @@ def test_markers_of_a_zombie_coordinator_are_refused_after_those_of_the_new_one(
     assert {topic_partition.topic for topic_partition in late.partitions} == {"t", "__consumer_offsets"}
     assert [len(world.markers(one)) for one in PARTITIONS] == before
     assert world.committed() == (E.NONE, 7)
-    # Told so, the zombie gives up.
+    # The zombie gives up after TRANSACTION_COORDINATOR_FENCED.
     coordinator = world.cluster.brokers[zombie].transactions
     coordinator.marker_answered(
         late, dict.fromkeys(late.partitions, E.TRANSACTION_COORDINATOR_FENCED), world.cluster.now_ms
@@ -94,7 +94,7 @@ def test_late_election_does_not_reclaim_the_partition(monkeypatch: pytest.Monkey
     world = open_world(V2)
     world.write()
     old, new = world.move(world.state_partition)
-    # An election of the term before reaches the old coordinator after its resignation.
+    # The election of an earlier leader epoch arrives after the old coordinator has resigned.
     number = world.state_partition.partition
     world.cluster.brokers[old].transactions.become_leader(number, 0, world.cluster.now_ms)
     assert world.end(commit=True, broker=old)[0] is E.NOT_COORDINATOR

@@ -123,7 +123,7 @@ places = st.builds(
 @examples(60)
 @given(data=st.data())
 def test_transaction_never_written_by_a_coordinator_does_not_block_readers(data):
-    """Readable nonsense: without care the next step from it, at load or by a timeout, would be an illegal one."""
+    """Readable but impossible states: the next step at load or at a timeout could be an illegal transition."""
     state = data.draw(st.sampled_from(sorted(PERSISTED)))
     partitions = frozenset() if state is TransactionState.EMPTY else data.draw(st.frozensets(places, max_size=2))
     image = TransactionImage(

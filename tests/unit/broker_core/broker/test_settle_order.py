@@ -1,8 +1,8 @@
 """The order of steps in a settling cluster: nothing depends on data that a power loss could remove.
 
-A transaction's records go to two logs, and a disk may write one of them early and the other not at all. Whatever
-got through, the coordinator's log must not say that a transaction is complete which a partition still has open:
-nobody would ever end it.
+The records of a transaction go to two logs, and a disk may write one of them early and lose the other. Whatever
+survives, the coordinator's log must not record a transaction as complete while a partition still has it open: nothing
+would ever end that transaction.
 """
 
 import threading
@@ -23,11 +23,11 @@ SYNCS_OF_A_COMMIT = 3
 
 
 class PowerLoss(Exception):
-    """Stop the world in the middle of a step."""
+    """A power loss in the middle of a step."""
 
 
 def world(storage):
-    """Open a cluster with one id and one topic, and a client of it."""
+    """Return a client of a cluster with one transactional id and one topic."""
     cluster = direct_cluster(storage, settings=ONE_STATE_PARTITION)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     if TOPIC.topic not in cluster.metadata.topics:
@@ -67,7 +67,6 @@ def begin(client):
 
 
 def commit(client, producer):
-    """Send EndTxn."""
     client.post(
         m.EndTxnRequest(
             transactional_id="id",
@@ -80,7 +79,7 @@ def commit(client, producer):
 
 
 def state_of_transaction(client):
-    """Return the coordinator's word on the id."""
+    """Return the coordinator's description of the id."""
     return client.ask(m.DescribeTransactionsRequest(transactional_ids=["id"]), 0).transaction_states[0]
 
 
@@ -104,7 +103,7 @@ def test_completed_transaction_has_durable_markers_after_any_power_loss(kept_syn
         patch.setattr(PartitionLog, "sync", failing_sync)
         try:
             commit(client, producer)
-            # The last record of all may be left for the next sync: nobody waits for it.
+            # The completion record may wait for the next sync, because no request waits for it.
             client.cluster.logs.sync()
         except PowerLoss:
             pass
@@ -131,7 +130,7 @@ def test_commit_syncs_once_for_its_decision_and_once_for_its_markers(monkeypatch
     assert client.take().error_code == 0
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic]
     assert state_of_transaction(client).transaction_state == "CompleteCommit"
-    # Completion waited for somebody to wait for it.
+    # The Describe request synced the completion record.
     assert synced == [TRANSACTION_STATE_TOPIC, TOPIC.topic, TRANSACTION_STATE_TOPIC]
 
 

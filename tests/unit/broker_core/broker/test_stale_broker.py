@@ -26,7 +26,7 @@ STALE, OTHER = 2, 1
 
 
 def stale_world(protocol: int, **options: int) -> MovesWorld:
-    """Make a world in which one broker leads and coordinates everything, and the id has its first identity."""
+    """Return a world in which one broker leads all partitions, coordinates everything, and has assigned an identity."""
     world = open_world(protocol, **options)
     for topic_partition in (P0, P1, world.state_partition, world.offsets_partition):
         world.cluster.controller.move_leader(topic_partition, STALE)
@@ -45,7 +45,7 @@ def join(world: MovesWorld) -> None:
     world.cluster.settle(world.cluster.now_ms)
 
 
-# Looks
+# Reads
 
 
 def test_stale_broker_keeps_its_roles_while_others_name_another_broker() -> None:
@@ -158,7 +158,7 @@ def test_stale_broker_completes_nothing_that_needs_a_replica(protocol: int) -> N
     part(world)
     end = world.described_end(P0, OTHER, 0)
     assert world.produce(P0, STALE)[0] is E.REQUEST_TIMED_OUT
-    # To the old protocol its coordinator, which is the same broker, can say that the partition was not added.
+    # Under V1 the coordinator, which is the same broker, can report that the partition was not added.
     assert world.produce(P1, STALE)[0] is (E.NOT_ENOUGH_REPLICAS if protocol == V2 else E.TRANSACTION_ABORTABLE)
     assert world.add(P1, STALE) is E.COORDINATOR_NOT_AVAILABLE
     assert world.end(commit=True, broker=STALE)[0] is E.COORDINATOR_NOT_AVAILABLE

@@ -6,7 +6,7 @@ from broker_core.coordinator.patterns import NamePattern, PatternError
 from broker_core.errors import ErrorCode
 from tests.support.re2_examples import MATCHES, REFUSED, TAKEN
 
-# RE2 and its port to Java, which Kafka has, part in these: what only RE2 takes, and what only RE2/J takes.
+# RE2 and RE2/J, which Kafka uses, differ in these: patterns that only RE2 accepts, and one that only RE2/J accepts.
 ONLY_RE2 = (r"\C", "(?<x>a)(?<x>b)")
 ONLY_RE2J = (r"\é",)
 TOO_LARGE = ("((a{100}){100}){10}", "(((((){1000}){1000}){1000}){1000})", "(" * 100_000)
@@ -50,5 +50,5 @@ def test_pattern_must_match_the_whole_text(pattern: str, match: list[str], no_ma
     ],
 )
 def test_catastrophic_backtracking_pattern_finishes_quickly(pattern: str) -> None:
-    # Python's re would not be done within the age of the universe.
+    # Python's `re` would need exponential time for these.
     assert not NamePattern(pattern).matches("a" * 5_000)

@@ -1,4 +1,4 @@
-"""Batches that the partition log must reject, row by row of the pipeline, and its treatment of the others."""
+"""Batches that the partition log rejects, row by row of the pipeline, and the handling of valid ones."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,13 +37,13 @@ def edited(position: int, data: bytes, source: bytes | None = None) -> bytes:
 
 
 DAY_MS = 86_400_000
-# (what, settings, batch, verdict)
+# (name, settings, batch, error code)
 PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
     ("magic 1", {}, edited(16, b"\1"), ErrorCode.INVALID_RECORD),
     ("C.1/13: base offset", {}, batch(2, base_offset=1), ErrorCode.INVALID_RECORD),
     ("C.1/14: too large", {"max.message.bytes": "80"}, batch(9), ErrorCode.MESSAGE_TOO_LARGE),
     ("C.1/14 before C.1/15", {"max.message.bytes": "50"}, edited(70, b"\0\0"), ErrorCode.MESSAGE_TOO_LARGE),
-    ("C.1/15: nothing", {}, b"", ErrorCode.CORRUPT_MESSAGE),
+    ("C.1/15: no bytes", {}, b"", ErrorCode.CORRUPT_MESSAGE),
     ("C.1/15: half a header", {}, batch(2)[:60], ErrorCode.CORRUPT_MESSAGE),
     ("C.1/15: half a batch", {}, batch(2)[:-1], ErrorCode.CORRUPT_MESSAGE),
     ("C.1/15: a flipped bit", {}, edited(70, b"\xff"), ErrorCode.CORRUPT_MESSAGE),
@@ -57,50 +57,50 @@ PIPELINE: list[tuple[str, dict[str, str], bytes, ErrorCode]] = [
     ),
     ("C.1/16: no sequence", {}, batch(1, producer_id=1, producer_epoch=0), ErrorCode.INVALID_RECORD),
     ("C.1/17: no key", {"cleanup.policy": "compact"}, batch(1, key=None), ErrorCode.INVALID_RECORD),
-    ("C.1/18: the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
+    ("C.1/18: in the future", {}, batch(1, timestamp_ms=NOW_MS + 3_600_001), ErrorCode.INVALID_TIMESTAMP),
     (
-        "C.1/18: the past",
+        "C.1/18: in the past",
         {"message.timestamp.before.max.ms": "1000"},
         batch(1, timestamp_ms=NOW_MS - 1001),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: the future, after the first",
+        "C.1/18: in the future, after the first record",
         {},
         batch_at(NOW_MS, NOW_MS + 3_600_001, NOW_MS),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: the past, after the first",
+        "C.1/18: in the past, after the first record",
         {"message.timestamp.before.max.ms": "1000"},
         batch_at(NOW_MS, NOW_MS - 1001, NOW_MS),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: stamped by the client, in the future",
+        "C.1/18: LogAppendTime from the client, in the future",
         {},
         batch(1, timestamp_ms=NOW_MS + 3_600_001, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: stamped by the client, without a stamp",
+        "C.1/18: LogAppendTime from the client, without a timestamp",
         {},
         batch(1, timestamp_ms=-1, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/18: stamped by the client, not by the broker",
+        "C.1/18: LogAppendTime from the client in a topic with LogAppendTime",
         {"message.timestamp.type": "LogAppendTime"},
         batch(1, timestamp_type=TimestampType.LOG_APPEND_TIME),
         ErrorCode.INVALID_TIMESTAMP,
     ),
     (
-        "C.1/19: too large once unpacked",
+        "C.1/19: too large after decompression",
         {"max.message.bytes": "300", "compression.type": "uncompressed"},
         batch(1, value=bytes(500), compression=Compression.GZIP),
         ErrorCode.MESSAGE_TOO_LARGE,
     ),
-    ("C.1/20: no segment holds it", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
+    ("C.1/20: larger than a segment", {"segment.bytes": "60"}, batch(1), ErrorCode.RECORD_LIST_TOO_LARGE),
 ]
 
 
@@ -185,8 +185,8 @@ def test_number_of_listed_invalid_records_is_limited(monkeypatch: pytest.MonkeyP
     assert "100 or more of the batch's 501 records" in error.message
 
 
-def folded(codec: Compression, count: int, section: bytes) -> bytes:
-    """Make a batch of that many records, whatever they unfold to."""
+def compressed_batch(codec: Compression, count: int, section: bytes) -> bytes:
+    """Return a batch of `count` records with this compressed section, whatever it decompresses to."""
     header = bytearray(build_batch([NewRecord(b"k", b"v", (), NOW_MS)], compression=codec)[:HEADER_SIZE])
     data = header + compress(codec, section)
     data[8:12] = (len(data) - 12).to_bytes(4, "big")
@@ -203,10 +203,10 @@ def test_batch_with_more_records_than_an_uncompressed_one_holds_is_refused(
     log = open_log(settings={"max.message.bytes": "100"})
     most = TopicConfig().max_message_bytes // 7
     with monkeypatch.context() as patch:
-        patch.setattr(validation, "summarize_records", lambda *_: pytest.fail("the batch was unfolded"))
-        error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, folded(codec, most + 1, b"")))
+        patch.setattr(validation, "summarize_records", lambda *_: pytest.fail("the batch was decompressed"))
+        error = refused(ErrorCode.MESSAGE_TOO_LARGE, lambda: append_raw(log, compressed_batch(codec, most + 1, b"")))
     assert f"at most {most} are accepted" in error.message
-    refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, folded(codec, most, b"\1")))
+    refused(ErrorCode.INVALID_RECORD, lambda: append_raw(log, compressed_batch(codec, most, b"\1")))
 
 
 # Rule C.1 more/9.
@@ -224,7 +224,7 @@ def test_compression_ratio_above_one_hundred_is_refused(monkeypatch: pytest.Monk
 
 # Rule C.1 more/11.
 def test_unparsable_record_is_not_listed_as_invalid() -> None:
-    """Kafka names records that may be left out; a record that breaks the batch is none of those."""
+    """Kafka lists the records that a client may leave out; a record that breaks the batch is not one of them."""
     error = refused(
         ErrorCode.INVALID_RECORD,
         lambda: append_raw(open_log(), build_batch([NewRecord(b"k", b"v")] * 3, offset_deltas=[0, 2, 2])),
@@ -304,19 +304,19 @@ def test_log_append_time() -> None:
 
 
 @pytest.mark.parametrize("sent", list(Compression))
-@pytest.mark.parametrize("wanted", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
-def test_compression_changes_only_when_the_topic_requires_it(sent: Compression, wanted: str) -> None:
-    log = open_log(settings={"compression.type": wanted})
+@pytest.mark.parametrize("setting", ["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_compression_changes_only_when_the_topic_requires_it(sent: Compression, setting: str) -> None:
+    log = open_log(settings={"compression.type": setting})
     guard = log.start_verification(7, 0, 5, False)
     fields = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 5, "is_transactional": True}
     data = batch(3, value=b"x" * 50, compression=sent, **fields)
     append_raw(log, data, transaction_guard=guard)
     stored = log.read(0, 9999, UNCOMMITTED).records
     header = BatchHeader.parse(stored)
-    if wanted == "producer":
+    if setting == "producer":
         assert stored[16:] == data[16:]
     else:
-        assert header.compression.name == ("NONE" if wanted == "uncompressed" else wanted.upper())
+        assert header.compression.name == ("NONE" if setting == "uncompressed" else setting.upper())
     assert (header.producer_id, header.base_sequence, header.is_transactional) == (7, 5, True)
     assert [record.value for _, _, record in log.read_journal()] == [b"x" * 50] * 3
     assert log.producers()[0].last_sequence == 7
@@ -419,7 +419,7 @@ def test_verification_guard_is_kept_until_the_first_batch() -> None:
 
 # Rule C.3 guard/4.
 def test_marker_removes_the_verification_guard() -> None:
-    """Close the race of KIP-890: verified, aborted by the coordinator, then the batch arrives late."""
+    """The race of KIP-890: the coordinator aborts after the verification, and the batch arrives afterwards."""
     log = open_log()
     guard = log.start_verification(1, 0, 0, False)
     end(log, 1, commit=False)
@@ -497,7 +497,7 @@ def test_nontransactional_batch_inside_a_transaction_is_refused() -> None:
 
 # Rules C.6/6 and C.7/3.
 def test_new_epoch_continues_the_open_transaction() -> None:
-    """Keep the old first offset: the marker that must come will decide both epochs' data."""
+    """The first offset does not change: the coming marker decides the data of both epochs."""
     log = open_log()
     produce(log, 1, 0, epoch=0)
     produce(log, 1, 0, epoch=1)

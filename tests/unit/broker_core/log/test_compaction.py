@@ -1,4 +1,4 @@
-"""What compaction keeps of keys and tombstones, and when and where it runs (rules C.12)."""
+"""Keys and tombstones that compaction keeps, and the conditions for its runs (rules C.12)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ from tests.support.broker_core.compaction_world import (
 )
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 
-# Keys.
+# Keys
 
 
 # Rule C.12/3.
@@ -106,7 +106,7 @@ def test_rewritten_batch_keeps_its_codec_and_timestamps(codec: Compression, stam
     assert records == before[1][1:]
 
 
-# Which range is cleaned, and when.
+# The range that is cleaned, and the time of the cleaning
 
 
 # Rule C.12/1.
@@ -191,7 +191,7 @@ def test_small_segments_are_merged() -> None:
     assert batches(again) == batches(log)
 
 
-# Tombstones.
+# Tombstones
 
 
 def test_tombstone_is_removed_after_its_delete_horizon() -> None:
@@ -226,7 +226,7 @@ def test_newer_tombstone_has_its_own_delete_horizon() -> None:
     assert batches(log)[-1][0].base_timestamp == LATER_MS + RETENTION_MS
 
 
-# The rest of the log goes on.
+# The rest of the log is not affected.
 
 
 def test_timestamps_are_found_in_a_compacted_log() -> None:
@@ -260,7 +260,7 @@ def test_compaction_and_retention_together() -> None:
         roll(log)
     log.compact(NOW_MS)
     assert data_offsets(log) == [7]
-    # Segments without records grow old too.
+    # Retention also deletes segments without records.
     assert log.apply_retention(NOW_MS + 6000 + 5001) > 0
     assert log.log_start_offset == 7
     log.delete_records_before(8)

@@ -48,7 +48,7 @@ def build(storage: MemoryStorage) -> PartitionLog:
 
 
 def cleaned_files(storage: MemoryStorage) -> dict[str, bytes]:
-    """Return what a compaction makes of the log that is in `storage`, leaving `storage` alone."""
+    """Return the files that a compaction of the log in `storage` writes, without changing `storage`."""
     twin = MemoryStorage()
     for name, data in storage.files():
         twin.open(name).append(data)
@@ -134,7 +134,7 @@ def test_swap_with_a_missing_index_is_completed(lost: str) -> None:
         if suffix != lost:
             storage.open(path(0, suffix) + ".swap").append(files[path(0, suffix)])
     log = open_log(storage, SETTINGS)
-    # The index that was there spoke of the batches from before.
+    # The index file on disk describes the batches before the compaction.
     met = recovery_findings(log)
     assert met[0] is LogCondition.UNFINISHED_SWAP
     assert (LogCondition.INDEX_MISSING in met) is (lost != "txnindex")

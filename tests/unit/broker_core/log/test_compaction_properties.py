@@ -26,14 +26,14 @@ FIRST_TRANSACTIONAL_ID = 10
 
 
 class Write(NamedTuple):
-    """Append a batch: of nobody (0), an idempotent producer (1, 2) or in a transaction (10, 11)."""
+    """The append of a batch: plain (0), by an idempotent producer (1, 2) or in a transaction (10, 11)."""
 
     producer_id: int
     pairs: list[tuple[bytes, bytes | None]]
 
 
 class End(NamedTuple):
-    """End a transaction; `bump` as transactions V2 do."""
+    """The end of a transaction; `bump` increments the epoch as transactions V2 do."""
 
     producer_id: int
     commit: bool
@@ -41,11 +41,11 @@ class End(NamedTuple):
 
 
 class Roll(NamedTuple):
-    """Begin a new segment."""
+    """The start of a new segment."""
 
 
 class Compact(NamedTuple):
-    """Compact some time later; lose power after `budget` changes if there is one."""
+    """A compaction after some time; `budget` is the number of changes before a power loss, if there is one."""
 
     wait_ms: int
     budget: int | None
@@ -53,7 +53,7 @@ class Compact(NamedTuple):
 
 
 class Reopen(NamedTuple):
-    """Open the log anew, after a clean close or a loss of power, with or without its snapshots."""
+    """A reopening of the log after a clean close or a power loss, with or without its snapshots."""
 
     clean: bool
     with_snapshots: bool
@@ -72,13 +72,13 @@ OPERATIONS = st.lists(
 
 
 def essence(entry: ProducerStateEntry) -> tuple[Any, ...]:
-    """Return what must survive a replay without snapshots: all but times and the coordinator's epoch."""
+    """Return the state that survives a replay without snapshots: all but times and the coordinator epoch."""
     newest = entry.batches[-1]._replace(timestamp_ms=0) if entry.batches else None
     return entry.producer_id, entry.producer_epoch, entry.current_txn_first_offset, newest
 
 
 class World:
-    """Do everything twice, but compact only one of the two logs."""
+    """Two logs with the same operations, of which only one is compacted."""
 
     def __init__(self) -> None:
         self.storage = FailingStorage()
@@ -182,7 +182,7 @@ def test_compaction_preserves_reader_and_producer_guarantees(operations: list[An
     world = World()
     for operation in operations:
         world.apply(operation)
-    # In the end everything is decided, old enough and clean.
+    # At the end all transactions are decided, all segments are old enough, and the log is clean.
     for producer_id in (10, 11):
         world.apply(End(producer_id, True, False))
     for _ in range(3):

@@ -24,7 +24,7 @@ from tests.support.broker_core.compaction_world import (
 )
 from tests.support.partition_logs import COMMITTED, FOLDER, NOW_MS, end
 
-# Transactions.
+# Transactions
 
 
 # Rules C.12/2 and C.12/7.
@@ -39,7 +39,7 @@ def test_aborted_data_is_removed_and_deletes_no_key() -> None:
     assert data_offsets(log) == [0, 5]
     assert marker_offsets(log) == [4, 6]
     assert view(consume(log)) == {b"a": b"kept", b"b": b"2"}
-    # The marker stays, and so does its line in the index.
+    # The marker stays, and so does its row in the index.
     assert [entry.last_offset for entry in log.aborted_transactions()] == [4]
     assert [entry.last_offset for entry in reopened(storage).aborted_transactions()] == [4]
 
@@ -131,7 +131,7 @@ def test_keys_equal_to_a_marker_key_are_kept() -> None:
     assert view(consume(log)) == {b"a": b"0", commit_key: b"1", b"z": b"1"}
 
 
-# Producers.
+# Producers
 
 
 # Rule C.12/6.
@@ -149,7 +149,7 @@ def test_last_batch_of_a_producer_is_kept_without_its_records(commit: bool) -> N
         dirty(log)
     log.sync()
     assert empty_offsets(log) == [4, 8]
-    # The first transaction's marker had nothing left in front of it; the second's has the empty batch.
+    # No data was left before the first transaction's marker; the second transaction still has an empty batch.
     assert marker_offsets(log) == [5]
     for without_snapshots in (False, True):
         again = reopened(storage, without_snapshots=without_snapshots)
@@ -210,7 +210,7 @@ def test_last_batch_of_the_range_is_kept_for_reader_progress() -> None:
     log.update_config(log.config.override({"cleanup.policy": "compact"}))
     log.compact(NOW_MS)
     assert empty_offsets(log) == [2]
-    # This one would wait at offset 1 for the stable offset, 3, for ever.
+    # A consumer at offset 1 would otherwise wait forever for the last stable offset, 3.
     assert [record.offset for record in consume(log)] == [0]
     dirty(log)
     log.compact(NOW_MS)
@@ -242,7 +242,7 @@ def test_recovery_never_starts_inside_a_transaction_whose_marker_is_removed() ->
 
 # Rule C.12/8.
 def test_empty_control_batch_is_skipped_and_then_removed() -> None:
-    """Kafka leaves such a batch for a producer that had only a marker; here one comes from a log it wrote."""
+    """Kafka leaves such a batch for a producer that had only a marker; this one comes from a log that Kafka wrote."""
     storage, log = world()
     write(log, [(b"a", b"1")])
     log._append(bytearray(_empty_marker()), BatchHeader.parse(_empty_marker()), 0, None, True)

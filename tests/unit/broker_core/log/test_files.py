@@ -1,4 +1,4 @@
-"""The log's files compared with Kafka's formats, byte by byte, and damaged files."""
+"""The log's files compared byte by byte with Kafka's formats, and damaged files."""
 
 import pytest
 from hypothesis import given

@@ -1,7 +1,7 @@
-"""Hold producer state against a plain model, written from the sentences of rules C.2 to C.6 and C.10, rule by rule.
+"""Producer state compared with a plain model that follows the text of rules C.2 to C.6 and C.10.
 
-The model keeps everything it was ever told and looks through it each time; it knows no tables, guards or shortcuts.
-What is sent is chosen with an eye on the model's state, or nearly all of it would be refused.
+The model keeps the whole history and searches it each time, without tables, guards or shortcuts. The generated batches
+depend on the model's state, because nearly all random ones would be refused.
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ ZOMBIE, WRONG_STATE = ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.INVALI
 
 
 class Sent(NamedTuple):
-    """Hold what a producer sent in one batch and where it went."""
+    """A batch that a producer sent, and its place in the log."""
 
     epoch: int
     first: int
@@ -35,7 +35,7 @@ class Sent(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Hold a verification that waits for its first batch."""
+    """A verification that waits for its first batch."""
 
     guard: Guard
     epoch: int
@@ -45,7 +45,7 @@ class Asked(NamedTuple):
 
 @dataclass
 class Producer:
-    """Be one producer as the sentences know it."""
+    """The state of one producer, in the terms of the rules."""
 
     epoch: int = -1
     coordinator_epoch: int = -1
@@ -60,7 +60,7 @@ class Producer:
 
 
 class Model:
-    """Judge by reading the rules from the top."""
+    """The model, which applies the rules in their order."""
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
@@ -70,7 +70,7 @@ class Model:
         return self.producers.get(producer_id) or Producer()
 
     def is_open(self, producer_id: int, epoch: int) -> bool:
-        """Return whether this very epoch has a transaction open."""
+        """Return whether this epoch has a transaction open."""
         producer = self.of(producer_id)
         return producer.open_since is not None and producer.epoch == epoch
 
@@ -153,7 +153,7 @@ class Model:
 
 
 class World:
-    """Do everything to both."""
+    """The producer state and its model, with the same operations."""
 
     def __init__(self) -> None:
         self.state, self.model = ProducerState(), Model()
@@ -233,7 +233,7 @@ class World:
 
     def wait(self, waited_ms: int) -> None:
         self.now_ms += waited_ms
-        # Verifications count from the sweep that met them first, so two more see them out.
+        # A verification's age counts from the first sweep that sees it, so two more sweeps remove it.
         if waited_ms >= LIMIT_MS:
             self.state.expire(self.now_ms, LIMIT_MS)
             self.now_ms += LIMIT_MS
@@ -242,7 +242,7 @@ class World:
         self.model.expire(self.now_ms)
 
     def restart(self) -> None:
-        """Rule C.9/2: a snapshot keeps of each producer its newest batch only, with one time for both."""
+        """Restart from a snapshot: it keeps the newest batch of each producer, one timestamp for both (rule C.9/2)."""
         self.state = ProducerState(decode_snapshot(encode_snapshot(self.state.entries)))
         self.model.asked.clear()
         for producer in self.model.producers.values():
@@ -272,7 +272,7 @@ class World:
 
 
 PRODUCERS = st.integers(1, 2)
-# How an epoch lies to the one that is known; -1 is what a zombie has.
+# The difference between an epoch and the current one; a zombie has -1.
 STEPS = st.sampled_from([0, 0, 0, 0, 1, -1])
 SEQUENCES = st.sampled_from(["next", "next", "next", "next", "zero", "gap", "again 1", "again 5", "again 6", "last"])
 VERIFY = st.tuples(st.just("verify"), PRODUCERS, STEPS, SEQUENCES, st.booleans())
@@ -281,7 +281,7 @@ END = st.tuples(
     st.just("end"), PRODUCERS, STEPS, st.sampled_from([0, 0, 1, -1]), st.sampled_from([0, 1, 2]), st.booleans()
 )
 WAIT = st.tuples(st.just("wait"), st.sampled_from([1, LIMIT_MS - 1, LIMIT_MS]))
-# What a new incarnation does, and a transaction of version 2: verify, send from 0 on, end with the next epoch.
+# A new incarnation, and a transaction of version 2: verify, send from sequence 0 on, end with the next epoch.
 REBORN = st.tuples(st.just("send"), PRODUCERS, st.just(1), st.just("zero"), st.integers(1, 3), st.booleans())
 VERIFY_NEXT = st.tuples(st.just("verify"), PRODUCERS, st.sampled_from([0, 1, 1]), st.just("zero"), st.just(True))
 BEGIN_NEXT = st.tuples(
@@ -307,7 +307,7 @@ HISTORIES = st.integers(5, 50).flatmap(lambda size: st.lists(st.one_of(*EVENTS),
 
 
 def sequence_of(producer: Producer, choice: str) -> int:
-    """Turn the choice into a number that means something to this producer."""
+    """Return the sequence number that the choice stands for, for this producer."""
     sent = producer.sent
     if not sent or choice in ("zero", "last"):
         return WRAP - 2 if choice == "last" else 0
@@ -338,7 +338,7 @@ def test_producer_state_matches_the_rules(history: list[tuple[Any, ...]]) -> Non
 
 
 def test_sequence_wraps_within_the_window() -> None:
-    """Five batches across the wrap are all known again, the sixth is not."""
+    """Five batches around the wrap are recognized as duplicates, the sixth is not."""
     world = World()
     for number in range(6):
         world.send(1, 0, (WRAP - 5 + 2 * number) % WRAP, 2, False)

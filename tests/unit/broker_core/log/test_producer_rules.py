@@ -1,4 +1,4 @@
-"""The tables of what a producer may append: each row, all combinations, and the fast path."""
+"""The tables of the batches that a producer may append: each row, all combinations, and the fast path."""
 
 from itertools import product
 from pathlib import Path

@@ -21,27 +21,27 @@ EXAMPLES = examples(60)
 
 
 class Plain(NamedTuple):
-    """Append records outside any transaction."""
+    """An append of records outside any transaction."""
 
     count: int
 
 
 class Data(NamedTuple):
-    """Append records in a producer's transaction."""
+    """An append of records in a producer's transaction."""
 
     producer_id: int
     count: int
 
 
 class Marker(NamedTuple):
-    """End a producer's transaction."""
+    """The end of a producer's transaction."""
 
     producer_id: int
     commit: bool
 
 
 class Trim(NamedTuple):
-    """Delete the records of this part of what may be deleted."""
+    """The deletion of a share of the records that may be deleted."""
 
     percent: int
 
@@ -57,7 +57,7 @@ OPERATIONS = st.lists(APPENDS | APPENDS | APPENDS | st.builds(Trim, st.integers(
 
 @dataclass
 class Stored:
-    """Remember one appended batch."""
+    """An appended batch."""
 
     operation: Any
     base_offset: int
@@ -66,7 +66,7 @@ class Stored:
 
 @dataclass
 class Writer:
-    """Apply operations to a log and remember them."""
+    """A log with the operations that were applied to it."""
 
     log: PartitionLog
     stored: list[Stored] = field(default_factory=list)
@@ -75,8 +75,8 @@ class Writer:
     def apply(self, operation: Any, *, advance: bool = True) -> None:
         if isinstance(operation, Trim):
             start = self.log.log_start_offset
-            wanted = start + (self.log.high_watermark - start) * operation.percent // 100
-            assert self.log.delete_records_before(wanted) == wanted == self.log.log_start_offset
+            offset = start + (self.log.high_watermark - start) * operation.percent // 100
+            assert self.log.delete_records_before(offset) == offset == self.log.log_start_offset
             return
         if isinstance(operation, Plain):
             result = append(self.log, operation.count, advance=advance)
@@ -89,7 +89,7 @@ class Writer:
         self.stored.append(Stored(operation, result.base_offset, result.last_offset))
 
     def keep(self, log: PartitionLog) -> None:
-        """Go on with a log that holds a prefix of what was written."""
+        """Continue with a log that contains a prefix of the written batches."""
         self.log = log
         self.stored = [stored for stored in self.stored if stored.base_offset < log.log_end_offset]
         self.sequences = {}
@@ -100,7 +100,7 @@ class Writer:
 
 
 class Transaction(NamedTuple):
-    """Hold what brute force finds: the marker's offset and verdict are None while it is open."""
+    """A transaction found by brute force; the marker's offset and its result are None while the transaction is open."""
 
     producer_id: int
     first_offset: int
@@ -136,7 +136,7 @@ def assert_equals_brute_force(writer: Writer) -> None:
         (found.producer_id, found.first_offset) for found in everything if found.last_offset is None
     )
     aborted = sorted((found[:3] for found in everything if found.commit is False), key=lambda found: found[2] or 0)
-    # Of the segments that are gone the entries are too; a reader may still ask for all from the log start on.
+    # The entries of deleted segments are gone too; a reader may still fetch from the log start offset on.
     known = [entry[:3] for entry in log.aborted_transactions()]
     assert known == aborted[len(aborted) - len(known) :]
     assert all(found[2] < log.log_start_offset for found in aborted[: len(aborted) - len(known)] if found[2])
@@ -201,8 +201,8 @@ def test_truncating_and_reopening_matches_a_list(
 ) -> None:
     storage = MemoryStorage()
     writer = Writer(open_log(storage, SMALL))
-    for wanted, clean, more in [(10**6, False, operations), *rounds]:
-        offset = max(wanted, writer.log.log_start_offset)
+    for requested, clean, more in [(10**6, False, operations), *rounds]:
+        offset = max(requested, writer.log.log_start_offset)
         writer.log.truncate_to(offset, NOW_MS)
         writer.stored = [stored for stored in writer.stored if stored.last_offset < offset]
         writer.keep(writer.log)
@@ -217,7 +217,7 @@ def test_truncating_and_reopening_matches_a_list(
 
 
 def replayed(log: PartitionLog) -> PartitionLog:
-    """Append the same batches to a new log, as if there had never been a crash."""
+    """Append the same batches to a new log, without a crash."""
     other = open_log(settings=SMALL)
     other_state = other._state
     for segment in log._state.segments:
@@ -234,7 +234,7 @@ def replayed(log: PartitionLog) -> PartitionLog:
 
 
 class Step(NamedTuple):
-    """Do one operation, then perhaps sync or crash and come back."""
+    """One operation, perhaps followed by a sync or by a crash and recovery."""
 
     operation: Any
     sync: bool
@@ -269,7 +269,7 @@ def test_crash_leaves_a_prefix_with_everything_synced(steps: list[Step]) -> None
         if step.crash == 0:
             storage.crash(torn_bytes=step.torn_bytes, names_survive=step.names_survive)
         else:
-            # Every file keeps another part of what was never synced, as disks may do.
+            # Every file keeps a different part of the unsynced data, as disks may do.
             storage.crash(
                 survives=lambda path, unsynced, step=step: (step.torn_bytes * len(path)) % (unsynced + 1),
                 names_survive=step.names_survive,
@@ -288,7 +288,7 @@ def test_crash_leaves_a_prefix_with_everything_synced(steps: list[Step]) -> None
 
 
 class Sent(NamedTuple):
-    """Say what a producer sends in the test of producer state."""
+    """A batch of the producer state test."""
 
     producer_id: int
     producer_epoch: int
@@ -310,7 +310,7 @@ ENDED = st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 1), st.bo
 
 @dataclass
 class DumbProducer:
-    """Remember everything of one producer and judge by the sentences of the KIPs."""
+    """A model that keeps all batches of one producer and follows the text of the KIPs."""
 
     epoch: int = -1
     coordinator_epoch: int = -1
@@ -318,7 +318,7 @@ class DumbProducer:
     open_since: int | None = None
 
     def judge(self, sent: Sent) -> ErrorCode | int:
-        """Return the error, or the offset of the batch this one repeats, or -1 to append."""
+        """Return the error, the offset of the batch that this one repeats, or -1 to append."""
         last_sequence = (sent.base_sequence + sent.count - 1) % 2**31
         for first, last, offset in self.batches[-5:]:
             if sent.producer_epoch == self.epoch and (first, last) == (sent.base_sequence, last_sequence):

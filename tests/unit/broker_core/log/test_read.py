@@ -164,10 +164,10 @@ def test_offsets_are_found_by_timestamp(settings: dict[str, str]) -> None:
     for at, time in enumerate(times):
         codec = Compression.GZIP if at % 2 else Compression.NONE
         append(log, timestamp_ms=time, leader_epoch=at // 2, compression=codec)
-    for wanted in range(90, 410, 5):
-        first = next((at for at, time in enumerate(times) if time >= wanted), None)
-        answer = log.offset_for_timestamp(wanted, UNCOMMITTED)
-        assert answer == (None if first is None else (first, times[first], first // 2)), wanted
+    for timestamp_ms in range(90, 410, 5):
+        first = next((at for at, time in enumerate(times) if time >= timestamp_ms), None)
+        answer = log.offset_for_timestamp(timestamp_ms, UNCOMMITTED)
+        assert answer == (None if first is None else (first, times[first], first // 2)), timestamp_ms
     assert log.max_timestamp(UNCOMMITTED) == (6, 400, 3)
 
 
@@ -246,7 +246,7 @@ def test_end_offsets_of_leader_epochs_are_returned() -> None:
         (5, 4),
         (-1, -1),
     ]
-    # Leaders 6 to 8 have written nothing, and each began and ended where the log ends; the last one is known.
+    # Leader epochs 6 to 8 are empty: each begins and ends at the log end offset. The last one is known.
     for leader_epoch in (6, 7, 8):
         log.begin_leader_epoch(leader_epoch)
     assert log.latest_leader_epoch == 8

@@ -1,4 +1,4 @@
-"""Every state of files that recovery may find, and what it keeps according to the table."""
+"""Every state of the files that recovery may find, and the data that it keeps according to the table."""
 
 from collections.abc import Callable
 
@@ -32,7 +32,7 @@ def bases(storage: MemoryStorage, suffix: str) -> list[int]:
 
 
 def world(*, closed: bool = True) -> tuple[MemoryStorage, PartitionLog]:
-    """Write three and a half segments with plain, committed and aborted data, one transaction left open."""
+    """Write three and a half segments with plain, committed and aborted data, and leave one transaction open."""
     storage = MemoryStorage()
     log = open_log(storage, SETTINGS)
     sequence = dict.fromkeys((1, 2, 3), 0)
@@ -219,8 +219,8 @@ def test_damaged_index_is_rebuilt(suffix: str, place: int, damage: Callable[[byt
     log = reopened(storage)
     assert set(found(log)) <= {LogCondition.INDEX_DAMAGED}
     assert_same(log, before)
-    for wanted in (0, NOW_MS, NOW_MS + 1):
-        assert log.offset_for_timestamp(wanted, COMMITTED) == before.offset_for_timestamp(wanted, COMMITTED)
+    for timestamp_ms in (0, NOW_MS, NOW_MS + 1):
+        assert log.offset_for_timestamp(timestamp_ms, COMMITTED) == before.offset_for_timestamp(timestamp_ms, COMMITTED)
 
 
 def test_oversized_index_is_truncated() -> None:
@@ -465,7 +465,7 @@ def test_log_start_offset_of_kafka_checkpoint_is_read() -> None:
 
 @pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(len(data))])
 def test_empty_indexes_of_nonempty_segments_are_rebuilt(damage: Callable[[bytes], bytes]) -> None:
-    """Kafka preallocates indexes with zeros, and zeros are what a loss of power leaves of them."""
+    """Kafka preallocates indexes with zeros, and a power loss leaves those zeros."""
     storage, before = world()
     original = dict(storage.files())
     for suffix in ("index", "timeindex"):
@@ -490,7 +490,7 @@ def test_rebuilt_leader_epochs_are_saved() -> None:
 
 @pytest.mark.parametrize("tail", [b"\xff" * 70, bytes(70)])
 def test_damaged_transaction_index_before_a_torn_tail(tail: bytes) -> None:
-    """The index is made anew before the tail is looked at, and must not stumble over what stands there."""
+    """Recovery rebuilds the index before it reads the tail, so damage in the tail must not stop the rebuild."""
     storage, before = world()
     overwrite(storage, path(bases(storage, "txnindex")[-1], "txnindex"), lambda data: b"\7" + data[1:])
     storage.open(path(bases(storage, "log")[-1], "log")).append(tail)

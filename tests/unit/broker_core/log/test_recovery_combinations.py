@@ -1,7 +1,7 @@
-"""Let several things have happened to a log's folder at once, and count what recovery reads.
+"""Combinations of damage to a log's folder, and the amount of data that recovery reads.
 
-Whatever else is there or not: what is kept follows from the batches alone. So a log is damaged in several ways, opened,
-and held against one that was made from nothing but its log files.
+Recovery keeps what the batches alone imply. Each log is damaged in several ways, opened, and compared with a log
+rebuilt from nothing but the log files.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def content(storage: MemoryStorage, name: str) -> bytes:
 
 
 def written(*, closed: bool) -> MemoryStorage:
-    """Write some segments with all kinds of batches, a transaction left open, in three leader epochs."""
+    """Write some segments with all kinds of batches in three leader epochs, and leave a transaction open."""
     storage = MemoryStorage()
     log = open_log(storage, SETTINGS)
     for number in range(9):
@@ -57,7 +57,7 @@ def written(*, closed: bool) -> MemoryStorage:
 
 
 def nothing(storage: MemoryStorage) -> None:
-    """Leave everything as it is."""
+    """Change nothing."""
 
 
 def garbage_behind(storage: MemoryStorage) -> None:
@@ -106,14 +106,14 @@ def snapshot_ahead(storage: MemoryStorage) -> None:
 
 
 class Index(NamedTuple):
-    """Damage one of the indexes; a named tuple shows in a report which."""
+    """A change of one index file; as a named tuple it shows the file in a test report."""
 
     suffix: str
     place: int
     change: str
 
     def __call__(self, storage: MemoryStorage) -> None:
-        """Do it, if there is such a file."""
+        """Damage the index if the file exists."""
         found = names(storage, self.suffix)
         if found and self.change == "delete":
             storage.delete(found[self.place % len(found)])
@@ -162,7 +162,7 @@ EPOCH_FILES: list[Damage] = [
 
 
 class Opened(NamedTuple):
-    """Hold all that a log says of itself."""
+    """Everything that a log reports about itself."""
 
     marks: tuple[int, ...]
     producers: list[object]
@@ -187,7 +187,7 @@ def described(log: PartitionLog) -> Opened:
 
 
 def from_batches_alone(storage: MemoryStorage) -> Opened:
-    """Open a copy of the log files without anything beside them."""
+    """Open a copy of the log files without any other file."""
     bare = MemoryStorage()
     for name in names(storage, ".log"):
         bare.open(name).append(content(storage, name))
@@ -221,7 +221,7 @@ def test_recovered_data_depends_only_on_the_batches(
     expected = from_batches_alone(storage)
     log = open_log(storage, SETTINGS)
     assert described(log) == expected
-    # What was repaired stays repaired, through a loss of power too.
+    # Repairs are permanent, also after a power loss.
     storage.crash()
     again = open_log(storage, SETTINGS)
     assert {finding.condition for finding in again.findings} <= {LogCondition.HALF_CREATED_SEGMENT}
@@ -244,7 +244,7 @@ def test_each_pair_of_table_rows_is_recovered(closed: bool, tail: Damage, segmen
 
 
 class Reading:
-    """Count the bytes that are read."""
+    """A counter of the bytes read."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -260,12 +260,13 @@ class Reading:
 
 RECORD_BYTES = 1000
 LARGE = {"segment.bytes": "100000", "index.interval.bytes": "4096"}
-# For each closed segment recovery looks at the end of its indexes, at the batches they name, and at its aborts.
+# For each closed segment recovery reads the end of its indexes, the batches that they name, and its aborted
+# transactions.
 LOOK_BYTES = 20_000
 
 
 def bytes_read(patch: pytest.MonkeyPatch, segments: int, tail_batches: int) -> tuple[int, int]:
-    """Open a log of full segments and a tail; return what was read and the size of the tail."""
+    """Open a log of full segments and a tail; return the bytes read and the size of the tail."""
     storage = MemoryStorage()
     log = open_log(storage, LARGE)
     number = 0

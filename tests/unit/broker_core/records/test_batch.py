@@ -1,4 +1,4 @@
-"""Check building and reading batches against kafka-python, an implementation that shares no code with ours."""
+"""Building and reading batches, compared with kafka-python, an implementation that shares no code with ours."""
 
 import contextlib
 import struct
@@ -20,7 +20,7 @@ HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size
 BYTES = st.none() | st.binary(max_size=200)
 RECORDS = st.lists(st.builds(NewRecord, BYTES, BYTES, HEADERS, st.integers(0, 2**41)), min_size=1, max_size=20)
 CODECS = st.sampled_from(Compression)
-# Without further libraries kafka-python knows no other codec than gzip.
+# Without further libraries kafka-python supports no codec but gzip.
 THEIR_CODECS = st.sampled_from([Compression.NONE, Compression.GZIP])
 
 
@@ -126,15 +126,15 @@ def test_truncated_batch_is_refused() -> None:
         read_records(data[:-1], 0, header)
 
 
-# One broken record section each, with what both readers must find in it; the batch claims one record.
+# Broken record sections, each with the error that both readers report; the batch header has one record.
 BROKEN_SECTIONS = [
-    ("it says one byte too many", bytes([16, 0, 0, 0, 1, 1, 0]), "length"),
-    ("it says one byte too few", bytes([10, 0, 0, 0, 1, 1, 0]), "length"),
+    ("the length is one byte too large", bytes([16, 0, 0, 0, 1, 1, 0]), "length"),
+    ("the length is one byte too small", bytes([10, 0, 0, 0, 1, 1, 0]), "length"),
     ("a key longer than the batch", bytes([12, 0, 0, 0, 100, 1, 0]), "cut short|ends at"),
     ("a header count below 0", bytes([12, 0, 0, 0, 1, 1, 1]), "header count"),
     ("a header without a key", bytes([16, 0, 0, 0, 1, 1, 2, 1, 1]), "no key"),
-    ("a varint without end", bytes([24, 0]) + b"\xff" * 11, "longer than 10"),
-    ("no record at all", b"", "cut short"),
+    ("a varint without an end", bytes([24, 0]) + b"\xff" * 11, "longer than 10"),
+    ("no record", b"", "cut short"),
     ("bytes after the last record", bytes([12, 0, 0, 0, 1, 1, 0, 9]), "1 bytes follow"),
 ]
 

@@ -1,4 +1,4 @@
-"""Check the codecs: both snappy forms, Java's lz4 demands, and limits against bombs."""
+"""The codecs: both snappy forms, the lz4 frames that Java requires, and limits against decompression bombs."""
 
 import cramjam
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Check transaction markers against known bytes and kafka-python."""
+"""Transaction markers compared with known bytes and with kafka-python."""
 
 import struct
 

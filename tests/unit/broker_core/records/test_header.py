@@ -1,4 +1,4 @@
-"""Check the batch header, the walk over batches and the fields the broker writes in place."""
+"""The batch header, the iteration over batches and the fields that the broker writes in place."""
 
 import struct
 

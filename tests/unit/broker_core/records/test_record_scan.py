@@ -20,7 +20,7 @@ def section_of(records: list[NewRecord]) -> bytes:
 
 
 def walk_slowly(data: bytes, count: int) -> RecordScan | int:
-    """Return what the rules ask of all records, or the number of the first broken one."""
+    """Return the facts that the rules need about all records, or the number of the first broken record."""
     at, deltas, keyed = 0, [], True
     for index in range(count):
         try:
@@ -64,7 +64,7 @@ HEADERS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=3)), max_size
 
 @st.composite
 def alike(draw: st.DrawFn) -> list[NewRecord]:
-    """Draw some records of one shape, with timestamps that may differ in width."""
+    """Draw some records of one layout, with timestamps that may differ in width."""
     key_size, value_size = draw(st.sampled_from([None, 0, 3, 63, 64, 200])), draw(st.sampled_from([None, 1, 64, 9000]))
     headers: Headers = draw(HEADERS)
     steps = draw(st.lists(st.sampled_from([0, 0, 0, 1, -1, 64, -65, 8192, 10**7]), min_size=1, max_size=40))
@@ -100,7 +100,7 @@ def test_scan_fails_where_a_simple_parser_fails(records: list[NewRecord], choice
 @pytest.mark.parametrize("size", [1, 63, 64, 65, 8191, 8192, 8193, 9000, 70_000])
 @pytest.mark.parametrize("broken", [None, 0, -1])
 def test_long_runs_of_equal_records_are_scanned(size: int, broken: int | None) -> None:
-    """Offset deltas take another byte at 64 and at 8192: a run ends there and another begins."""
+    """Offset deltas take one byte more from 64 and from 8192 on: a run ends there and another one begins."""
     deltas = list(range(size))
     if broken is not None:
         deltas[broken] += 1
@@ -114,7 +114,7 @@ UNLIKE = [
     NewRecord(b"k", None, (), BASE_MS + 9000),
     NewRecord(b"k" * 70, b"v" * 20_000, (), BASE_MS),
 ]
-# The first is of another time, so that the deltas of the others are as wide as they are in a long batch.
+# The first record has another timestamp, so that the deltas of the others are as wide as in a long batch.
 ALIKE = [NewRecord(b"k", b"v", (("h", b"x"),), BASE_MS), *[NewRecord(b"k", b"v", (("h", b"x"),), BASE_MS + 100)] * 80]
 PLAIN = [NewRecord(b"k", b"v", (), BASE_MS), *[NewRecord(b"k", b"v", (), BASE_MS + 100)] * 80]
 
@@ -124,7 +124,7 @@ PLAIN = [NewRecord(b"k", b"v", (), BASE_MS), *[NewRecord(b"k", b"v", (), BASE_MS
     ("records", "guilty"), [(UNLIKE, range(4)), (ALIKE, (1, 2, 20, 63, 64, 80)), (PLAIN, (1, 2, 20, 63, 64, 80))]
 )
 def test_every_byte_is_validated(records: list[NewRecord], guilty: Iterable[int], flipped: int) -> None:
-    """Change each byte of one record, alone or in the middle of many that look the same."""
+    """Change each byte of one record, alone or in the middle of many records of the same layout."""
     data = section_of(records)
     for number in guilty:
         begin, end = len(section_of(records[:number])) if number else 0, len(section_of(records[: number + 1]))
@@ -144,7 +144,7 @@ def test_records_of_varying_layout_are_scanned() -> None:
 
 
 def padded(value: int, width: int) -> bytes:
-    """Write a number that is not negative as a varint of `width` bytes, as nobody does who means well."""
+    """Encode a non-negative number as a varint of `width` bytes, longer than necessary."""
     unsigned = value << 1
     digits = [(unsigned >> 7 * number) & 0x7F for number in range(width)]
     return bytes(digit | 0x80 for digit in digits[:-1]) + bytes(digits[-1:])

@@ -14,7 +14,7 @@ from broker_core.records.varint import append_varint
 from broker_core.types import TimestampType
 
 ALL_CODECS = pytest.mark.parametrize("codec", list(Compression))
-FOLDING_CODECS = pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
+COMPRESSING_CODECS = pytest.mark.parametrize("codec", [codec for codec in Compression if codec])
 
 
 def summary_of(data: bytes) -> RecordSummary:
@@ -71,13 +71,13 @@ def test_malformed_record_is_reported_with_its_index() -> None:
     assert caught.value.index == 298
 
 
-@FOLDING_CODECS
+@COMPRESSING_CODECS
 def test_bytes_of_another_codec_are_refused(codec: Compression) -> None:
     with pytest.raises(UnreadableRecords, match=codec.name.lower()):
         summary_of(with_attributes(build_batch([NewRecord(b"k", b"v")]), codec))
 
 
-@FOLDING_CODECS
+@COMPRESSING_CODECS
 def test_truncated_compressed_bytes_are_refused(codec: Compression) -> None:
     data = build_batch([NewRecord(b"k", b"v" * 50)] * 9, compression=codec)[:-6]
     with pytest.raises(UnreadableRecords):
@@ -138,7 +138,7 @@ def test_impossible_batches_are_refused(data: bytes) -> None:
 
 
 def test_deltas_beyond_64_bits_do_not_hide_a_timestamp() -> None:
-    """Java drops what does not fit, so the largest delta need not lead to the largest timestamp."""
+    """Java drops the excess bits, so the largest delta need not be that of the largest timestamp."""
     now_ms = 1_700_000_000_000
     far_ms = 10**13
     bodies = [
@@ -166,7 +166,7 @@ def varint_bytes(value: int) -> bytes:
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_batch_with_a_record_count_of_zero_is_refused(count: int):
-    """Found by fuzzing: nothing has no smallest timestamp."""
+    """Found by fuzzing: an empty batch has no smallest timestamp."""
     data = bytearray(build_batch([NewRecord(b"k", b"v", (), 5)]))
     data[57:61] = count.to_bytes(4, "big", signed=True)
     with pytest.raises(InvalidBatch, match=f"a record count of {count}"):

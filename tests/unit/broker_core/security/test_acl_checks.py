@@ -1,4 +1,4 @@
-"""The table of checks matches what the handlers request, for every served API."""
+"""The table of checks matches the rights that the handlers request, for every served API."""
 
 import pytest
 
@@ -13,14 +13,14 @@ from tests.support.broker_core.full_requests import full_requests
 from tests.support.direct import DirectClient, direct_cluster
 
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
-# What an API that is asked before the client is known answers is the authentication tests' business.
+# The authentication tests cover the APIs that are served before the client is known.
 UNASKED = {name for name, checks in CHECKS.items() if not checks}
 PAIRS = [(name, check) for name, checks in CHECKS.items() for check in checks]
 LATEST = {api.name: api.max_version for api in SERVED.values()}
 
 
 class Spy:
-    """Be an authorizer that notes what it is asked, and denies these rights, or all but none."""
+    """An authorizer that records the requested rights and denies the given ones, or all of them for None."""
 
     def __init__(self, denied=frozenset()):
         self.denied = denied
@@ -39,7 +39,7 @@ class Spy:
 
 
 def world():
-    """Make a cluster in which every API finds something: a topic, groups of both kinds, an open transaction."""
+    """Return a client of a cluster with a topic, groups of both kinds and an open transaction."""
     cluster = direct_cluster(
         settings={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
     )
@@ -96,14 +96,14 @@ def scram_requests(version):
     return {
         "DescribeUserScramCredentials": lambda: m.DescribeUserScramCredentialsRequest(users=None),
         "AlterUserScramCredentials": lambda: m.AlterUserScramCredentialsRequest(
-            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)],
+            deletions=[m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="unknown", mechanism=1)],
             upsertions=[],
         ),
     }
 
 
 def more_requests(client):
-    """Give requests, with the version to send them in, that need other rights than those of `full_requests`."""
+    """Yield requests with their versions that need other rights than those of `full_requests`."""
     produce, fetch = m.ProduceRequest.TopicProduceData, m.FetchRequest.FetchTopic
     batch = build_batch(
         [NewRecord(b"k", b"v", (), 1000)],
@@ -213,10 +213,10 @@ def more_requests(client):
 
 
 def requests(client, name):
-    """Return every request of an API that the tests know, at its first and last version."""
+    """Yield every known request of an API, at its first and its last version."""
     api = next(api for api in SERVED.values() if api.name == name)
     topic_id = client.cluster.metadata.topic(TOPIC).topic_id
-    # Version 3 of AddPartitionsToTxn is the last of clients.
+    # Version 3 is the last version of AddPartitionsToTxn for clients.
     for version in sorted({api.min_version, api.max_version} | {3} & {api.max_version - 2}):
         known = {**full_requests(version, topic_id), **scram_requests(version)}
         yield known[name](), version
@@ -224,7 +224,7 @@ def requests(client, name):
 
 
 def run(name, denied):
-    """Send the requests of an API under a spy; return it and all that was answered."""
+    """Send the requests of an API under a spy; return the spy and all responses."""
     client = world()
     spy = Spy(denied)
     client.cluster.brokers[1].authorizer = spy
@@ -283,7 +283,7 @@ def test_client_without_any_right_learns_nothing_else(name):
     answers = run(name, None)[1]
     only_filtered = all(check.refused is FILTERED for check in CHECKS[name])
     refusals = {29, 30, 31, 53} | ({0} if only_filtered or name == "Metadata" else set())
-    # What does not say which protocol it is about is refused for that before anything is asked.
+    # A request without a protocol type is refused before any check.
     refusals |= {23} if name == "SyncGroup" else set()
     codes = {code for answer in answers for code in error_codes(answer)} - {0}
     assert codes <= refusals, answers

@@ -1,4 +1,4 @@
-"""Clients with some rights and without others, and the ACLs themselves: made, shown, deleted, kept over a restart."""
+"""Requests with and without the necessary rights, and the ACLs themselves: creation, description, deletion, restart."""
 
 import pytest
 from hypothesis import given
@@ -70,7 +70,7 @@ def init_producer(client, transactional_id=ID):
     return client.ask(m.InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000), 4)
 
 
-# What producers may write
+# Rights of producers
 
 
 def test_transactional_produce_without_the_id_right_is_refused_before_appending(world):
@@ -117,7 +117,7 @@ def test_write_txn_markers_requires_cluster_action(world, transactional_id, code
         coordinator_epoch=0,
         timestamp_ms=1000,
     )
-    # A marker says that it is transactional, so it needs an id first.
+    # A marker has the transactional flag, so the request needs a transactional id first.
     assert produced(world.root, {TOPIC: marker}, transactional_id=transactional_id, version=12) == {TOPIC: code}
     assert end_offset(world) == 0
 
@@ -160,7 +160,7 @@ def test_add_partitions_is_all_or_none(world):
     assert world.cluster.brokers[1].transactions.images()[ID].partitions == frozenset()
 
 
-# What is seen
+# Rights to describe
 
 
 def metadata(client, *names, create=False, operations=False, version=9):
@@ -370,7 +370,7 @@ def test_group_description_requires_describe_on_all_its_topics(world):
 
 
 def committed(client, names, version=8):
-    """Fetch a group's offsets of these topics, None for all, and return error and offset by topic."""
+    """Fetch a group's offsets of these topics (None for all) and return the error and the offset by topic."""
     form = m.OffsetFetchRequest.OffsetFetchRequestGroup
     topics = (
         None if names is None else [form.OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in names]
@@ -438,7 +438,7 @@ def test_group_list_contains_groups_with_describe_right(world):
     assert listed() == {"c", GROUP}
 
 
-# Fetch: rights may be taken away while a session or a wait goes on
+# Fetch: rights may be removed during a session or a wait
 
 
 def fetch(session_id=0, session_epoch=-1, *, wait_ms=0, name=TOPIC):

@@ -214,7 +214,7 @@ def test_acls_are_checked_only_with_an_authorizer():
         BrokerConfig().override({"authorizer.class.name": "my.Authorizer"})
 
 
-# Whether there is any resource
+# Rights on any resource
 
 
 def on_any(rules, operation=WRITE, kind=TOPIC, who=ALICE):
@@ -247,7 +247,7 @@ def test_write_to_any_topic_is_evaluated(rules, is_allowed):
     assert on_any(rules) is is_allowed
 
 
-# Against a model that looks at every ACL
+# Comparison with a model that checks every ACL
 
 NAMES = ["a", "ab", "abc", "b", WILDCARD]
 RULES = st.builds(
@@ -305,7 +305,7 @@ def test_decisions_match_a_model(rules, removed, operation, name, allows_by_defa
     assert allowed(decides, operation, name) is model(rest, operation, name, allows_by_default)
 
 
-# What can be created, and what a filter chooses
+# ACLs that can be created, and ACLs that a filter matches
 
 
 def created(kind=2, pattern=3, name="t", who="User:a", host="*", operation=3, permission=3):
@@ -316,7 +316,7 @@ def test_acl_fields_are_parsed_from_enum_values():
     assert created() == acl(READ, "t", who="User:a")
     assert created(4, name=CLUSTER_NAME).pattern.resource_type is ResourceType.CLUSTER
     assert created(host="10.0.0.0/8").host == "10.0.0.0/8"
-    # Kafka takes any text for a host; it will never be a client's.
+    # Kafka accepts any text as a host, even if no client can have it.
     assert created(host="localhost").host == "localhost"
 
 
@@ -389,9 +389,9 @@ STORED = {
     ],
 )
 def test_filter_selects_acls(chosen, names):
-    wanted = AclFilter(**EVERYTHING | chosen)
-    wanted.check()
-    assert {name for name, stored in STORED.items() if wanted.matches(stored)} == names
+    acl_filter = AclFilter(**EVERYTHING | chosen)
+    acl_filter.check()
+    assert {name for name, stored in STORED.items() if acl_filter.matches(stored)} == names
 
 
 @pytest.mark.parametrize("wrong", [{"resource_type": 42}, {"pattern_type": 42}, {"operation": 42}, {"permission": 42}])

@@ -159,7 +159,7 @@ def test_failure_names_only_the_mechanism(again, what):
     ("token", "message"),
     [
         (plain("alice", "wrong"), "Authentication failed: Invalid username or password"),
-        (plain("nobody", "secret"), "Authentication failed: Invalid username or password"),
+        (plain("unknown", "secret"), "Authentication failed: Invalid username or password"),
         (plain("", "secret"), "username not specified"),
         (plain("alice", ""), "password not specified"),
         (plain("alice", "secret", "bob"), "authorization id that is different"),
@@ -209,7 +209,7 @@ def test_scram_authenticates_client_and_server(mechanism):
     assert server.user_name == "alice"
 
 
-@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("unknown", "secret")])
 def test_scram_refusal_has_no_detail(name, password):
     server = scram()
     with pytest.raises(AuthenticationFailed) as failed:
@@ -264,7 +264,7 @@ def test_scram_matches_the_test_vector_of_rfc_7677():
 
 
 class _Hex:
-    """Draw bytes that print as the nonce of the vector."""
+    """A source of random bytes that print as the nonce of the test vector."""
 
     def __init__(self, text):
         self._text = text
@@ -389,11 +389,11 @@ def test_failing_validator_refuses_clients_without_details(broken, named, caplog
     session = SaslSession(SaslSettings({"OAUTHBEARER": lambda: OAuthBearer(broken)}, {}, 1000, 0))
     session.handshake("OAUTHBEARER", 1, NOW_MS)
     with pytest.raises(AuthenticationFailed) as failed:
-        session.evaluate(bearer("tell-nobody"), NOW_MS)
+        session.evaluate(bearer("keep-private"), NOW_MS)
     assert failed.value.message.endswith("invalid credentials with SASL mechanism OAUTHBEARER")
     assert not session.is_open
     assert named in caplog.text
-    assert "tell-nobody" not in caplog.text
+    assert "keep-private" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -462,18 +462,18 @@ def test_jaas_line_is_parsed(line, options):
     "line",
     [
         "",
-        "tell-nobody",
-        'M user_a="tell-nobody";',
-        'M required user_a="tell-nobody"',
-        'M required user_a="tell-nobody;',
-        'M required user_a="tell-nobody"; N required;',
+        "keep-private",
+        'M user_a="keep-private";',
+        'M required user_a="keep-private"',
+        'M required user_a="keep-private;',
+        'M required user_a="keep-private"; N required;',
     ],
 )
 def test_invalid_jaas_line_is_refused_without_quoting_it(line):
     with pytest.raises(ConfigError) as refused:
         parse_jaas("listener.name.l.plain.sasl.jaas.config", line)
     assert "listener.name.l.plain.sasl.jaas.config" in str(refused.value)
-    assert "tell-nobody" not in str(refused.value)
+    assert "keep-private" not in str(refused.value)
 
 
 def test_user_options_are_parsed():

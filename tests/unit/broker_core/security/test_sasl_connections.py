@@ -1,4 +1,4 @@
-"""Connections to a SASL listener: what is handled when, and failed authentication."""
+"""Connections to a SASL listener: the order of authentication and requests, and failed authentication."""
 
 import struct
 
@@ -35,7 +35,7 @@ def client(cluster):
     return SaslClient(cluster)
 
 
-# The way in
+# Successful authentication
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -80,7 +80,7 @@ def test_failing_mechanism_affects_only_its_connection(cluster):
     handshake = m.SaslHandshakeRequest(mechanism="OAUTHBEARER")
     handshake.API_VERSION = 0
     handshake.with_header(1, "test")
-    # Together, so that the token is taken up when the answer before it leaves: in everybody's turn.
+    # Sent together, so that the broker handles the token after it has sent the previous response.
     client.raw(handshake.encode(header=True, framed=True) + bare_frame(b"n,,\x01auth=Bearer abc\x01\x01"))
     client.pass_time(100)
     assert client.closed
@@ -99,7 +99,7 @@ def test_api_versions_with_invalid_software_name_does_not_advance_the_state(clie
     assert client.ask(api_versions(), 4).error_code == 0
 
 
-# No request is handled before
+# Requests before authentication
 
 
 @pytest.mark.parametrize("key", sorted(set(SERVED) - {17, 18}))
@@ -172,10 +172,10 @@ def test_all_requests_may_arrive_in_one_packet(client):
     assert client.take().brokers
 
 
-# Who is not let in
+# Failed authentication
 
 
-@pytest.mark.parametrize("token", [plain("alice", "wrong"), plain("nobody", "secret")])
+@pytest.mark.parametrize("token", [plain("alice", "wrong"), plain("unknown", "secret")])
 def test_wrong_password_is_answered_after_the_failure_delay(client, token):
     client.handshake()
     client.post(m.SaslAuthenticateRequest(auth_bytes=token), 2)
@@ -203,7 +203,7 @@ def test_failure_delay_counts_from_the_request(cluster, client):
     assert client.sent
 
 
-@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("unknown", "secret")])
 def test_scram_failure_does_not_reveal_the_wrong_part(client, name, password):
     client.handshake("SCRAM-SHA-256")
     scram = ScramClient(["SCRAM-SHA-256"], name, password)
@@ -253,7 +253,7 @@ def test_disabled_mechanism_is_answered_with_the_enabled_ones(client):
     assert (answer.error_code, sorted(answer.mechanisms), client.closed) == (33, sorted(ALL.split(",")), True)
 
 
-# Bounds before authentication
+# Limits before authentication
 
 
 @pytest.mark.parametrize("length", [-1, 2**31 - 1, 524_289])
@@ -320,7 +320,7 @@ def test_long_pipelined_request_waits_for_authentication():
     token.with_header(2, "c")
     frames = [bytes(each.encode(header=True, framed=True)) for each in (handshake, token)]
     client.raw(b"".join(frames) + struct.pack(">i", 1000) + long[:500])
-    # Both steps are answered, and what comes after them is judged by the bounds of those who are let in.
+    # Both steps are answered; the following bytes are subject to the limits of authenticated clients.
     assert len(client.sent) == 2
     assert (client.principal, client.closed) == ("User:alice", False)
 
@@ -429,7 +429,7 @@ def test_mechanism_may_limit_the_session_lifetime():
     assert client.log_in().session_lifetime_ms == 700
 
 
-# Where sessions do not end, and where nobody asks
+# Listeners without session expiry or without SASL
 
 
 def test_handshake_after_authentication_is_an_illegal_state(client):
@@ -458,24 +458,24 @@ def test_plaintext_listener_refuses_sasl(cluster):
 )
 def test_decoder_errors_about_secrets_are_hidden(kind, body, monkeypatch):
     def choke(*_args, **_kwargs):
-        raise ValueError("tell-nobody")
+        raise ValueError("keep-private")
 
     monkeypatch.setattr(kind, "decode", choke)
     with pytest.raises(MalformedFrame, match="cannot be decoded: ValueError") as malformed:
         decode_request(struct.pack(">hhih", kind.API_KEY, 0, 7, -1) + body)
-    assert "tell-nobody" not in str(malformed.value)
+    assert "keep-private" not in str(malformed.value)
 
 
 def test_log_lines_never_contain_passwords(client, cluster, caplog):
     caplog.set_level("DEBUG")
     client.handshake()
-    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "tell-nobody")), 2)
+    client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "keep-private")), 2)
     client.pass_time(100)
-    for frame in (b"\xfftell-nobody", b"\0\xff\0tell-nobody\0\0"):
+    for frame in (b"\xffkeep-private", b"\0\xff\0keep-private\0\0"):
         other = SaslClient(cluster)
         other.handshake()
         other.raw(struct.pack(">ihhih", 10 + len(frame), 36, 1, 7, -1) + frame)
         other.pass_time(100)
         assert other.closed
     assert "closing connection" in caplog.text
-    assert "tell-nobody" not in caplog.text
+    assert "keep-private" not in caplog.text

@@ -1,4 +1,4 @@
-"""Any request can be answered with one error in its API's own form, at every served version."""
+"""Each request can be answered with one error in its API's own form, at every served version."""
 
 from uuid import UUID
 
@@ -22,11 +22,11 @@ def request_of(name, version):
 
 
 def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
-    """Go the whole way: through the bytes that a client gets."""
+    """Encode the error response and decode it as a client does."""
     request = request_of(name, version)
     data = encode_response(request, error_response(request, code))
     if name == "ApiVersions":
-        # kafka-python reads every refusal of ApiVersions as version 0, which is right for one of them only.
+        # kafka-python reads every refusal of ApiVersions as version 0, which is correct for only one of them.
         return SERVED[request.api.key].response.decode(data[8:10] + b"\0" * 4, version=0, header=False, framed=False)
     return SERVED[request.api.key].response.decode(data, version=version, header=True, framed=True)
 
@@ -35,7 +35,7 @@ def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
 def test_error_response_has_the_schema_of_its_request(name, version):
     answer = answered(name, version)
     codes = [code for code in error_codes(answer.to_dict()) if code]
-    # A list of nothing has no place for an error; the request asked about something, so there is one.
+    # An empty list has no place for an error code; the request names items, so the response has one.
     assert codes, answer
     assert set(codes) <= {ErrorCode.UNKNOWN_SERVER_ERROR}
 

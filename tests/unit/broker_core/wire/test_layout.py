@@ -1,4 +1,4 @@
-"""A request is measured against its schema before it is decoded, so that hostile bytes cost no time and no memory."""
+"""A request is measured against its schema before it is decoded, so that hostile bytes need little time and memory."""
 
 import struct
 import time
@@ -12,7 +12,7 @@ from broker_core.wire.versions import SERVED
 from tests.support.broker_core.full_requests import full_requests
 
 MEGABYTE = 1 << 20
-# Each of these took seconds to hours before; a machine may be slow.
+# Each of these took seconds to hours before; the limit allows for a slow machine.
 MOST_SECONDS = 2.0
 METADATA, HEARTBEAT, INIT = 3, 12, 22
 
@@ -22,23 +22,23 @@ def header(api_key: int, version: int, tags: bytes = b"\0") -> bytes:
 
 
 ENDLESS = b"\xff" * MEGABYTE
-# So many tagged fields, each of its own number and without content.
+# Tagged fields with different numbers and without content.
 MANY_TAGS = b"".join(bytes((each & 0x7F | 0x80, each >> 7 & 0x7F | 0x80, each >> 14, 0)) for each in range(1, 1 << 17))
 ATTACKS = {
-    "a length in the header that does not end": header(METADATA, 9, ENDLESS),
-    "tagged fields in the header that are not there": header(METADATA, 9, b"\xff\xff\xff\xff\x07"),
-    "a count that does not end": header(METADATA, 9) + ENDLESS,
+    "an endless length in the header": header(METADATA, 9, ENDLESS),
+    "missing tagged fields in the header": header(METADATA, 9, b"\xff\xff\xff\xff\x07"),
+    "an endless count": header(METADATA, 9) + ENDLESS,
     "a count of 2^31": header(METADATA, 9) + b"\xff\xff\xff\xff\x0f" + bytes(MEGABYTE),
-    "a count of 2^31 in the old form": header(METADATA, 8)[:-1] + b"\x7f\xff\xff\xff" + bytes(MEGABYTE),
+    "a count of 2^31 in the old encoding": header(METADATA, 8)[:-1] + b"\x7f\xff\xff\xff" + bytes(MEGABYTE),
     "a negative count": header(METADATA, 1)[:-1] + b"\xff\xff\xff\xfe",
-    "a string longer than what is left": header(HEARTBEAT, 4) + b"\xff\x01" + b"g",
+    "a string longer than the rest of the frame": header(HEARTBEAT, 4) + b"\xff\x01" + b"g",
     "a string that is too long": header(HEARTBEAT, 4) + b"\x81\x80\x02" + b"g" * (1 << 15) + bytes(MEGABYTE),
-    "null where none may be": header(HEARTBEAT, 4) + b"\0" + bytes(100),
-    "null where none may be, in the old form": header(HEARTBEAT, 3)[:-1] + b"\xff\xff" + bytes(100),
+    "null in a field that is not nullable": header(HEARTBEAT, 4) + b"\0" + bytes(100),
+    "null in a field that is not nullable, in the old encoding": header(HEARTBEAT, 3)[:-1] + b"\xff\xff" + bytes(100),
     "a million sets of tagged fields": header(METADATA, 9)
     + b"\x81\x89\x7a"
     + (b"\x02t" + b"\x01" + b"\x01\x00") * 250_000,
-    "tagged fields without end": header(INIT, 4) + b"\0" + struct.pack(">iqh", 1, -1, -1) + ENDLESS,
+    "endless tagged fields": header(INIT, 4) + b"\0" + struct.pack(">iqh", 1, -1, -1) + ENDLESS,
 }
 
 
@@ -55,7 +55,7 @@ def test_cost_of_many_tagged_fields_is_bounded() -> None:
     frame = header(METADATA, 9, b"\xff\xff\x07" + MANY_TAGS) + b"\0\0\0\0\0"
     began = time.process_time()
     with pytest.raises(MalformedFrame):
-        # Short of one field, so that all of them are walked over.
+        # The last field is missing, so the check walks over all of them.
         decode_request(frame[:-6])
     assert time.process_time() - began < MOST_SECONDS
 

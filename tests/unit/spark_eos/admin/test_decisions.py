@@ -1,4 +1,4 @@
-"""An operator's view of decisions and actions on them, on a cluster in memory, and the effect on a restart."""
+"""An operator's view of decisions and the actions on them, on a cluster in memory, and their effect on a restart."""
 
 import json
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def test_restart_after_abort_with_skip_continues_after_the_micro_batch(cluster: 
 
 @pytest.mark.parametrize("skip", [False, True])
 def test_abandoned_decision_is_never_completed(cluster: MemoryCluster, skip: bool) -> None:
-    """The operator's machine may die between the writing of the intervention and the ends of the transactions."""
+    """The operator's process may die after it has stored the intervention and before the transactions end."""
     decision = decided(cluster)
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
     plan = operator.plan(decision, OperatorAction.ABORT, Restart.SKIP if skip else Restart.REWRITE)
@@ -96,7 +96,7 @@ def test_abandoned_decision_is_never_completed(cluster: MemoryCluster, skip: boo
 
 
 class DiedError(BaseException):
-    """Be the end of a process."""
+    """The end of the process."""
 
 
 def _die(*_: object) -> None:
@@ -114,13 +114,13 @@ def test_partly_visible_micro_batch_is_not_rewritten(cluster: MemoryCluster) -> 
 def test_concurrent_commit_during_abort_is_reported_and_stops_the_restart(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Fencing stops decisions; a zombie that was already completing may still send its EndTxn before ours."""
+    """Fencing stops new decisions; a zombie that was already completing may still send its EndTxn before the abort."""
     decision = decided(cluster)
     write = cluster.write_decision
 
-    def commit_first(wanted: object) -> object:
+    def commit_first(decision_write: object) -> object:
         end(cluster, decision, 1, commit=True)
-        return write(wanted)  # type: ignore[arg-type]
+        return write(decision_write)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cluster, "write_decision", commit_first)
     assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART
@@ -173,7 +173,7 @@ def test_complete_reports_what_it_waits_for(cluster: MemoryCluster, monkeypatch:
 def test_complete_commits_the_rest_when_a_transaction_outcome_is_unknown(
     cluster: MemoryCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sink leaves it open; an operator may know more, and takes the decision."""
+    """The sink leaves such a micro-batch open; an operator may know more and decide."""
     decision = decided(cluster)
     cluster.forgotten = {task_id(worker="w1")}
     cluster.logs[TopicPartition("t", 1)] = []
@@ -379,7 +379,7 @@ def test_decision_in_several_records_is_listed_completely(
 def test_completed_micro_batch_skips_the_activity_watch(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What others hold back cannot be read yet; to a micro-batch that is never written again it makes no difference."""
+    """Records behind foreign open transactions cannot be read yet; that does not matter without a rewrite."""
     place = TopicPartition("t", 0)
     cluster.logs[place] = [(ProducerIdentity(99, 0), None, b"foreign and open")]
     decision = decided(cluster)
@@ -387,7 +387,7 @@ def test_completed_micro_batch_skips_the_activity_watch(
     end(cluster, decision, 1, commit=True)
     cluster.forgotten |= set(cluster.ids)
     word = Intervention(OperatorAction.ABORT, "ann", 5, "", Restart.SKIP)
-    # An id that is not known may be forgotten, once its transaction has timed out.
+    # A coordinator may have forgotten an unknown id once its transaction has timed out.
     cluster.pass_time(120_000)
     monkeypatch.setattr(cluster, "pass_time", _die)
     monkeypatch.setattr(cluster, "unstable_end", lambda *_, **__: None)

@@ -31,22 +31,22 @@ def before_the_decision_is_changed(
 ) -> None:
     write = cluster.write_decision
 
-    def act_first(wanted: DecisionWrite) -> EndAnswer:
+    def act_first(decision_write: DecisionWrite) -> EndAnswer:
         monkeypatch.setattr(cluster, "write_decision", write)
         do()
-        return write(wanted)
+        return write(decision_write)
 
     monkeypatch.setattr(cluster, "write_decision", act_first)
 
 
-# Whose transactions are ended.
+# Transactions that are ended
 
 
 @pytest.mark.parametrize("now_ms", [1_000_000, 10**13])
 def test_orphans_are_identified_by_run_and_not_by_time(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, now_ms: int
 ) -> None:
-    """The operator's clock may be hours away from the coordinators'; a query may be started again meanwhile."""
+    """The operator's clock may differ from the coordinators' by hours, and the query may be restarted meanwhile."""
     cluster.now_ms = now_ms
     decided(cluster)
     orphan, older = task_id(worker="w7"), task_id(run="run0")
@@ -82,16 +82,16 @@ def test_transactions_decided_in_the_meantime_are_left_alone(
 
 
 def test_query_paused_during_an_intervention_cannot_decide_afterwards(cluster: MemoryCluster) -> None:
-    """Its driver's process has ended meanwhile, so that it would take over as if it were new."""
+    """The driver's process has ended meanwhile, so the next one would take over as a new driver."""
     decided(cluster)
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE
-    asleep = committer_of(cluster, "run1")
+    paused = committer_of(cluster, "run1")
     with pytest.raises(FencedError, match="ann@desk has intervened with `eos-kafka decisions complete`.*start the"):
-        asleep.commit(prepare(cluster, 4), 4)
+        paused.commit(prepare(cluster, 4), 4)
     committer_of(cluster, "run2").commit(prepare(cluster, 4, "run2"), 4)
 
 
-# Signs of life.
+# Activity of the query
 
 
 def test_complete_refuses_while_open_transactions_may_belong_to_a_live_query(cluster: MemoryCluster) -> None:
@@ -104,17 +104,17 @@ def test_complete_refuses_while_open_transactions_may_belong_to_a_live_query(clu
     assert {call.split()[0] for call in cluster.calls[calls:]} == {"describe"}
 
 
-# What is told.
+# Messages
 
 
 def failing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, name: str, call: int) -> None:
-    """Let one call of a method fail, counted from 1."""
+    """Make one call of a method fail, counted from 1."""
     work, times = getattr(cluster, name), []
 
     def fail(*arguments: object, **more: object) -> object:
         times.append(arguments)
         if len(times) == call:
-            raise UnansweredError("a broker is away")
+            raise UnansweredError("a broker is offline")
         return work(*arguments, **more)
 
     monkeypatch.setattr(cluster, name, fail)
@@ -131,7 +131,7 @@ def test_unwritable_note_does_not_hide_the_result_or_stop_the_sweep(
     printed = capsys.readouterr()
     document = json.loads(printed.out)
     assert (document["committed"], document["done"], len(document["problems"])) == (2, True, 1)
-    assert "could not be recorded in eos-kafka-decisions: a broker is away" in printed.err
+    assert "could not be recorded in eos-kafka-decisions: a broker is offline" in printed.err
     assert visible(cluster) == 2
     assert cluster.ids[task_id(worker="w7")].state is S.COMPLETE_ABORT
 
@@ -144,7 +144,7 @@ def test_failed_sweep_does_not_hide_the_result(
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
     assert "2 of 2 transactions are committed" in printed.out
-    assert "could not be aborted and end at their timeout: a broker is away" in printed.err
+    assert "could not be aborted and end at their timeout: a broker is offline" in printed.err
 
 
 def test_intervention_written_but_not_carried_out_is_reported(
@@ -183,17 +183,17 @@ def test_error_after_fencing_warns_that_a_running_query_stops(
 ) -> None:
     decided(cluster)
     failing(cluster, monkeypatch, "write_decision", 1)
-    with pytest.raises(UnansweredError, match=r"a broker is away.*was fenced before this check"):
+    with pytest.raises(UnansweredError, match=r"a broker is offline.*was fenced before this check"):
         run(parsed("complete", "--yes"), cluster)
 
 
-# One intervention after another.
+# Consecutive interventions
 
 
 def test_partly_visible_batch_abandoned_for_rewrite_can_still_be_skipped(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A zombie's commit slipped in before the abort: the restart stops, and only skipping lets the query go on."""
+    """A zombie's commit arrived before the abort: the restart stops, and only skipping lets the query continue."""
     decision = decided(cluster)
     before_the_decision_is_changed(cluster, monkeypatch, lambda: end(cluster, decision, 1, commit=True))
     assert run(parsed("abort", "--yes"), cluster) == ExitCode.DONE_IN_PART

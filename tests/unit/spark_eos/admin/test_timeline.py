@@ -1,4 +1,4 @@
-"""Check what a timeline makes of a log, and what its page says, without a broker."""
+"""The timeline of a log, and the text on its page, without a broker."""
 
 import argparse
 import json
@@ -44,7 +44,7 @@ def header(offset: int, count: int, *, producer_id: int = -1, epoch: int = 0, at
 
 
 class Log:
-    """Write batches one after the other into a reading."""
+    """A reading of a log to which batches are added one by one."""
 
     def __init__(self, start: int = 0) -> None:
         self.offset = start
@@ -89,7 +89,7 @@ def test_timeline_separates_interleaved_producers_and_epochs() -> None:
     log.data(1, 4)
     log.data(-1, 2)
     log.data(-1, 1)
-    # Under transactions V2 the marker has the next epoch.
+    # Under transactions V2 the marker has the epoch of the next transaction.
     log.marker(1, ControlType.COMMIT, epoch=1)
     log.marker(2, ControlType.ABORT)
     log.data(1, 1, epoch=1)

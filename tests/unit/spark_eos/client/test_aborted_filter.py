@@ -1,4 +1,4 @@
-"""Check the filter of aborted transactions against a plain reading of random logs."""
+"""The filter of aborted transactions, compared with a simple reading of random logs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ def header(first: int, last: int, producer_id: int = -1, attributes: int = 0, co
 
 @dataclass
 class Log:
-    """Write a log as a leader does, and remember what a plain reader would show."""
+    """A log as a leader writes it, with the records that a simple reader returns."""
 
     batches: list[tuple[str, BatchHeader]] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Log:
         return min((firsts[0] for firsts in self.open.values()), default=self.end)
 
     def fetch(self, position: int, count: int) -> tuple[list[tuple[str, BatchHeader]], list[AbortedTransaction]]:
-        """Answer as a broker does: whole batches below the LSO, and the aborted transactions that overlap them."""
+        """Respond as a broker does: whole batches below the LSO, and the aborted transactions that overlap them."""
         below = [each for each in self.batches if each[1].next_offset > position]
         answer = [each for each in below if each[1].last_offset < self.last_stable_offset][:count]
         bound = answer[-1][1].next_offset if answer else position

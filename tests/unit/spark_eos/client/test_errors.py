@@ -1,4 +1,4 @@
-"""Check that errors travel between processes and that every code is classified as rules I.3 say."""
+"""Errors survive the transfer between processes, and every code is classified according to rules I.3."""
 
 import pickle
 
@@ -25,7 +25,7 @@ FAMILIES = [
 RETRIABLE, REFRESH, ABORTABLE = Verdict.RETRIABLE, Verdict.REFRESH, Verdict.ABORTABLE
 FENCED, FATAL, SPLIT, SUCCESS = Verdict.FENCED, Verdict.FATAL, Verdict.SPLIT, Verdict.SUCCESS
 
-# Written from rules I.3, not from the table: code -> what each transactional exchange makes of it.
+# Written from rules I.3, not from the table: the verdict of each transactional exchange by code.
 COLUMNS = (Api.INIT_PRODUCER_ID, Api.ADD_PARTITIONS, Api.ADD_OFFSETS, Api.END_TXN, Api.TXN_OFFSET_COMMIT)
 ROWS = {
     0: (SUCCESS,) * 5,
@@ -109,7 +109,7 @@ LOOK_UP_APIS = (
     Api.DESCRIBE_CONFIGS,
 )
 LOOK_UPS = {
-    # What any broker may answer for a moment; an exchange's own rows, below, go before these.
+    # Codes that any broker may return temporarily; rows of a single exchange, below, take precedence.
     **{(api, code): RETRIABLE for api in LOOK_UP_APIS for code in (3, 5, 6, 7, 13, 14, 19, 20, 51, 56, 89)},
     **{(api, code): REFRESH for api in LOOK_UP_APIS for code in (15, 16)},
     (Api.FIND_COORDINATOR, 120): ABORTABLE,
@@ -142,15 +142,15 @@ LOOK_UPS = {
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_every_error_family_survives_pickling(family: type[EosKafkaError]) -> None:
-    error = family("It broke", checked="Two things", remedy="Mend it", error_code=47)
+    error = family("It broke", checked="Two things", remedy="Restart it", error_code=47)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is family
-    assert str(copy) == str(error) == "It broke. Two things. Mend it."
-    assert (copy.happened, copy.checked, copy.remedy, copy.error_code) == ("It broke", "Two things", "Mend it", 47)
+    assert str(copy) == str(error) == "It broke. Two things. Restart it."
+    assert (copy.happened, copy.checked, copy.remedy, copy.error_code) == ("It broke", "Two things", "Restart it", 47)
 
 
 def test_default_remedy_appears_once_in_a_rewrapped_error() -> None:
-    error = spark_eos.errors.UnreachableError("Nobody is there")
+    error = spark_eos.errors.UnreachableError("No broker answered")
     copy = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(error))))
     assert str(copy) == str(error)
     assert str(error).count("Check that the brokers are running") == 1
@@ -219,10 +219,10 @@ def test_only_produce_splits_batches_and_no_error_code_counts_as_success(api: Ap
     ],
 )
 def test_error_code_maps_to_an_error_of_its_family(api: Api, code: int, family: type[EosKafkaError]) -> None:
-    error = failure(api, code, "somebody", detail="the broker's words")
+    error = failure(api, code, "transactional id 'a'", detail="the broker's words")
     assert type(error) is family
     assert error.error_code == code
-    for part in (api.value, "somebody", code_name(code), "the broker's words"):
+    for part in (api.value, "transactional id 'a'", code_name(code), "the broker's words"):
         assert part in str(error)
 
 

@@ -1,4 +1,4 @@
-"""Which answer about the cluster's feature levels counts (KIP-584)."""
+"""The response about the cluster's feature levels that the client uses (KIP-584)."""
 
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m

@@ -35,7 +35,7 @@ IDENTITY = TransactionIdentity("id", 7, 3, 2)
 
 
 def code(number: int, *, base_offset: int = 0) -> Any:
-    """Script one answer with the same code for every partition."""
+    """Script one response with the same code for every partition."""
     return lambda sent: produced(sent, number, base_offset)
 
 
@@ -50,7 +50,7 @@ def begun(client: FakeClient, **settings: Any) -> TransactionalProducer:
 
 
 def headers(client: FakeClient, topic_partition: TopicPartition = FIRST) -> list[BatchHeader]:
-    """Parse what was sent to a partition, and check that each batch was sealed with a valid CRC."""
+    """Parse the batches sent to a partition, and check that each one has a valid CRC."""
     found = []
     for sent in client.sent:
         if topic_partition in sent.batches:
@@ -155,12 +155,12 @@ def test_batch_that_is_too_large_is_split_and_renumbered() -> None:
         (3, 1),
         (4, 1),
         (5, 1),
-    ], "what is as large as the refused half is not tried"
+    ], "a batch as large as the refused half is not sent"
     assert (result.record_count, result.last_offset) == (6, 5)
 
 
 def test_refused_batch_of_one_partition_keeps_the_order_of_the_others() -> None:
-    """Of five partitions in a request one is too large, one has moved, one is throttled by its replicas."""
+    """Of five partitions in one request, one refuses a batch as too large, one has moved, one is short of replicas."""
     places = [TopicPartition(TOPIC, number) for number in range(5)]
     script = [lambda sent: produced(sent, {1: 18, 2: 6, 3: 19})] + [code(0)] * 20
     client = FakeClient(TOPIC, 5, script)
@@ -173,8 +173,8 @@ def test_refused_batch_of_one_partition_keeps_the_order_of_the_others() -> None:
     assert set(client.sent[0].batches) == set(places)
     sequences = {place: [(h.base_sequence, h.record_count) for h in headers(client, place)] for place in places}
     assert sequences[places[0]] == sequences[places[4]] == [(0, 2), (2, 2)]
-    assert sequences[places[2]] == sequences[places[3]] == [(0, 2), (0, 2), (2, 2)], "the same again, then the next"
-    assert sequences[places[1]] == [(0, 2), (0, 1), (1, 1), (2, 1), (3, 1)], "split, and the next one before it goes"
+    assert sequences[places[2]] == sequences[places[3]] == [(0, 2), (0, 2), (2, 2)], "resent, then the next one"
+    assert sequences[places[1]] == [(0, 2), (0, 1), (1, 1), (2, 1), (3, 1)], "split, and the next one too"
 
 
 @pytest.mark.parametrize("number", [10, 18])
@@ -189,7 +189,7 @@ def test_refused_batch_size_is_not_tried_by_the_next_transaction(number: int) ->
         assert producer.flush()[FIRST].record_count == 200
         tried.append([len(sent.batches[FIRST]) for sent in client.sent])
         client.sent.clear()
-    assert sum(size > 1_500 for size in tried[0]) == 3, "halved until it fits, and the second batch without asking"
+    assert sum(size > 1_500 for size in tried[0]) == 3, "halved until it fits; then the second one too"
     assert max(tried[1]) <= 1_500
     assert client.batch_limits.batch_bytes(TOPIC, 1_000_000) < 1_500
     assert client.batch_limits.batch_bytes("another", 1_000_000) == 1_000_000
@@ -339,7 +339,7 @@ def test_transaction_version_limits_the_produce_version(
         "spark_eos.client.producer.add_partitions_to_txn",
         lambda client, identity, partitions, **_: added.append(list(partitions)),
     )
-    # Two answers more than needed: on a busy machine the partitions are sent again one by one.
+    # Two responses more than needed: on a busy machine the partitions are sent again one by one.
     client = FakeClient(TOPIC, 2, [code(6), *[code(0)] * 4])
     producer = begun(client)
     producer.begin(TransactionIdentity("id", 7, 3, transaction_version))
@@ -399,4 +399,4 @@ def test_calls_out_of_order_are_refused() -> None:
     with pytest.raises(ClientStateError, match="without an open transaction"):
         producer.abort()
     producer.begin(IDENTITY)
-    assert producer.abort() is None, "nothing was sent, so there is nothing to end"
+    assert producer.abort() is None, "without records there is nothing to end"

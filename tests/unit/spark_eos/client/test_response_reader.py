@@ -1,4 +1,4 @@
-"""Check the readers of large answers against kafka-python's own: every version, every cut, every piece of a frame."""
+"""The readers of large responses, compared with kafka-python's own: every version, every cut and every frame piece."""
 
 import struct
 from collections.abc import Callable
@@ -64,7 +64,7 @@ def test_truncated_fetch_response_is_refused(version: int) -> None:
 
 
 def asked(version: int, times: int = 1) -> ResponseReader:
-    """Make a reader that waits for answers to fetches."""
+    """Return a reader that waits for responses to fetches."""
     reader = ResponseReader(client_id="test", receive_message_max_bytes=1 << 28)
     for _ in range(times):
         reader.send_request(a_request(version))
@@ -77,7 +77,7 @@ def framed(version: int, content: bytes, number: int = 1) -> bytes:
 
 
 def through_a_socket(reader: ResponseReader, data: bytes, piece_bytes: Callable[[int], int]) -> list[tuple[int, Any]]:
-    """Give bytes to a reader as they come from a socket that has so many of them at a time."""
+    """Feed bytes to a reader from a socket that has a given number of bytes at a time."""
     left = memoryview(data)
     answers: list[tuple[int, Any]] = []
 

@@ -1,4 +1,4 @@
-"""Check that rows come out of the accumulator as they went in, in batches of the sizes asked for."""
+"""Rows leave the accumulator unchanged and in order, in batches of the requested sizes."""
 
 import random
 from typing import Any
@@ -16,7 +16,7 @@ Row = tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], in
 
 
 def rows_in(batch: EncodedBatch) -> list[Row]:
-    """Read a batch as an independent reader does; its header must be that of its records."""
+    """Read a batch with an independent reader, and check its header against its records."""
     data = seal(batch, producer_id=1, producer_epoch=0, base_sequence=0)
     [(position, header)] = iter_headers(data)
     records = list(read_records(data, position, header))
@@ -29,7 +29,7 @@ def rows_in(batch: EncodedBatch) -> list[Row]:
 
 
 class World:
-    """Add random chunks to an accumulator and keep what each place must have got."""
+    """An accumulator with random chunks, and the rows expected for each partition."""
 
     def __init__(self, seed: int, **settings: Any) -> None:
         self.chance = random.Random(seed)

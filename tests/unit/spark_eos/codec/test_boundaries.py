@@ -1,4 +1,4 @@
-"""Check that records are found where a single walk from one to the next finds them, whatever their bytes look like."""
+"""Record boundaries, compared with a walk from one record to the next, for any bytes in the records."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ from tests.support.examples import examples
 
 RANDOM: Final = np.random.default_rng
 KINDS: Final = ["text", "zeros", "small numbers", "random", "records", "records cut"]
-# Each draws the sizes of values: of a kind, or with some that need a length of three bytes.
+# Ranges of value sizes: of one kind, or with some that need a length of three bytes.
 SIZES: Final = [(0, 20), (100, 101), (0, 300), (60, 70), (500, 2000)]
 NOWHERE: Final = "do not add up"
 
 
 def walk(data: bytes, start: int, end: int, count: int) -> list[int]:
-    """Find the records of a section one by one, as simply as can be."""
+    """Find the records of a section one by one."""
     places = []
     while start < end:
         places.append(start)
@@ -46,7 +46,7 @@ def walk(data: bytes, start: int, end: int, count: int) -> list[int]:
 
 
 def payloads(kind: str, sizes: tuple[int, int], count: int, seed: int) -> list[bytes]:
-    """Make values; those of kind `records` hold whole Kafka records, which look like the ones they lie in."""
+    """Return values; those of kind `records` contain whole Kafka records, which look like the surrounding ones."""
     generator = RANDOM(seed)
     lengths = generator.integers(*sizes, count)
     if kind == "text":
@@ -66,7 +66,7 @@ def payloads(kind: str, sizes: tuple[int, int], count: int, seed: int) -> list[b
 
 
 def lay_out(sections: list[list[NewRecord]]) -> tuple[bytearray, list[tuple[int, int]], list[int]]:
-    """Lay batches end to end; returns them, where their records lie, and how many these are."""
+    """Build batches end to end; return them, the bounds of their records, and the numbers of records."""
     data = bytearray()
     bounds = []
     for records in sections:
@@ -78,7 +78,7 @@ def lay_out(sections: list[list[NewRecord]]) -> tuple[bytearray, list[tuple[int,
 
 @contextmanager
 def lanes_for_everything() -> Iterator[None]:
-    """Have few records followed in lanes as many are."""
+    """Use lanes, the method for many records, for few records too."""
     with patch.multiple(
         record_boundaries, _FEWEST_RECORDS=1, _FEW_LANES=0, _LARGEST_MEAN_BYTES=2**20, _LOOKED_AT_ONCE=2**10
     ):
@@ -86,7 +86,7 @@ def lanes_for_everything() -> Iterator[None]:
 
 
 def check(data: bytes | bytearray, bounds: list[tuple[int, int]], counts: list[int]) -> None:
-    """Compare what is found with what a walk finds, or the failure of both."""
+    """Compare the records found with those of a walk, or check that both fail."""
     try:
         places = [walk(bytes(data), *section, count) for section, count in zip(bounds, counts, strict=True)]
     except InvalidBatch:
@@ -95,8 +95,8 @@ def check(data: bytes | bytearray, bounds: list[tuple[int, int]], counts: list[i
         return
     starts, ends = find_records(data, bounds, counts)
     assert starts.tolist() == sum(places, [])
-    wanted = [[*inside[1:], end] for inside, (_, end) in zip(places, bounds, strict=True)]
-    assert ends.tolist() == sum(wanted, [])
+    expected = [[*inside[1:], end] for inside, (_, end) in zip(places, bounds, strict=True)]
+    assert ends.tolist() == sum(expected, [])
 
 
 BATCHES = st.lists(
@@ -106,7 +106,7 @@ BATCHES = st.lists(
 
 
 def make(batches: list[tuple[str, tuple[int, int], int, int]], large: bool = False, headers: bool = False) -> Any:
-    """Make sections of records as drawn, with a large record at times and headers."""
+    """Build sections of records as drawn, optionally with a large record and headers."""
     sections = []
     for kind, sizes, count, seed in batches:
         values = payloads(kind, sizes, count, seed)

@@ -1,4 +1,4 @@
-"""Check decoding against batches built by the broker and by kafka-python."""
+"""Decoding of batches built by the broker and by kafka-python."""
 
 import contextlib
 from typing import Any
@@ -51,15 +51,15 @@ def test_batches_of_any_codec_are_decoded(
     batches: list[tuple[list[NewRecord], Compression]], include_headers: bool
 ) -> None:
     data = b""
-    wanted: list[dict[str, Any]] = []
+    expected: list[dict[str, Any]] = []
     for records, codec in batches:
-        data += build_batch(records, base_offset=len(wanted), compression=codec)
-        wanted += rows_of(records, len(wanted))
+        data += build_batch(records, base_offset=len(expected), compression=codec)
+        expected += rows_of(records, len(expected))
     found = decode(data, include_headers=include_headers)
     assert found.schema == (SCHEMA_WITH_HEADERS if include_headers else SCHEMA)
     if not include_headers:
-        wanted = [{name: value for name, value in row.items() if name != "headers"} for row in wanted]
-    assert found.to_pylist() == wanted
+        expected = [{name: value for name, value in row.items() if name != "headers"} for row in expected]
+    assert found.to_pylist() == expected
 
 
 @given(RECORDS, st.sampled_from([Compression.NONE, Compression.GZIP]))

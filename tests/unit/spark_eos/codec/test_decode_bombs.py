@@ -1,6 +1,6 @@
-"""Check that no record batch, whatever it decompresses to, costs time or memory out of proportion, and none is lost.
+"""Decoding of any record batch takes bounded time and memory, and valid batches are read completely.
 
-Limits are about ten times the processor time and three times the memory that was measured.
+Limits are about ten times the measured processor time and three times the measured memory.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ RECORDS: Final = st.lists(
 
 
 def record(value_bytes: int, header_count: int = 0) -> bytes:
-    """Make a record of a value of zeros and of headers that are two zeros each."""
+    """Return a record with a value of zeros, and with headers of two zero bytes each."""
     body = bytearray(b"\x00\x00\x00\x01")
     append_varint(body, value_bytes)
     body += bytes(value_bytes)
@@ -58,12 +58,12 @@ def slabs(data: bytes, **options: Any) -> Iterator[Any]:
 
 
 def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options: Any) -> None:
-    """Check that a batch is refused for what is wrong with it, in both ways of decoding and within limits."""
+    """Check that a batch is refused with this problem, in both ways of decoding and within limits."""
     for read in (lambda: decoded(data, **options), lambda: sum(1 for _ in slabs(data, **options))):
         found = cost(read)
         assert isinstance(found.outcome, InvalidBatch), found.outcome
         assert problem in str(found.outcome)
-        # A busy machine, and what other threads of this process do meanwhile, count too.
+        # The measurement includes delays of a busy machine and other threads of this process.
         assert found.seconds < 2 * seconds, found
         assert found.mib < 1.5 * mib + 50, found
 
@@ -71,7 +71,7 @@ def refusal(data: bytes, problem: str, *, seconds: float, mib: float, **options:
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("first", [TINY, record(17 * MIB)], ids=["tiny", "large"])
 def test_bytes_after_the_last_record_are_not_decompressed(codec: Compression, first: bytes) -> None:
-    # Snappy cannot be read by pieces, but makes no more than 22 bytes of one.
+    # Snappy cannot be decompressed in pieces, but one byte decompresses to at most 22.
     snappy = codec is Compression.SNAPPY
     data = bomb(codec, first, 64 if snappy else 512)
     follows = "data after the last of its 1 records"
@@ -152,7 +152,7 @@ def test_a_million_tiny_records_are_read(codec: Compression) -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_batch_of_equal_rows_is_read_completely(codec: Compression) -> None:
-    # With zstd 64 MiB of rows take 7 kB: what a batch decompresses to says nothing about its honesty.
+    # With zstd 64 MiB of rows take 7 kB: a high compression ratio alone does not make a batch hostile.
     one, value = record(100), bytes(100)
     count = (64 if codec is Compression.ZSTD else 24) * MIB // len(one)
     data = batch(one * count, count, codec)
@@ -217,7 +217,7 @@ def test_arrow_batch_stays_within_arrow_offset_limits() -> None:
 
 @contextmanager
 def small_slabs(header_rows: int = 1) -> Iterator[None]:
-    """Do with little what is done with much."""
+    """Lower the thresholds so that little data takes the paths of much data."""
     with (
         patch.object(decompress, "_SLAB_BYTES", SMALL_SLABS),
         patch.object(decode, "_ROWS_AT_ONCE", 3),
@@ -244,13 +244,13 @@ def test_slabs_yield_the_same_rows_as_one_decode(
 ) -> None:
     data = laid(batches)
     options = {"include_headers": True, "first_offset": first_offset, "end_offset": first_offset + width}
-    wanted = decoded(data, **options)
+    expected = decoded(data, **options)
     with small_slabs(header_rows):
         found = list(slabs(data, **options))
         whole = decoded(data, **options)
     whole.validate(full=True)
-    assert whole.equals(wanted)
-    assert sum((slab.to_pylist() for slab in found), []) == wanted.to_pylist()
+    assert whole.equals(expected)
+    assert sum((slab.to_pylist() for slab in found), []) == expected.to_pylist()
     assert all(0 < slab.num_rows <= 3 for slab in found)
 
 
@@ -281,13 +281,13 @@ def test_slabs_refuse_the_same_damage_as_one_decode(
     for _ in range(data.draw(st.integers(0, 3))):
         section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
     hostile = batch(bytes(section) + tail, max(1, len(records) + more), codec)
-    wanted = None
+    expected = None
     with contextlib.suppress(InvalidBatch):
-        wanted = decoded(hostile, include_headers=True)
+        expected = decoded(hostile, include_headers=True)
     try:
         with small_slabs(header_rows=2):
             found = decoded(hostile, include_headers=True)
     except InvalidBatch:
-        assert wanted is None
+        assert expected is None
     else:
-        assert found.equals(wanted)
+        assert found.equals(expected)

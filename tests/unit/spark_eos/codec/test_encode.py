@@ -1,4 +1,4 @@
-"""Check encoded batches with two readers that share no code with the encoder."""
+"""Encoded batches, compared with two readers that share no code with the encoder."""
 
 import itertools
 from typing import Any
@@ -48,7 +48,7 @@ def encode(rows: list[Row], *, limit: int = WIDE, key_type: Any = None, **option
 
 
 def read(batches: list[EncodedBatch]) -> list[Record]:
-    """Read all batches with the broker's reader, offsets counted on."""
+    """Read all batches with the broker's reader, with consecutive offsets."""
     records: list[Record] = []
     for batch in batches:
         data = seal(batch, producer_id=1, producer_epoch=2, base_sequence=3)
@@ -151,8 +151,8 @@ def test_column_types_are_accepted(kind: Any, other: Any) -> None:
         batches = list(
             encode_batches(key=key.slice(1), value=value.slice(1), headers=None, timestamp_ms=5, max_batch_bytes=WIDE)
         )
-        wanted = [None if word is None else word.encode() for word in words[1:]]
-        assert [(record.key, record.value) for record in read(batches)] == [(word, word) for word in wanted]
+        values = [None if word is None else word.encode() for word in words[1:]]
+        assert [(record.key, record.value) for record in read(batches)] == [(word, word) for word in values]
 
 
 def typed(plain: Any, kind: Any) -> Any:
@@ -179,7 +179,7 @@ def test_no_rows_produce_no_batch(value: Any) -> None:
 
 
 def test_null_header_lists_with_entries_are_encoded_as_empty() -> None:
-    """A null list may still span entries, and a sliced one begins far in its children."""
+    """A null list may still span entries, and a sliced one begins at a later entry of its child arrays."""
     columns = [pa.array(list("abcdef")), pa.array([b"1", None, b"3", b"4", b"", b"6"])]
     entries = pa.StructArray.from_arrays(columns, ["k", "v"])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4, 6]), entries, mask=pa.array([False, True, False, False]))

@@ -1,4 +1,4 @@
-"""Check partitions against Kafka's own test vectors and kafka-python's murmur2, written one key at a time."""
+"""Partitions, compared with Kafka's own test vectors and with kafka-python's murmur2 for one key at a time."""
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from spark_eos.codec.partitioner import group_rows, murmur2, murmur2_partitions
 from tests.support.examples import examples
 
 KEYS = st.lists(st.none() | st.binary(max_size=200), max_size=60)
-# Key and hash, as in the tests of Kafka's Utils.
+# Key and hash, from the tests of Kafka's Utils.
 VECTORS = [
     (b"21", -973932308),
     (b"foobar", -790332482),

@@ -1,4 +1,4 @@
-"""Check joined bytes against Python's own slices, at the ends of buffers above all, where views are made by hand."""
+"""Joined bytes, compared with Python's own slices, above all at the ends of buffers, where views are built directly."""
 
 from typing import Any
 
@@ -28,9 +28,9 @@ def test_values_and_pieces_alternate_in_the_output(
     [numbers] = encode_varints(np.arange(rows))
     joined = join([ByteColumn.of(columns[0]), numbers, ByteColumn.of(columns[1])])
     pairs = zip(*(column.to_pylist() for column in columns), strict=True)
-    wanted = [(one or b"", bytes([2 * row]), other or b"") for row, (one, other) in enumerate(pairs)]
-    assert joined.to_pylist() == [piece for row in wanted for piece in row]
-    assert join([ByteColumn.of(columns[1])], large=True).to_pylist() == [row[2] for row in wanted]
+    expected = [(one or b"", bytes([2 * row]), other or b"") for row, (one, other) in enumerate(pairs)]
+    assert joined.to_pylist() == [piece for row in expected for piece in row]
+    assert join([ByteColumn.of(columns[1])], large=True).to_pylist() == [row[2] for row in expected]
 
 
 @given(VALUES, st.data())
@@ -42,7 +42,7 @@ def test_rows_are_joined_in_any_order(values: Any, data: st.DataObject) -> None:
 
 @given(VALUES)
 def test_buffer_of_many_pages_is_joined(values: Any) -> None:
-    """A view's offset has 31 bits; pages of 16 bytes instead of 1 GiB show how a larger buffer is named."""
+    """A view's offset has 31 bits, so a larger buffer has several pages; here a page has 16 bytes instead of 1 GiB."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(binary_views, "_PAGE_BITS", 4)
         patch.setattr(binary_views, "_PAGE_MASK", 15)

@@ -1,4 +1,4 @@
-"""Check the checksums of rows against a plain hash of one row at a time, and that no ordinary change is missed."""
+"""The checksums of rows: they equal a plain hash of one row at a time, and every ordinary change of a row shows."""
 
 import itertools
 import random
@@ -52,13 +52,13 @@ def checksum(rows: Sequence[Row]) -> int:
     return sum_of(hash_rows(**arrays(rows)))
 
 
-# The hash of one row, as decisions of every version hold it.
+# The hash of one row, as in decisions of every version.
 
 _MASK = 2**64 - 1
 
 
 class OneHash:
-    """Hash words and bytes one after the other."""
+    """A hash of words and bytes in sequence."""
 
     def __init__(self) -> None:
         self.state = 0x243F6A8885A308D3
@@ -126,7 +126,7 @@ def test_vectorized_row_hash_matches_the_reference(rows: list[Row]) -> None:
 
 @pytest.mark.parametrize("longest", [12, 90, 530])
 def test_rows_of_several_rounds_match_the_reference(longest: int) -> None:
-    """More rows than are hashed at once, their values of all lengths and in the middle of a buffer."""
+    """More rows than are hashed at once, with values of all lengths in the middle of a buffer."""
     generator = np.random.default_rng(1)
     octets = generator.integers(0, 256, longest).astype(np.uint8).tobytes()
     rows = [
@@ -157,7 +157,7 @@ def test_rows_of_several_rounds_match_the_reference(longest: int) -> None:
     ],
 )
 def test_row_hash_is_stable_across_versions(row: Row, expected: int) -> None:
-    """Decisions outlive the version of the package that wrote them."""
+    """A decision may be older than the installed version of the package."""
     assert hashes([row]) == [expected]
 
 
@@ -165,7 +165,7 @@ def test_checksum_of_no_rows_is_zero() -> None:
     assert checksum([]) == 0
 
 
-# Neither order, nor batches, nor Arrow's types matter.
+# Order, batches and Arrow types do not affect the sum.
 
 
 @given(row_lists, st.randoms(use_true_random=False), st.integers(0, 12))
@@ -240,11 +240,11 @@ def test_entries_of_null_header_lists_are_ignored() -> None:
 
 @pytest.mark.parametrize("last", range(41))
 def test_last_row_may_end_at_the_buffer_end(last: int) -> None:
-    """Words are read eight bytes at a time, and must not be read beyond the buffer nor with what lies before."""
+    """The hash reads words of eight bytes; it must use no byte beyond the buffer and none before the row."""
     for first in (0, 1, 7, 8, 9):
         data = bytes(range(1, first + last + 1))
         offsets = pa.py_buffer(struct.pack("<3i", 0, first, first + last))
-        # A buffer of exactly this size: Arrow's own are rounded up to 64 bytes.
+        # A buffer of exactly this size; Arrow rounds its own up to 64 bytes.
         column = pa.Array.from_buffers(pa.binary(), 2, [None, offsets, pa.py_buffer(data)])
         assert hash_rows(value=column).tolist() == [plain_hash(Row(data[:first])), plain_hash(Row(data[first:]))]
 
@@ -256,11 +256,11 @@ def test_hash_of_a_row_is_independent_of_other_rows(size: int) -> None:
     assert hashes(rows) == [plain_hash(row) for row in rows]
 
 
-# Whatever is changed in a row changes the sum.
+# Every change of a row changes the sum.
 
 
 def changes(row: Row) -> list[Row]:
-    """Give rows that differ in one thing."""
+    """Return rows that differ from this one in one thing."""
     found = [
         replace(row, **{name: other})
         for name in ("value", "key")
@@ -345,7 +345,7 @@ def test_fields_swapped_between_rows_change_the_sum(rows: list[Row], name: str) 
 
 @pytest.mark.parametrize("name", ["partition", "timestamp_ms"])
 def test_numbers_moved_between_rows_change_the_sum(name: str) -> None:
-    """As `row_number` and `monotonically_increasing_id` do it over rows without an order."""
+    """Like the results of `row_number` and `monotonically_increasing_id` over rows without an order."""
     chance = random.Random(3)
     rows = [Row(f"order {at}".encode()) for at in range(40)]
     seen = set()
@@ -355,11 +355,11 @@ def test_numbers_moved_between_rows_change_the_sum(name: str) -> None:
     assert len(seen) == 300
 
 
-# Vectors: what neighbours on a grid have in common must not cancel.
+# Vectors: similar values on a grid must not cancel each other.
 
 
 def packed(vectors: npt.NDArray[Any]) -> pa.Array:
-    """Return each row of a matrix as one value of bytes."""
+    """Return each row of a matrix as one binary value."""
     width = vectors.dtype.itemsize * vectors.shape[1]
     offsets = np.arange(len(vectors) + 1, dtype=np.int32) * width
     return pa.Array.from_buffers(
@@ -368,7 +368,7 @@ def packed(vectors: npt.NDArray[Any]) -> pa.Array:
 
 
 def signs(count: int) -> npt.NDArray[np.int64]:
-    """Return every choice of `count` signs."""
+    """Return every combination of `count` signs."""
     return 1 - 2 * ((np.arange(2**count)[:, None] >> np.arange(count)) & 1)
 
 
@@ -393,7 +393,7 @@ def test_permutations_and_roundings_of_a_vector_do_not_collide(kind: str) -> Non
 
 @pytest.mark.parametrize("kind", ["<f4", "<f8", "<i4", "<i8"])
 def test_partial_swap_with_a_negated_vector_changes_the_sum(kind: str) -> None:
-    """Sums of pairs: (a, b) and (c, d) against (a, d) and (c, b), with d = -b and the like."""
+    """Sums of pairs: (a, b) and (c, d) against (a, d) and (c, b), with d = -b and similar."""
     chance = np.random.default_rng(5)
     one = np.ceil(chance.normal(size=(3_000, 16)) * 100).astype(kind)
     for width in (1, 2, 8, 15):

@@ -1,4 +1,4 @@
-"""Check vectorised varints against the broker's, which are written one at a time."""
+"""Vectorized varints, compared with the broker's, which are written one at a time."""
 
 import numpy as np
 import pytest
@@ -45,9 +45,9 @@ def test_varint_pieces_are_joined_by_row(pairs: list[tuple[int, int]]) -> None:
     first, second = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
     empty = InlineBytes(np.zeros(len(pairs), np.uint64), np.zeros(len(pairs), np.int64), 0)
     columns = [*encode_varints(first), empty, *encode_varints(second), empty]
-    wanted = b"".join(one_at_a_time([number for pair in pairs for number in pair]))
+    expected = b"".join(one_at_a_time([number for pair in pairs for number in pair]))
     for given_columns in (columns, merge(columns)):
-        assert b"".join(join(given_columns).to_pylist()) == wanted
+        assert b"".join(join(given_columns).to_pylist()) == expected
     assert all(column.sizes.max() <= column.longest <= 8 for column in merge(columns))
 
 

@@ -1,4 +1,4 @@
-"""Read `kafka.*` options, and refuse what cannot work before anything is sent."""
+"""`kafka.*` options are parsed, and invalid ones are refused before anything is sent."""
 
 import pickle
 from pathlib import Path
@@ -89,7 +89,7 @@ def test_librdkafka_names_are_accepted(alias: str, name: str) -> None:
 def test_unread_settings_are_not_reported_as_used() -> None:
     package = Path(__file__).parents[4] / "spark_eos"
     code = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "client_settings.py")
-    # Some names are put together: those of the two stores, and of each codec's level.
+    # Names that the code composes: those of the two stores, and of each codec's level.
     made = ("location", "type", "level")
     assert [name for name in sorted(USED) if f'"{name}"' not in code and not name.endswith(made)] == []
 

@@ -1,4 +1,4 @@
-"""Check that every option is read or refused with its remedy."""
+"""Every option of the sink is parsed, and an invalid one is refused with its remedy."""
 
 import pickle
 
@@ -166,7 +166,7 @@ def test_own_options_are_never_reported_as_misspelled(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "limit", "settled"),
+    ("requested_ms", "limit_ms", "expected_ms"),
     [
         (None, 900_000, 900_000),
         (None, None, 60_000),
@@ -179,9 +179,9 @@ def test_own_options_are_never_reported_as_misspelled(name: str) -> None:
     ],
 )
 def test_transaction_timeout_defaults_to_the_broker_maximum(
-    wanted: int | None, limit: int | None, settled: int
+    requested_ms: int | None, limit_ms: int | None, expected_ms: int
 ) -> None:
-    assert choose_timeout(wanted, limit) == settled
+    assert choose_timeout(requested_ms, limit_ms) == expected_ms
 
 
 def test_timeout_above_the_broker_maximum_is_refused() -> None:

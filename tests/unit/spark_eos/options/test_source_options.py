@@ -1,4 +1,4 @@
-"""Every option of the source is parsed, and every wrong one is rejected in Spark's words."""
+"""Every option of the source is parsed, and an invalid one is rejected with Spark's message."""
 
 import pickle
 from collections.abc import Callable
@@ -185,16 +185,16 @@ def test_stream_refuses_ending_offsets(name: str, value: str, message: str) -> N
 
 
 def test_commit_group_option_is_parsed(caplog: pytest.LogCaptureFixture) -> None:
-    wanted = {"commitOffsetsToGroup": "true"}
+    setting = {"commitOffsetsToGroup": "true"}
     assert stream_options(BASE).commit_group_id is None
     assert stream_options(BASE | {"groupIdPrefix": "p"}).commit_group_id is None
     assert not caplog.records
-    assert stream_options(BASE | wanted | {"kafka.group.id": "g", "groupIdPrefix": "p"}).commit_group_id == "g"
+    assert stream_options(BASE | setting | {"kafka.group.id": "g", "groupIdPrefix": "p"}).commit_group_id == "g"
     assert "Kafka option 'kafka.group.id' has been set on this query" in caplog.text
-    named = stream_options(BASE | wanted | {"groupIdPrefix": "p"}).commit_group_id
+    named = stream_options(BASE | setting | {"groupIdPrefix": "p"}).commit_group_id
     assert named is not None and named.startswith("p-")
-    assert stream_options(BASE | wanted | {"groupIdPrefix": "p", "maxOffsetsPerTrigger": "5"}).commit_group_id == named
-    assert stream_options(BASE | wanted | {"groupIdPrefix": "p", "subscribe": "u"}).commit_group_id != named
+    assert stream_options(BASE | setting | {"groupIdPrefix": "p", "maxOffsetsPerTrigger": "5"}).commit_group_id == named
+    assert stream_options(BASE | setting | {"groupIdPrefix": "p", "subscribe": "u"}).commit_group_id != named
 
 
 def test_secrets_are_hidden_in_repr() -> None:

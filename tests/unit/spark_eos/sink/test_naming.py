@@ -1,4 +1,4 @@
-"""Check that names are taken apart exactly and never confused."""
+"""Names are parsed exactly and never confused."""
 
 import re
 

@@ -1,6 +1,6 @@
-"""What the suites of Spark's own Kafka source check, line by line: where it is checked here, or why it is not.
+"""The checks of the suites of Spark's own Kafka source: the test here for each, or the reason for its absence.
 
-Tests are named by their files below `tests`. What its sink suite checks is in the sink's tests.
+Tests are named by their files below `tests`. The tests of the sink cover the checks of Spark's sink suite.
 """
 
 import ast
@@ -37,11 +37,11 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "spark/test_source_checklist::test_dataframe_used_twice_yields_its_rows_twice"),
     "pattern with topic deletions": (
         "spark/test_source_stream::test_pattern_finds_new_topics_and_drops_deleted_ones",),
-    "topic created anew between micro-batches": (
+    "topic recreated between micro-batches": (
         "spark/test_source_stream::test_topic_recreated_between_runs_is_reported",
         "integration/spark_eos/source/test_leaders::test_running_query_detects_a_recreated_topic"),
     "initial offset file: extra byte, 2.1.0, future version": (
-        "Not ours: the Python data source API keeps no such file, Spark writes the first offset into its own log.",
+        "Not applicable: the Python data source API keeps no such file; Spark logs the first offset itself.",
         "spark/test_source_beside_sparks::test_checkpoint_is_interchangeable_with_spark_kafka_source"),
     "watermark on the timestamp column": ("spark/test_source_checklist::test_watermark_on_the_timestamp_works",),
     "topic deleted while a job runs": (
@@ -52,7 +52,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "unit/spark_eos/options/test_source_options::test_commit_group_option_is_parsed",
         "spark/test_source_group_commits::test_consumer_group_shows_query_progress"),
     "self-join: one offset in the log": (
-        "Not ours: Spark's planner makes two sources of a frame used twice, of its own rate source too (4.3).",
+        "Not applicable: Spark's planner makes two sources of a frame used twice, of its own rate source too (4.3).",
         "spark/test_source_checklist::test_dataframe_used_twice_yields_its_rows_twice"),
     "read_committed, four corner cases by 3": (
         "spark/test_source_stream::test_four_edge_cases_in_micro_batches_of_three_offsets",
@@ -69,9 +69,9 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "spark/test_source_batch::test_min_partitions_creates_more_tasks_than_partitions",
         "spark/test_source_batch::test_invalid_input_is_reported"),
     "maxRecordsPerPartition": ("unit/spark_eos/source/test_offsets::test_max_records_applies_before_min_partitions",),
-    "V1 or V2 source": ("Not ours: a Python data source is always V2.",),
+    "V1 or V2 source": ("Not applicable: a Python data source is always V2.",),
     "includeHeaders and a checkpoint of Spark 2.4": (
-        "Not ours: the schema of the source is in no checkpoint.",
+        "Not applicable: no checkpoint contains the schema of the source.",
         "spark/test_source_beside_sparks::test_checkpoint_is_interchangeable_with_spark_kafka_source"),
     "custom metrics": (
         "The Python data source API has no source metrics: offsets behind the latest follow from latestOffset.",

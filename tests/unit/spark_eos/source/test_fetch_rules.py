@@ -35,7 +35,7 @@ THROTTLED = SimpleNamespace(error_code=0, responses=[])
 
 
 class ScriptedClient:
-    """Answer fetches from a script; `None` stands for a lost connection. Metadata names leader 2, or nothing."""
+    """A client with scripted fetch responses; None is a lost connection. The metadata has leader 2 or no topic."""
 
     def __init__(self, *script: Any, topic_exists: bool = True) -> None:
         self.script = list(script)
@@ -50,7 +50,7 @@ class ScriptedClient:
         )
 
     def start(self, node_id: int, request: Any, _deadline: float, *, max_version: int | None = None) -> Any:
-        assert max_version == 12, "names are used where no topic id is known"
+        assert max_version == 12, "without a topic id the request names the topic"
         offset = request.topics[0].partitions[0].fetch_offset
         self.asked.append((node_id, offset, IsolationLevel(request.isolation_level)))
         return self.script.pop(0) if self.script else answer()

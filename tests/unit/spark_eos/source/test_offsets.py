@@ -1,4 +1,4 @@
-"""Check offset maps, rate limits and how ranges are cut."""
+"""Offset maps, rate limits and the division of ranges."""
 
 import json
 
@@ -95,13 +95,13 @@ def test_min_offsets_waits_until_max_trigger_delay() -> None:
     clock = Clock()
     waiting = admission(clock, minOffsetsPerTrigger="10", maxTriggerDelay="5s")
     limit = waiting.default_limit()
-    assert waiting.admit({A0: 0}, {A0: 3}, limit) == {A0: 3}, "the first batch always fires"
+    assert waiting.admit({A0: 0}, {A0: 3}, limit) == {A0: 3}, "the first micro-batch has no delay"
     assert waiting.admit({A0: 3}, {A0: 9}, limit) == {A0: 3}
     clock.now += 4.9
     assert waiting.admit({A0: 3}, {A0: 9}, limit) == {A0: 3}
     clock.now += 0.1
     assert waiting.admit({A0: 3}, {A0: 9}, limit) == {A0: 9}
-    assert waiting.admit({A0: 9}, {A0: 19}, limit) == {A0: 19}, "enough needs no delay"
+    assert waiting.admit({A0: 9}, {A0: 19}, limit) == {A0: 19}, "enough records cause no delay"
 
 
 def test_min_and_max_offsets_apply_together() -> None:

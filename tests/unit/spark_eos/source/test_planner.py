@@ -1,4 +1,4 @@
-"""Check the driver's plan against a table that stands in for brokers."""
+"""The driver's plan, compared with a table that replaces brokers."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -26,15 +26,15 @@ class Marks:
 
 
 class Table:
-    """Answer as brokers would, from a table of marks; `stale` answers come first."""
+    """A table of offsets in place of brokers; the responses in `stale` come first."""
 
     def __init__(self, marks: Mapping[TopicPartition, Marks]) -> None:
         self.marks = dict(marks)
         self.stale: list[dict[TopicPartition, int]] = []
         self.epoch = 4
 
-    def places_matching(self, wanted: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
-        return self.places({tp.topic for tp in self.marks if wanted(tp.topic)})
+    def places_matching(self, matches: Callable[[str], bool]) -> dict[TopicPartition, PartitionPlace]:
+        return self.places({tp.topic for tp in self.marks if matches(tp.topic)})
 
     def places(self, topics: Collection[str]) -> dict[TopicPartition, PartitionPlace]:
         return {tp: PartitionPlace(TOPIC_ID, 1, 4) for tp in self.marks if tp.topic in topics}
@@ -170,13 +170,13 @@ def test_plan_carries_the_metadata_of_the_driver() -> None:
 def test_plan_contains_the_leader_epoch_of_its_end_offset_when_known() -> None:
     lookup = table()
     planned = planner(lookup)
-    assert planned.plan({T0: 2}, {T0: 8})[0].end_epoch == -1, "as a plan from a checkpoint"
+    assert planned.plan({T0: 2}, {T0: 8})[0].end_epoch == -1, "the epoch is unknown, as for a plan from a checkpoint"
     lookup.epoch = 5
     end = planned.latest({})
     planned.high_watermarks([T0])
     lookup.epoch = 6
     assert [piece.end_epoch for piece in planned.plan({T0: 2, T1: 0}, end)] == [5, 5]
-    assert planned.plan({T0: 2}, {T0: 9})[0].end_epoch == -1, "beyond what it named"
+    assert planned.plan({T0: 2}, {T0: 9})[0].end_epoch == -1, "the end is not one that latest() returned"
 
 
 def test_plan_is_split_according_to_the_options() -> None:

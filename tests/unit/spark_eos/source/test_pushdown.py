@@ -1,4 +1,4 @@
-"""The ranges that remain to be read after the filters of a batch query."""
+"""The ranges left to read after the filters of a batch query."""
 
 import datetime
 
@@ -30,7 +30,7 @@ def moment(timestamp_ms: float) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(timestamp_ms / 1_000, tz=datetime.UTC)
 
 
-@pytest.mark.parametrize(("wanted", "kept"), [
+@pytest.mark.parametrize(("pushed", "kept"), [
     (EqualTo(TOPIC, "b1"), "b1-0 b1-1"),
     (EqualNullSafe(TOPIC, "b1"), "b1-0 b1-1"),
     (In(TOPIC, ("a1", "b1", "c1")), "a1-0 b1-0 b1-1"),
@@ -46,21 +46,21 @@ def moment(timestamp_ms: float) -> datetime.datetime:
     (In(PARTITION, (1, 7)), "b1-1"),
     (Not(EqualTo(TOPIC, "b1")), "a1-0"),
     (Not(In(PARTITION, (1,))), "a1-0 b1-0"),
-    # Nothing is said about where rows are, so everything stays.
+    # These filters do not select partitions, so all partitions stay.
     (EqualTo(TOPIC, None), "a1-0 b1-0 b1-1"),
     (Not(EqualTo(OFFSET, 1)), "a1-0 b1-0 b1-1"),
     (IsNotNull(TOPIC), "a1-0 b1-0 b1-1"),
     (EqualTo(("key",), b"k"), "a1-0 b1-0 b1-1"),
     (EqualTo(("value", "topic"), "b1"), "a1-0 b1-0 b1-1"),
 ])  # fmt: skip
-def test_partition_filters_select_partitions(wanted: Filter, kept: str) -> None:
+def test_partition_filters_select_partitions(pushed: Filter, kept: str) -> None:
     everything = [TopicPartition("a1", 0), TopicPartition("b1", 0), TopicPartition("b1", 1)]
-    found = narrowing([wanted])
+    found = narrowing([pushed])
     assert [str(tp) for tp in everything if found.keeps(tp)] == kept.split()
     assert found.narrowed(3, 9) == (3, 9)
 
 
-@pytest.mark.parametrize(("wanted", "left"), [
+@pytest.mark.parametrize(("pushed", "left"), [
     (EqualTo(OFFSET, 5), (5, 6)),
     (EqualNullSafe(OFFSET, 5), (5, 6)),
     (GreaterThan(OFFSET, 5), (6, 9)),
@@ -68,7 +68,7 @@ def test_partition_filters_select_partitions(wanted: Filter, kept: str) -> None:
     (LessThan(OFFSET, 5), (3, 5)),
     (LessThanOrEqual(OFFSET, 5), (3, 6)),
     (In(OFFSET, (7, 5)), (5, 8)),
-    # Wider than the range, or not understood: it stays as it was.
+    # The filter is wider than the range, or not supported: the range stays.
     (GreaterThan(OFFSET, -5), (3, 9)),
     (LessThan(OFFSET, 100), (3, 9)),
     (EqualTo(OFFSET, None), (3, 9)),
@@ -77,11 +77,11 @@ def test_partition_filters_select_partitions(wanted: Filter, kept: str) -> None:
     (Not(GreaterThan(OFFSET, 5)), (3, 9)),
     (GreaterThan(PARTITION, 5), (3, 9)),
 ])  # fmt: skip
-def test_offset_filters_limit_ranges(wanted: Filter, left: tuple[int, int]) -> None:
-    assert narrowing([wanted]).narrowed(3, 9) == left
+def test_offset_filters_limit_ranges(pushed: Filter, left: tuple[int, int]) -> None:
+    assert narrowing([pushed]).narrowed(3, 9) == left
 
 
-@pytest.mark.parametrize(("wanted", "since_ms"), [
+@pytest.mark.parametrize(("pushed", "since_ms"), [
     (EqualTo(TIMESTAMP, moment(NOON_MS)), NOON_MS),
     (EqualNullSafe(TIMESTAMP, moment(NOON_MS)), NOON_MS),
     (GreaterThan(TIMESTAMP, moment(NOON_MS + 0.5)), NOON_MS),
@@ -89,7 +89,7 @@ def test_offset_filters_limit_ranges(wanted: Filter, left: tuple[int, int]) -> N
     (In(TIMESTAMP, (moment(NOON_MS + 1), moment(NOON_MS))), NOON_MS),
     (GreaterThan(TIMESTAMP, moment(0)), 0),
     (GreaterThan(TIMESTAMP, moment(-5)), None),
-    # A later record can be older, so nothing bounds from above; a time without a zone could mean any of many.
+    # A later record can have an earlier timestamp, so there is no upper bound; a time without a zone is ambiguous.
     (LessThan(TIMESTAMP, moment(NOON_MS)), None),
     (LessThanOrEqual(TIMESTAMP, moment(NOON_MS)), None),
     (GreaterThan(TIMESTAMP, moment(NOON_MS).replace(tzinfo=None)), None),
@@ -97,8 +97,8 @@ def test_offset_filters_limit_ranges(wanted: Filter, left: tuple[int, int]) -> N
     (In(TIMESTAMP, ()), None),
     (Not(GreaterThan(TIMESTAMP, moment(NOON_MS))), None),
 ])  # fmt: skip
-def test_timestamp_filters_are_resolved_to_offsets(wanted: Filter, since_ms: int | None) -> None:
-    assert narrowing([wanted]).since_ms == since_ms
+def test_timestamp_filters_are_resolved_to_offsets(pushed: Filter, since_ms: int | None) -> None:
+    assert narrowing([pushed]).since_ms == since_ms
 
 
 def test_several_filters_all_apply() -> None:

@@ -242,7 +242,7 @@ def test_duplicate_of_an_unacknowledged_batch_is_durable_when_acknowledged() -> 
     cluster.controller.create_topic(TOPIC, 1)
     client = DirectClient(cluster)
     batch = batch_of(ProducerIdentity(7, 0), is_transactional=False)
-    # As by a request whose answer, and the sync before it, never came about.
+    # Like a request that was neither synced nor answered.
     cluster.logs.get(P0, cluster.now_ms).append_as_leader(batch, now_ms=cluster.now_ms, leader_epoch=0)
     assert produced(client, batch, transactional_id=None) is E.NONE
     storage.crash()

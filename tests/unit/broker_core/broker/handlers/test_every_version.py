@@ -17,7 +17,7 @@ def client():
     return DirectClient(cluster)
 
 
-# What the request of `full_requests` is refused with in every version; all others succeed.
+# The error codes of `full_requests`, in every version; the APIs not listed succeed.
 REFUSED = {
     "Heartbeat": {25},
     "LeaveGroup": {25, 0},
@@ -32,14 +32,14 @@ REFUSED = {
     "JoinGroup": {0, 79},
     "DescribeGroups": {0, 69},
     "ConsumerGroupDescribe": {69},
-    # Nobody asks who the client is.
+    # The listener has no SASL.
     "SaslHandshake": {34},
     "SaslAuthenticate": {34},
-    # There is no authorizer.
+    # The broker has no authorizer.
     "DescribeAcls": {54},
     "CreateAcls": {54},
     "DeleteAcls": {54},
-    # Version 0 cannot ask for a downgrade.
+    # Version 0 has no field for a downgrade.
     "UpdateFeatures": {0, 95},
 }
 

@@ -1,6 +1,7 @@
-"""Requests about transactions in a cluster of several brokers: who answers, with what, and what a crash leaves.
+"""Transaction requests in a cluster of several brokers: which broker answers, its response, and the effect of a crash.
 
-What one broker answers is asked of Apache Kafka too, in `tests/conformance`; here is what needs two or a crash.
+The behavior of a single broker is compared with Apache Kafka in `tests/conformance`; these tests need two brokers or a
+crash.
 """
 
 from typing import Any
@@ -98,7 +99,7 @@ def test_state_topic_has_kafka_settings() -> None:
     }
 
 
-# Who answers
+# Which broker answers
 
 
 def test_only_the_coordinator_answers_and_others_return_not_coordinator(world: MovesWorld) -> None:
@@ -189,7 +190,8 @@ def test_every_broker_describes_the_producers_of_a_partition(world: MovesWorld) 
 def test_marker_is_refused_by_a_broker_that_does_not_lead_the_partition(world: MovesWorld) -> None:
     assert world.commit_offset(3) is E.NONE
     world.write(P0)
-    # A broker that hosts the partition without leading it says so; the group coordinator's errors become that too.
+    # A broker that hosts the partition but does not lead it refuses the marker; errors of the group coordinator
+    # become the same code.
     for topic_partition in (P0, world.offsets_partition):
         client = other_than(world, world.leader(topic_partition))
         marker = m.WriteTxnMarkersRequest.WritableTxnMarker

@@ -28,7 +28,7 @@ from tests.support.direct import DirectClient, direct_cluster
 
 __all__ = ["cluster", "storage"]
 
-# All records of these tests bear this time.
+# The timestamp of all records in these tests.
 WRITTEN_MS = 1_000
 LATE_AFTER_MS = 900_000 + 300_000
 
@@ -68,15 +68,15 @@ def test_errors_are_counted_by_code_without_successes(cluster, client):
         assert produced(client, records(1), partition=partition).error_code == 3
     identity = init_producer(client)
     assert end_transaction(client, ProducerIdentity(identity.producer_id, 5), commit=True).error_code == 90
-    told = metrics(cluster)
-    assert told.requests("Produce").errors == {"UNKNOWN_TOPIC_OR_PARTITION": 2}
-    assert told.requests("EndTxn").errors == {"PRODUCER_FENCED": 1}
+    observed = metrics(cluster)
+    assert observed.requests("Produce").errors == {"UNKNOWN_TOPIC_OR_PARTITION": 2}
+    assert observed.requests("EndTxn").errors == {"PRODUCER_FENCED": 1}
 
 
 def test_request_time_ends_when_its_response_is_sent(cluster, client, watch):
     client.post(*fetch(0, max_wait_ms=1_000))
     assert client.take() is None
-    assert metrics(cluster).requests("Fetch").count == 0, "it waits still"
+    assert metrics(cluster).requests("Fetch").count == 0, "the request is still waiting"
     watch.now_ms += 30.25
     produced(DirectClient(cluster), records(1))
     assert client.take() is not None
@@ -91,8 +91,8 @@ def test_failed_authentication_is_counted_when_its_response_is_sent():
     client.post(m.SaslAuthenticateRequest(auth_bytes=plain("alice", "wrong")), 2)
     assert metrics(cluster).requests("SaslAuthenticate").count == 0
     client.pass_time(100)
-    told = metrics(cluster).requests("SaslAuthenticate")
-    assert (told.count, told.errors) == (1, {"SASL_AUTHENTICATION_FAILED": 1})
+    observed = metrics(cluster).requests("SaslAuthenticate")
+    assert (observed.count, observed.errors) == (1, {"SASL_AUTHENTICATION_FAILED": 1})
 
 
 def test_request_of_a_closed_connection_is_not_counted(cluster, client):
@@ -125,7 +125,7 @@ def test_quantiles_cover_the_most_recent_values():
     [
         (m.FindCoordinatorResponse(error_code=15), 3, [15]),
         (m.FindCoordinatorResponse(coordinators=[m.FindCoordinatorResponse.Coordinator(error_code=16)]), 4, [16]),
-        # What a version has no field for is not told, so it is not counted.
+        # A version without the field sends no error code, so none is counted.
         (m.FindCoordinatorResponse(error_code=15), 4, []),
         (m.EndTxnResponse(error_code=-1), 5, [-1]),
     ],
@@ -144,7 +144,7 @@ def test_every_response_with_error_codes_is_inspected(api):
 
 
 def filled(form, version):
-    """Make a message with one item in each array and code 3 in each error field of the version."""
+    """Return a message with one item in each array and code 3 in each error field of the version."""
     values = {}
     for field in form._struct._fields:
         if not field.for_version_q(version):
@@ -168,12 +168,12 @@ def inner_form(form, field):
 def test_last_stable_offset_lag_reflects_an_open_transaction(cluster, client):
     produced(client, records(3))
     identity = begin(client)
-    told = metrics(cluster)
-    assert (told.last_stable_offset((TOPIC, 0)), told.last_stable_offset_lag((TOPIC, 0))) == (3, 2)
-    assert told.partitions[TopicPartition(TOPIC, 0)].log_end_offset == 5
+    observed = metrics(cluster)
+    assert (observed.last_stable_offset((TOPIC, 0)), observed.last_stable_offset_lag((TOPIC, 0))) == (3, 2)
+    assert observed.partitions[TopicPartition(TOPIC, 0)].log_end_offset == 5
     end_transaction(client, identity, commit=True)
-    told = metrics(cluster)
-    assert (told.last_stable_offset((TOPIC, 0)), told.last_stable_offset_lag((TOPIC, 0))) == (6, 0)
+    observed = metrics(cluster)
+    assert (observed.last_stable_offset((TOPIC, 0)), observed.last_stable_offset_lag((TOPIC, 0))) == (6, 0)
 
 
 # Rules C.7/5 and H.1/5.
@@ -181,8 +181,8 @@ def test_lag_is_measured_from_the_high_watermark(cluster):
     log = cluster.logs.get(TopicPartition(TOPIC, 0), cluster.now_ms)
     log.append_as_leader(records(3), now_ms=cluster.now_ms, leader_epoch=0)
     log.append_as_leader(records(2), now_ms=cluster.now_ms, leader_epoch=0, advance=False)
-    told = metrics(cluster).partitions[TopicPartition(TOPIC, 0)]
-    assert (told.high_watermark, told.log_end_offset, told.last_stable_offset_lag) == (3, 5, 0)
+    observed = metrics(cluster).partitions[TopicPartition(TOPIC, 0)]
+    assert (observed.high_watermark, observed.log_end_offset, observed.last_stable_offset_lag) == (3, 5, 0)
 
 
 def test_every_partition_is_reported_and_none_is_created(cluster, storage):
@@ -207,13 +207,13 @@ def test_unreadable_partition_is_omitted_and_others_are_reported(cluster, client
 
     def damaged(topic_partition, now_ms):
         if topic_partition == (TOPIC, 0):
-            raise DamageError("rotten")
+            raise DamageError("corrupt")
         return get(topic_partition, now_ms)
 
     monkeypatch.setattr(again.logs, "get", damaged)
-    told = metrics(again)
-    assert told.last_stable_offset_lag((TOPIC, 1)) == 2
-    assert TopicPartition(TOPIC, 0) not in told.partitions
+    observed = metrics(again)
+    assert observed.last_stable_offset_lag((TOPIC, 1)) == 2
+    assert TopicPartition(TOPIC, 0) not in observed.partitions
 
 
 # Rules C.7/4 and H.1/1.
@@ -253,7 +253,7 @@ def test_producer_ids_are_counted_in_total_and_per_partition(cluster, client):
     assert metrics(cluster).producer_id_count == 3
     end_transaction(client, identity, commit=True)
     cluster.advance(cluster.now_ms + 2 * 86_400_000)
-    assert metrics(cluster).producer_ids == set(), "they expire"
+    assert metrics(cluster).producer_ids == set(), "the producers expire"
 
 
 def test_transactional_ids_are_counted_by_state_until_they_expire(cluster, client):
@@ -314,9 +314,9 @@ def test_add_partitions_time_includes_the_durable_write(cluster, client, watch, 
 
     monkeypatch.setattr(cluster.logs, "sync", slow_sync)
     assert produced(client, in_transaction(identity), transactional_id="id", version=12).error_code == 0
-    told = metrics(cluster)
-    assert (told.verification_time_ms.recent_ms, told.verification_failures) == ((7,), 0)
-    # The transaction is open there: nobody is asked again.
+    observed = metrics(cluster)
+    assert (observed.verification_time_ms.recent_ms, observed.verification_failures) == ((7,), 0)
+    # The transaction is open on the partition, so the broker does not ask the coordinator again.
     produced(
         client,
         records(
@@ -335,9 +335,9 @@ def test_add_partitions_time_includes_the_durable_write(cluster, client, watch, 
 # Rule H.1/3.
 def test_each_retry_to_a_busy_coordinator_is_timed(cluster, client, monkeypatch):
     waiting_produce(client, monkeypatch)
-    told = metrics(cluster)
-    # The first transaction was added, the second has been told to wait.
-    assert (told.verification_time_ms.count, told.verification_failures) == (2, 1)
+    observed = metrics(cluster)
+    # The coordinator added the first transaction and refused the second one with a retriable error.
+    assert (observed.verification_time_ms.count, observed.verification_failures) == (2, 1)
 
 
 def test_verification_of_transactional_offsets_is_measured(cluster, client):
@@ -379,9 +379,9 @@ def test_load_time_is_measured_per_coordinator(client, storage, cluster, watch):
     cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 0), 1)
     watch.step_ms = 4.0
     cluster.controller.move_leader(TopicPartition(TRANSACTION_STATE_TOPIC, 1), 1)
-    told = metrics(cluster).transaction_load_time_ms
-    # Three at the creation of the topic, when the watch stood still.
-    assert (told.count, told.max_ms, told.mean_ms) == (5, 4.0, 6.0 / 5)
+    observed = metrics(cluster).transaction_load_time_ms
+    # Three come from the creation of the topic, during which the stopwatch did not advance.
+    assert (observed.count, observed.max_ms, observed.mean_ms) == (5, 4.0, 6.0 / 5)
     assert metrics(cluster).group_load_time_ms.count == 0
 
 
@@ -457,6 +457,3 @@ def test_completion_queue_size_is_reported(cluster, client, monkeypatch):
     monkeypatch.undo()
     cluster.advance(cluster.now_ms + 50)
     assert metrics(cluster).log_append_retry_queue_size == 0
-
-
-# In a test process

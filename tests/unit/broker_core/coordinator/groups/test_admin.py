@@ -1,4 +1,4 @@
-"""What an administrator sees and may delete."""
+"""The view of groups that an administrator has, and the deletions that are allowed."""
 
 import pytest
 
@@ -106,10 +106,10 @@ def test_group_that_cannot_be_deleted_is_unchanged():
 
 def test_member_id_given_before_the_group_was_deleted_is_unknown():
     world = GroupWorld()
-    told = world.join(requires_known_member_id=True).now
+    rejection = world.join(requires_known_member_id=True).now
     assert world.coordinator.delete_groups([GROUP], 0) == {GROUP: NONE}
     world.pass_ms(SESSION_MS)
-    assert world.join(told.member_id).now.error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.join(rejection.member_id).now.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_offsets_of_subscribed_topics_are_not_deleted():

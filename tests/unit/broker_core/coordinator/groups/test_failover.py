@@ -17,7 +17,7 @@ NOT_COORDINATOR = ErrorCode.NOT_COORDINATOR
 
 
 def answers_everywhere(world: GroupWorld) -> set[ErrorCode]:
-    """Ask everything there is to ask and collect the errors."""
+    """Send each kind of request and return the set of error codes."""
     coordinator = world.coordinator
     return {
         world.join().now.error,

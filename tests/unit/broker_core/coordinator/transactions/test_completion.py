@@ -26,7 +26,7 @@ def prepared(world: World, *partitions: TopicPartition, commit: bool = True) -> 
 
 
 def take(world: World) -> MarkerOrder:
-    """Take the one order there is."""
+    """Return the only marker order."""
     (order,) = world.coordinator.take_markers()
     return order
 

@@ -72,7 +72,7 @@ def test_add_partitions_table() -> None:
     assert world.add(held) is E.NONE
     world.end(held)
     assert world.add(held) is E.CONCURRENT_TRANSACTIONS
-    assert world.add(ProducerIdentity(17, 0)) is E.CONCURRENT_TRANSACTIONS  # pending is looked at first
+    assert world.add(ProducerIdentity(17, 0)) is E.CONCURRENT_TRANSACTIONS  # a pending transition takes precedence
 
 
 # Rules A.6 verify/1, A.6 verify/2, A.6 verify/3, A.6 verify/4, A.6 verify/5, A.6 verify/6 and A.6 verify/7.
@@ -160,7 +160,7 @@ def test_v2_end_without_a_transaction() -> None:
     assert complete is not None
     assert complete.state is TransactionState.COMPLETE_ABORT
     assert world.end(held, commit=False) == result(E.NONE, (4000, 1))  # a retry
-    assert world.end(ProducerIdentity(4000, 1), commit=False) == result(E.NONE, (4000, 2))  # another one
+    assert world.end(ProducerIdentity(4000, 1), commit=False) == result(E.NONE, (4000, 2))  # another transaction
 
 
 # Rules A.8 V2/10 and A.8 V2/11.
@@ -218,7 +218,7 @@ def test_fencing_epoch_is_never_sent_to_a_client() -> None:
 # Rules A.3/1, A.3/2, A.3/3 and A.3/4.
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize(
-    ("refusal", "told"),
+    ("refusal", "expected"),
     [
         (E.NOT_ENOUGH_REPLICAS, E.COORDINATOR_NOT_AVAILABLE),
         (E.NOT_LEADER_OR_FOLLOWER, E.NOT_COORDINATOR),
@@ -226,18 +226,18 @@ def test_fencing_epoch_is_never_sent_to_a_client() -> None:
         (E.POLICY_VIOLATION, E.POLICY_VIOLATION),
     ],
 )
-def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, told: ErrorCode) -> None:
+def test_refused_record_changes_nothing(version: int, refusal: ErrorCode, expected: ErrorCode) -> None:
     world = World()
     held = world.identity()
     before = world.image()
     world.journal.refuse_next = [refusal] * 2
-    assert world.init() == result(told)
-    assert world.add(held) is told
+    assert world.init() == result(expected)
+    assert world.add(held) is expected
     assert world.image() == before
     world.add(held)
     before = world.image()
     world.journal.refuse_next = [refusal]
-    assert world.end(held, version=version) == result(told)
+    assert world.end(held, version=version) == result(expected)
     assert world.image() == before
     assert world.coordinator.take_markers() == []
     assert world.end(held, version=version).error is E.NONE

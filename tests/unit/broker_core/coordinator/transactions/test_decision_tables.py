@@ -1,7 +1,7 @@
 """Every case of the transaction tables gets the verdict that the rules give it, read in Kafka's order.
 
-The tables hold rows that exclude each other; here the same rules stand as Kafka evaluates them, first match
-first, and the two must agree on every case there is. Rules A.2, A.5, A.6, A.8, A.9, A.10 and A.13.
+The rows of the tables exclude each other. The functions here state the same rules as Kafka evaluates them, first match
+first, and both must agree in every case. Rules A.2, A.5, A.6, A.8, A.9, A.10 and A.13.
 """
 
 from collections.abc import Callable, Mapping
@@ -299,8 +299,8 @@ def test_ambiguous_or_incomplete_table_is_rejected() -> None:
 # Rules A.3/1, A.3/2, A.3/3 and A.3/4.
 @pytest.mark.parametrize("code", ErrorCode)
 def test_a_3_append_errors(code: ErrorCode) -> None:
-    told = {3: 15, 19: 15, 20: 15, 7: 15, 6: 16, 56: 16, 10: -1, 18: -1}
-    assert append_error(code) == told.get(code, code)
+    translated = {3: 15, 19: 15, 20: 15, 7: 15, 6: 16, 56: 16, 10: -1, 18: -1}
+    assert append_error(code) == translated.get(code, code)
 
 
 # Rules A.13 sender/1, A.13 sender/2, A.13 sender/3, A.13 sender/4 and A.13 sender/5.

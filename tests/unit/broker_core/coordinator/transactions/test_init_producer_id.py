@@ -1,4 +1,4 @@
-"""InitProducerId gives out identities, fences and rotates as the rules say (rules A.5, KIP-360)."""
+"""InitProducerId assigns identities, fences and rotates according to rules A.5 and KIP-360."""
 
 from dataclasses import replace
 

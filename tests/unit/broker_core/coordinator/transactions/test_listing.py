@@ -57,9 +57,9 @@ def test_list_filters_transactions() -> None:
     assert listed(world, [], [ids["a-2"].producer_id, 17], -1, None) == ["a-2"]
     assert listed(world, ["Ongoing"], [], 999, None) == [ID]
     assert listed(world, ["Ongoing"], [], 1000, None) == []
-    assert listed(world, [], [], 1000, None) == ["a-1", "a-2", "b-1"]  # without a start, every duration passes
+    assert listed(world, [], [], 1000, None) == ["a-1", "a-2", "b-1"]  # no start time passes
     assert listed(world, [], [], -1, "a-.*") == ["a-1", "a-2"]
-    assert listed(world, [], [], -1, "a-") == []  # the whole id must match
+    assert listed(world, [], [], -1, "a-") == []  # the pattern matches the whole id
     assert listed(world, [], [], -1, r"[ab]-1|my\\?-txn") == ["a-1", "b-1", ID]
     found = world.coordinator.list_transactions(["Bogus", "Empty", "empty"], [], -1, None, world.now_ms)
     assert found.unknown_states == ("Bogus", "empty")

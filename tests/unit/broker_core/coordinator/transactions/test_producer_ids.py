@@ -7,7 +7,7 @@ from broker_core.errors import ErrorCode, KafkaError
 
 
 class Blocks:
-    """Hand out blocks of ten and count them; refuse while `failing`."""
+    """A source of blocks of ten ids that counts them and fails while `failing` is set."""
 
     def __init__(self) -> None:
         self.given = 0

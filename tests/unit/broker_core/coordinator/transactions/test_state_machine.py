@@ -32,14 +32,14 @@ MARKER_ANSWERS = (
     ErrorCode.UNSUPPORTED_VERSION,
     ErrorCode.TRANSACTION_COORDINATOR_FENCED,
 )
-NOBODY = ProducerIdentity(-1, -1)
+NO_IDENTITY = ProducerIdentity(-1, -1)
 choices = st.integers(0, 2**16)
 
 
 class TransactionMachine(RuleBasedStateMachine):
-    """Drive one transactional id by clients that hold, forget and repeat identities at random.
+    """One transactional id whose clients keep, forget and repeat identities at random.
 
-    `levels` are the levels the cluster feature takes, `versions` those of the clients.
+    `levels` are the levels of the cluster feature, `versions` the transaction versions of the clients.
     """
 
     levels: tuple[int, ...] = (0, 1, 2)
@@ -51,9 +51,9 @@ class TransactionMachine(RuleBasedStateMachine):
             self.levels[level % len(self.levels)], partition_count=1, transactional_id_expiration_ms=7_200_000
         )
         self.zombies: list[TransactionCoordinator] = []
-        self.held: list[ProducerIdentity] = [NOBODY]
+        self.held: list[ProducerIdentity] = [NO_IDENTITY]
         self.granted: dict[ProducerIdentity, ProducerIdentity] = {}
-        # Each order with the record it comes from; and the partitions written, by that record and its sender.
+        # Each order with the record that it comes from, and the partitions written, by that record and its sender.
         self.orders: list[tuple[TransactionCoordinator, MarkerOrder, int]] = []
         self.written: dict[tuple[int, int], set[TopicPartition]] = {}
         self.ended_by_clients: set[int] = set()
@@ -62,17 +62,17 @@ class TransactionMachine(RuleBasedStateMachine):
             image = TransactionImage(9, epoch, 60_000, TransactionState.EMPTY, frozenset(), self.world.now_ms, -1, 9)
             self.held.append(self.world.put(image))
         else:
-            self.grant(NOBODY, self.world.identity())
+            self.grant(NO_IDENTITY, self.world.identity())
 
-    # What the rules draw on
+    # Choices of the rules
 
     def coordinator(self, choice: int) -> TransactionCoordinator:
-        """Return the leader mostly, now and then one that does not know yet that it is none."""
+        """Return the leader, or now and then a coordinator that does not know of its replacement."""
         everyone = [self.world.coordinator] * 4 + self.zombies
         return everyone[choice % len(everyone)]
 
     def identity(self, choice: int) -> ProducerIdentity:
-        """Return the newest identity anybody was given, or not seldom one of those before it."""
+        """Return the newest identity that was assigned, or now and then one of its predecessors."""
         recent = [*reversed(self.held[-4:])]
         return recent[(0, 0, 0, 1, 1, 2, 3)[choice % 7] % len(recent)]
 
@@ -80,26 +80,26 @@ class TransactionMachine(RuleBasedStateMachine):
         return self.world.history()
 
     def grant(self, holder: ProducerIdentity, identity: ProducerIdentity) -> None:
-        """Check that an identity goes to one holder, or again to the one whose answer was lost."""
+        """Check that an identity goes to one holder, or again to the holder whose response was lost."""
         assert 0 <= identity.producer_epoch < FENCING_EPOCH
         if identity in self.granted:
-            assert holder != NOBODY
+            assert holder != NO_IDENTITY
             assert self.granted[identity] == holder, f"{identity} for {self.granted[identity]} and {holder}"
         self.granted[identity] = holder
         self.held.append(identity)
 
-    # What may happen
+    # Actions
 
     @rule(who=choices, expected=choices, forget=st.booleans(), seldom=st.integers(0, 3))
     def init(self, who: int, expected: int, forget: bool, seldom: int) -> None:
         if seldom:
             return
-        believed = NOBODY if forget else self.identity(expected)
+        believed = NO_IDENTITY if forget else self.identity(expected)
         fresh = ID not in self.world.coordinator.images()
         answer = self.coordinator(who).init_producer_id(InitProducerId(ID, 60_000, *believed), self.world.now_ms)
         if answer.error is ErrorCode.NONE:
             identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
-            self.grant(NOBODY if fresh else believed, identity)
+            self.grant(NO_IDENTITY if fresh else believed, identity)
             last = self.history()[-1]
             assert last is not None
             assert (last.identity, last.state) == (identity, TransactionState.EMPTY)
@@ -132,7 +132,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.ended_by_clients.update(range(before, len(self.history())))
         ended = ProducerIdentity(held.producer_id, held.producer_epoch + (1 if used == 2 else 0))
         states = {TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT}
-        if used != 2:  # V1 takes an end with nothing begun for a repeated one, if the last ended alike.
+        if used != 2:  # V1 accepts a repeated end if the last one had the same result.
             states.add(TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
         assert any(image and image.identity == ended and image.state in states for image in self.history())
         if used == 2:
@@ -142,12 +142,12 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(holder=choices, version=choices, commit=st.booleans(), partition=st.sampled_from(PARTITIONS))
     def another_whole_transaction(self, holder: int, version: int, commit: bool, partition: TopicPartition) -> None:
-        """Make the rule below twice as likely."""
+        """Make `whole_transaction` twice as likely."""
         self.whole_transaction(holder, version, commit, partition)
 
     @rule(holder=choices, version=choices, commit=st.booleans(), partition=st.sampled_from(PARTITIONS))
     def whole_transaction(self, holder: int, version: int, commit: bool, partition: TopicPartition) -> None:
-        """Begin, end and complete a transaction at the leader without anything in between."""
+        """Begin, end and complete a transaction at the leader without interruption."""
         self.add(0, holder, partition, version)
         self.end(0, holder, commit, version)
         self.take_markers(0)
@@ -211,7 +211,7 @@ class TransactionMachine(RuleBasedStateMachine):
             return
         self.world.gone ^= {partition}
 
-    # What must always hold
+    # Invariants
 
     @invariant()
     def state_is_what_a_replay_of_the_journal_gives(self) -> None:
@@ -235,11 +235,11 @@ class TransactionMachine(RuleBasedStateMachine):
                 self._completed(index - 1, old)
             if new is not None and new.state in PREPARED and index not in self.ended_by_clients:
                 assert old is not None
-                assert new.identity != old.identity, "the broker ended a transaction and did not fence its producer"
+                assert new.identity != old.identity, "the broker ended a transaction without fencing its producer"
         self.checked = len(history)
 
     def _completed(self, source: int, prepared: TransactionImage) -> None:
-        """Check that all partitions answered the leader that was in charge, or were gone."""
+        """Check that each partition answered the current leader or was deleted."""
         written = self.written.get((source, self.world.journal.epochs[0]), set())
         missing = prepared.partitions - written - self.world.gone
         assert not missing, f"{prepared} completed without {missing}"
@@ -265,7 +265,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 class V2Machine(TransactionMachine):
-    """Drive clients of transactions V2 only, where one identity is one transaction (KIP-890)."""
+    """Clients of transactions V2 only: each transaction has an identity of its own (KIP-890)."""
 
     levels = (2,)
     versions = (2,)

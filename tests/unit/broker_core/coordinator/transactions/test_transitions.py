@@ -1,4 +1,4 @@
-"""Each verdict records the image the rules describe, and no other step is let through (rules A.3, A.5, A.9, A.10)."""
+"""Each decision records the image that the rules describe, and no other step is allowed (rules A.3, A.5, A.9, A.10)."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ P, N = 4000, 5000
 
 
 def stored(state: TransactionState, **fields: Any) -> TransactionImage:
-    """Return an image as it would stand in the log, at epoch 5."""
+    """Return an image as it is stored in the log, at epoch 5."""
     idle = state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
     image = TransactionImage(P, 5, 60_000, state, frozenset() if idle else T0, 1000, -1 if state is S.EMPTY else 900, P)
     return replace(image, **fields)

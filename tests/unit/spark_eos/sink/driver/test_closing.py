@@ -45,7 +45,7 @@ def decision_values(cluster: MemoryCluster) -> list[bytes | None]:
 
 
 def forget_everything(cluster: MemoryCluster) -> None:
-    """Let a week and the topic's retention pass."""
+    """Simulate the passage of a week and of the topic's retention."""
     cluster.groups.clear()
     cluster.forgotten |= {name for name in cluster.ids if not name.endswith(".driver")}
     for place in [each for each in cluster.logs if each.topic == "t"]:
@@ -61,7 +61,7 @@ def test_named_job_is_recognized_as_done_by_its_mark_alone(cluster: MemoryCluste
     assert settle(cluster, newest).took_effect
     decisions = len(decision_values(cluster))
     again.commit(repeated(), 0)
-    assert len(decision_values(cluster)) == decisions, "what is marked is not marked again"
+    assert len(decision_values(cluster)) == decisions, "a marked decision is not marked again"
 
 
 def test_without_the_completion_mark_the_outcome_is_unknown(cluster: MemoryCluster) -> None:
@@ -107,8 +107,8 @@ def test_incomplete_job_keeps_its_decision(cluster: MemoryCluster) -> None:
     messages = prepare(cluster, 0)
     write = cluster.write_decision
 
-    def lose_one(wanted: object) -> object:
-        answer = write(wanted)  # type: ignore[arg-type]
+    def lose_one(decision_write: object) -> object:
+        answer = write(decision_write)  # type: ignore[arg-type]
         cluster.time_out(messages[0].transaction.transactional_id)  # type: ignore[union-attr]
         return answer
 
@@ -126,11 +126,11 @@ def test_unwritable_completion_note_does_not_fail_the_job(
     committer = job(cluster, retirement)
     write, writes = cluster.write_decision, []
 
-    def only_once(wanted: object) -> object:
-        writes.append(wanted)
+    def only_once(decision_write: object) -> object:
+        writes.append(decision_write)
         if len(writes) > 1:
-            raise UnansweredError("the broker is away")
-        return write(wanted)  # type: ignore[arg-type]
+            raise UnansweredError("the broker is offline")
+        return write(decision_write)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as failing:
         failing.setattr(cluster, "write_decision", only_once)
@@ -145,8 +145,8 @@ def test_unconfirmed_deletion_is_logged(
 ) -> None:
     committer, write = job(cluster, Retirement.FORGET), cluster.write_decision
 
-    def refuse_deletions(wanted: DecisionWrite) -> EndAnswer:
-        return write(wanted) if wanted.metadata is not None else EndAnswer(code)
+    def refuse_deletions(decision_write: DecisionWrite) -> EndAnswer:
+        return write(decision_write) if decision_write.metadata is not None else EndAnswer(code)
 
     with pytest.MonkeyPatch.context() as refusing:
         refusing.setattr(cluster, "write_decision", refuse_deletions)
@@ -156,7 +156,7 @@ def test_unconfirmed_deletion_is_logged(
         in caplog.text
     )
     assert f"got {word}" in caplog.text
-    assert committer.state.identity is None, "what is unclear is not written with again"
+    assert committer.state.identity is None, "the driver keeps no identity after an unconfirmed write"
 
 
 def test_streaming_query_writes_no_completion_note(cluster: MemoryCluster) -> None:
@@ -177,7 +177,7 @@ def test_revision_supersedes_the_decision_it_revises_in_any_order(cluster: Memor
 
 
 def test_last_usable_epoch_is_never_used_for_writing() -> None:
-    """Its end would change the producer id, and the driver would take itself for a newer one."""
+    """Its end would change the producer id, which looks like a takeover by a newer driver."""
     cluster = MemoryCluster(version=2)
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     log.take_over()
@@ -187,11 +187,11 @@ def test_last_usable_epoch_is_never_used_for_writing() -> None:
     assert driver.identity.producer_epoch == 32_765
     decision = decision_of(prepare(cluster, 0))
     driver = log.decide(decision, driver)
-    assert driver.spent, "the next epoch is the last one"
+    assert driver.spent, "the next epoch is the last usable one"
     renewed = log.renew(driver)
     assert renewed.identity.producer_epoch == 0
     cluster.ids["p.q.driver"].identity = renewed.identity._replace(producer_epoch=32_765)
-    assert log.take_over().identity.producer_epoch == 0, "32766 was passed over"
+    assert log.take_over().identity.producer_epoch == 0, "32766 is skipped"
 
 
 @given(revision=st.integers(0, 3), completed_at_ms=st.none() | st.integers(0, 2**50), word=interventions)
@@ -200,7 +200,7 @@ def test_revised_decision_is_read_back(revision: int, completed_at_ms: int | Non
     decision = replace(plain, revision=revision, completed_at_ms=completed_at_ms, intervention=word)
     value = write_decision(decision)[0]
     assert (b'"revision"' in value) == (revision > 0)
-    # Without a revision nothing else can have been said, so an older reader misses nothing.
+    # Without a revision these fields are empty, so an older reader misses nothing.
     assert join_parts([read_part(value, "here")], "here") == (decision if revision else plain)
     pointer = read_pointer(("d", 0), 1, write_pointer(decision, 1), "g")
     assert pointer.rank == decision.rank
@@ -216,13 +216,13 @@ def test_tombstone_hides_only_earlier_records(cluster: MemoryCluster) -> None:
     assert log.newest() == decision
 
 
-# What is kept for how long.
+# Retention of decisions
 
 DAY_MS = 24 * 60 * 60 * 1000
 
 
 def named_job(cluster: MemoryCluster, name: str, prefix: str = "p") -> None:
-    """Run a job of one task under a jobId."""
+    """Run a job of one task under this jobId."""
     task = str(TaskId(prefix, name, "run1", "w0", 0))
     cluster.init_producer_id(task, 60_000)
     messages = [Prepared(name, "run1", 0, 0, cluster.prepare(task))]
@@ -278,4 +278,4 @@ def test_cleanup_deletes_few_decisions_and_never_fails_a_job(
 
 
 def _refuse(*_: object) -> None:
-    raise UnansweredError("the leader is away")
+    raise UnansweredError("the leader is offline")

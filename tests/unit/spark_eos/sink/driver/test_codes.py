@@ -1,4 +1,4 @@
-"""EndTxn with every error code, applied or not: no code may decide the outcome that the sink assumes."""
+"""EndTxn with every error code, applied or not: no code by itself determines the outcome that the sink assumes."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,37 +15,37 @@ CODES = [*(code for code in ErrorCode if code is not ErrorCode.NONE), None]
 
 
 class MisreportingCluster(MemoryCluster):
-    """Answer the first end of each kind with a given code, whatever was done."""
+    """A cluster that answers the first end of each kind with a given code, whether or not it applies the end."""
 
     code: ErrorCode | None = None
     is_applied = False
-    lies_about = ""
+    misreports = ""
 
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
-        """Lie about a completion once."""
-        if self.lies_about != "completion" or not any(each.commit for each in endings):
+        """Return the given code for one completion."""
+        if self.misreports != "completion" or not any(each.commit for each in endings):
             return super().end_transactions(endings)
-        self.lies_about = ""
+        self.misreports = ""
         if self.is_applied:
             super().end_transactions(endings)
         return {each.transactional_id: EndAnswer(self.code) for each in endings}
 
     def write_decision(self, write: DecisionWrite) -> EndAnswer:
-        """Lie about a decision once; one that is not applied leaves nothing behind, as its abort does."""
-        if self.lies_about != "decision":
+        """Return the given code for one decision; one that is not applied leaves no record, as after an abort."""
+        if self.misreports != "decision":
             return super().write_decision(write)
-        self.lies_about = ""
+        self.misreports = ""
         if self.is_applied:
             super().write_decision(write)
         elif self.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
-            # This one is answered to whom the coordinator does not know.
+            # Coordinators return this code for unknown ids only.
             del self.ids[write.transactional_id]
         return EndAnswer(self.code)
 
 
 def misreporting(version: int, about: str, code: ErrorCode | None, is_applied: bool) -> MisreportingCluster:
     cluster = MisreportingCluster(version=version)
-    cluster.lies_about, cluster.code, cluster.is_applied = about, code, is_applied
+    cluster.misreports, cluster.code, cluster.is_applied = about, code, is_applied
     return cluster
 
 
@@ -72,6 +72,6 @@ def test_no_error_code_confirms_a_decision_that_was_not_made(version: int) -> No
     for code in CODES:
         cluster = misreporting(version, "decision", code, is_applied=False)
         committer_of(cluster).commit(prepare(cluster, 0), 0)
-        assert cluster.calls.count("decide") == 1, f"{code}: decided by the second attempt, and only by that"
+        assert cluster.calls.count("decide") == 1, f"{code}: decided by the second attempt only"
         assert states(cluster) == {S.COMPLETE_COMMIT}, code
         assert sum(cluster.outcomes.values()) == 2, code

@@ -1,4 +1,4 @@
-"""Failures around the commit point neither lose nor repeat rows, nor mislead the user."""
+"""Failures around the commit point: no row is lost or repeated, and the messages name the actual state."""
 
 import logging
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def _visible(cluster: MemoryCluster) -> int:
 
 
 def _decide(cluster: MemoryCluster) -> list[TaskMessage]:
-    """Decide micro-batch 0 in run 1 and be killed before anything is completed."""
+    """Decide micro-batch 0 in run 1, and complete nothing, as when the driver is killed."""
     messages = prepare(cluster, 0)
     log = committer_of(cluster).log
     log.decide(decision_of(messages), log.take_over())
@@ -53,7 +53,7 @@ def _commit_by_hand(cluster: MemoryCluster, message: TaskMessage) -> None:
     cluster.end_transactions([Ending(transaction.transactional_id, identity, True, cluster.version)])
 
 
-# A re-run of the decided micro-batch without any task never reaches the committer.
+# A re-run of the decided micro-batch without a task never reaches the committer.
 
 
 @pytest.mark.parametrize("next_is_empty", [False, True])
@@ -85,7 +85,7 @@ def test_lost_older_decision_stops_the_query_until_rewrite_is_allowed(
 def test_open_older_decision_stops_the_query_before_a_newer_decision(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator does not answer for a while: were a newer micro-batch decided now, the sweep would abort it."""
+    """A coordinator is unavailable for a while: a newer decision would let the sweep abort the older micro-batch."""
     monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 0.2)
     _decide(cluster)
     end, away = cluster.end_transactions, task_id(worker="w1")
@@ -125,7 +125,7 @@ def test_sweep_leaves_the_newest_decision_alone(cluster: MemoryCluster) -> None:
 
 
 def test_lost_batch_whose_rerun_is_empty_is_decided_as_empty(cluster: MemoryCluster) -> None:
-    """Else the lost decision stays the newest, and every later start of the query would stop at it."""
+    """Otherwise the lost decision would remain the newest, and every later start of the query would stop at it."""
     _decide(cluster)
     for worker in ("w0", "w1"):
         cluster.time_out(task_id(worker=worker))
@@ -136,18 +136,18 @@ def test_lost_batch_whose_rerun_is_empty_is_decided_as_empty(cluster: MemoryClus
     committer_of(cluster, "run3").commit(prepare(cluster, 1, "run3", (5,)), 1)
 
 
-# What comes after the decision never looks like "not written".
+# Failures after the decision do not look like "not written".
 
 
 def test_failed_sweep_is_logged_and_counted_and_the_batch_is_committed(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failed = SINK_METRICS.snapshot().get("sweeps_failed", 0)
-    monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is away")))
+    monkeypatch.setattr(cluster, "open_transactions", _raiser(UnansweredError("a broker is offline")))
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     assert _visible(cluster) == 2
     assert SINK_METRICS.snapshot()["sweeps_failed"] == failed + 1
-    assert "is committed; transactions that lost attempts left open are swept later: a broker is away" in caplog.text
+    assert "is committed; transactions that lost attempts left open are swept later: a broker is offline" in caplog.text
 
 
 def _raiser(error: Exception) -> Callable[..., None]:
@@ -212,7 +212,7 @@ def test_unclear_decision_that_cannot_be_looked_up_is_reported_as_unclear(
         committer_of(cluster).commit(prepare(cluster, 0), 0)
 
 
-# Reading the decision log.
+# Reading the decision log
 
 
 def test_unavailable_group_coordinator_is_waited_for(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,11 +248,11 @@ def test_failed_scan_is_not_cached_as_no_decision(cluster: MemoryCluster, monkey
     assert again.log.newest() is not None
 
 
-# The driver's time and its id.
+# The driver's deadline and its transactional id
 
 
 def test_late_decision_is_not_made(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One transaction times out while the decision is written: to decide now would show half of the batch for ever."""
+    """One transaction times out while the decision is written: a decision now would leave half of the batch visible."""
     messages = prepare(cluster, 0)
     cluster.pass_time(53_000)
     write = cluster.write_decision
@@ -292,7 +292,7 @@ def test_decision_deadline_leaves_time_for_completion(cluster: MemoryCluster, mo
 
 
 def test_late_end_txn_still_in_flight_decides_nothing(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its time is over without an answer: if it came now, the transactions it names might be gone before their end."""
+    """Its deadline has passed without a response; if it arrived now, the transactions might already have timed out."""
     on_the_way: list[Ending] = []
 
     def written_but_not_ended(write: DecisionWrite) -> EndAnswer:
@@ -349,7 +349,7 @@ def test_margin_covers_decision_and_completion_and_leaves_working_time(timeout_m
 
 @pytest.mark.parametrize(("left_ms", "repeated_for_ms"), [(None, None), (20_000, 20_000), (300, 300), (-50, 1)])
 def test_end_txn_of_a_decision_is_retried_until_its_deadline(left_ms: int | None, repeated_for_ms: int | None) -> None:
-    """However short the timeouts are: an end that comes after its time could outlive the transactions it names."""
+    """With any timeout: an end after the deadline could outlive the transactions of the decision."""
     by_ms = None if left_ms is None else 5_000_000 + left_ms
     write = DecisionWrite("d", ProducerIdentity(1, 1), 2, TopicPartition("t", 0), (), "g", None, 0, 0, by_ms)
     assert decision_writer._left_ms(write, StandingClock(5_000_000)) == repeated_for_ms
@@ -364,7 +364,7 @@ def test_driver_id_that_expired_while_idle_is_initialized_again(
         committer.commit(prepare(cluster, 1), 1)
     decision = committer.log.newest()
     assert decision is not None and decision.micro_batch == 1
-    # Under V1 the id is taken anew for every decision, so that the broker never has to say so.
+    # V1 initializes the id for every decision, so the broker never returns this code.
     assert ("got INVALID_PRODUCER_ID_MAPPING" in caplog.text) is (cluster.version == 2)
 
 
@@ -386,7 +386,7 @@ def test_driver_with_an_expired_id_yields_to_a_newer_one(cluster: MemoryCluster)
 def test_driver_paused_after_its_decision_checks_before_committing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, policy: OnLostTransaction
 ) -> None:
-    """One transaction has timed out meanwhile: to commit the other would make half of the micro-batch visible."""
+    """One transaction has timed out meanwhile: committing the other would make half of the micro-batch visible."""
     write = cluster.write_decision
 
     def paused(decision: DecisionWrite) -> EndAnswer:

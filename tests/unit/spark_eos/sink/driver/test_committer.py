@@ -1,4 +1,4 @@
-"""Check the two-phase commit on the driver against a cluster in memory."""
+"""The two-phase commit on the driver, on a cluster in memory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -38,7 +38,7 @@ def test_driver_takes_over_once_per_run(cluster: MemoryCluster) -> None:
     committer = committer_of(cluster)
     for micro_batch in range(3):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
-    # Under V1 the end of a transaction raises no epoch, and one epoch must not serve two decisions.
+    # Under V1 the end of a transaction does not bump the epoch, and each decision needs an epoch of its own.
     assert cluster.calls.count("init p.q.driver") == (3 if cluster.version == 1 else 1)
 
 
@@ -116,12 +116,12 @@ def test_sweep_ends_only_lost_attempts_and_older_runs(cluster: MemoryCluster) ->
     assert cluster.ids[orphan_of_old_run].state is S.COMPLETE_ABORT
     assert cluster.ids[lost_attempt].state is S.COMPLETE_ABORT
     assert cluster.ids[newer_run].state is S.ONGOING
-    # Each abort names an exact transaction: InitProducerId would hit whatever the id has open when it arrives.
+    # Each abort identifies one transaction; InitProducerId would abort any transaction that the id has open by then.
     assert not [call for call in cluster.calls[cluster.calls.index("decide") :] if call.startswith("init p.q.run")]
 
 
 def test_ending_an_orphan_waits_out_a_coordinator_move(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There may be no further micro-batch to end it; that it was listed shows that it is in readers' way."""
+    """There may be no later micro-batch to end the orphan, which blocks readers."""
     cluster.prepare(task_id(worker="lost"), 6)
     end, list_open, waits = cluster.end_transactions, cluster.open_transactions, {}
 
@@ -177,7 +177,7 @@ def test_conflict_between_task_and_driver_about_a_lost_batch_is_an_error(cluster
 
 
 def test_batch_older_than_the_newest_decision_stops_the_query(cluster: MemoryCluster) -> None:
-    """Its driver is a zombie, or its checkpoint was rolled back or copied and its rows are others."""
+    """The driver is a zombie, or its checkpoint was restored or copied and its rows differ."""
     newer = committer_of(cluster, "run2")
     newer.commit(prepare(cluster, 0, "run2"), 0)
     newer.commit(prepare(cluster, 1, "run2"), 1)
@@ -267,7 +267,7 @@ def test_expired_pointer_is_replaced_by_a_scan(cluster: MemoryCluster) -> None:
     cluster.groups.clear()
     committer_of(cluster, "run2").commit(prepare(cluster, 0, "run2"), 0)
     assert cluster.calls.count("decide") == 1
-    # Once by each of the two processes.
+    # One scan by each of the two processes.
     assert cluster.calls.count("scan 4") == 2
 
 
@@ -309,7 +309,7 @@ def test_implausible_clock_is_reported() -> None:
 
 
 def test_transactions_unknown_to_their_coordinator_are_not_decided(cluster: MemoryCluster) -> None:
-    """Its end would write no marker there: the rows would stay invisible, and hold every reader back."""
+    """An EndTxn would write no marker there: the rows would stay invisible and block the last stable offset."""
     messages = prepare(cluster, 0)
     cluster.ids[task_id(worker="w1")].partitions = []
     with pytest.raises(LostTransactionError, match=r"of task 1 .*\['t-1'\], but its coordinator has \[\]"):

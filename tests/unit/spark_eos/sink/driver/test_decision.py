@@ -1,4 +1,4 @@
-"""Check that decisions survive writing and reading, and that damaged or foreign ones are refused."""
+"""Decisions survive writing and reading; damaged or foreign ones are refused."""
 
 import json
 import pickle
@@ -123,7 +123,7 @@ def test_newer_version_is_refused_with_both_versions_named() -> None:
         read_part(json.dumps(document).encode(), "here")
 
 
-# Documents that were written once, and must be readable for as long as decisions live.
+# Documents of earlier versions, which must stay readable for the lifetime of a decision.
 
 _OLD_TRANSACTIONS = (
     PreparedTransaction(
@@ -143,7 +143,7 @@ _OLD_TRANSACTIONS = (
     PreparedTransaction(2, "p.q.run1.w1.0", 12, 0, 1, 60_000, 1_700_000_000_001, (WrittenRange("a", 1, 1, 4, 4),)),
 )
 _OLD = Decision("p", "q", "run1", 7, 2, 3, 1_700_000_000_500, _OLD_TRANSACTIONS, superseded=("run0",))
-# By the package before version 3.
+# Written by the package before version 3.
 _WRITTEN = {
     "version 1": (
         '{"attempt":2,"crc32c":"38dc793a","decided_at_ms":1700000000500,"micro_batch":7,"part":0,"parts":1,"prefix":"'

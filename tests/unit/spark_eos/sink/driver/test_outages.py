@@ -30,21 +30,21 @@ def visible(cluster: MemoryCluster) -> int:
 
 
 class Outage:
-    """Let a call fail for some time, by the cluster's clock; `first` is what comes of it all the same."""
+    """A call that fails for some time by the cluster's clock; with `takes_effect` only its response is lost."""
 
     def __init__(self, cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, call: str, for_ms: int) -> None:
         self.failures = 0
         self._do, self._cluster, self._until_ms = getattr(cluster, call), cluster, cluster.now_ms + for_ms
-        self._what, self.is_done_all_the_same = call, False
+        self._what, self.takes_effect = call, False
         monkeypatch.setattr(cluster, call, self)
 
     def __call__(self, *arguments: object, **more: object) -> object:
         if self._cluster.now_ms >= self._until_ms:
             return self._do(*arguments, **more)
         self.failures += 1
-        if self.is_done_all_the_same:
+        if self.takes_effect:
             self._do(*arguments, **more)
-        # What the client waits for an answer.
+        # The time that the client waits for a response.
         self._cluster.pass_time(4_000)
         raise UnansweredError(f"{self._what} got no answer")
 
@@ -54,7 +54,7 @@ class Outage:
 def test_outage_shorter_than_the_remaining_time_is_survived(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, call: str, for_ms: int
 ) -> None:
-    """The group's coordinator, or the transactions', or both, in the first micro-batch and in a later one."""
+    """The group coordinator, the transaction coordinator, or both, in the first micro-batch and in a later one."""
     committer = committer_of(cluster)
     for micro_batch in range(3):
         messages = prepare(cluster, micro_batch)
@@ -62,7 +62,7 @@ def test_outage_shorter_than_the_remaining_time_is_survived(
             outage = Outage(cluster, away, call, for_ms)
             committer.commit(messages, micro_batch)
         assert visible(cluster) == 2 * (micro_batch + 1)
-        # A steady micro-batch does not read the pointer, and under V2 it initialises nothing.
+        # A steady micro-batch does not read the pointer, and under V2 it initializes no id.
         is_steady = micro_batch and (call == "committed_offsets" or (call, cluster.version) == ("init_producer_id", 2))
         assert outage.failures or is_steady
     assert states(cluster) == {S.COMPLETE_COMMIT}
@@ -74,13 +74,13 @@ def test_takeover_with_a_lost_response_is_recognized_as_own(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer, messages = committer_of(cluster), prepare(cluster, 0)
-    Outage(cluster, monkeypatch, "init_producer_id", 20_000).is_done_all_the_same = True
+    Outage(cluster, monkeypatch, "init_producer_id", 20_000).takes_effect = True
     committer.commit(messages, 0)
     assert visible(cluster) == 2
 
 
 def time_out_the_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> list[int]:
-    """Let the driver's transaction time out while its decision is written, as when a coordinator is away for 30 s."""
+    """Make the driver's transaction time out while its decision is written, as with a coordinator offline for 30 s."""
     write, timed_out_at_ms = cluster.write_decision, []
 
     def slow(decision: DecisionWrite) -> EndAnswer:
@@ -99,7 +99,7 @@ def time_out_the_decision(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatc
 def test_late_takeover_with_a_lost_response_is_recognized_as_own(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, decides: bool
 ) -> None:
-    """It waits at a coordinator that is paused; the next one is answered first. A newer driver that decides wins."""
+    """The request waits at a paused coordinator while the retry succeeds. A newer driver that decides wins."""
     messages, late, asked = prepare(cluster, 0), ["waits"], 0
     init, write = cluster.init_producer_id, cluster.write_decision
 
@@ -107,7 +107,7 @@ def test_late_takeover_with_a_lost_response_is_recognized_as_own(
         nonlocal asked
         asked += 1
         if asked == 1:
-            raise UnansweredError("the transaction coordinator is away")
+            raise UnansweredError("the transaction coordinator is offline")
         return init(transactional_id, timeout_ms)
 
     def decide(decision: DecisionWrite) -> EndAnswer:
@@ -167,7 +167,7 @@ def test_newer_driver_deciding_during_the_outage_stops_this_one(
         if newer and decision.transactional_id == DRIVER:
             theirs = newer.pop()
             theirs.commit(prepare(cluster, 0, "run2"), 0)
-            raise UnansweredError("the group's coordinator is away")
+            raise UnansweredError("the group's coordinator is offline")
         return write(decision)
 
     monkeypatch.setattr(cluster, "write_decision", away)
@@ -185,7 +185,7 @@ def test_newer_driver_that_took_over_during_the_outage_is_not_fenced(
 
     def away(_: DecisionWrite) -> EndAnswer:
         committer_of(cluster, "run2").log.take_over()
-        raise UnansweredError("the group's coordinator is away")
+        raise UnansweredError("the group's coordinator is offline")
 
     monkeypatch.setattr(cluster, "write_decision", away)
     with pytest.raises(FencedError, match="newer driver is running query q"):
@@ -235,7 +235,7 @@ def test_unresolved_result_is_reported_as_unclear_at_the_deadline(
 
 
 def test_steady_micro_batch_only_describes_its_transactions(cluster: MemoryCluster) -> None:
-    """Under V1 each decision takes the id over; the check takes the place of a look at the pointer."""
+    """Under V1 each decision initializes the id; the check replaces a read of the pointer."""
     committer = committer_of(cluster)
     for micro_batch in range(2):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
@@ -249,7 +249,7 @@ def test_steady_micro_batch_only_describes_its_transactions(cluster: MemoryClust
 
 
 def test_alternating_processes_of_a_run_look_up_the_newest_decision_first(cluster: MemoryCluster) -> None:
-    """A process that finds only by a refusal that another one has decided looks first the next time."""
+    """A process that learns of another process's decision from a refusal reads the pointer first the next time."""
     one, other = committer_of(cluster), committer_of(cluster)
     one.commit(prepare(cluster, 0), 0)
     other.commit(prepare(cluster, 1), 1)
@@ -269,7 +269,7 @@ def test_alternating_processes_of_a_run_look_up_the_newest_decision_first(cluste
 
 
 def test_run_whose_transactions_were_ended_reports_the_newer_run(cluster: MemoryCluster) -> None:
-    """That is why they are not open, and no timeout is to blame."""
+    """The newer run ended them; the error does not blame a timeout."""
     old, newer = committer_of(cluster), committer_of(cluster, "run2")
     old.commit(prepare(cluster, 0), 0)
     messages = prepare(cluster, 1)

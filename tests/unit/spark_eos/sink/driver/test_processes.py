@@ -35,7 +35,7 @@ def test_alternating_processes_of_one_run_do_not_fence_each_other(cluster: Memor
         committer.commit(prepare(cluster, micro_batch), micro_batch)
         assert decided_by(first) == ("run1", micro_batch)
         assert states(cluster) == {S.COMPLETE_COMMIT}
-    # A process that has stayed the driver under V2 goes on with its epoch.
+    # A process that remains the driver under V2 continues with its epoch.
     assert cluster.calls.count(DRIVER) == (7 if cluster.version == 1 else 5)
 
 
@@ -80,15 +80,15 @@ def test_run_that_starts_with_an_empty_batch_fences_earlier_runs(cluster: Memory
 
 
 def test_process_of_an_older_run_does_not_resume_after_its_sibling(cluster: MemoryCluster) -> None:
-    """The sibling's decision is no leave to take over from a newer run that has decided since."""
+    """A sibling's decision does not allow a takeover from a newer run that has decided since."""
     first, second = committer_of(cluster, "run0"), committer_of(cluster, "run0")
     first.commit(prepare(cluster, 0, "run0"), 0)
     second.commit(prepare(cluster, 1, "run0"), 1)
     committer_of(cluster).commit(prepare(cluster, 2), 2)
     before = cluster.calls.count(DRIVER)
-    for asleep in (first, second):
+    for paused in (first, second):
         with pytest.raises(FencedError):
-            asleep.commit(prepare(cluster, 3, "run0"), 3)
+            paused.commit(prepare(cluster, 3, "run0"), 3)
     assert cluster.calls.count(DRIVER) == before
     assert decided_by(first) == ("run1", 2)
 
@@ -105,7 +105,7 @@ def test_rerun_finished_by_one_process_is_continued_by_another(cluster: MemoryCl
     assert states(cluster) == {S.COMPLETE_COMMIT}
 
 
-# What only the whole topic tells, once the group's pointer has expired.
+# Facts that only the whole topic contains, once the group's pointer has expired.
 
 
 def test_pointer_expiring_between_two_processes_is_tolerated(cluster: MemoryCluster) -> None:
@@ -127,20 +127,20 @@ def test_process_that_found_no_decision_checks_again(cluster: MemoryCluster) -> 
 
 
 def test_paused_process_that_found_no_decision_writes_nothing_twice(cluster: MemoryCluster) -> None:
-    asleep = committer_of(cluster, "run0")
-    asleep.commit(empty(0, "run0"), 0)
+    paused = committer_of(cluster, "run0")
+    paused.commit(empty(0, "run0"), 0)
     late = prepare(cluster, 1, "run0")
     for micro_batch in (1, 2):
         committer_of(cluster).commit(prepare(cluster, micro_batch), micro_batch)
     cluster.groups.clear()
     with pytest.raises(EosKafkaError):
-        asleep.commit(late, 1)
+        paused.commit(late, 1)
     seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
     assert len(seen) == 4
 
 
 def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    asleep, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
+    paused, late = committer_of(cluster, "run0"), prepare(cluster, 1, "run0")
     init, others = cluster.init_producer_id, [committer_of(cluster)]
 
     def just_after_another(name: str, timeout_ms: int) -> ProducerIdentity:
@@ -150,36 +150,36 @@ def test_decision_made_during_a_takeover_is_seen(cluster: MemoryCluster, monkeyp
         return init(name, timeout_ms)
 
     monkeypatch.setattr(cluster, "init_producer_id", just_after_another)
-    asleep.commit(late, 1)
-    assert decided_by(asleep) == ("run1", 1)
+    paused.commit(late, 1)
+    assert decided_by(paused) == ("run1", 1)
     seen = [place for place, committed in cluster.outcomes.items() if committed and place[0].topic == "t"]
     assert len(seen) == 2
 
 
-# Who is a sibling and who a newer driver.
+# Siblings and newer drivers
 
 
 def test_run_without_a_decision_yields_to_one_that_has_decided(cluster: MemoryCluster) -> None:
-    asleep, newer = committer_of(cluster, "run0"), committer_of(cluster)
-    asleep.commit(empty(0, "run0"), 0)
+    paused, newer = committer_of(cluster, "run0"), committer_of(cluster)
+    paused.commit(empty(0, "run0"), 0)
     late = prepare(cluster, 1, "run0")
     newer.commit(prepare(cluster, 1), 1)
     with pytest.raises(FencedError, match="run run1 has decided micro-batch 1"):
-        asleep.commit(late, 1)
+        paused.commit(late, 1)
     newer.commit(prepare(cluster, 2), 2)
     assert decided_by(newer) == ("run1", 2)
 
 
 def test_run_no_longer_listed_as_superseded_still_yields(cluster: MemoryCluster) -> None:
-    """A decision names the last sixteen runs only."""
-    asleep = committer_of(cluster, "run0")
-    asleep.commit(prepare(cluster, 0, "run0"), 0)
+    """A decision lists only the last sixteen runs."""
+    paused = committer_of(cluster, "run0")
+    paused.commit(prepare(cluster, 0, "run0"), 0)
     for number in range(1, 20):
         newest = committer_of(cluster, f"later{number}")
         newest.commit(prepare(cluster, number, f"later{number}"), number)
     before = cluster.calls.count(DRIVER)
     with pytest.raises(FencedError, match="later19 has decided"):
-        asleep.commit(prepare(cluster, 20, "run0"), 20)
+        paused.commit(prepare(cluster, 20, "run0"), 20)
     assert cluster.calls.count(DRIVER) == before
     newest.commit(prepare(cluster, 20, "later19"), 20)
 
@@ -211,7 +211,7 @@ def test_rerun_that_records_superseded_runs_is_not_taken_for_another_driver(clus
 
 @given(st.lists(st.tuples(st.sampled_from(["old", "new"]), st.integers(0, 2), st.booleans()), max_size=12))
 def test_two_runs_with_many_processes_commit_each_micro_batch_once(steps: list[tuple[str, int, bool]]) -> None:
-    """Two drivers on one checkpoint, each with three processes; an error stops a run, as it stops a query."""
+    """Two drivers share a checkpoint, each with three processes; an error stops a run, as it stops a query."""
     made = MemoryCluster(version=2)
     committers = {(run, number): committer_of(made, run) for run in ("old", "new") for number in range(3)}
     place, running = {"old": 0, "new": 0}, {"old", "new"}
@@ -235,5 +235,5 @@ def test_two_runs_with_many_processes_commit_each_micro_batch_once(steps: list[t
         seen = [made.outcomes.get((TopicPartition("t", split), offset), False) for offset in offsets]
         assert sum(seen) <= 1, (micro_batch, split)
     if len({run for run, _, _ in steps}) == 1:
-        assert running == {"old", "new"}, "alone, a run is not stopped by its own processes"
+        assert running == {"old", "new"}, "the processes of a single run do not stop each other"
         assert all(made.outcomes.values())

@@ -1,4 +1,4 @@
-"""How the outcome of decided transactions is found, and the action that follows."""
+"""The outcome of decided transactions, and the resulting action."""
 
 import itertools
 import logging
@@ -30,7 +30,7 @@ def _described(state: TransactionState, epoch: int, producer_id: int = 9) -> Des
     return Description("id", state, ProducerIdentity(producer_id, epoch), 60_000, -1)
 
 
-# What the coordinator stores after each history of a transaction that had epoch 5.
+# The coordinator's state after each history of a transaction at epoch 5.
 HISTORIES = [
     (1, S.ONGOING, 5, Fate.OPEN),
     (2, S.ONGOING, 5, Fate.OPEN),
@@ -42,10 +42,10 @@ HISTORIES = [
     (2, S.PREPARE_ABORT, 6, Fate.LOST),
     (1, S.COMPLETE_ABORT, 5, Fate.LOST),
     (2, S.COMPLETE_ABORT, 6, Fate.LOST),
-    # V1: timed out at 5, or committed at 5 and another one aborted at 6; the same record in the coordinator.
+    # V1: timed out at 5, or committed at 5 and another one aborted at 6; the coordinator stores the same record.
     (1, S.COMPLETE_ABORT, 6, None),
     (1, S.PREPARE_ABORT, 6, None),
-    # A later transaction of the same id says nothing about this one.
+    # A later transaction of the same id does not determine the outcome of this one.
     (1, S.ONGOING, 6, None),
     (2, S.ONGOING, 6, None),
     (1, S.COMPLETE_COMMIT, 6, None),
@@ -121,7 +121,7 @@ def test_lost_end_txn_response_is_resolved_by_describe_transactions(version: int
 
 
 def test_abort_after_a_downgrade_is_not_taken_for_the_previous_transaction() -> None:
-    """The old protocol's EndTxn leaves the epoch, which then looks like that of the abort of what was committed."""
+    """EndTxn of V1 keeps the epoch, so the abort of the next transaction looks like one of the committed one."""
     cluster = MemoryCluster(version=2)
     one = cluster.prepare("one")
     assert settle(cluster, _decision(one)).took_effect
@@ -192,7 +192,7 @@ def test_total_loss_is_rewritten_under_both_policies() -> None:
 def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raises: bool, others_lost: bool
 ) -> None:
-    """Another transaction holds the last stable offset, and the coordinator does not know ours any more."""
+    """Another transaction blocks the last stable offset, and the coordinator no longer knows the decided one."""
     cluster = MemoryCluster()
     monkeypatch.setattr(cluster, "unstable_end", _no_marker_yet)
     cluster.prepare("foreign", 0)
@@ -218,7 +218,7 @@ def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
 
 
 def _no_marker_yet(*_: object, **__: object) -> None:
-    """Act as a partition whose leader has not written the marker."""
+    """Return no end, like a partition whose leader has not written the marker."""
 
 
 def _no_answer(*_: object, **__: object) -> None:
@@ -291,17 +291,17 @@ def test_transaction_with_many_unreadable_partitions_is_unresolved_after_a_few(
     assert len(looks) == 3
 
 
-# What a task asks about.
+# Transactions that a task looks up
 
 
 @pytest.mark.parametrize(
     ("letters", "courses", "described"),
     [
-        # Whole or not, what is committed is read and what is lost is written; the driver judges.
+        # Partial or whole: committed rows are read and lost rows are written; the driver judges.
         ("CC", "SS", [1, 1]),
         ("LL", "WW", [1, 1]),
         ("CL", "SW", [1, 1]),
-        # Open: the first task settles all.
+        # Open: the first task settles all transactions.
         ("OO", "SS", [1, 2, 1]),
         ("OC", "SS", [1, 2, 1]),
         ("OL", "WW", [1, 2, 1, 1]),
@@ -324,5 +324,5 @@ def test_task_looks_up_its_own_transaction(
     assert "".join(found) == courses
     asked = [int(call.split()[1]) for call in cluster.calls if call.startswith("describe")]
     assert asked[: len(described)] == described[: len(asked)]
-    assert course_of_task(cluster, decision, 7, policy) is Course.WRITE, "it had no rows then"
+    assert course_of_task(cluster, decision, 7, policy) is Course.WRITE, "the task had no rows then"
     assert course_of_task(cluster, replace(decision, completed_at_ms=1), 7, policy) is Course.SKIP

@@ -1,4 +1,4 @@
-"""Check each row of the table of what recovery does, each split of small sets, and processes that disagree."""
+"""Each row of the recovery table, each combination of few outcomes, and processes that disagree."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -106,7 +106,7 @@ def test_operator_intervention_changes_only_its_own_rows(fates: frozenset[Fate])
     assert all(table_for(decision_of(word=word))[fates].reason for word in WORDS.values())
 
 
-# Every split of small sets, on a cluster in memory.
+# Every combination of few outcomes, on a cluster in memory.
 
 
 def splits(counts: Sequence[int] = (1, 2, 3)) -> Iterator[str]:
@@ -115,7 +115,7 @@ def splits(counts: Sequence[int] = (1, 2, 3)) -> Iterator[str]:
 
 
 def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) -> list[PreparedTransaction]:
-    """Prepare one transaction for each letter, and let become of it what the letter says."""
+    """Prepare one transaction for each letter and bring it to the outcome of the letter."""
     made = [cluster.prepare(f"id{number}", number) for number in range(len(split))]
     for transaction, letter in zip(made, split, strict=True):
         name = transaction.transactional_id
@@ -133,7 +133,7 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
     def view_of_leaders(place: object, offset: int, *, wait_ms: int) -> object:
         if place.partition in away:  # type: ignore[attr-defined]
-            raise UnansweredError("its leader is away")
+            raise UnansweredError("its leader is offline")
         return view(place, offset, wait_ms=wait_ms)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cluster, "view", view_of_leaders)
@@ -142,7 +142,7 @@ def make(cluster: MemoryCluster, split: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let recovery give up soon."""
+    """Shorten the time limit of recovery."""
     monkeypatch.setattr(settlement, "SETTLE_LIMIT_SECONDS", 1.0)
     monkeypatch.setattr(descriptions, "_PAUSE_SECONDS", 0)
 
@@ -156,11 +156,11 @@ def test_every_split_of_small_sets_is_consistent(version: int, monkeypatch: pyte
             settled = settle(cluster, decision_of(transactions))
         was = fates_in(split)
         is_committed = [cluster.ids[t.transactional_id].state is TransactionState.COMPLETE_COMMIT for t in transactions]
-        wanted = TABLE[was].action
+        expected = TABLE[was].action
         for letter, committed in zip(split, is_committed, strict=True):
-            assert committed is (letter == "C" or (letter == "O" and wanted is SettlementAction.COMMIT)), split
-        if wanted in (SettlementAction.WAIT, SettlementAction.STOP):
-            assert settled.action is wanted, split
+            assert committed is (letter == "C" or (letter == "O" and expected is SettlementAction.COMMIT)), split
+        if expected in (SettlementAction.WAIT, SettlementAction.STOP):
+            assert settled.action is expected, split
             assert [t.split for t in settled.still_open] == [at for at, each in enumerate(split) if each == "O"], split
         if was == fates_in("OL"):
             assert settled.took_no_effect, split
@@ -236,7 +236,7 @@ def test_open_transaction_beside_an_unknown_one_is_left_to_an_operator() -> None
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> None:
-    """The driver was paused between its decision and its EndTxn; what begins later on the id has another epoch."""
+    """The driver was paused between its decision and its EndTxn; a later transaction of the id has another epoch."""
     cluster = MemoryCluster(version=version)
     transactions = [cluster.prepare("id0", 0), cluster.prepare("id1", 1)]
     cluster.time_out("id1")
@@ -252,20 +252,20 @@ def test_commit_in_flight_makes_no_aborted_transaction_visible(version: int) -> 
     assert answer["id0"].code is ErrorCode.NONE
 
 
-# Processes that act by looks of different times.
+# Processes that act on lookups of different times
 
 
 COMMITTED, LOST, OPEN = Fate.COMMITTED, Fate.LOST, Fate.OPEN
 State = tuple[Fate, ...]
-# What a process has under way: the transactions it still has to end and how, or None before its look.
+# The pending work of a process: whether it commits, and the transactions left to end; None before its lookup.
 Doing = tuple[bool, frozenset[int]] | None
 
 
 def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, frozenset[int]]]:
-    """Walk through every order in which looks, ends and timeouts can come.
+    """Yield the states that any order of lookups, ends and timeouts can reach.
 
-    Gives each state that can be reached with the agents that found everything lost. The driver that made the decision
-    is the last agent: it commits all without a look when it wakes up.
+    Each state comes with the agents that found everything lost. The driver that made the decision is the last agent: it
+    commits everything without a lookup when it resumes.
     """
     first: tuple[State, tuple[Doing, ...], int, frozenset[int]] = (
         (OPEN,) * count,
@@ -284,17 +284,17 @@ def outcomes(count: int, agents: int, losses: int) -> Iterator[tuple[State, froz
             if does is None:
                 action = TABLE[frozenset(state)].action
                 if action in (SettlementAction.COMMIT, SettlementAction.ABORT):
-                    wanted = frozenset(at for at in range(count) if state[at] is OPEN)
+                    pending = frozenset(at for at in range(count) if state[at] is OPEN)
                     following.append(
-                        (state, _set(doing, agent, (action is SettlementAction.COMMIT, wanted)), left, rewriting)
+                        (state, _set(doing, agent, (action is SettlementAction.COMMIT, pending)), left, rewriting)
                     )
                 elif action is SettlementAction.WRITE_AGAIN:
                     following.append((state, doing, left, rewriting | {agent}))
                 continue
-            commit, wanted = does
-            for at in wanted:
+            commit, pending = does
+            for at in pending:
                 after = _with(state, at, COMMITTED if commit else LOST) if state[at] is OPEN else state
-                rest = wanted - {at}
+                rest = pending - {at}
                 following.append((after, _set(doing, agent, (commit, rest) if rest else None), left, rewriting))
         for one in following:
             if one not in seen:
@@ -316,7 +316,7 @@ def test_disagreeing_processes_never_rewrite_visible_rows(count: int, agents: in
     assert (((COMMITTED,) * count), frozenset()) in reached
     assert any(rewriting for _, rewriting in reached)
     for state, rewriting in reached:
-        assert not rewriting or set(state) == {LOST}, "what is written again was lost as a whole and stays so"
+        assert not rewriting or set(state) == {LOST}, "only completely lost transactions are rewritten"
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -1,4 +1,4 @@
-"""Repeated names and micro-batches, as people, platforms and Spark produce them, on a cluster in memory."""
+"""Repeated names and micro-batches, as users, platforms and Spark produce them, on a cluster in memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ S = TransactionState
 
 @dataclass
 class Process:
-    """One Python process of the driver: it keeps what `factory` keeps."""
+    """One Python process of the driver, with the state that `factory` keeps."""
 
     cluster: MemoryCluster
     run: str = "run1"
@@ -80,7 +80,7 @@ def prepared(
     worker: str = "w",
     prefix: str = "p",
 ) -> list[TaskMessage]:
-    """Act as the one task of a write that finds nothing decided."""
+    """Return the message of the only task of a write that finds no decision."""
     query = f"{QUERY}/{name}" if name else QUERY
     transactional_id = str(TaskId(prefix, query, run, worker, 0))
     cluster.init_producer_id(transactional_id, 60_000)
@@ -89,7 +89,7 @@ def prepared(
 
 
 def repeated(name: str = "t", checksum: int = 1, run: str = "run2", micro_batch: int = 0) -> list[TaskMessage]:
-    """Act as the one task of a write that finds its micro-batch decided."""
+    """Return the message of the only task of a write that finds its micro-batch decided."""
     query = f"{QUERY}/{name}" if name else QUERY
     return [AlreadyCommitted(query, run, micro_batch, 0, rows_of(checksum))]
 
@@ -125,7 +125,7 @@ def test_concurrent_writes_under_one_name_in_two_processes_are_refused(cluster: 
 @pytest.mark.parametrize("cluster", [2], indirect=True)
 @pytest.mark.parametrize("is_swept", [False, True])
 def test_concurrent_writes_under_one_name_in_one_process_are_refused(cluster: MemoryCluster, is_swept: bool) -> None:
-    """Both have looked before either decided; the second's transaction may begin after the first has swept."""
+    """Both look up the decision before either decides; the second transaction may begin after the first sweep."""
     process = Process(cluster)
     early = prepared(cluster, checksum=2, worker="w2") if is_swept else None
     process.commit(prepared(cluster, worker="w1"), "first")
@@ -135,7 +135,7 @@ def test_concurrent_writes_under_one_name_in_one_process_are_refused(cluster: Me
 
 
 def test_second_write_under_one_name_is_still_refused_after_restart(cluster: MemoryCluster) -> None:
-    """The platform starts the query again whose second write was refused."""
+    """The platform restarts the query after the refusal of its second write."""
     Process(cluster).commit(prepared(cluster), "first")
     Process(cluster, "run2").commit(repeated(), "first again")
     with pytest.raises(DifferentRowsError, match="writes more than once under this name.*writeName"):
@@ -159,25 +159,25 @@ def test_discarding_differences_does_not_drop_a_second_write_under_one_name(clus
 def test_write_renamed_between_commit_and_checkpoint_is_not_repeated(
     cluster: MemoryCluster, before: str, now: str
 ) -> None:
-    """Its micro-batch was decided, Spark had not noted it, and the function was changed before the restart."""
+    """The micro-batch is decided but not in Spark's checkpoint, and the function changed before the restart."""
     Process(cluster).commit(prepared(cluster, before), "" if not before else "first")
     with pytest.raises(OptionError, match="as before, until the query has passed"):
         Process(cluster, "run2").commit(prepared(cluster, now, run="run2"), "" if not now else "second")
     assert visible(cluster) == 1
 
 
-# A function that goes on after a failed write
+# A function that continues after a failed write
 
 
 @dataclass
 class MovingCluster(MemoryCluster):
-    """A cluster whose coordinators of the tasks' transactions are away for a while."""
+    """A cluster whose coordinators of the tasks' transactions are offline for a while."""
 
     is_away: bool = False
 
     def end_transactions(self, endings: Sequence[Ending]) -> Mapping[str, EndAnswer]:
         if self.is_away and any(ending.commit for ending in endings):
-            raise UnreachableError("the coordinator is away")
+            raise UnreachableError("the coordinator is offline")
         return super().end_transactions(endings)
 
 
@@ -212,7 +212,7 @@ def test_function_that_retries_a_failed_write_does_not_duplicate_it(moving: Movi
     assert visible(moving) == 1
 
 
-# Lost parts
+# Lost transactions
 
 
 def test_rewrite_never_mixes_rows_of_two_runs(cluster: MemoryCluster) -> None:

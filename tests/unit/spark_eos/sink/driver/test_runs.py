@@ -1,4 +1,4 @@
-"""The order of a query's runs: which ones may no longer decide, and whose open transactions may be ended."""
+"""The order of a query's runs: the runs that may no longer decide, and the runs whose transactions may be ended."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def decide_and_die(cluster: MemoryCluster, micro_batch: int = 0, run: str = "run
 
 
 def finished(cluster: MemoryCluster, run: str = "run2", micro_batch: int = 0) -> list[TaskMessage]:
-    """Be the tasks of a re-run that find the micro-batch decided."""
+    """Return the messages of a re-run's tasks that find the micro-batch decided."""
     return repeated(run, micro_batch)
 
 
@@ -53,13 +53,13 @@ def job_of(cluster: MemoryCluster, run: str) -> Committer:
 
 
 def name_as_superseded(cluster: MemoryCluster, run: str) -> None:
-    """Be an operator, who names in the newest decision a run that has something open."""
+    """Record a run as superseded in the newest decision, as an operator's intervention does."""
     log = DecisionLog(cluster, "p", "q", DECISIONS)
     driver, found = log.take_over(), newest(cluster)
     log.amend(replace(found, revision=found.revision + 1, superseded=(run,)), driver, cluster.now_ms)
 
 
-# What is swept.
+# Transactions that are swept
 
 
 def test_task_of_a_superseded_run_is_swept_whenever_it_begins(cluster: MemoryCluster) -> None:
@@ -85,7 +85,7 @@ def test_run_that_never_decided_is_recognized_by_its_swept_transactions(cluster:
 
 
 def test_run_without_any_known_activity_is_left_alone(cluster: MemoryCluster) -> None:
-    """It may be a newer driver's: to abort it would stop that one, or break what it decides in this moment."""
+    """The run may belong to a newer driver: an abort would stop it, or break the decision that it is writing."""
     committer = committer_of(cluster)
     messages = prepare(cluster, 0)
     cluster.pass_time(1_000)
@@ -99,7 +99,7 @@ def test_run_without_any_known_activity_is_left_alone(cluster: MemoryCluster) ->
 def test_process_started_mid_run_does_not_take_a_newer_run_for_an_older_one(
     cluster: MemoryCluster,
 ) -> None:
-    """Spark ends an idle Python process: the next one does not know when its run began."""
+    """Spark ends an idle Python process, and the next one does not know when its run began."""
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     cluster.prepare(task_id("run9", "late"), 6)
     cluster.pass_time(1_000)
@@ -109,7 +109,7 @@ def test_process_started_mid_run_does_not_take_a_newer_run_for_an_older_one(
     assert newest(cluster).superseded == ()
 
 
-# Who may decide.
+# Runs that may decide
 
 
 def test_superseded_run_without_state_decides_nothing_and_fences_no_driver(
@@ -118,12 +118,12 @@ def test_superseded_run_without_state_decides_nothing_and_fences_no_driver(
     committer_of(cluster).commit(prepare(cluster, 0), 0)
     newer = committer_of(cluster, "run2")
     newer.commit(prepare(cluster, 1, "run2"), 1)
-    asleep, messages = committer_of(cluster), prepare(cluster, 2)
+    paused, messages = committer_of(cluster), prepare(cluster, 2)
     with pytest.raises(
         FencedError, match=r"Run run1 .* may no longer decide: run run2 has decided micro-batch 1.*checkpoint"
     ):
-        asleep.commit(messages, 2)
-    asleep.abort(messages, 2)
+        paused.commit(messages, 2)
+    paused.abort(messages, 2)
     assert state_of(cluster, worker="w0") is S.COMPLETE_ABORT
     newer.commit(prepare(cluster, 2, "run2"), 2)
 
@@ -132,68 +132,68 @@ def test_run_superseded_during_takeover_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer_of(cluster).commit(prepare(cluster, 0), 0)
-    asleep, messages = committer_of(cluster), prepare(cluster, 2)
-    take_over = asleep.log.take_over
+    paused, messages = committer_of(cluster), prepare(cluster, 2)
+    take_over = paused.log.take_over
 
     def just_after_another() -> object:
         committer_of(cluster, "run2").commit(prepare(cluster, 1, "run2"), 1)
         return take_over()
 
-    monkeypatch.setattr(asleep.log, "take_over", just_after_another)
+    monkeypatch.setattr(paused.log, "take_over", just_after_another)
     with pytest.raises(FencedError, match="may no longer decide"):
-        asleep.commit(messages, 2)
+        paused.commit(messages, 2)
     assert newest(cluster).micro_batch == 1
-    assert asleep.state.identity is None
+    assert paused.state.identity is None
 
 
 def test_run_superseded_during_epoch_renewal_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To look who has the driver's id and to take it are two requests, and an operator may come between them."""
-    awake = committer_of(cluster)
-    awake.commit(prepare(cluster, 0), 0)
-    assert awake.state.identity is not None
-    awake.state.identity = replace(awake.state.identity, spent=True)
+    """The lookup of the owner of the driver's id and the takeover are two requests; an operator may act in between."""
+    running = committer_of(cluster)
+    running.commit(prepare(cluster, 0), 0)
+    assert running.state.identity is not None
+    running.state.identity = replace(running.state.identity, spent=True)
 
     def just_after_an_operator(_: DriverIdentity) -> DriverIdentity:
         name_as_superseded(cluster, "run1")
-        return awake.log.take_over()
+        return running.log.take_over()
 
-    monkeypatch.setattr(awake.log, "renew", just_after_an_operator)
+    monkeypatch.setattr(running.log, "renew", just_after_an_operator)
     with pytest.raises(FencedError, match="may no longer decide"):
-        awake.commit(prepare(cluster, 1), 1)
+        running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
 
 def test_run_superseded_while_its_expired_id_is_renewed_decides_nothing(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    awake = committer_of(cluster)
-    awake.commit(prepare(cluster, 0), 0)
-    decide = awake.log.decide
+    running = committer_of(cluster)
+    running.commit(prepare(cluster, 0), 0)
+    decide = running.log.decide
 
     def expired(*_: object) -> DriverIdentity:
-        monkeypatch.setattr(awake.log, "decide", decide)
+        monkeypatch.setattr(running.log, "decide", decide)
         name_as_superseded(cluster, "run1")
-        awake.state.attempted = None
+        running.state.attempted = None
         raise UndecidedError("its id is unknown", error_code=ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
-    monkeypatch.setattr(awake.log, "decide", expired)
+    monkeypatch.setattr(running.log, "decide", expired)
     with pytest.raises(FencedError, match="may no longer decide"):
-        awake.commit(prepare(cluster, 1), 1)
+        running.commit(prepare(cluster, 1), 1)
     assert newest(cluster).micro_batch == 0
 
 
 def test_fencing_message_is_correct_when_another_run_wrote_the_micro_batch(
     cluster: MemoryCluster,
 ) -> None:
-    asleep, messages = committer_of(cluster), prepare(cluster, 0)
+    paused, messages = committer_of(cluster), prepare(cluster, 0)
     cluster.pass_time(1_000)
     newer = committer_of(cluster, "run2")
     for micro_batch in (0, 1):
         newer.commit(prepare(cluster, micro_batch, "run2"), micro_batch)
     with pytest.raises(FencedError, match="nothing that this run prepared becomes visible"):
-        asleep.commit(messages, 0)
+        paused.commit(messages, 0)
 
 
 def test_stale_run_message_is_correct_when_another_run_wrote_the_micro_batch(
@@ -207,7 +207,7 @@ def test_stale_run_message_is_correct_when_another_run_wrote_the_micro_batch(
 
 
 def test_job_run_superseded_by_an_operator_decides_nothing(cluster: MemoryCluster) -> None:
-    """The operator who names it ends what it has open, in this very moment perhaps."""
+    """The operator who supersedes a run ends its open transactions, perhaps at this moment."""
     decide_and_die(cluster, run="run0")
     for worker in ("w0", "w1"):
         cluster.time_out(task_id("run0", worker))
@@ -250,7 +250,7 @@ def test_superseded_runs_are_read_back_and_omitted_when_empty(superseded: tuple[
     assert join_parts([read_part(value, "here")], "here") == decision
 
 
-# A micro-batch that is only finished.
+# Micro-batches that are only completed
 
 
 def test_transactions_left_open_by_the_deciding_run_are_swept_after_completion(cluster: MemoryCluster) -> None:
@@ -267,7 +267,7 @@ def test_transactions_left_open_by_the_deciding_run_are_swept_after_completion(c
 
 
 def test_new_transaction_of_an_id_in_the_decision_is_swept(cluster: MemoryCluster) -> None:
-    """The id of a committed transaction goes on with the next one; only both together name it."""
+    """The id of a committed transaction is reused; only id and epoch together identify a transaction."""
     messages = prepare(cluster, 0)
     committer_of(cluster).commit(messages, 0)
     cluster.init_producer_id(task_id(worker="w0"), 60_000)
@@ -285,21 +285,21 @@ def test_note_is_not_written_when_no_transaction_was_left_open(cluster: MemoryCl
 def test_transactions_of_another_run_are_left_alone_without_the_note(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its driver could still decide it; and the micro-batch is committed, so that nothing fails."""
+    """The driver of that run could still decide; the micro-batch is committed, so nothing fails."""
     decide_and_die(cluster)
     cluster.prepare(task_id(worker="late"), 7)
     committer = committer_of(cluster, "run2")
     with monkeypatch.context() as failing:
         failing.setattr(cluster, "write_decision", _away)
         committer.commit(finished(cluster), 0)
-    assert "is committed; the transactions that run run1 left open are swept later: a broker is away" in caplog.text
+    assert "is committed; the transactions that run run1 left open are swept later: a broker is offline" in caplog.text
     assert state_of(cluster) is S.ONGOING
     committer.commit(prepare(cluster, 1, "run2"), 1)
     assert state_of(cluster) is S.COMPLETE_ABORT
 
 
 def _away(_: object) -> EndAnswer:
-    raise UnansweredError("a broker is away")
+    raise UnansweredError("a broker is offline")
 
 
 def test_finished_job_sweeps_transactions_its_run_left_open(cluster: MemoryCluster) -> None:

@@ -1,4 +1,4 @@
-"""Outdated responses of a broker that is cut off from its peers lose and repeat nothing."""
+"""Outdated responses of a broker that is cut off from its peers: no row is lost or repeated."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ def visible(cluster: MemoryCluster) -> int:
 
 
 def commit_unseen(cluster: MemoryCluster, micro_batch: int, run: str = "run1") -> None:
-    """Commit a micro-batch of which the group's former coordinator hears nothing; Spark does not note it either."""
+    """Commit a micro-batch that is missing from a stale group coordinator and from Spark's checkpoint."""
     committer = committer_of(cluster, run)
     for number in range(micro_batch):
         committer.commit(prepare(cluster, number, run), number)
@@ -44,17 +44,17 @@ def commit_unseen(cluster: MemoryCluster, micro_batch: int, run: str = "run1") -
     cluster.past_offsets["p.q"] = past
 
 
-# The pointer.
+# The pointer
 
 
 @pytest.mark.parametrize("micro_batch", [0, 1])
 def test_restart_with_a_pointer_from_a_stale_broker_writes_no_row_twice(
     cluster: MemoryCluster, micro_batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run 1 dies when its micro-batch is visible and Spark has not noted that; tasks and driver of run 2 look back."""
+    """Run 1 dies after the commit and before Spark records it; tasks and driver of run 2 read a stale pointer."""
     commit_unseen(cluster, micro_batch)
     with monkeypatch.context() as blind:
-        # The leader of the decision topic is the same broker.
+        # The stale broker also leads the decision topic.
         blind.setattr(cluster, "find_records", lambda starts, _: FoundRecords((), (), dict.fromkeys(starts, 0)))
         committer_of(cluster, "run2").commit(prepare(cluster, micro_batch, "run2"), micro_batch)
     assert visible(cluster) == 2 * (micro_batch + 1)
@@ -72,26 +72,26 @@ def test_first_decision_after_a_takeover_checks_again_and_later_ones_do_not(clus
     committer = committer_of(cluster)
     for micro_batch in range(3):
         committer.commit(prepare(cluster, micro_batch), micro_batch)
-    # Under V1 each decision takes the id over.
+    # Under V1 each decision initializes the id.
     assert asked == [True, cluster.version == 1, cluster.version == 1]
 
 
 def test_superseded_run_does_not_decide_on_a_stale_pointer(cluster: MemoryCluster) -> None:
-    """Its process took over long ago, so that what it did not see then is a newer driver's work."""
-    asleep = committer_of(cluster, "run0")
-    asleep.commit(prepare(cluster, 0, "run0"), 0)
+    """The process took over long ago, so a decision that it has not seen since belongs to a newer driver."""
+    paused = committer_of(cluster, "run0")
+    paused.commit(prepare(cluster, 0, "run0"), 0)
     past = dict(cluster.groups["p.q"])
     committer_of(cluster, "run1").commit(prepare(cluster, 1), 1)
     cluster.past_offsets["p.q"] = past
     rows = visible(cluster)
     with pytest.raises(FencedError):
-        asleep.commit(prepare(cluster, 1, "run0"), 1)
+        paused.commit(prepare(cluster, 1, "run0"), 1)
     assert visible(cluster) == rows
 
 
 @pytest.mark.parametrize("unseen", [1, 2])
 def test_stale_response_does_not_make_a_sibling_look_like_a_newer_driver(cluster: MemoryCluster, unseen: int) -> None:
-    """Two processes of one run commit by turns; the second one's decisions are hidden from the first."""
+    """Two processes of one run commit in turns; the stale response hides the decisions of the second from the first."""
     first, second = committer_of(cluster), committer_of(cluster)
     for micro_batch in range(2):
         first.commit(prepare(cluster, micro_batch), micro_batch)
@@ -108,7 +108,7 @@ def test_stale_response_does_not_make_a_sibling_look_like_a_newer_driver(cluster
 def test_decision_older_than_a_known_one_is_not_a_newer_driver(
     cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run 1 decided it; since then two processes of run 2 have, and the second's completion got no answers."""
+    """Run 1 made the stale decision; since then two processes of run 2 have decided, one without a response."""
     committer_of(cluster, "run1").commit(prepare(cluster, 0), 0)
     past = dict(cluster.groups["p.q"])
     first, second = committer_of(cluster, "run2"), committer_of(cluster, "run2")
@@ -171,7 +171,7 @@ def test_driver_with_persistently_stale_responses_reports_possible_causes(cluste
 
 @pytest.mark.parametrize("agrees", [True, False])
 def test_abort_with_a_stale_response_ends_no_decided_transaction(cluster: MemoryCluster, agrees: bool) -> None:
-    """Spark calls it in another process when the one that commits dies between the decision and its completion."""
+    """Spark calls it in another process if the committing one dies between the decision and its completion."""
     past = dict(cluster.groups)
     messages = prepare(cluster, 0)
     dead = committer_of(cluster).log
@@ -186,7 +186,7 @@ def test_abort_with_a_stale_response_ends_no_decided_transaction(cluster: Memory
     assert states(cluster) == {S.ONGOING}
 
 
-# Descriptions of prepared transactions.
+# Descriptions of prepared transactions
 
 
 def described(state: TransactionState, epoch: int, producer_id: int = 7) -> Description:
@@ -202,7 +202,7 @@ def described(state: TransactionState, epoch: int, producer_id: int = 7) -> Desc
         (S.EMPTY, 5, (1, 2)),
         (S.COMPLETE_COMMIT, 5, (2,)),
         (S.PREPARE_COMMIT, 5, (2,)),
-        # What is left is open, or was ended since.
+        # The transaction is open in the rest, or has ended since.
         (S.ONGOING, 5, ()),
         (S.COMPLETE_ABORT, 5, ()),
         (S.PREPARE_ABORT, 5, ()),
@@ -223,7 +223,7 @@ def test_descriptions_older_than_a_transaction_are_recognized(
 
 
 def prepared_again(cluster: MemoryCluster, name: str = "p.q.run1.w.0") -> tuple[PreparedTransaction, Id]:
-    """Prepare the second transaction of an id; gives what its coordinator knew before that."""
+    """Prepare the second transaction of an id; return it and the coordinator's earlier state."""
     first = cluster.prepare(name)
     cluster.end_transactions(
         [Ending(name, ProducerIdentity(first.producer_id, first.producer_epoch), True, cluster.version)]
@@ -277,13 +277,13 @@ def test_unknown_id_is_left_to_the_caller_and_stale_one_asked_once(cluster: Memo
 
 
 def test_outcome_is_not_taken_from_a_stale_response(cluster: MemoryCluster) -> None:
-    """Under V1 the earlier transaction had a lower epoch; under V2 the same, of which it was the end."""
+    """Under V1 the earlier transaction had a lower epoch; under V2 its end had the same epoch."""
     transaction, past = prepared_again(cluster)
     cluster.past_ids["p.q.run1.w.0"] = past
     assert fates_of(cluster, [transaction]) == {transaction: Fate.OPEN}
 
 
-# The identity pool.
+# The identity pool
 
 
 def taken(cluster: MemoryCluster, pool: IdentityPool, micro_batch: int) -> str:
@@ -301,7 +301,7 @@ def ended(cluster: MemoryCluster, name: str, *, commit: bool = True) -> Id:
 def test_pool_does_not_initialize_an_id_that_a_stale_coordinator_reports_ended(
     cluster: MemoryCluster, micro_batch: int
 ) -> None:
-    """The open one is of micro-batch 1; 2 may begin only when it is ended, but the pool need not rely on that."""
+    """The open transaction is of micro-batch 1; 2 begins only after its end, but the pool need not rely on that."""
     pool = IdentityPool(cluster, "p", "q", "run1", "w")
     name = taken(cluster, pool, 0)
     cluster.prepare(name)
@@ -312,7 +312,7 @@ def test_pool_does_not_initialize_an_id_that_a_stale_coordinator_reports_ended(
     other = taken(cluster, pool, micro_batch)
     assert other != name and cluster.ids[name].state is S.ONGOING
     ended(cluster, name)
-    assert taken(cluster, pool, 3) in (name, other), "the coordinator was looked up again"
+    assert taken(cluster, pool, 3) in (name, other), "the pool looked the coordinator up again"
     assert len(pool) == 2
 
 
@@ -326,7 +326,7 @@ def test_pool_does_not_initialize_an_id_that_a_stale_coordinator_reports_ended(
 def test_pool_initializes_no_id_of_its_micro_batch_on_an_inconclusive_response(
     cluster: MemoryCluster, past: Id
 ) -> None:
-    """Empty at the very epoch, and another producer id: the first may be true, where a task sent nothing."""
+    """An empty id at this epoch, and another producer id: the first may be current if a task sent nothing."""
     pool = IdentityPool(cluster, "p", "q", "run1", "w")
     name = taken(cluster, pool, 0)
     cluster.prepare(name)
@@ -344,7 +344,7 @@ def test_id_of_a_task_that_sent_nothing_is_reused_in_the_next_micro_batch(cluste
 
 
 def test_empty_micro_batch_accepts_a_single_broker_response(cluster: MemoryCluster) -> None:
-    """Nothing is decided, so nothing can be decided twice; what is decided next is checked."""
+    """Without a decision nothing can be decided twice, and the next decision is checked."""
     commit_unseen(cluster, 1)
     committer = committer_of(cluster, "run2")
     committer.commit([Empty("q", "run2", 1, 0)], 1)

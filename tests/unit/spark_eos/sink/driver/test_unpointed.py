@@ -31,7 +31,7 @@ def tasks(
     prefix: str = "p",
     query: str = QUERY,
 ) -> list[Prepared]:
-    """Act as the tasks of a micro-batch that know of no decision."""
+    """Return the messages of the tasks of a micro-batch that find no decision."""
     found = []
     for split, checksum in enumerate(checksums):
         name = str(TaskId(prefix, query, run, f"w{split}", 0))
@@ -52,7 +52,7 @@ def committer(
 
 
 def mark(cluster: MemoryCluster) -> None:
-    """Be a topic that this version has made."""
+    """Mark the decision topic as one that this version has created."""
     cluster.partitions = 8
     cluster.logs[TopicPartition(DECISIONS, 0)] = [(cluster.init_producer_id("p.layout", 1), LAYOUT_KEY, b"{}")]
 
@@ -66,7 +66,7 @@ def states(cluster: MemoryCluster, run: str) -> list[TransactionState]:
 
 
 def decide(cluster: MemoryCluster, messages: Sequence[Prepared]) -> Decision:
-    """Decide as run 1, which dies then; its pointer expires."""
+    """Decide as run 1, which then dies; its pointer expires."""
     log = DecisionLog(cluster, "p", QUERY, DECISIONS)
     found = tuple(each.transaction for each in messages)
     decision = Decision("p", QUERY, "run1", messages[0].micro_batch, 1, len(messages), 0, found)
@@ -87,7 +87,7 @@ def test_rerun_without_a_pointer_drops_equal_rows_and_finishes_the_micro_batch(
     assert visible(cluster) == 2
     assert states(cluster, "run2") == [S.COMPLETE_ABORT] * 2
     driver.commit(tasks(cluster, "run2", 1, prefix=prefix), 1)
-    assert visible(cluster) == 4 and cluster.groups.keys() == {f"p.{QUERY}"}, "it goes on under the first prefix"
+    assert visible(cluster) == 4 and cluster.groups.keys() == {f"p.{QUERY}"}, "the first prefix remains"
 
 
 @pytest.mark.parametrize("checksums", [(1, 3), (1,), (1, 2, 0)])
@@ -148,13 +148,13 @@ def test_rows_moved_between_tasks_are_not_mixed_with_another_run(
 
 def test_tasks_may_disagree_about_a_committed_batch(cluster: MemoryCluster) -> None:
     decide(cluster, tasks(cluster, "run1"))
-    [ignorant, _] = tasks(cluster, "run2")
-    knowing = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
-    committer(cluster, "run2").commit([ignorant, knowing], 0)
+    [first_message, _] = tasks(cluster, "run2")
+    second_message = AlreadyCommitted(QUERY, "run2", 0, 1, (TopicRows("t", 1, 2),))
+    committer(cluster, "run2").commit([first_message, second_message], 0)
     assert visible(cluster) == 2
 
 
-# Where decisions are.
+# The place of decisions
 
 
 def test_partitioned_decision_topic_needs_two_partitions_read(cluster: MemoryCluster) -> None:
@@ -204,7 +204,7 @@ def test_empty_micro_batch_does_not_read_the_decision_topic_again(cluster: Memor
     assert cluster.calls.count("scan 4") == 1
 
 
-# What is not ended.
+# Open decisions
 
 
 def leave_open(cluster: MemoryCluster, prefix: str) -> tuple[TopicPartition, int]:
@@ -238,7 +238,7 @@ def test_open_decision_that_does_not_end_is_reported_with_a_command(
 
 
 def test_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
-    """The take-over ends it; it is read again afterwards, should it have been committed before."""
+    """The takeover ends it; the driver reads it again afterwards, in case it was committed before."""
     where = leave_open(cluster, "p")
     log = DecisionLog(cluster, "p", QUERY, DECISIONS)
     assert log.newest() is None
@@ -247,7 +247,7 @@ def test_own_open_decision_is_not_waited_for(cluster: MemoryCluster) -> None:
     assert log.newest() is not None
 
 
-# What a task asks.
+# Lookups of a task
 
 
 def test_process_scans_in_its_first_micro_batch_and_on_a_rerun(

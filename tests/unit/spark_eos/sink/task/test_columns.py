@@ -1,4 +1,4 @@
-"""The columns compared with Spark's own sink: accepted types, rejected types, and messages."""
+"""The sink's columns, compared with Spark's own sink: accepted types, rejected types, and messages."""
 
 import pytest
 from pyspark.sql.types import StructType

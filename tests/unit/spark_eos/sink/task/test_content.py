@@ -1,4 +1,4 @@
-"""The counts and checksums of a task's rows, with which a re-run of a decided micro-batch is compared."""
+"""The counts and checksums of a task's rows, which a re-run of a decided micro-batch compares."""
 
 import itertools
 import logging
@@ -103,7 +103,7 @@ def test_no_rows_yield_no_topics() -> None:
 
 
 def test_row_without_a_topic_counts_as_a_difference() -> None:
-    """It would be refused where rows are written; a re-run must not pass by it because nothing is written."""
+    """A write would refuse the row; a re-run must not accept it only because it writes nothing."""
     counter = RowCounter(None)
     counter.add(pa.record_batch({"value": pa.array(["x", "y"]), "topic": pa.array(["t", None])}), None)
     whole = RowCounter(None)
@@ -229,7 +229,7 @@ def test_by_task_comparison_requires_equal_rows_per_task(
 
 
 def test_by_task_comparison_accepts_no_difference() -> None:
-    """Some tasks write and others do not: rows that moved from one to the other would be lost, or written twice."""
+    """Some tasks write and others do not: rows moved between them would be lost or written twice."""
     before, now = [[t(2, 5)], [t(2, 9)]], [[t(2, 6)], [t(2, 8)]]
     with pytest.raises(DifferentRowsError, match="tasks with different rows: 0, 1") as caught:
         check(decided(before), now, by_task=True, accept=True)
@@ -290,7 +290,7 @@ def test_different_topic_is_reported_with_the_topics_written() -> None:
     with pytest.raises(DifferentRowsError, match="and 990 more; now it would be written to topic 'new'") as caught:
         check_topic(decision, "new", is_job=False)
     assert len(str(caught.value)) < READABLE_CHARACTERS
-    assert "discardDifferingRows" not in str(caught.value), "rows of another topic are no difference of chance"
+    assert "discardDifferingRows" not in str(caught.value), "the remedy does not suggest the option for another topic"
     with pytest.raises(DifferentRowsError, match=f"The job with jobId={QUERY} was already written, to topic 't'"):
         check_topic(decided([[t(1, 1)]], old=True), "new", is_job=True)
 
@@ -321,7 +321,7 @@ def test_second_write_of_the_run_is_refused(run: str, write: str, is_refused: bo
 
 
 def test_remedy_for_two_writes_keeps_the_name_of_the_committed_one() -> None:
-    """Under a new name its rows would be written again; after a restart the second write looks like a re-run."""
+    """A new name would write its rows again; after a restart the second write looks like a re-run."""
     decision = decided([[t(2, 5)]], **WRITE)
     with pytest.raises(OptionError) as refused:
         check_write(decision, "run1", "second")

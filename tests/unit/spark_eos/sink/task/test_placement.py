@@ -1,4 +1,4 @@
-"""Check which topic-partition every row goes to, in which order."""
+"""The topic-partition of every row, and the order of rows."""
 
 import random
 from collections import Counter
@@ -103,7 +103,7 @@ def test_keyless_rows_avoid_partitions_without_a_leader() -> None:
     sizes = {place: len(values) for place, values in _place(_batch(rows), leaderless={1, 4}, rows_per_run=5).items()}
     assert sizes == {("b", number): 10 for number in (0, 2, 3)}
     everywhere = _place(_batch(rows), leaderless=set(range(5)), rows_per_run=5)
-    assert len(everywhere) == 5, "where no partition has a leader, all are as good"
+    assert len(everywhere) == 5, "without any leader all partitions are used"
 
 
 def test_key_or_partition_column_determines_the_partition_even_without_a_leader() -> None:

@@ -127,7 +127,7 @@ def test_id_is_initialized_again_after_anything_but_a_commit(what: str) -> None:
 
 
 def test_id_whose_initialization_was_not_answered_is_abandoned() -> None:
-    """It may be initialised late, and what it had begun meanwhile would be aborted."""
+    """The coordinator may initialize it late, which would abort a transaction begun meanwhile."""
     cluster = MemoryCluster(lose_answer_of={"p.q.r.w.0", "p.q.r.w.1"})
     pool = _pool(cluster)
     name, identity = _use(cluster, pool)
@@ -149,7 +149,7 @@ def test_exhausted_epoch_is_skipped() -> None:
 
 
 def test_id_unknown_to_its_coordinator_is_left_alone() -> None:
-    """It may have a transaction open all the same: a coordinator that has just moved does not know it for a moment."""
+    """It may have an open transaction: a coordinator that has just moved does not know the id for a moment."""
     cluster = MemoryCluster()
     pool = _pool(cluster)
     first, _ = _use(cluster, pool)
@@ -189,7 +189,7 @@ STAGE = TaskSet(7, 0, 900_000)
 
 
 class Job:
-    """Be the tasks of one job in one worker process, one after the other."""
+    """The tasks of one job in one worker process, one after the other."""
 
     def __init__(self, version: int = 2) -> None:
         self.cluster = MemoryCluster(version=version)
@@ -221,12 +221,12 @@ def test_job_running_longer_than_its_transaction_timeout_fails_at_the_next_task(
     with pytest.raises(LostTransactionError, match=rf"{first}.*which began 95000 ms ago, has timed out"):
         job.run_task()
     assert job.cluster.calls[calls:] == ["describe 1", "init p.q.r.stage-7-timed-out.0"]
-    # Spark ends the process with the task, and tries the task again in another.
+    # Spark ends the process with the task and retries the task in another one.
     job.pool = IdentityPool(job.cluster, "p", "q", "r", "another")
     for attempt in (1, 2):
         with pytest.raises(LostTransactionError, match="a transaction of an earlier task has timed out"):
             job.run_task(STAGE._replace(attempt=attempt))
-    # Of a later stage, as when a function of foreachBatch tries again, nothing is known.
+    # A later stage, as when a function of foreachBatch retries, is not affected.
     job.run_task(TaskSet(8, 1, 900_000))
 
 
@@ -248,7 +248,7 @@ def test_lost_transaction_error_suggests_a_timeout_within_the_broker_maximum(
 
 
 def test_job_that_may_still_succeed_is_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Of an earlier job or micro-batch: what it prepared and lost is its own affair.
+    # A transaction of an earlier job or micro-batch has timed out.
     job = Job()
     job.time_out(job.run_task(TaskSet(6, 0, 900_000)))
     job.run_task()
@@ -256,20 +256,20 @@ def test_job_that_may_still_succeed_is_not_failed(monkeypatch: pytest.MonkeyPatc
     job = Job()
     job.time_out(job.run_task(prepares=False))
     job.run_task()
-    # The same, and the other attempt is this one, in the same process or another.
+    # The task failed, and this is the other attempt, in the same process or another.
     job = Job()
     job.time_out(job.run_task(prepares=False))
     job.run_task(STAGE._replace(attempt=1))
-    # Another attempt may have been accepted: under speculation nothing is concluded.
+    # With speculation another attempt may have been accepted, so the pool concludes nothing.
     job = Job()
     job.time_out(job.run_task())
     job.run_task(None)
-    # A driver has aborted it: the job has ended, and not for want of time.
+    # A driver has aborted it: the job has ended for another reason than a timeout.
     job = Job()
     first = job.run_task()
     job.cluster.time_out(first)
     job.run_task()
-    # Old, but open still, or committed: by its coordinator's clock there was time.
+    # The transaction is old but still open, or committed: by the coordinator's clock it has not timed out.
     for is_committed in (False, True):
         job = Job()
         first = job.run_task()
@@ -277,7 +277,7 @@ def test_job_that_may_still_succeed_is_not_failed(monkeypatch: pytest.MonkeyPatc
         if is_committed:
             _end(job.cluster, first, job.cluster.ids[first].identity, True)
         job.run_task()
-    # A coordinator that does not know the id, or speaks of the time before.
+    # The coordinator does not know the id, or describes an earlier state.
     job = Job()
     first = job.run_task()
     known = job.cluster.ids[first]

@@ -1,4 +1,4 @@
-"""Check what one task does with its rows, against a cluster and a producer in memory."""
+"""One task's handling of its rows, with a cluster and a producer in memory."""
 
 import contextlib
 import logging
@@ -29,7 +29,7 @@ from tests.support.spark_eos.sink_cluster import DECISIONS, MemoryCluster
 
 @dataclass
 class MemoryTransaction:
-    """Be the producer: keep values by topic-partition."""
+    """A producer that keeps values by topic-partition."""
 
     fail_flush: bool = False
     identity: TaskIdentity | None = None
@@ -135,7 +135,7 @@ def test_batch_size_codec_and_level_come_from_the_options() -> None:
             writer.options, batch_bytes=4_000, compression=Compression.GZIP, compression_level=level
         )
         writer.write(iter([_rows(*[text] * 4)]))
-        assert [codec for codec, _ in transaction.batches] == [Compression.GZIP] * 4, "a row in each"
+        assert [codec for codec, _ in transaction.batches] == [Compression.GZIP] * 4, "one row in each batch"
         sizes[level] = sum(size_bytes for _, size_bytes in transaction.batches)
     assert sizes[9] < sizes[1] < 4 * len(text)
 

@@ -74,8 +74,8 @@ def test_member_omitted_by_the_leader_gets_no_assignment_and_an_unknown_one_is_d
 
 def test_new_client_receives_its_member_id_first():
     world = GroupWorld()
-    told = world.join(requires_known_member_id=True).now
-    assert (told.error, told.member_id, told.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1", -1)
+    rejection = world.join(requires_known_member_id=True).now
+    assert (rejection.error, rejection.member_id, rejection.generation_id) == (ErrorCode.MEMBER_ID_REQUIRED, "c-1", -1)
     assert world.group().members == {}
     assert world.sync("c-1", 0).now.error is ErrorCode.UNKNOWN_MEMBER_ID
     assert world.join("c-1", requires_known_member_id=True).now.error is NONE
@@ -84,11 +84,11 @@ def test_new_client_receives_its_member_id_first():
 def test_rebalance_waits_for_a_client_that_received_its_member_id():
     world = GroupWorld()
     (first,) = world.stable("a")
-    told = world.join(requires_known_member_id=True).now
+    rejection = world.join(requires_known_member_id=True).now
     assert state(world) is GroupState.STABLE
     again = world.join(first)
     assert again.waits
-    assert world.join(told.member_id).now.generation_id == again.now.generation_id == 2
+    assert world.join(rejection.member_id).now.generation_id == again.now.generation_id == 2
 
 
 def test_pending_member_is_removed_after_its_session():
@@ -293,11 +293,11 @@ def test_leaving_member_with_a_delayed_request_is_answered():
 def test_pending_member_may_leave_without_a_rebalance():
     world = GroupWorld()
     world.stable("a")
-    told = world.join(requires_known_member_id=True).now
-    assert world.leave(LeavingMember(told.member_id)).members[0].error is NONE
+    rejection = world.join(requires_known_member_id=True).now
+    assert world.leave(LeavingMember(rejection.member_id)).members[0].error is NONE
     assert (state(world), world.group().pending_joins) == (GroupState.STABLE, set())
-    told = world.join(requires_known_member_id=True).now
-    assert world.leave(LeavingMember(told.member_id, "i")).members[0].error is ErrorCode.UNKNOWN_MEMBER_ID
+    rejection = world.join(requires_known_member_id=True).now
+    assert world.leave(LeavingMember(rejection.member_id, "i")).members[0].error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_group_has_a_maximum_size():
@@ -309,7 +309,7 @@ def test_group_has_a_maximum_size():
     world.join(leader)
     third = world.join()
     assert third.waits
-    # The slot counts those that wait: the old follower finds none left and is put out.
+    # Waiting members count towards the maximum size: no slot is left for the old follower, which is removed.
     assert world.join(follower).now.error is ErrorCode.GROUP_MAX_SIZE_REACHED
     assert third.now.error is NONE
     assert set(world.group().members) == {leader, third.now.member_id}

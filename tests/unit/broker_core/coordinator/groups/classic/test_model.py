@@ -20,19 +20,19 @@ PROTOCOLS = ((("range", b""), ("sticky", b"")),) * 3 + ((("sticky", b""), ("rang
 
 
 class Client:
-    """Follow one client: what it believes and what it waits for."""
+    """A client's view of the group, and its waiting requests."""
 
     def __init__(self, world: GroupWorld, number: int) -> None:
         self.world, self.number = world, number
         self.instance = INSTANCES[number]
         self.member_id = ""
-        # A static member that comes back is given what was assigned to its former id (KIP-345).
+        # A static member that returns gets the assignment of its former id (KIP-345).
         self.former_ids: set[str] = set()
         self.generation_id = -1
         self.answers: list[Answer[Any]] = []
 
     def join(self, knows_id: bool) -> None:
-        """Join, sometimes as if restarted and without memory."""
+        """Join, without the member id as after a restart or with it."""
         answer = self.world.join(
             self.member_id if knows_id else "",
             client_id=f"c{self.number}",
@@ -45,7 +45,7 @@ class Client:
         self.answers.append(answer)
 
     def sync(self) -> None:
-        """Sync, as leader with an assignment for everybody."""
+        """Sync, as leader with an assignment for every member."""
         members = self.world.group().members if GROUP in self.world.shard().groups else {}
         assignments = {member: member.encode() for member in members}
         self.answers.append(
@@ -55,15 +55,13 @@ class Client:
         )
 
     def heartbeat(self) -> None:
-        """Be alive."""
         self.world.heartbeat(self.member_id, self.generation_id, self.instance)
 
     def leave(self) -> None:
-        """Leave."""
         self.world.leave(LeavingMember(self.member_id, self.instance))
 
     def learn(self) -> None:
-        """Believe the answers that have come."""
+        """Take in the responses that have arrived."""
         for answer in [answer for answer in self.answers if not answer.waits]:
             self.answers.remove(answer)
             result = answer.now
@@ -91,7 +89,7 @@ OPERATIONS = st.lists(
 
 
 def check(world: GroupWorld, clients: Sequence[Client]) -> None:
-    """Check what must hold between any two requests."""
+    """Check the invariants between two requests."""
     waiting = sum(answer.waits for client in clients for answer in client.answers)
     group = world.shard().groups.get(GROUP)
     members = list(group.members.values()) if group else []

@@ -13,7 +13,7 @@ EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 COMPLETING, STABLE, DEAD = GroupState.COMPLETING_REBALANCE, GroupState.STABLE, GroupState.DEAD
 BOOLS = (False, True)
 
-# From each state, where a group may go.
+# The possible next states of each state.
 NEXT = {
     EMPTY: {PREPARING, DEAD},
     PREPARING: {COMPLETING, EMPTY, DEAD},

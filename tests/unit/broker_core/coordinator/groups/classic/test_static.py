@@ -1,4 +1,4 @@
-"""A member with an instance id keeps its place over a restart (KIP-345, KIP-814)."""
+"""A member with an instance id keeps its place across a restart (KIP-345, KIP-814)."""
 
 import pytest
 
@@ -12,7 +12,7 @@ STICKY = ("sticky", b"s")
 
 
 def two_instances(world: GroupWorld) -> tuple[str, str]:
-    """Bring instances i and j to rest; i leads, generation 2."""
+    """Settle a group with instances i and j; i leads generation 2."""
     one = world.join(group_instance_id="i").now.member_id
     answer = world.join(group_instance_id="j")
     world.join(one, group_instance_id="i")

@@ -1,4 +1,4 @@
-"""The assignors give each partition to one member that reads it, evenly, and move little."""
+"""The assignors give each partition to one subscribed member, evenly, and move few partitions."""
 
 from uuid import UUID
 
@@ -114,7 +114,7 @@ def test_more_members_than_partitions_leaves_some_without(name):
 
 
 def move_by_definition(shares, subscribers):
-    """Make the first move there is: from the fullest, its last partition, to who has least of its readers."""
+    """Move the last partition of the largest share to the subscriber with the smallest share, if the gap is two."""
     for donor in sorted(shares, key=lambda name: (-len(shares[name]), name)):
         for partition in sorted(shares[donor], key=lambda each: (each.partition, each.topic_id), reverse=True):
             receiver = min(subscribers[partition.topic_id], key=lambda name: len(shares[name]))
@@ -136,11 +136,11 @@ def test_balance_is_reached_by_the_defined_moves(subscriptions, counts, data):
         for number in range(counts[topic]):
             if members:
                 shares[data.draw(st.sampled_from(members))].add(TopicIdPartition(topic, number))
-    wanted = {name: set(share) for name, share in shares.items()}
-    while move_by_definition(wanted, subscribers):
+    expected = {name: set(share) for name, share in shares.items()}
+    while move_by_definition(expected, subscribers):
         pass
     Balance(shares, subscribers).even_out()
-    assert shares == wanted
+    assert shares == expected
 
 
 def test_member_gives_a_partition_after_a_subscriber_of_its_topic_has_given_one():
@@ -154,7 +154,7 @@ def test_member_gives_a_partition_after_a_subscriber_of_its_topic_has_given_one(
 
 
 class CountedNumber(int):
-    """Count how often partitions are compared: that is the work."""
+    """A partition number that counts comparisons, as a measure of the work."""
 
     comparisons = 0
 
@@ -177,7 +177,7 @@ class CountedNumber(int):
 
 
 def comparisons_to_share(count):
-    """Let two newcomers take their part of what one member has."""
+    """Count the comparisons when two new members join a member that has all partitions."""
     had = {"a": {TopicIdPartition(T, CountedNumber(number)) for number in range(count)}}
     members = readers(dict.fromkeys("abc", frozenset({T})), had)
     CountedNumber.comparisons = 0

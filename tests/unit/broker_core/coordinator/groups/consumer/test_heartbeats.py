@@ -1,4 +1,4 @@
-"""Consumer groups (KIP-848) in time: sessions, revocations, refused records, new leaders, changing topics."""
+"""Consumer groups (KIP-848) over time: sessions, revocations, refused records, new leaders, changing topics."""
 
 import pytest
 
@@ -73,7 +73,7 @@ def test_new_coordinator_resumes_the_state_of_the_old_one(world: ConsumerWorld):
     for fact in ("epoch", "target_epoch", "members", "targets", "regexes", "holders", "static_members"):
         assert getattr(after, fact) == getattr(before, fact), fact
     assert after.members["a"].current.state is MemberState.UNREVOKED
-    # The clock of the revocation starts anew with the leader, and so do the sessions.
+    # The revocation timeout and the sessions start again with the new leader.
     world.pass_ms(1000)
     assert "a" not in world.consumers.members
     world.pass_ms(SESSION_MS)
@@ -287,8 +287,8 @@ def test_recreated_topic_is_assigned_again(world: ConsumerWorld):
     old = world.partition("t", 0)
     world.topics.delete("t")
     world.topics.make("t", 1)
-    told = world.beat("a", epoch, owned=set())
-    assert world.named(told) == {("t", 0)}
+    response = world.beat("a", epoch, owned=set())
+    assert world.named(response) == {("t", 0)}
     assert old not in world.consumers.holders
 
 
@@ -298,7 +298,7 @@ def test_commit_with_an_older_epoch_is_accepted_for_kept_partitions(world: Consu
     world.settle_members(a=epoch, b=epoch + 1)
     fields = {"generation_id": epoch, "knows_member_epochs": True}
     assert world.commit(1, T0, member_id="a", **fields) is NONE
-    # What is the member's own only since the newer epoch was another's in the older one.
+    # In the older epoch another member had this partition.
     given = TopicPartition("t", 2)
     assert world.commit(1, given, member_id="b", **fields) is ErrorCode.STALE_MEMBER_EPOCH
     assert world.commit(1, given, member_id="b", **fields | {"generation_id": epoch + 1}) is NONE

@@ -12,7 +12,7 @@ TOPICS = (("t",), ("t", "u"), ("u",))
 
 
 class Client:
-    """Be a member as a consumer is: it reads what it was told until it has taken in what it is told now."""
+    """A consumer that reads its previous assignment until it has taken in the current one."""
 
     def __init__(self, world: ConsumerWorld, name: str) -> None:
         self._world = world
@@ -22,12 +22,12 @@ class Client:
         self._reset()
 
     def _reset(self) -> None:
-        self.told: Owned = set()
+        self.assigned: Owned = set()
         self.reads: Owned = set()
         self._tells_all = True
 
     def beat(self, *, is_lost: bool = False) -> None:
-        """Send a heartbeat; with `is_lost` its answer never comes, so that the next one tells everything."""
+        """Send a heartbeat; with `is_lost` its response does not arrive, so that the next heartbeat has all fields."""
         if self.epoch is None:
             self._reset()
         full = {"topics": self.topics, "rebalance_timeout_ms": 10**9} if self._tells_all else {}
@@ -42,19 +42,19 @@ class Client:
             self.epoch = answer.member_epoch
             self._tells_all = False
             if answer.assigned is not None:
-                self.told = self._world.named(answer) or set()
+                self.assigned = self._world.named(answer) or set()
 
     def take_in(self) -> None:
-        """Stop reading what has to be given back, start with what is new."""
-        self.reads = set(self.told)
+        """Stop reading revoked partitions and start reading new ones."""
+        self.reads = set(self.assigned)
 
     def subscribe(self, topics: tuple[str, ...]) -> None:
-        """Read other topics from the next heartbeat on."""
+        """Change the subscription from the next heartbeat on."""
         self.topics = topics
         self._tells_all = True
 
     def leave(self) -> None:
-        """Stop reading and go."""
+        """Stop reading and leave the group."""
         self._reset()
         if self.epoch is not None:
             self._world.beat(self._name, LEAVE)
@@ -97,7 +97,9 @@ def _come_to_rest(world: ConsumerWorld, clients: dict[str, Client]) -> None:
             client.beat()
             client.take_in()
     assert world.consumers.state.value == "Stable"
-    wanted = {name for client in clients.values() for name in client.topics}
-    everything = {(name, number) for name, count in (("t", 4), ("u", 3)) if name in wanted for number in range(count)}
+    subscribed = {name for client in clients.values() for name in client.topics}
+    everything = {
+        (name, number) for name, count in (("t", 4), ("u", 3)) if name in subscribed for number in range(count)
+    }
     assert set().union(*(client.reads for client in clients.values())) == everything
     assert all(name in client.topics for client in clients.values() for name, _ in client.reads)

@@ -1,4 +1,4 @@
-"""One member's way to its target assignment: revoke first, assign only free partitions."""
+"""A member's reconciliation with its target assignment: revoke first, assign only free partitions."""
 
 from uuid import UUID
 
@@ -31,26 +31,26 @@ def unrevoked(assigned: list, pending: list, epoch: int = 3) -> Current:
 @pytest.mark.parametrize(
     ("before", "aim", "after"),
     [
-        # Nothing to do.
+        # Nothing changes.
         (stable(P[0], epoch=5), goal(P[0], P[1]), stable(P[0], epoch=5)),
-        # A new target: the epoch follows, new partitions carry it.
+        # A new target raises the epoch, and new partitions have that epoch.
         (stable(P[0]), goal(P[0]), Current(5, 3, STABLE, {P[0]: 2})),
         (stable(P[0]), goal(P[0], P[1]), Current(5, 3, STABLE, {P[0]: 2, P[1]: 5})),
         (stable(), goal(), Current(5, 3, STABLE, {})),
-        # What others hold is waited for, what is free is taken at once.
+        # The member waits for partitions of other members and gets free ones at once.
         (stable(P[0]), goal(P[0], P[1], taken=(P[1],)), Current(5, 3, UNRELEASED, {P[0]: 2})),
         (stable(), goal(P[0], P[1], taken=(P[1],)), Current(5, 3, UNRELEASED, {P[0]: 5})),
-        # Revocation comes first, and the epoch stays.
+        # Revocation comes first, and the epoch does not change.
         (stable(P[0], P[1]), goal(P[0], P[2]), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
         (stable(P[0], P[1]), goal(P[0], P[2], owned=[P[0], P[1]]), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
         (stable(P[0], P[1]), goal(P[0], P[2], taken=(P[2],)), Current(3, 3, UNREVOKED, {P[0]: 2}, {P[1]: 2})),
-        # Who does not have it any more need not be asked.
+        # A member that no longer owns the partition need not revoke it.
         (stable(P[0], P[1]), goal(P[0], P[2], owned=[P[0]]), Current(5, 3, STABLE, {P[0]: 2, P[2]: 5})),
         (stable(P[0]), goal(P[1], owned=[]), Current(5, 3, STABLE, {P[1]: 5})),
-        # Still revoking.
+        # The revocation continues.
         (unrevoked([P[0]], [P[1]]), goal(P[0]), unrevoked([P[0]], [P[1]])),
         (unrevoked([P[0]], [P[1]]), goal(P[0], owned=[P[0], P[1]]), unrevoked([P[0]], [P[1]])),
-        # Done revoking: on to the target, or to the next revocation if the target has moved on.
+        # The revocation is complete: the member gets its target, or the next revocation if the target has changed.
         (unrevoked([P[0]], [P[1]]), goal(P[0], owned=[P[0]]), Current(5, 3, STABLE, {P[0]: 2})),
         (
             unrevoked([P[0], P[2]], [P[1]]),
@@ -62,12 +62,12 @@ def unrevoked(assigned: list, pending: list, epoch: int = 3) -> Current:
             goal(P[0], epoch=3, owned=[P[0], P[2]]),
             Current(3, 3, UNREVOKED, {P[0]: 2}, {P[2]: 2}),
         ),
-        # A partition that was on its way out and is in the target again is free for the one who gave it back.
+        # A revoked partition that returns to the target is free for the member that gave it up.
         (unrevoked([], [P[1]]), goal(P[1], owned=[], holders={P[1]: "a"}), Current(5, 3, STABLE, {P[1]: 5})),
-        # Waiting goes on, and ends.
+        # The member waits until the partition is free.
         (Current(5, 3, UNRELEASED, {P[0]: 5}), goal(P[0], P[1], taken=(P[1],)), Current(5, 5, UNRELEASED, {P[0]: 5})),
         (Current(5, 5, UNRELEASED, {P[0]: 5}), goal(P[0], P[1]), Current(5, 5, STABLE, {P[0]: 5, P[1]: 5})),
-        # A topic given up is taken back at once, in all states, before the next target.
+        # A topic removed from the subscription is revoked at once, in all states, before the next target.
         (
             stable(P[0], Q, epoch=5),
             goal(P[0], Q, readable=frozenset({T}), subscription_changed=True),
@@ -92,9 +92,9 @@ def test_reconciliation_step(before: Current, aim: Goal, after: Current):
 
 
 def test_member_state_of_a_newer_version_resets_the_member():
-    strange = Current(3, 2, MemberState.UNKNOWN, {P[0]: 2})
+    unknown = Current(3, 2, MemberState.UNKNOWN, {P[0]: 2})
     for owned in (None, [P[0]]):
         with pytest.raises(KafkaError) as fenced:
-            reconcile(strange, goal(P[0], owned=owned))
+            reconcile(unknown, goal(P[0], owned=owned))
         assert fenced.value.code is ErrorCode.FENCED_MEMBER_EPOCH
-    assert reconcile(strange, goal(P[0], owned=[])) == Current(5, 3, STABLE, {P[0]: 2})
+    assert reconcile(unknown, goal(P[0], owned=[])) == Current(5, 3, STABLE, {P[0]: 2})

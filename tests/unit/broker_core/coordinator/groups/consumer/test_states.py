@@ -1,4 +1,4 @@
-"""Each row of the consumer group's tables, and each absence."""
+"""Each row of the consumer group's tables, and no row beyond them."""
 
 import pytest
 
@@ -46,8 +46,8 @@ def test_epoch_of_an_absent_static_member_matches_no_caller():
 @pytest.mark.parametrize("fit", EpochFit)
 @pytest.mark.parametrize("owns_its_own_only", [False, True])
 def test_heartbeat_is_accepted_by_its_epoch(fit: EpochFit, owns_its_own_only: bool):
-    is_let_in = fit in (EpochFit.JOINING, EpochFit.CURRENT) or (fit is EpochFit.PREVIOUS and owns_its_own_only)
-    expected = NONE if is_let_in else ErrorCode.FENCED_MEMBER_EPOCH
+    is_accepted = fit in (EpochFit.JOINING, EpochFit.CURRENT) or (fit is EpochFit.PREVIOUS and owns_its_own_only)
+    expected = NONE if is_accepted else ErrorCode.FENCED_MEMBER_EPOCH
     assert HEARTBEAT_EPOCH[fit, owns_its_own_only] is expected
     assert len(HEARTBEAT_EPOCH) == 2 * len(EpochFit)
 

@@ -1,4 +1,4 @@
-"""Who may commit offsets, plain and in a transaction (rules E.1, E.4), and what a fetch finds."""
+"""Members that may commit offsets, plainly and in a transaction (rules E.1, E.4), and the offsets a fetch returns."""
 
 import pytest
 
@@ -17,8 +17,8 @@ from tests.support.broker_core.group_world import GROUP, NONE, PRODUCER, T0, T1,
 ILLEGAL, UNKNOWN, FENCED = ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID
 IN_PROGRESS = ErrorCode.REBALANCE_IN_PROGRESS
 
-# Who commits; the group has the static member i-1 of instance i and the dynamic c-2 in generation 2, or is empty.
-NOBODY = (-1, "", None)
+# Callers. The group has the static member i-1 of instance i and the dynamic member c-2 in generation 2, or is empty.
+NO_MEMBER = (-1, "", None)
 STRANGER_OUTSIDE = (-1, "x", None)
 STRANGER = (2, "x", None)
 MEMBER = (2, "c-2", None)
@@ -30,7 +30,7 @@ NO_GENERATION = (-1, "c-2", None)
 
 
 def world_in(state: GroupState | None) -> GroupWorld:
-    """Make a world whose group is in that state; None: there is no group."""
+    """Return a world whose group is in this state; with None it does not exist."""
     world = GroupWorld()
     if state is None:
         return world
@@ -54,11 +54,11 @@ LIVE = (PREPARING, COMPLETING, STABLE)
 
 # (states, caller, verdict outside a transaction, verdict inside)
 RULES = [
-    ((None, EMPTY), NOBODY, NONE, NONE),
+    ((None, EMPTY), NO_MEMBER, NONE, NONE),
     ((None, EMPTY), STRANGER_OUTSIDE, NONE, NONE),
     ((None,), STRANGER, ILLEGAL, ILLEGAL),
     ((EMPTY,), STRANGER, UNKNOWN, UNKNOWN),
-    (LIVE, NOBODY, UNKNOWN, NONE),
+    (LIVE, NO_MEMBER, UNKNOWN, NONE),
     (LIVE, STRANGER_OUTSIDE, UNKNOWN, UNKNOWN),
     (LIVE, STRANGER, UNKNOWN, UNKNOWN),
     ((PREPARING, STABLE), MEMBER, NONE, NONE),

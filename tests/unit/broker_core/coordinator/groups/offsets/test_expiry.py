@@ -135,9 +135,9 @@ def test_group_without_offsets_is_removed_once_empty():
 
 def test_group_with_a_pending_member_is_not_removed():
     world = expiring_world()
-    told = world.join(requires_known_member_id=True).now
+    rejection = world.join(requires_known_member_id=True).now
     world.pass_ms(2 * CHECK_MS)
-    assert world.join(told.member_id).now.error is NONE
+    assert world.join(rejection.member_id).now.error is NONE
 
 
 def test_refused_tombstone_is_retried():

@@ -1,7 +1,7 @@
 """Offsets are right for any order of plain commits, transactions, markers, deletions and expiry.
 
-The model keeps the history and works each offset out from it: among the records of a key since its last tombstone,
-those count that are plain or whose transaction's next marker commits; the last of them is the committed offset.
+The model keeps the history and computes each offset from it. Among the records of a key since its last tombstone, it
+considers the plain ones and those whose transaction's next marker commits. The last of them is the committed offset.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ PRODUCERS = (1, 2)
 
 
 class Event(NamedTuple):
-    """Hold one thing that happened; what does not apply is None."""
+    """One event; fields that do not apply are None."""
 
     name: str
     key: OffsetKey | None = None
@@ -38,26 +38,25 @@ class Event(NamedTuple):
 
 @dataclass
 class History:
-    """Answer every question by looking through all that happened."""
+    """The model: each answer comes from the whole history."""
 
     events: list[Event] = field(default_factory=list)
     next_check_ms: int = START_MS + CHECK_MS
 
     def committed(self, key: OffsetKey) -> Event | None:
-        """Return the last record that is in force."""
+        """Return the last record that is in effect."""
         in_force = [event for index, event in self._records(key) if self._fate(index, event) == "commit"]
         return in_force[-1] if in_force else None
 
     def is_pending(self, key: OffsetKey) -> bool:
-        """Return whether some record waits for a marker."""
+        """Return whether a record waits for a marker."""
         return any(self._fate(index, event) == "open" for index, event in self._records(key))
 
     def forget(self, key: OffsetKey) -> None:
-        """Write a tombstone."""
         self.events.append(Event("tombstone", key))
 
     def pass_until(self, now_ms: int) -> None:
-        """Run the checks for expiry that come up."""
+        """Run the expiry checks that are due."""
         while self.next_check_ms <= now_ms:
             for key in KEYS:
                 record = self.committed(key)
@@ -95,7 +94,7 @@ OPERATIONS = st.lists(
 
 
 def act(world: GroupWorld, history: History, number: int, name: str, *arguments: Any) -> None:
-    """Do one thing to both."""
+    """Apply one operation to the coordinator and to the history."""
     at_ms = world.now_ms
     if name in ("plain", "transactional"):
         key, producer_id = (*arguments, None)[:2]
@@ -124,22 +123,22 @@ def act(world: GroupWorld, history: History, number: int, name: str, *arguments:
 
 
 def commit(world: GroupWorld, key: OffsetKey, producer_id: int | None, offset: int) -> ErrorCode:
-    """Commit plainly or in a transaction."""
+    """Commit plainly, or in a transaction if a producer id is given."""
     if producer_id is None:
         return world.commit(offset, key.topic_partition, key.group_id)
     return world.txn_commit(offset, key.topic_partition, key.group_id, ProducerIdentity(producer_id, 0))
 
 
 def check(world: GroupWorld, history: History) -> None:
-    """Compare what a client sees with the history, and what a successor would know with what is known."""
+    """Compare a client's view with the history, and the state of a new coordinator with the current one."""
     for key in KEYS:
         record = history.committed(key)
         expected = FetchedOffset(NONE, record.offset if record else -1)
         unstable = FetchedOffset(ErrorCode.UNSTABLE_OFFSET_COMMIT)
         for require_stable in (False, True):
             result = world.coordinator.fetch_offsets(key.group_id, [key.topic_partition], require_stable=require_stable)
-            wanted = unstable if require_stable and history.is_pending(key) else expected
-            assert result.offsets == {key.topic_partition: wanted}
+            fetched = unstable if require_stable and history.is_pending(key) else expected
+            assert result.offsets == {key.topic_partition: fetched}
     successor = world.instance()
     successor.become_leader(0, 99, world.now_ms)
     live, loaded = world.shard(), successor._shards[0]

@@ -1,4 +1,4 @@
-"""All that a broker reports of its logs, transactions and groups, over the network or in process."""
+"""A broker's report of its logs, transactions and groups, over the network or in process."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, Final
 from kafka.protocol.admin import DescribeProducersRequest, DescribeTransactionsRequest, ListTransactionsRequest
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetFetchRequest
 
-# Send a request of a version and return the answer.
+# Sends a request of a version and returns the response.
 Ask = Callable[[Any, int], Any]
 _EARLIEST, _LATEST = -2, -1
 _COMMITTED: Final = 1
@@ -16,7 +16,7 @@ _UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 def under_way(ask: Ask) -> list[str]:
-    """Name the transactions that are not complete."""
+    """Return the transactions that are not complete."""
     answer = ask(
         ListTransactionsRequest(
             state_filters=[*_UNDER_WAY], producer_id_filters=[], duration_filter=-1, transactional_id_pattern=None
@@ -28,13 +28,18 @@ def under_way(ask: Ask) -> list[str]:
 
 
 def high_watermark(ask: Ask, topic: str, partition: int) -> int:
-    """Return the end of a partition, whatever is open in it."""
+    """Return the high watermark of a partition."""
     return _offset(ask, topic, partition, _LATEST, 0)
 
 
-def told(ask: Ask, topics: Mapping[str, int], groups: tuple[str, ...]) -> dict[str, Any]:
-    """Return by name what a broker says: of each partition its marks, producers, records and aborted transactions; of
-    each transactional id its transaction; of each group its offsets. `topics` are numbers of partitions."""
+def reported_state(ask: Ask, topics: Mapping[str, int], groups: tuple[str, ...]) -> dict[str, Any]:
+    """Return a broker's report by name.
+
+    It contains each partition's offsets, producers, records and aborted transactions, each transactional id's
+    transaction, and each group's offsets.
+
+    `topics` are numbers of partitions.
+    """
     found: dict[str, Any] = {}
     for topic, count in topics.items():
         for partition in range(count):
@@ -53,9 +58,9 @@ def told(ask: Ask, topics: Mapping[str, int], groups: tuple[str, ...]) -> dict[s
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Say where two sets of answers differ."""
+    """Describe the differences between two reports."""
     return [
-        f"{name} were told as {before.get(name)}, and now as {after.get(name)}"
+        f"{name} changed from {before.get(name)} to {after.get(name)}"
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     ]
@@ -91,7 +96,7 @@ def _producers(ask: Ask, topic: str, partition: int) -> list[tuple[int, ...]]:
 
 
 def _records(ask: Ask, topic: str, partition: int, marks: list[int]) -> tuple[str, list[tuple[int, int]]]:
-    """Fetch all that a committed reader gets: a digest of the bytes, and the aborted transactions that hide some."""
+    """Return a digest of the bytes that a committed reader gets, and the aborted transactions in them."""
     digest = hashlib.sha256()
     aborted: set[tuple[int, int]] = set()
     offset, end, _ = marks
@@ -121,7 +126,7 @@ def _records(ask: Ask, topic: str, partition: int, marks: list[int]) -> tuple[st
         part = answer.responses[0].partitions[0]
         assert part.error_code == 0, part
         data = bytes(part.records or b"")
-        assert data, f"a fetch of {topic}-{partition} at {offset} gives nothing below {end}"
+        assert data, f"a fetch of {topic}-{partition} at {offset} returns no record below {end}"
         digest.update(data)
         aborted |= {(one.producer_id, one.first_offset) for one in part.aborted_transactions or ()}
         offset = _end_of(data)
@@ -129,7 +134,7 @@ def _records(ask: Ask, topic: str, partition: int, marks: list[int]) -> tuple[st
 
 
 def _end_of(data: bytes) -> int:
-    """Return the offset behind the last whole batch."""
+    """Return the offset after the last whole batch."""
     at, end = 0, -1
     while at + 27 <= len(data):
         size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")

@@ -1,0 +1,106 @@
+"""The command `eos-kafka doctor`: whether sink, source and tool will work with a cluster, and what to do."""
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from typing import Final
+
+from spark_eos.admin.doctor_checks import examine
+from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
+from spark_eos.admin.output import ExitCode, as_json, exit_codes
+from spark_eos.admin.properties import options_of
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
+
+_DEFAULT_TIMEOUT_SECONDS: Final = 10.0
+_VERDICT_WIDTH: Final = max(map(len, Verdict))
+_EXIT_CODES: Final = exit_codes(ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND)
+
+
+def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser of `eos-kafka`."""
+    text = "check connection, rights, versions and settings of a cluster, and print what to do"
+    parser = areas.add_parser("doctor", help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES)
+    parser.add_argument(
+        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties file with settings of the client, such as security.protocol",
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="TOPIC", help="a topic that you write or read; may be repeated"
+    )
+    parser.add_argument(
+        "--prefix", default=DEFAULT_PREFIX, help="the query's transactionalIdPrefix (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--decision-topic",
+        default=DEFAULT_DECISION_TOPIC,
+        metavar="TOPIC",
+        help="the query's decisionTopic (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--role",
+        action="append",
+        choices=("sink", "source", "operator"),
+        help="the rights of this role are checked; may be repeated (default: sink and source)",
+    )
+    parser.add_argument(
+        "--read-only",
+        action="store_true",
+        help="send no request that changes anything: no transactional id, no trial transaction",
+    )
+    parser.add_argument(
+        "--timeout-seconds",
+        type=float,
+        default=_DEFAULT_TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        help="how long to wait for each response (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Run the parsed command: print each finding as soon as it is made."""
+    options = options_of(chosen.bootstrap_server, chosen.command_config)
+    timeout_ms = round(chosen.timeout_seconds * 1000)
+    examined = Examination(
+        replace(options, api_timeout_ms=timeout_ms, request_timeout_ms=min(options.request_timeout_ms, timeout_ms)),
+        chosen.prefix,
+        chosen.decision_topic,
+        tuple(chosen.topic),
+        tuple(chosen.role or ("sink", "source")),
+        chosen.read_only,
+    )
+    findings = _shown(examine(examined), chosen.output)
+    return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
+
+
+def _shown(findings: Iterable[Finding], output: str) -> list[Finding]:
+    if output == "json":
+        found = list(findings)
+        print(as_json([asdict(each) for each in found]))
+        return found
+    found = []
+    for each in findings:
+        print(finding_text(each), flush=True)
+        found.append(each)
+    problems = sum(each.verdict is Verdict.PROBLEM for each in found)
+    warnings = sum(each.verdict is Verdict.WARNING for each in found)
+    print(f"\n{len(found)} checks: {problems} with a problem, {warnings} with a warning.")
+    return found
+
+
+def finding_text(finding: Finding) -> str:
+    """Format a finding as one line, and a second one with the remedy.
+
+    >>> print(finding_text(Finding("topic lines", Verdict.PROBLEM, "does not exist", "Create it")))
+    problem  topic lines: does not exist
+             -> Create it
+    """
+    first = f"{finding.verdict.value:<{_VERDICT_WIDTH}}  {finding.check}: {finding.found}"
+    return f"{first}\n{'':<{_VERDICT_WIDTH}}  -> {finding.remedy}" if finding.remedy else first

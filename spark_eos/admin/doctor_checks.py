@@ -1,0 +1,302 @@
+"""The checks of `eos-kafka doctor`: whether a cluster, and the rights on it, suit the sink, the source and the tool.
+
+A problem that one check finds does not hide the next one; only a cluster that cannot be reached ends the examination.
+Nothing is created. The trial transaction commits an offset and is aborted, so that no reader ever sees anything of it;
+it leaves a transactional id, `{prefix}.preflight`, which the sink's own check before a query uses too.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from broker_core.errors import ErrorCode
+from broker_core.types import TopicPartition
+from spark_eos.admin.doctor_findings import TRIAL_TIMEOUT_MS, Examination, Finding, Verdict
+from spark_eos.admin.doctor_rights import allowed_operations, compared, grant_commands, list_text
+from spark_eos.admin.rights import OPTIONAL, ROLES
+from spark_eos.client.broker_facts import unserved_requests
+from spark_eos.client.error_table import code_name
+from spark_eos.client.group_offsets import OffsetAndMetadata, txn_offset_commit
+from spark_eos.client.inspection import describe_transactions
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.topics import create_topic, describe_topic_config
+from spark_eos.client.transactions import TV2, end_txn, init_producer_id
+from spark_eos.errors import EosKafkaError, UnreachableError
+from spark_eos.options.client import ClientOptions
+from spark_eos.runtime import now_ms
+from spark_eos.sink.driver.broker_capabilities import TIMEOUT_LIMIT, VERIFICATION, BrokerCapabilities
+from spark_eos.sink.driver.decision_topic import data_durability, replica_count, topic_doubts, topic_problem
+from spark_eos.sink.driver.preflight import choose_timeout
+from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS
+
+# Times of a transaction and of this machine are compared when a commit checks how much time is left.
+_CLOCK_DIFFERENCE_MS: Final = 5_000
+# How the names of a kind of role begin.
+_ROLE_WORDS: Final = {"sink": "sink,", "source": "source,", "operator": "`"}
+
+
+@dataclass(slots=True)
+class _Knowledge:
+    """What earlier checks have found out, for later ones."""
+
+    capabilities: BrokerCapabilities = field(default_factory=BrokerCapabilities)
+    has_decision_topic: bool = False
+    has_responding_broker: bool = False
+
+
+def examine(examined: Examination) -> Iterator[Finding]:
+    """Make all checks and yield each finding as soon as it is made."""
+    errors = {address: _connection_error(examined.options, address) for address in examined.options.bootstrap_servers}
+    is_reachable = None in errors.values()
+    yield from (_connection(examined.options, *each, is_reachable) for each in errors.items())
+    if not is_reachable:
+        return
+    knowledge = _Knowledge()
+    with KafkaClient(examined.options) as client:
+        yield from _brokers(client, knowledge)
+        if not knowledge.has_responding_broker:
+            return
+        for check in _CHECKS:
+            try:
+                yield from check(client, examined, knowledge)
+            except EosKafkaError as error:
+                yield _failed(_words(check), error)
+
+
+def _words(check: Callable[..., object]) -> str:
+    return check.__name__.strip("_").replace("_", " ")
+
+
+def _failed(check: str, error: EosKafkaError, verdict: Verdict = Verdict.PROBLEM) -> Finding:
+    found = f"{error.happened} ({error.checked})" if error.checked else error.happened
+    return Finding(check, verdict, found, error.remedy or error.default_remedy)
+
+
+# Connections.
+
+
+def _connection_error(options: ClientOptions, address: str) -> EosKafkaError | None:
+    try:
+        with KafkaClient(replace(options, bootstrap_servers=(address,))) as client:
+            client.connect()
+    except EosKafkaError as error:
+        return error
+    return None
+
+
+def _connection(options: ClientOptions, address: str, error: EosKafkaError | None, is_reachable: bool) -> Finding:
+    check = f"connection to {address}"
+    if error is None:
+        mechanism = f", {options.sasl_mechanism}" if options.security_protocol.startswith("SASL") else ""
+        return Finding(check, Verdict.OK, f"connected with {options.security_protocol}{mechanism}")
+    # A query starts as long as one of several addresses responds.
+    is_spare = is_reachable and isinstance(error, UnreachableError)
+    return _failed(check, error, Verdict.WARNING if is_spare else Verdict.PROBLEM)
+
+
+def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Connect to each broker at the address that it advertises."""
+    for broker, answer in unserved_requests(client).items():
+        check = f"broker {broker.node_id}"
+        if isinstance(answer, EosKafkaError):
+            yield Finding(
+                check,
+                Verdict.PROBLEM,
+                f"no response at its advertised address {broker.host}:{broker.port}: {answer.happened}",
+                "Check that the broker runs and that this machine can resolve and reach the address; set "
+                "advertised.listeners of the broker to one that it can",
+            )
+            continue
+        knowledge.has_responding_broker = True
+        if answer:
+            found = f"does not serve {', '.join(answer)}"
+            yield Finding(check, Verdict.PROBLEM, found, "Use brokers of Apache Kafka 3.6 or newer")
+        else:
+            yield Finding(check, Verdict.OK, f"responds at {broker.host}:{broker.port} and serves all requests needed")
+
+
+def _settings_of_brokers(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Compare the settings of all brokers, and the level of the transaction protocol, with what the sink needs."""
+    capabilities = knowledge.capabilities
+    capabilities.complete(client)
+    level = client.transaction_version(refresh=True)
+    yield _level(level)
+    unverifying = capabilities.unverifying(level)
+    if unverifying:
+        yield Finding(
+            "verification of transactions",
+            Verdict.PROBLEM if "sink" in examined.roles else Verdict.WARNING,
+            "; ".join(f"broker {node_id} {reason}" for node_id, reason in unverifying.items()),
+            f"Use brokers of Apache Kafka 3.6 or newer, and set {VERIFICATION}=true; the sink refuses others, unless "
+            "allowHangingTransactions=true accepts the risk",
+        )
+    elif capabilities.troubles:
+        yield Finding("verification of transactions", Verdict.NOTE, "; ".join(capabilities.troubles))
+    else:
+        yield Finding("verification of transactions", Verdict.OK, "on at all brokers")
+    limit_ms = min(capabilities.numbers(TIMEOUT_LIMIT), default=None)
+    timeout_ms = choose_timeout(None, limit_ms)
+    limit = "unknown" if limit_ms is None else f"{limit_ms} ms"
+    yield Finding(
+        "transaction timeout",
+        Verdict.OK if limit_ms is not None else Verdict.NOTE,
+        f"{TIMEOUT_LIMIT} is {limit}; the sink uses {timeout_ms} ms unless transactionTimeout is set",
+    )
+
+
+def _level(level: int) -> Finding:
+    check = "transaction protocol"
+    if level >= TV2:
+        return Finding(check, Verdict.OK, f"transaction.version {level} (KIP-890)")
+    return Finding(
+        check,
+        Verdict.NOTE,
+        f"transaction.version {level}: each transaction needs more requests than with version {TV2}",
+        f"On Apache Kafka 4.0 or newer: kafka-features.sh upgrade --feature transaction.version={TV2}",
+    )
+
+
+# Topics.
+
+
+def _data_topics(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Describe the topics that the query writes or reads."""
+    if not examined.topics:
+        yield Finding("data topics", Verdict.SKIPPED, "none given", "Name them with --topic")
+    for name in examined.topics:
+        check = f"topic {name}"
+        try:
+            topic = client.require_topics([name])[name]
+        except EosKafkaError as error:
+            yield _failed(check, error)
+            continue
+        lagging = [
+            each.partition for each in topic.partitions.values() if set(each.in_sync_replicas) < set(each.replicas)
+        ]
+        found = f"{topic.partition_count} partition(s), {replica_count(topic)} replica(s)"
+        if lagging:
+            shown = ", ".join(map(str, sorted(lagging)[:10]))
+            yield Finding(check, Verdict.WARNING, f"{found}; replicas of partitions {shown} are not in sync")
+        else:
+            yield Finding(check, Verdict.OK, found)
+
+
+def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Check what the sink checks before a query, without creating anything."""
+    name = examined.decision_topic
+    check = f"decision topic {name}"
+    described = client.metadata([name]).get(name)
+    if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        yield _missing_decision_topic(client, check, name)
+        return
+    described = client.require_topics([name], need_leaders=False)[name]
+    knowledge.has_decision_topic = True
+    try:
+        config = describe_topic_config(client, name)
+    except EosKafkaError as error:
+        yield _failed(check, error, Verdict.NOTE)
+        return
+    problem = topic_problem(name, config, replica_count(described))
+    if problem is not None:
+        yield _failed(check, problem)
+        return
+    doubts: list[str] = []
+    for topic in examined.topics or (None,):
+        try:
+            data = data_durability(client, topic)
+        except EosKafkaError:
+            # The check of the topic itself reports it.
+            continue
+        doubts += topic_doubts(name, config, replica_count(described), data)
+    for doubt in dict.fromkeys(doubts):
+        found, _, remedy = doubt.rpartition(". ")
+        yield Finding(check, Verdict.WARNING, found, remedy)
+    if not doubts:
+        found = f"{described.partition_count} partitions, {replica_count(described)} replica(s), compacted"
+        yield Finding(check, Verdict.OK, found)
+
+
+def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Finding:
+    """Find out with a request that only validates whether the sink could create the topic."""
+    config = {"cleanup.policy": "compact"}
+    try:
+        create_topic(client, name, partition_count=DECISION_TOPIC_PARTITIONS, config=config, validate_only=True)
+    except EosKafkaError as error:
+        return Finding(
+            check,
+            Verdict.PROBLEM,
+            f"does not exist, and the sink cannot create it: {error.happened}",
+            f"Create it: kafka-topics.sh --create --topic {name} --partitions {DECISION_TOPIC_PARTITIONS} "
+            "--config cleanup.policy=compact",
+        )
+    return Finding(check, Verdict.OK, "does not exist yet; the sink may create it")
+
+
+# Rights and transactions.
+
+
+def _rights(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Compare the operations that the brokers allow this principal with what each role needs."""
+    allowed = allowed_operations(client, examined)
+    for role, rights in ROLES.items():
+        if not role.startswith(tuple(_ROLE_WORDS[each] for each in examined.roles)):
+            continue
+        needed = compared(rights, examined, allowed)
+        optional = compared(OPTIONAL.get(role, ()), examined, allowed)
+        check = f"rights: {role.replace('`', '')}"
+        if needed.missing:
+            yield Finding(check, Verdict.PROBLEM, f"lacks {list_text(needed.missing)}", grant_commands(needed.missing))
+        elif needed.unknown:
+            yield Finding(check, Verdict.NOTE, f"nothing missing; not checked: {list_text(needed.unknown)}")
+        elif optional.missing:
+            found = f"complete; lacks the optional {list_text(optional.missing)}"
+            yield Finding(check, Verdict.NOTE, found, grant_commands(optional.missing))
+        else:
+            yield Finding(check, Verdict.OK, "complete")
+
+
+def _trial_transaction(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
+    """Begin a transaction as the sink's commit does, describe it and abort it; compare the clocks by its start."""
+    check = "trial transaction"
+    if examined.is_read_only or not knowledge.has_decision_topic:
+        reason = "--read-only is given" if examined.is_read_only else "there is no decision topic that can be used"
+        yield Finding(check, Verdict.SKIPPED, reason)
+        return
+    clock = client.runtime.clock
+    identity = init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
+    begun, begun_at_ms = clock.monotonic(), now_ms(clock)
+    try:
+        place = TopicPartition(examined.decision_topic, 0)
+        txn_offset_commit(client, identity, examined.probe, {place: OffsetAndMetadata(0)})
+        described = describe_transactions(client, [examined.probe])[examined.probe]
+        described_at_ms = now_ms(clock)
+    finally:
+        ended = end_txn(client, identity, commit=False)
+    taken_ms = (clock.monotonic() - begun) * 1000
+    if ended.error_code != ErrorCode.NONE:
+        yield Finding(
+            check,
+            Verdict.PROBLEM,
+            f"EndTxn returned {code_name(ended.error_code)}",
+            f"Run `eos-kafka transactions describe --transactional-id {examined.probe}`",
+        )
+        return
+    yield Finding(check, Verdict.OK, f"begun, described and aborted in {taken_ms:.0f} ms")
+    yield _clock_difference(described.start_time_ms, begun_at_ms, described_at_ms)
+
+
+def _clock_difference(start_ms: int, earliest_ms: int, latest_ms: int) -> Finding:
+    check = "clock difference"
+    difference_ms = start_ms - min(max(start_ms, earliest_ms), latest_ms)
+    if abs(difference_ms) <= _CLOCK_DIFFERENCE_MS:
+        return Finding(check, Verdict.OK, f"at most {abs(difference_ms) + latest_ms - earliest_ms} ms")
+    return Finding(
+        check,
+        Verdict.WARNING,
+        f"the coordinator's clock is {abs(difference_ms)} ms {'ahead of' if difference_ms > 0 else 'behind'} this "
+        "machine's",
+        "Synchronize the clocks (NTP): the time that a transaction has left is computed from both",
+    )
+
+
+_CHECKS: Final = (_settings_of_brokers, _data_topics, _decision_topic, _rights, _trial_transaction)

@@ -1,0 +1,220 @@
+"""`eos-kafka doctor` on healthy, locked-down and broken clusters."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_core import EmbeddedBroker
+from spark_eos.admin import rights as roles
+from spark_eos.admin.command import main
+from spark_eos.admin.output import ExitCode
+from tests.support.apache_kafka import Unavailable, free_ports
+from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
+from tests.support.spark_eos.client_world import unique
+from tests.support.spark_eos.security_scene import Scene, scene_of
+
+QUICK = ("--timeout-seconds", "2")
+SEVERAL = {"ok", "note", "warning", "problem", "skipped"}
+
+
+def doctor(capsys: pytest.CaptureFixture[str], address: str, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Run the command and return the exit code and the findings by their checks."""
+    code = main(["doctor", "--bootstrap-server", address, "--output", "json", *words])
+    found = json.loads(capsys.readouterr().out)
+    assert {each["verdict"] for each in found} <= SEVERAL
+    return code, {each["check"]: each for each in found}
+
+
+def verdicts(found: dict[str, dict[str, Any]], verdict: str) -> set[str]:
+    return {check for check, each in found.items() if each["verdict"] == verdict}
+
+
+def test_healthy_cluster_has_no_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"lines": 4}) as kafka:
+        kafka.create_topic("decisions", 8, {"cleanup.policy": "compact", "segment.ms": "60000"})
+        words = ("--topic", "lines", "--decision-topic", "decisions", "--role", "operator", "--role", "sink")
+        code, found = doctor(capsys, kafka.bootstrap_servers, *words)
+        assert code == ExitCode.DONE
+        assert verdicts(found, "ok") == set(found)
+        assert "aborted in" in found["trial transaction"]["found"]
+        assert {check for check in found if check.startswith("rights")} == {
+            f"rights: {role.replace('`', '')}" for role in roles.ROLES if not role.startswith("source")
+        }
+        assert kafka.transaction("eos-kafka.preflight").state == "CompleteAbort"
+
+
+def test_read_only_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"lines": 1}) as kafka:
+        code, found = doctor(capsys, kafka.bootstrap_servers, "--topic", "lines", "--read-only")
+        assert code == ExitCode.DONE
+        assert found["trial transaction"]["found"] == "--read-only is given"
+        assert "not checked: WRITE on the transactional id eos-kafka." in found["rights: sink, task"]["found"]
+        assert {each.api for each in kafka.requests()} <= {
+            "ApiVersions",
+            "Metadata",
+            "DescribeConfigs",
+            "CreateTopics",
+            "DescribeCluster",
+            "FindCoordinator",
+            "DescribeGroups",
+            "DescribeTransactions",
+        }
+        assert kafka.topics == {"lines": 1}
+
+
+def test_missing_decision_topic_is_not_created(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"lines": 1}) as kafka:
+        code, found = doctor(capsys, kafka.bootstrap_servers)
+        assert code == ExitCode.DONE
+        assert found["decision topic eos-kafka-decisions"]["found"] == "does not exist yet; the sink may create it"
+        assert found["trial transaction"]["verdict"] == "skipped"
+        assert found["data topics"]["verdict"] == "skipped"
+        assert "not checked: WRITE on the topic TOPIC" in found["rights: sink, task"]["found"]
+        assert kafka.topics == {"lines": 1}
+
+
+@pytest.fixture(scope="module")
+def guarded(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    try:
+        with guarded_kafka(broker_kind, tmp_path_factory.mktemp("guarded")) as kafka:
+            yield kafka
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def scene(guarded: GuardedKafka, tmp_path: Path) -> Iterator[Scene]:
+    with scene_of(guarded, tmp_path) as scene:
+        yield scene
+
+
+def examined(capsys: pytest.CaptureFixture[str], scene: Scene, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Run the command as the principal of a scene."""
+    names = ("--prefix", "p", "--topic", scene.world.topic, "--decision-topic", scene.world.decisions)
+    return doctor(capsys, scene.kafka.sasl_address, *scene.config_words(), *names, *words)
+
+
+@pytest.mark.parametrize("role", [role for role in roles.ROLES if role.startswith(("sink", "source"))])
+def test_missing_rights_are_named_with_the_command_that_grants_them(
+    scene: Scene, capsys: pytest.CaptureFixture[str], role: str
+) -> None:
+    code, found = examined(capsys, scene)
+    assert code == ExitCode.PROBLEM_FOUND
+    finding = found[f"rights: {role}"]
+    assert finding["verdict"] == "problem"
+    for right in roles.ROLES[role]:
+        assert f"{right.operation.name} on the {right.kind}" in finding["found"]
+        assert f"--operation {right.operation.name}" in finding["remedy"]
+    scene.grant(roles.ROLES[role])
+    assert found.keys() >= {f"rights: {role}"}
+    _, found = examined(capsys, scene)
+    assert found[f"rights: {role}"]["verdict"] in ("ok", "note"), found
+    assert "lacks the optional" in found[f"rights: {role}"]["found"] or role not in roles.OPTIONAL
+
+
+def test_principal_with_all_rights_has_no_problem(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    for rights in (*roles.ROLES.values(), *roles.OPTIONAL.values()):
+        scene.grant(rights)
+    code, found = examined(capsys, scene, "--role", "sink", "--role", "source", "--role", "operator")
+    assert code == ExitCode.DONE
+    assert verdicts(found, "ok") >= set(found) - {f"decision topic {scene.world.decisions}"}
+
+
+def broken(settings: dict[str, str], **more: Any) -> EmbeddedBroker:
+    return EmbeddedBroker(topics={"lines": 1}, config=settings, **more)
+
+
+@pytest.mark.parametrize(
+    ("settings", "policy", "words", "problem", "remedy"),
+    [
+        ({}, "delete", (), "decision topic eos-kafka-decisions", "Set it to compact"),
+        ({}, "compact", ("--topic", "ordres"), "topic ordres", "Create it, or correct its name"),
+        (
+            {"transaction.version": "1", "transaction.partition.verification.enable": "false"},
+            "compact",
+            (),
+            "verification of transactions",
+            "set transaction.partition.verification.enable=true",
+        ),
+    ],
+    ids=["topic that loses decisions", "misspelled topic", "no verification"],
+)
+def test_problem_has_a_remedy(
+    capsys: pytest.CaptureFixture[str],
+    settings: dict[str, str],
+    policy: str,
+    words: Sequence[str],
+    problem: str,
+    remedy: str,
+) -> None:
+    with broken(settings) as kafka:
+        kafka.create_topic("eos-kafka-decisions", 8, {"cleanup.policy": policy})
+        code, found = doctor(capsys, kafka.bootstrap_servers, *words)
+    assert code == ExitCode.PROBLEM_FOUND
+    assert verdicts(found, "problem") == {problem}
+    assert remedy in found[problem]["remedy"]
+
+
+def test_address_without_broker_is_a_warning_beside_one_that_works(capsys: pytest.CaptureFixture[str]) -> None:
+    (free,) = free_ports(1)
+    with broken({}) as kafka:
+        code, found = doctor(capsys, f"{kafka.bootstrap_servers},127.0.0.1:{free}", *QUICK)
+    assert code == ExitCode.DONE
+    assert verdicts(found, "warning") == {f"connection to 127.0.0.1:{free}"}
+
+
+def test_cluster_that_cannot_be_reached_ends_the_examination(capsys: pytest.CaptureFixture[str]) -> None:
+    (free,) = free_ports(1)
+    code, found = doctor(capsys, f"127.0.0.1:{free}", *QUICK)
+    assert code == ExitCode.PROBLEM_FOUND
+    assert set(found) == {f"connection to 127.0.0.1:{free}"}
+
+
+def test_broker_that_is_offline_is_found_at_its_advertised_address(capsys: pytest.CaptureFixture[str]) -> None:
+    """As behind a listener that only machines of the cluster's own network can reach."""
+    free, port = free_ports(2)
+    with broken({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{free}"}, port=port):
+        code, found = doctor(capsys, f"127.0.0.1:{port}", *QUICK)
+    assert code == ExitCode.PROBLEM_FOUND
+    assert found["broker 1"]["verdict"] == "problem"
+    assert f"no response at its advertised address 127.0.0.1:{free}" in found["broker 1"]["found"]
+    assert "advertised.listeners" in found["broker 1"]["remedy"]
+
+
+def test_wrong_password_is_reported_without_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "client.properties"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} username="alice" password="misplaced";\n'
+    )
+    with EmbeddedBroker(listeners={"SASL": "SASL_PLAINTEXT"}, users={"alice": unique("secret")}) as kafka:
+        code, found = doctor(capsys, kafka.bootstrap_servers, "--command-config", str(config))
+        check = f"connection to {kafka.bootstrap_servers}"
+    assert code == ExitCode.PROBLEM_FOUND
+    assert set(found) == {check}
+    assert "misplaced" not in str(found)
+    assert "sasl" in found[check]["remedy"]
+
+
+def test_table_shows_each_finding_as_soon_as_it_is_made(capsys: pytest.CaptureFixture[str]) -> None:
+    with broken({}) as kafka:
+        address = kafka.bootstrap_servers
+        main(["doctor", "--bootstrap-server", address, "--topic", "nope"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"ok       connection to {address}: connected with PLAINTEXT"
+    problem = next(place for place, line in enumerate(lines) if line.startswith("problem  topic nope: "))
+    assert lines[problem + 1] == "         -> Create it, or correct its name"
+    assert lines[-1].endswith("checks: 1 with a problem, 0 with a warning.")
+
+
+def test_clock_difference_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(clock="virtual") as kafka:
+        kafka.create_topic("eos-kafka-decisions", 8, {"cleanup.policy": "compact", "segment.ms": "60000"})
+        kafka.clock.advance(seconds=60)
+        _, found = doctor(capsys, kafka.bootstrap_servers)
+    assert found["clock difference"]["verdict"] == "warning"
+    assert "ahead of this machine's" in found["clock difference"]["found"]
