@@ -8,7 +8,7 @@ from typing import Final
 from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
 from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
-from spark_eos.options.oauth import OAuthOptions, TokenSource, no_token, token_source
+from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -143,6 +143,7 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     """Build `ClientOptions` from settings that `kafka_settings` has checked."""
     mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
     by_token = mechanism == "OAUTHBEARER"
+    check_values(settings)
     tokens = _token_source(settings) if by_token else TokenSource()
     username, password = (None, None) if by_token else _credentials(settings)
     ca_path, certificate_path, key_path = _tls_files(settings)

@@ -122,6 +122,15 @@ def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenS
     return TokenSource(oauth=oauth, extensions=extensions)
 
 
+def check_values(settings: Mapping[str, str]) -> None:
+    """Refuse values that no mechanism can use."""
+    for each in OAUTH_SETTINGS:
+        if each.name in settings and each.choices:
+            _choice(settings, each.name, each.choices)
+        elif each.name in settings and each.minimum is not None:
+            _number(settings, each.name, int, each.minimum, each.maximum)
+
+
 def no_token(protocol: str) -> OptionError:
     """Return the error for OAUTHBEARER without a source of tokens."""
     return OptionError(f"{protocol} with OAUTHBEARER needs a token", remedy=_TOKEN_SOURCES)
@@ -198,7 +207,6 @@ def _endpoint(url: str, settings: Mapping[str, str], jaas: Mapping[str, str]) ->
 
 
 def _grant_type(settings: Mapping[str, str]) -> str:
-    _choice(settings, "sasl.oauthbearer.method", ("default", "oidc"))
     retriever = settings.get("sasl.oauthbearer.jwt.retriever.class", _RETRIEVERS[0]).strip()
     if retriever not in _RETRIEVERS:
         raise OptionError(
@@ -207,8 +215,6 @@ def _grant_type(settings: Mapping[str, str]) -> str:
             remedy="Remove it, and use kafka.sasl.oauthbearer.token.provider=module:function for tokens of your own",
         )
     name = "sasl.oauthbearer.grant.type"
-    if settings.get(name, "").strip().lower() == "jwt-bearer":
-        return JWT_BEARER
     default = JWT_BEARER if retriever == _JWT_BEARER_CLASS else CLIENT_CREDENTIALS
     return _choice({name: default, **settings}, name, (CLIENT_CREDENTIALS, JWT_BEARER))
 

@@ -57,7 +57,7 @@ OAUTH_SETTINGS: Final = (
     _Def("sasl.oauthbearer.jwt.retriever.class", "One of Kafka's own classes; `JwtBearer...` sets the grant type."),
     _Def(
         "sasl.oauthbearer.grant.type",
-        "How the client asks for a token. `jwt-bearer` is accepted for the long name.",
+        "How the client asks for a token.",
         default=CLIENT_CREDENTIALS,
         choices=(CLIENT_CREDENTIALS, JWT_BEARER),
     ),

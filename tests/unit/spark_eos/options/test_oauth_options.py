@@ -108,7 +108,6 @@ def test_assertions_are_read() -> None:
     for more in (
         {"sasl.oauthbearer.jwt.retriever.class": f"{PACKAGE}.JwtBearerJwtRetriever"},
         {"sasl.oauthbearer.grant.type": JWT_BEARER},
-        {"sasl.oauthbearer.grant.type": "jwt-bearer"},
     ):
         assert endpoint({**given, **more}).grant_type == JWT_BEARER
 
