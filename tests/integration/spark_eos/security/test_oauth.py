@@ -213,3 +213,33 @@ def test_session_ends_with_its_token_and_is_renewed_by_the_next(
     finally:
         provider.expires_in = LIFETIME_S
     assert len(provider.requests) > 2, "the token was renewed"
+
+
+def test_endpoint_that_does_not_respond_is_reported_within_the_timeout(
+    provider: Provider, broker: OidcBroker, authority: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    given = librdkafka_names(broker, provider, authority)
+    given |= {"kafka.sasl.oauthbearer.scope": "slow", "kafka.default.api.timeout.ms": "1000"}
+    config = tmp_path / "client.properties"
+    config.write_text("".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in given.items()))
+    provider.goes_on.clear()
+    began = time.monotonic()
+    try:
+        with KafkaClient(client_options(given)) as client, pytest.raises(AuthenticationError) as raised:
+            client.connect()
+        assert time.monotonic() - began < 5
+        assert f"The token endpoint {provider.token_url} returned no token in time" in str(raised.value)
+        words = ["--bootstrap-server", broker.by_token, "--command-config", str(config)]
+        assert main(["transactions", "list", *words]) == ExitCode.FAILED
+        assert "returned no token in time" in capsys.readouterr().err
+    finally:
+        provider.goes_on.set()
+
+
+def test_wrong_secret_ends_at_once(provider: Provider, broker: OidcBroker, authority: str) -> None:
+    given = librdkafka_names(broker, provider, authority) | {"kafka.sasl.oauthbearer.client.secret": "wrong"}
+    began = time.monotonic()
+    with KafkaClient(client_options(given)) as client, pytest.raises(AuthenticationError, match="invalid_client"):
+        client.connect()
+    assert time.monotonic() - began < 5
+    assert len(provider.requests) == 1

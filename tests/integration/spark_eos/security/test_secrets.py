@@ -1,7 +1,6 @@
 """Searches for secrets where they must not be: logs, messages, decisions, files, errors, metrics, output."""
 
 import base64
-import itertools
 import logging
 import pickle
 import traceback
@@ -21,73 +20,29 @@ from spark_eos.options.source import stream_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
-from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, oidc_provider
+from tests.support.oidc_provider import CLIENT_SECRET, Provider
 from tests.support.secured import Secured
 from tests.support.spark_eos.secret_search import MISPLACED, Search
 from tests.support.spark_eos.secured_brokers import kafka, own
 from tests.support.spark_eos.security_clients import PASSWORD, WAYS, Credentials, jaas
 from tests.support.spark_eos.sink_world import World
+from tests.support.spark_eos.token_clients import (
+    KEY_PEM,
+    TOKEN_WAYS,
+    by_assertion,
+    by_endpoint,
+    by_function,
+    provider,
+    running,
+)
 from tests.support.waiting import wait_until
 
-__all__ = ["kafka", "own"]
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with oidc_provider() as provider:
-        yield provider
-
-
-@pytest.fixture
-def provider(running: Provider, own: Credentials) -> Iterator[Provider]:
-    """Return a token endpoint that knows its clients and grants them a token that the broker accepts."""
-    running.grants = own.token
-    yield running
-    running.answers = []
+__all__ = ["kafka", "own", "provider", "running"]
 
 
 @pytest.fixture
 def search(own: Credentials, running: Provider) -> Search:
     return Search(own, CLIENT_SECRET, running.signer.pem().splitlines()[3])
-
-
-def by_endpoint(own: Credentials, provider: Provider, **settings: str) -> dict[str, str]:
-    words = f'clientId="{CLIENT_ID}" clientSecret="{CLIENT_SECRET}" extension_logicalCluster="lkc-1"'
-    given = {
-        "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
-        "sasl.jaas.config": jaas("OAUTHBEARER", words),
-        "sasl.login.retry.backoff.max.ms": "100",
-        "https.ca.pem": provider.authority.cert_pem.bytes().decode(),
-    }
-    return own.options("SECURE", "SASL_SSL", {**given, **settings})
-
-
-def by_assertion(own: Credentials, provider: Provider) -> dict[str, str]:
-    prefix = "sasl.oauthbearer.assertion"
-    claims = {f"{prefix}.claim.iss": CLIENT_ID, f"{prefix}.private.key.pem": provider.signer.pem("key-passphrase")}
-    words = jaas("OAUTHBEARER", f'clientId="{CLIENT_ID}"')
-    locked = {f"{prefix}.private.key.passphrase": "key-passphrase"}
-    return by_endpoint(own, provider, **claims, **locked, **{"sasl.jaas.config": words})
-
-
-def by_function(own: Credentials, provider: Provider, source: str = "") -> dict[str, str]:
-    """Write a module with a function that returns a token, where Python finds modules."""
-    name = f"own_tokens_{next(_numbers)}"
-    source = source or f"def get():\n    return {own.token!r}, None\n"
-    (own.folder / f"{name}.py").write_text(source)
-    return own.options(
-        "SECURE", "SASL_SSL", {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.provider": f"{name}:get"}
-    )
-
-
-_numbers = itertools.count()
-KEY_PEM = "kafka.sasl.oauthbearer.assertion.private.key.pem"
-TOKEN_WAYS: Mapping[str, Callable[[Credentials, Provider], dict[str, str]]] = {
-    "token endpoint": by_endpoint,
-    "signed assertion": by_assertion,
-    "token function": by_function,
-}
 
 
 @pytest.fixture
