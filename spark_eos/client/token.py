@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 # RFC 6750; kafka-python sends the token as it is.
 _BEARER: Final = re.compile(r"[-._~+/A-Za-z0-9]+=*")
 _MOST_SHOWN: Final = 120
+_LATEST_S: Final = 2**40
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,12 @@ def claims_of(token: str) -> Mapping[str, Any] | None:
 def expiration_s(token: str) -> float | None:
     """Return when a token expires by its own claim, in seconds since 1970."""
     found = (claims_of(token) or {}).get("exp")
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return float(found) if is_time(found) else None
+
+
+def is_time(value: object) -> TypeGuard[int | float]:
+    """Return whether a value is a time in seconds since 1970, and not NaN or beyond all calendars."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST_S
 
 
 def describe(token: str, now_s: float) -> str:

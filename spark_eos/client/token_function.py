@@ -4,12 +4,11 @@ The result has the form of confluent-kafka's `oauth_cb`: a tuple of the token, i
 None, and optionally the principal and the SASL extensions. Errors show the types of values, never the values.
 """
 
-import math
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from spark_eos.client.token import Token, expiration_s, is_bearer_token
+from spark_eos.client.token import Token, expiration_s, is_bearer_token, is_time
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.oauth import extension_problem
 from spark_eos.runtime import Clock
@@ -58,7 +57,7 @@ def _token(name: str, result: Any, clock: Clock) -> Token:
     value, expires_at, principal, extensions = padded[:4]
     if not isinstance(value, str) or not is_bearer_token(value):
         raise _problem(name, f"returned {_type(value)} that is no token, as its first item")
-    if isinstance(expires_at, bool) or not isinstance(expires_at, int | float | None) or not _is_finite(expires_at):
+    if expires_at is not None and not is_time(expires_at):
         raise _problem(name, f"returned {_type(expires_at)} that is no time in seconds since 1970, as its second item")
     if not isinstance(principal, str | None):
         raise _problem(name, f"returned {_type(principal)} instead of a principal, as its third item")
@@ -76,10 +75,6 @@ def _token(name: str, result: Any, clock: Clock) -> Token:
     return Token(
         value, None if expires_s is None else expires_s - now_s, principal, tuple(sorted((extensions or {}).items()))
     )
-
-
-def _is_finite(number: float | None) -> bool:
-    return number is None or math.isfinite(number)
 
 
 def _type(value: object) -> str:

@@ -1,11 +1,15 @@
 """Requests for tokens: what is sent, which failures are repeated, and which words they end with."""
 
+import contextlib
 import json
 import logging
+import socket
+import socketserver
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -159,6 +163,67 @@ def test_proxy_of_the_environment_is_used(
     assert "proxy-password" not in text
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert fetch_token(endpoint, REAL).value
+
+
+class Proxy(socketserver.StreamRequestHandler):
+    """A proxy that connects to any address, and notes what it was asked for."""
+
+    seen: list[str] = []
+
+    def handle(self) -> None:
+        target = self.rfile.readline().decode().split()[1]
+        headers = list(iter(self.rfile.readline, b"\r\n"))
+        self.seen.extend([target, *(each.decode() for each in headers if each.lower().startswith(b"proxy-auth"))])
+        host, _, port = target.partition(":")
+        with socket.create_connection((host, int(port))) as out:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            back = threading.Thread(target=_copy, args=(out, self.connection))
+            back.start()
+            _copy(self.connection, out)
+            back.join()
+
+
+def _copy(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65_536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+
+def test_token_comes_through_a_proxy(
+    provider: Provider, endpoint: EndpointOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as proxy:
+        proxy.daemon_threads = True
+        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        monkeypatch.setenv("https_proxy", f"http://me:password@127.0.0.1:{proxy.server_address[1]}")
+        try:
+            assert fetch_token(endpoint, REAL).value == provider.tokens[-1]
+        finally:
+            proxy.shutdown()
+            thread.join()
+    target, authorization = Proxy.seen
+    assert target == f"127.0.0.1:{provider.port}"
+    assert decoded(authorization.split()[2]) == b"me:password"
+
+
+def test_plain_http_works_as_in_java(provider: Provider, endpoint: EndpointOptions) -> None:
+    class Plain(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"access_token": "abc", "expires_in": 60}')
+
+        def log_message(self, *_args: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Plain) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/token"
+        assert fetch_token(replace(endpoint, url=url), REAL) == Token("abc", 60.0)
+        thread.join()
 
 
 # Assertions

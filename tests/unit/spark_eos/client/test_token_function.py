@@ -99,6 +99,7 @@ def raising(error: BaseException) -> Callable[[], Any]:
         (lambda: (SECRET, "soon"), "returned a str that is no time in seconds since 1970"),
         (lambda: (SECRET, float("nan")), "returned a float that is no time"),
         (lambda: (SECRET, True), "returned a bool that is no time"),
+        (lambda: (SECRET, 10**400), "returned a int that is no time"),
         (lambda: (SECRET, NOW_S - 100), r"returned a token that expired 1\d\d s ago by this machine's clock"),
         (lambda: (jwt(NOW_S - 100), None), "returned a token that expired"),
         (lambda: (SECRET, None, 5), "returned a int instead of a principal"),
@@ -138,6 +139,8 @@ def test_module_that_is_missing_or_broken_is_named(tmp_path: Any, monkeypatch: p
         ('{"exp": 40}', "and it expired 60 s ago by this machine's clock"),
         ("{}", "has no issuer, audience or expiration"),
         ("[]", "not a JSON web token"),
+        (f'{{"exp": 1{"0" * 400}}}', "has no issuer"),
+        ('{"exp": Infinity, "iss": 5}', "has iss 5"),
         ("{", "not a JSON web token"),
     ],
 )
