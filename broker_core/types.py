@@ -1,4 +1,7 @@
-"""The types and constants that all packages share, and the arithmetic of sequences and coordinator hashing."""
+"""The types and constants that all packages share, and the arithmetic of sequences and coordinator hashing.
+
+Also `counted`, for the messages of both packages.
+"""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -106,3 +109,8 @@ def coordinator_partition(key: str, partition_count: int) -> int:
     """Find the state partition of a transactional id or group id (rules B.2)."""
     hashed = java_string_hash(key)
     return (0 if hashed == -(2**31) else abs(hashed)) % partition_count
+
+
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """Return a count with its noun, such as `1 offset` or `2 offsets`."""
+    return f"{count} {singular if count == 1 else plural or f'{singular}s'}"

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, Self
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
+from broker_core.types import counted
 from broker_core.wire.error_responses import error_response
 from broker_core.wire.versions import SERVED
 
@@ -180,7 +181,7 @@ class Fault:
 
     def __repr__(self) -> str:
         wanted = "".join(f", {name}={value!r}" for name, value in self._wanted.items())
-        return f"<fault {self.api or 'any'} {self.when}{wanted}: {self.action!r}, {self.hits} hits>"
+        return f"<fault {self.api or 'any'} {self.when}{wanted}: {self.action!r}, {counted(self.hits, 'hit')}>"
 
     def applies_to(self, when: str, seen: RequestSeen) -> bool:
         """Return whether the fault applies to a request, and count the match."""

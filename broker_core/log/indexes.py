@@ -13,7 +13,7 @@ from typing import Final
 
 from broker_core.errors import DamageError
 from broker_core.ports import File, Storage
-from broker_core.types import NO_TIMESTAMP
+from broker_core.types import NO_TIMESTAMP, counted
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
@@ -116,7 +116,7 @@ class _SparseIndex:
             file, size = self._open(), self._entry.size
             count, rest = divmod(file.size(), size)
             if rest:
-                raise DamageError(f"{self._path}: {rest} bytes follow the last whole entry")
+                raise DamageError(f"{self._path}: {counted(rest, 'byte')} after the last whole entry")
             last = self._entry.unpack(file.read((count - 1) * size, size)) if count else None
             if last is None or (any(last) and min(last) >= 0):
                 return last and self._absolute(*last)

@@ -18,11 +18,11 @@ from broker_core.records.batch import DECOMPRESSED_LIMIT_BYTES, NewRecord, Recor
 from broker_core.records.compression import Compression
 from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, crc_matches, write_timestamps
 from broker_core.records.validation import RecordFacts, iter_record_facts, summarize_records
-from broker_core.types import NO_TIMESTAMP, TimestampType
+from broker_core.types import NO_TIMESTAMP, TimestampType, counted
 
 _SMALLEST_RECORD_BYTES: Final = 7
 _MOST_EXPANSION: Final = 100
-# A topic may take very small batches only; what is harmless elsewhere is harmless there.
+# The lowest limit, also for topics whose own limit is lower: what costs little elsewhere costs little there.
 _LEAST_LIMIT_BYTES: Final = TopicConfig().max_message_bytes
 # A longer list helps no reader, and it would make an answer larger than the request.
 _MOST_NAMED: Final = 100
@@ -102,7 +102,7 @@ def _check_frame(
     _check_size(header, config)
     if len(data) > header.size_bytes:
         raise _invalid(
-            f"{len(data) - header.size_bytes} bytes follow the batch; a partition accepts one batch at a time"
+            f"{counted(len(data) - header.size_bytes, 'byte')} after the batch; a partition accepts one batch at a time"
         )
     if not crc_matches(data, 0, header):
         raise KafkaError(
@@ -174,11 +174,11 @@ def _check_records(
         # The smallest timestamp was that of a record that has none.
         return summary.max_timestamp_ms
     code = ErrorCode.INVALID_RECORD if all(problem == _NO_KEY for _, problem in errors) else ErrorCode.INVALID_TIMESTAMP
-    counted = f"{len(errors)}" if len(errors) < _MOST_NAMED else f"{len(errors)} or more"
+    refused = f"{len(errors)}" if len(errors) < _MOST_NAMED else f"{len(errors)} or more"
     raise KafkaError(
         code,
-        f"{counted} of the batch's {header.record_count} records are refused, the first of "
-        f"them, number {errors[0][0]}: {errors[0][1]}",
+        f"{refused} of the batch's {counted(header.record_count, 'record')} refused, the first of them, number "
+        f"{errors[0][0]}: {errors[0][1]}",
         errors,
     )
 

@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from broker_core.types import counted
+
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
@@ -252,13 +254,13 @@ def _story(broker: "EmbeddedBroker") -> list[tuple[str, str]]:
     shown = [str(each) for each in requests[-_SHOWN_REQUESTS:]]
     left_out = len(requests) - len(shown)
     if left_out:
-        shown.insert(0, f"... {left_out} earlier requests")
+        shown.insert(0, f"... {counted(left_out, 'earlier request')}")
     sections = [("kafka requests", "\n".join(shown) or "none came")]
     if any(broker.broker(broker_id).is_running for broker_id in broker.broker_ids):
         written = broker.written_partitions()
         listings = [_shortened(broker.partition(*each).dump()) for each in written[:_SHOWN_PARTITIONS]]
         if len(written) > _SHOWN_PARTITIONS:
-            listings.append(f"... {len(written) - _SHOWN_PARTITIONS} more partitions")
+            listings.append(f"... {counted(len(written) - _SHOWN_PARTITIONS, 'more partition')}")
         sections.append(("kafka partitions", "\n".join(listings) or "none was written"))
     return sections
 
@@ -267,4 +269,5 @@ def _shortened(listing: str) -> str:
     lines = listing.splitlines()
     if len(lines) <= _SHOWN_LINES:
         return listing
-    return "\n".join([lines[0], f"  ... {len(lines) - _SHOWN_LINES} earlier batches", *lines[1 - _SHOWN_LINES :]])
+    left_out = counted(len(lines) - _SHOWN_LINES, "earlier batch", "earlier batches")
+    return "\n".join([lines[0], f"  ... {left_out}", *lines[1 - _SHOWN_LINES :]])

@@ -23,6 +23,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]
 
 from broker_core.embedded import EmbeddedBroker
+from broker_core.types import counted
 
 T = TypeVar("T")
 
@@ -94,7 +95,7 @@ class RealCluster:
         brokers, topics = self._wanted
         found = len(self._run.admin.list_topics(timeout=_PATIENCE_S).brokers)
         if found < brokers:
-            pytest.skip(f"the test needs {brokers} brokers; the real cluster has {found}")
+            pytest.skip(f"the test needs {counted(brokers, 'broker')}; the real cluster has {found}")
         try:
             for name, partitions in topics.items():
                 self.create_topic(name, partitions)
@@ -202,7 +203,7 @@ class RealCluster:
             yield f"{place.topic}-{place.partition}: log start {start}, LSO {last_stable}, HW {end}"
             yield from self._newest(place, start, end)
         if len(written) > most:
-            yield f"... {len(written) - most} more partitions"
+            yield f"... {counted(len(written) - most, 'more partition')}"
 
     def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel) -> list[int]:
         if not places:
@@ -216,7 +217,7 @@ class RealCluster:
         """Yield lines for the last records of a partition; markers and compacted records leave gaps in the offsets."""
         first = max(start, end - _SHOWN_RECORDS)
         if first > start:
-            yield f"  ... {first - start} earlier offsets"
+            yield f"  ... {counted(first - start, 'earlier offset')}"
         reader = Consumer(
             {
                 **self.client_settings,

@@ -30,6 +30,7 @@ from broker_core.types import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     TimestampType,
+    counted,
 )
 
 # Far more than a batch of the default max.message.bytes contains, and far less than the memory of a test process.
@@ -154,7 +155,9 @@ def read_records(buffer: Bytes, position: int, header: BatchHeader) -> list[Reco
             raise InvalidBatch(f"record {index} of the batch at byte {position}: {_reason(error)}") from None
         records.append(record if stamp is None else record._replace(timestamp_ms=stamp))
     if at != len(section):
-        raise InvalidBatch(f"{len(section) - at} bytes follow the last record of the batch at byte {position}")
+        raise InvalidBatch(
+            f"{counted(len(section) - at, 'byte')} after the last record of the batch at byte {position}"
+        )
     return records
 
 

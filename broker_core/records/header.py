@@ -13,7 +13,7 @@ import crc32c
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.compression import Bytes, Compression
-from broker_core.types import NO_SEQUENCE, TimestampType, next_sequence
+from broker_core.types import NO_SEQUENCE, TimestampType, counted, next_sequence
 
 __all__ = [
     "ATTRIBUTES_POSITION",
@@ -156,7 +156,9 @@ class BatchHeader(NamedTuple):
 
 def _too_short(buffer: Bytes, position: int) -> InvalidBatch:
     left = max(len(buffer) - position, 0)
-    return InvalidBatch(f"{left} bytes at byte {position} are too few for a batch header of {HEADER_SIZE} bytes")
+    return InvalidBatch(
+        f"{counted(left, 'byte')} at byte {position}: too few for a batch header of {HEADER_SIZE} bytes"
+    )
 
 
 def _not_a_batch(header: BatchHeader, position: int) -> InvalidBatch:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import append_varint, read_varint, read_varint32
+from broker_core.types import counted
 
 _HIGH: Final = bytes(range(0x80, 0x100))
 _LOW: Final = bytes(range(0x80))
@@ -89,7 +90,7 @@ def scan_records(data: bytes, start: int, count: int) -> RecordScan:
             next_try = index + pause
         at = end
     if at != size:
-        raise InvalidRecord(count - 1, f"{size - at} bytes follow it, the last one")
+        raise InvalidRecord(count - 1, f"{counted(size - at, 'byte')} after it, the last one")
     return RecordScan(min(deltas), max(deltas), all_have_keys)
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
+from broker_core.types import counted
 from spark_eos.admin import doctor, output, timeline, transactions_command
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
@@ -87,9 +88,8 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     in_part = settled.committed if plan.action is OperatorAction.ABORT and restart is Restart.REWRITE else ()
     complete = settled.took_effect if plan.action is OperatorAction.COMPLETE else not (in_part or settled.pending)
     result = (
-        f"{len(settled.committed)} of {len(settled.decision.transactions)} transactions are committed, "
-        f"{len(settled.lost)} are aborted or lost, the outcome of {len(settled.unknown) + len(settled.pending)} "
-        "is unknown."
+        f"{counted(len(settled.decision.transactions), 'transaction')}: {len(settled.committed)} committed, "
+        f"{len(settled.lost)} aborted or lost, {len(settled.unknown) + len(settled.pending)} with an unknown outcome."
     )
     _print(
         chosen,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import ProducerIdentity, TransactionState, counted
 from spark_eos.errors import EosKafkaError
 from spark_eos.sink.decision import Decision, sealed_json
 from spark_eos.sink.driver.decision_log import DecisionLog
@@ -75,44 +75,46 @@ class Plan:
 
     def steps(self) -> list[str]:
         """Return a description of the steps, in order."""
-        decision, opened = self.decision, self.count(Fate.OPEN)
+        decision, opened = self.decision, counted(self.count(Fate.OPEN), "open transaction")
         name = f"micro-batch {decision.micro_batch} of query {decision.query} (prefix {decision.prefix})"
         first = f"fence the query's driver, {driver_id(decision.prefix, decision.query)}"
         note = "write an audit record and this intervention to the decision topic, in one transaction"
         last = "abort the query's other open transactions, which belong to no decision"
         if self.action is OperatorAction.COMPLETE:
-            return [first, note, self._completion(name, opened), last]
+            return [first, note, self._completion(name), last]
         after = (
             "writes the whole micro-batch again"
             if self.restart is Restart.REWRITE
             else (
-                f"skips the micro-batch: {self.count(Fate.COMMITTED)} of {len(self.fates)} transactions stay "
-                "visible, the rows of the others are never written"
+                f"skips the micro-batch: {self.count(Fate.COMMITTED)} of its {counted(len(self.fates), 'transaction')} "
+                "will stay visible, the rows of the others are never written"
             )
         )
-        return [first, note, f"abort the {opened} open transactions of {name}; the restarted query {after}", last]
+        return [first, note, f"abort {opened} of {name}; the restarted query {after}", last]
 
-    def _completion(self, name: str, opened: int) -> str:
+    def _completion(self, name: str) -> str:
         """Describe completing by recovery's table, which does not make a lost micro-batch partly visible."""
+        opened = counted(self.count(Fate.OPEN), "open transaction")
         word = Intervention(self.action, "", 0)
         step = action_for(replace(self.decision, intervention=word), self.fates.values())
         if step is Next.ABORT:
             return (
-                f"abort the {opened} open transactions of {name} and commit none: {self.count(Fate.LOST)} are "
-                "lost and none is known to be committed, so a commit would make only a part of the micro-batch "
-                "visible. If all are lost after that, the restarted query writes the whole micro-batch again"
+                f"abort {opened} of {name} and commit none: the micro-batch has "
+                f"{counted(self.count(Fate.LOST), 'lost transaction')} and none that is known to be committed, so a "
+                "commit would make only a part of it visible. If all are lost after that, the restarted query writes "
+                "the whole micro-batch again"
             )
         if step is Next.WRITE_AGAIN:
             return (
                 f"end no transaction of {name}: all are lost, and the restarted query writes the whole "
                 "micro-batch again"
             )
-        if step is Next.WAIT and opened:
+        if step is Next.WAIT and self.count(Fate.OPEN):
             return (
-                f"wait until {self.count(Fate.HIDDEN)} transactions of {name} can be read; then commit the "
-                f"{opened} open ones if none is lost, or abort them if one is"
+                f"wait until {counted(self.count(Fate.HIDDEN), 'transaction')} of {name} can be read; then commit "
+                f"{opened} if none is lost, or abort if one is"
             )
-        return f"commit the {opened} open transactions of {name}"
+        return f"commit {opened} of {name}"
 
 
 @dataclass(slots=True)
@@ -141,9 +143,9 @@ class DecisionOperator:
         plan = Plan(action, decision, fates, restart)
         if action is OperatorAction.ABORT and restart is Restart.REWRITE and plan.count(*_VISIBLE_PERHAPS):
             raise RefusedError(
-                f"{plan.count(Fate.COMMITTED)} transactions of the micro-batch are committed and "
-                f"{plan.count(Fate.UNKNOWN, Fate.HIDDEN)} may be. Writing the whole micro-batch again would "
-                "duplicate their rows",
+                f"The micro-batch has {counted(plan.count(Fate.COMMITTED), 'committed transaction')} and "
+                f"{plan.count(Fate.UNKNOWN, Fate.HIDDEN)} that may be committed. Writing it again would duplicate "
+                "their rows",
                 checked="DescribeTransactions for each transaction, and the log where the answer was inconclusive",
                 remedy=(
                     "Use --restart skip to close the micro-batch as it is. If a re-run gives each task the same "
@@ -215,8 +217,8 @@ class DecisionOperator:
         unnamed = sorted(before.opened - names_of(decision))
         if unnamed and not self.is_known_dead:
             raise RefusedError(
-                f"Query {decision.query} has {len(unnamed)} open transactions that are not in the decision, among "
-                f"them {unnamed[0][0]}. It may be running a micro-batch",
+                f"Query {decision.query} has {counted(len(unnamed), 'open transaction')} outside the decision, for "
+                f"example {unnamed[0][0]}. It may be running a micro-batch",
                 checked="ListTransactions and DescribeTransactions",
                 remedy="Stop the query first. If it is dead and left them open, add --query-is-dead",
             )

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Final
 
+from broker_core.types import counted
 from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
 from spark_eos.admin.output import ExitCode, as_json, exit_codes
@@ -91,7 +92,7 @@ def _shown(findings: Iterable[Finding], output: str) -> list[Finding]:
         found.append(each)
     problems = sum(each.verdict is Verdict.PROBLEM for each in found)
     warnings = sum(each.verdict is Verdict.WARNING for each in found)
-    print(f"\n{len(found)} checks: {problems} with a problem, {warnings} with a warning.")
+    print(f"\n{counted(len(found), 'check')}: {problems} with a problem, {warnings} with a warning.")
     return found
 
 

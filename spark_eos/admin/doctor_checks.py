@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.admin.doctor_findings import TRIAL_TIMEOUT_MS, Examination, Finding, Verdict
 from spark_eos.admin.doctor_rights import allowed_operations, compared, grant_commands, list_text
 from spark_eos.admin.rights import OPTIONAL, ROLES
@@ -173,7 +173,7 @@ def _data_topics(client: KafkaClient, examined: Examination, knowledge: _Knowled
         lagging = [
             each.partition for each in topic.partitions.values() if set(each.in_sync_replicas) < set(each.replicas)
         ]
-        found = f"{topic.partition_count} partition(s), {replica_count(topic)} replica(s)"
+        found = f"{counted(topic.partition_count, 'partition')}, {counted(replica_count(topic), 'replica')}"
         if lagging:
             shown = ", ".join(map(str, sorted(lagging)[:10]))
             yield Finding(check, Verdict.WARNING, f"{found}; replicas of partitions {shown} are not in sync")
@@ -212,8 +212,8 @@ def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Know
         found, _, remedy = doubt.rpartition(". ")
         yield Finding(check, Verdict.WARNING, found, remedy)
     if not doubts:
-        found = f"{described.partition_count} partitions, {replica_count(described)} replica(s), compacted"
-        yield Finding(check, Verdict.OK, found)
+        size = f"{counted(described.partition_count, 'partition')}, {counted(replica_count(described), 'replica')}"
+        yield Finding(check, Verdict.OK, f"{size}, compacted")
 
 
 def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Finding:

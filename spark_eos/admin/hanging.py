@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from broker_core.types import TopicPartition, TransactionState
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
@@ -100,7 +100,7 @@ class HangingFinding:
     @property
     def owner(self) -> Owner | None:
         """Return the coordinator to quote: that of the transaction itself, if there is one."""
-        return live_owner(self.transaction.topic_partition, self.owners or ()) or next(iter(self.owners or ()), None)
+        return live_owner(self.transaction, self.owners or ()) or next(iter(self.owners or ()), None)
 
 
 def find_hanging(
@@ -142,13 +142,11 @@ def judge(
     """Query the coordinators about transactions that were seen open, and the partitions of the suspects again."""
     producer_ids = {each.producer.producer_id for each in opened}
     owners = owners_of(admin, producer_ids)
-    # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice.
-    owners = {**owners, **owners_of(admin, producer_ids - owners.keys())}
-    live: dict[PartitionTransaction, Owner] = {}
-    for each in opened:
-        owner = live_owner(each.topic_partition, owners.get(each.producer.producer_id, ()))
-        if owner is not None:
-            live[each] = owner
+    # A coordinator that moves while the brokers are queried in turn may be missing once, but not twice. One that fences
+    # a producer has the next epoch for a moment before the transaction's state shows that it ends.
+    doubtful = {each.producer.producer_id for each in opened if _owner_in(owners, each) is None}
+    owners = {**owners, **owners_of(admin, doubtful)}
+    live = {each: owner for each in opened if (owner := _owner_in(owners, each)) is not None}
     doubted = {each.topic_partition for each in opened if each not in live}
     still = _names(open_transactions(admin, doubted, broker_id)) if doubted else set()
     findings = []
@@ -161,8 +159,12 @@ def judge(
         else:
             if not known:
                 require_sight(admin, each.producer.producer_id)
-            findings.append(HangingFinding(each, HangingVerdict.HANGING, known, _hanging_reason(each.producer, known)))
+            findings.append(HangingFinding(each, HangingVerdict.HANGING, known, _hanging_reason(each, known)))
     return findings
+
+
+def _owner_in(owners: Mapping[int, Sequence[Owner]], each: PartitionTransaction) -> Owner | None:
+    return live_owner(each, owners.get(each.producer.producer_id, ()))
 
 
 def require_sight(admin: TransactionAdmin, producer_id: int) -> None:
@@ -197,9 +199,11 @@ def owners_of(admin: TransactionAdmin, producer_ids: Collection[int]) -> Mapping
     return found
 
 
-def live_owner(topic_partition: TopicPartition, owners: Iterable[Owner]) -> Owner | None:
-    """Return the coordinator that will still write the marker for a producer's open transaction in a partition."""
-    return next((each for each in owners if each.description.will_end(topic_partition)), None)
+def live_owner(transaction: PartitionTransaction, owners: Iterable[Owner]) -> Owner | None:
+    """Return the coordinator that will still write the marker of an open transaction in its partition."""
+    place, producer = transaction.topic_partition, transaction.producer
+    ends = (each for each in owners if each.description.will_end(place, producer.producer_id, producer.producer_epoch))
+    return next(ends, None)
 
 
 def committed_owner(producer_id: int, producer_epoch: int, owners: Iterable[Owner]) -> Owner | None:
@@ -236,7 +240,16 @@ def _live_reason(owner: Owner) -> str:
     )
 
 
-def _hanging_reason(producer: ActiveProducer, owners: Sequence[Owner]) -> str:
+def _hanging_reason(transaction: PartitionTransaction, owners: Sequence[Owner]) -> str:
+    place, producer = transaction.topic_partition, transaction.producer
+    consequence = _OFFSETS if place.topic == CONSUMER_OFFSETS_TOPIC else ""
+    later = next((each.description for each in owners if each.description.lists(place)), None)
+    if later is not None:
+        return _OTHER_EPOCH.format(opened=producer.producer_epoch, known=later.producer_epoch) + consequence
+    return _why_unknown(producer, owners) + consequence
+
+
+def _why_unknown(producer: ActiveProducer, owners: Sequence[Owner]) -> str:
     if committed_owner(producer.producer_id, producer.producer_epoch, owners) is not None:
         return _HANGING + _COMMITTED
     return _HANGING if owners else _HANGING_UNKNOWN
@@ -256,6 +269,14 @@ _YOUNG: Final = (
 )
 _ENDED: Final = "it ended while the coordinators were queried"
 _HANGING: Final = "its coordinator has no open transaction with this partition, so no marker will end it"
+_OTHER_EPOCH: Final = (
+    "its coordinator has this partition in a transaction at epoch {known}, which is not this one, at epoch {opened}: "
+    "no marker of its own will end it, and a marker of the other one would give it the other one's outcome"
+)
+_OFFSETS: Final = (
+    ". Until it ends, the groups whose offsets it contains cannot read their committed offsets, so their consumers "
+    "cannot start (UNSTABLE_OFFSET_COMMIT)"
+)
 _COMMITTED: Final = (
     ". Its epoch shows that it was committed and that the commit marker was lost. An abort would remove rows "
     "that the producer knows to be committed, so `abort` refuses it; `abort --commit` writes the missing marker"

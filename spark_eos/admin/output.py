@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
+from broker_core.types import counted
 from spark_eos.admin.inventory import Entry
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
@@ -115,8 +116,8 @@ def show_text(decision: Decision, fates: Mapping[PreparedTransaction, Fate], aud
     """Format one decision with the fate of each of its transactions and every intervention in its query."""
     head = [
         f"Query {decision.query}, prefix {decision.prefix}, run {decision.run}",
-        f"Micro-batch {decision.micro_batch}, attempt {decision.attempt}, {decision.split_count} tasks, decided at "
-        f"{utc(decision.decided_at_ms)}"
+        f"Micro-batch {decision.micro_batch}, attempt {decision.attempt}, {counted(decision.split_count, 'task')}, "
+        f"decided at {utc(decision.decided_at_ms)}"
         + (f", completed at {utc(decision.completed_at_ms)}" if decision.completed_at_ms is not None else ""),
     ]
     rows = [

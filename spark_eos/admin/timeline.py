@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.types import IsolationLevel, TopicPartition, counted
 from spark_eos.admin.output import ExitCode, exit_codes
 from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline_log import LogReading, Timeline
@@ -83,7 +83,7 @@ def run(chosen: argparse.Namespace) -> int:
     except OSError as error:
         raise OptionError(f"Cannot write the page: {error}", remedy="Give --out a path that is writable") from error
     print(drawn.summary)
-    print(f"{len(timeline.transactions)} transactions drawn: {chosen.out}", file=sys.stderr)
+    print(f"{counted(len(timeline.transactions), 'transaction')} drawn: {chosen.out}", file=sys.stderr)
     return 0
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from importlib import resources
 from typing import Any, Final, NamedTuple
 
+from broker_core.types import counted
 from spark_eos.admin.timeline_log import Timeline, TransactionBar, TransactionOutcome
 from spark_eos.client.inspection import LOST_ITS_MARKER
 
@@ -55,8 +56,8 @@ def summary_of(timeline: Timeline) -> str:
             f"watermark, {high_watermark}."
         )
     waiting = (
-        f"The last stable offset of {timeline.topic_partition} is {stable}; {high_watermark - stable} offsets wait "
-        f"behind it, up to the high watermark {high_watermark}."
+        f"The last stable offset of {timeline.topic_partition} is {stable}, "
+        f"{counted(high_watermark - stable, 'offset')} below the high watermark {high_watermark}."
     )
     bar = blocking(timeline)
     if bar is None:
@@ -77,7 +78,7 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     if timeline.untold:
         return f"Its coordinator could not be queried: {timeline.untold}"
     tp = timeline.topic_partition
-    if described is not None and described.will_end(tp):
+    if described is not None and described.will_end(tp, bar.producer_id, bar.producer_epoch):
         age_seconds = max(0, timeline.taken_at_ms - described.start_time_ms) / 1_000
         return (
             f"Its coordinator has had it in state {described.state} for {age_seconds:.0f} s and ends it after "
@@ -86,7 +87,10 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     knows = (
         "no coordinator knows its producer id"
         if described is None
-        else (f"its coordinator is in state {described.state} and does not have this partition in the transaction")
+        else f"its coordinator is in state {described.state} and has this partition at another epoch, "
+        f"{described.producer_epoch}"
+        if described.lists(tp)
+        else f"its coordinator is in state {described.state} and does not have this partition in the transaction"
     )
     committed = described is not None and described.has_committed(bar.producer_id, bar.producer_epoch)
     lost = f" {LOST_ITS_MARKER}" if committed else ""

@@ -127,6 +127,18 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="RE2",
         help="only ids that match this expression as a whole (brokers from Kafka 4.1 on)",
     )
+    _add_broker(listing, "only ids that this broker coordinates")
+    listing.add_argument(
+        "--state", action="append", default=[], metavar="STATE", help="only ids in this state; may be repeated"
+    )
+    listing.add_argument(
+        "--producer-id",
+        action="append",
+        default=[],
+        type=_number(64),
+        metavar="ID",
+        help="only the id with this producer id; may be repeated",
+    )
     describe = _add(commands, "describe", "describe one transactional id", transactions_view.describe)
     describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID", help="the transactional id")
     producers = _add(
@@ -135,7 +147,7 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         "describe the producers of a partition",
         transactions_view.describe_producers,
     )
-    producers.add_argument("--broker-id", type=_number(32), metavar="N", help="ask this replica instead of the leader")
+    _add_broker(producers, "ask this replica instead of the leader")
     _add_partition(producers)
 
 
@@ -143,10 +155,8 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
     parser = _add(
         commands, "find-hanging", "find transactions that no coordinator will end", transactions_view.find_hanging
     )
-    parser.add_argument("--broker-id", type=_number(32), metavar="N", help="search the replicas of this broker")
-    parser.add_argument(
-        "--topic", type=_name, metavar="TOPIC", help="search this topic; the only way to search an internal topic"
-    )
+    _add_broker(parser, "search the replicas of this broker, those of internal topics included")
+    parser.add_argument("--topic", type=_name, metavar="TOPIC", help="search this topic")
     parser.add_argument("--partition", type=_number(32), metavar="N", help="search only this partition of the topic")
     parser.add_argument(
         "--max-transaction-timeout",
@@ -174,8 +184,8 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     abort.add_argument(
         "--force",
         action="store_true",
-        help="abort it even if its coordinator will end it or cannot be asked; this partition may then end "
-        "differently from the other partitions of the transaction",
+        help="write the marker without any check: this partition may then end differently from the other partitions "
+        "of the transaction, and an epoch that is too high fences the transactional id for good",
     )
     abort.add_argument(
         "--commit",
@@ -195,6 +205,11 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     terminate.add_argument("--force", action="store_true", help="accept a transactional id of the eos-kafka sink")
     for parser in (abort, terminate):
         parser.add_argument("--dry-run", action="store_true", help="only print what the command would do")
+
+
+def _add_broker(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add the option that names a broker; KIP-664 has the short form, and Apache's tool the long one."""
+    parser.add_argument("--broker-id", "--broker", type=_number(32), metavar="N", help=text)
 
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from spark_eos.admin.decision_operator import RefusedError
 from spark_eos.admin.hanging import (
     HangingVerdict,
     Owner,
+    PartitionTransaction,
     committed_owner,
     coordinators_say,
     judge,
@@ -102,7 +103,7 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
         _say(f"Coordinator: {finding.coordinator_says}.")
         if finding.verdict is HangingVerdict.ENDED:
             raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended on its own")
-        _refuse_live(place, finding.owners or (), commands_of(chosen))
+        _refuse_live(found, finding.owners or (), commands_of(chosen))
         _refuse_wrong_fate(
             chosen, place, found.producer.producer_id, found.producer.producer_epoch, finding.owners or ()
         )
@@ -111,7 +112,7 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
 
 
 def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> _Marker:
-    """Return the producer as given, for brokers that cannot report what is open."""
+    """Return the producer as given, if the partition has exactly its transaction open."""
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
         raise OptionError(
@@ -119,6 +120,7 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
             remedy="Give --start-offset, or all of --producer-id, --producer-epoch, --coordinator-epoch",
         )
     if not chosen.force:
+        found = _opened_by(chosen, place, admin)
         try:
             owners = owners_of(admin, {chosen.producer_id}).get(chosen.producer_id, ())
         except UnsupportedError as error:
@@ -129,13 +131,45 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
         if not owners:
             require_sight(admin, chosen.producer_id)
         _say(f"Coordinator: {coordinators_say(chosen.producer_id, owners)}.")
-        _refuse_live(place, owners, commands_of(chosen))
+        _refuse_live(found, owners, commands_of(chosen))
         _refuse_wrong_fate(chosen, place, chosen.producer_id, chosen.producer_epoch, owners)
     return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch)
 
 
-def _refuse_live(place: TopicPartition, owners: Sequence[Owner], commands: OperatorCommands) -> None:
-    owner = live_owner(place, owners)
+def _opened_by(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> PartitionTransaction:
+    """Return the open transaction that the arguments name; refuse a marker for any other.
+
+    A partition accepts a marker of an epoch that is higher than any it knows, and from then on refuses the producer.
+    """
+    try:
+        opened = open_transactions(admin, [place])
+    except UnsupportedError as error:
+        raise RefusedError(
+            f"These brokers cannot report what is open in {place}: {error.happened}",
+            remedy="Use --force to write the marker without this check",
+        ) from error
+    for each in opened:
+        producer = each.producer
+        if (producer.producer_id, producer.producer_epoch) == (chosen.producer_id, chosen.producer_epoch):
+            if producer.coordinator_epoch > chosen.coordinator_epoch:
+                break
+            return each
+    listed = "; ".join(
+        f"producer id {each.producer.producer_id}, epoch {each.producer.producer_epoch}, coordinator epoch "
+        f"{each.producer.coordinator_epoch}, from offset {each.producer.first_offset}"
+        for each in opened
+    )
+    raise RefusedError(
+        f"{place} has no open transaction of producer id {chosen.producer_id}, epoch {chosen.producer_epoch}, that a "
+        f"marker with coordinator epoch {chosen.coordinator_epoch} would end",
+        checked=f"DescribeProducers of the partition's leader lists {listed or 'no open transaction'}",
+        remedy="Name an open transaction with --start-offset. --force writes the marker anyway; if its epoch is higher "
+        "than the producer's, the partition refuses that producer for good",
+    )
+
+
+def _refuse_live(transaction: PartitionTransaction, owners: Sequence[Owner], commands: OperatorCommands) -> None:
+    place, owner = transaction.topic_partition, live_owner(transaction, owners)
     if owner is None:
         return
     name = owner.description.transactional_id

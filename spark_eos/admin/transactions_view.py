@@ -5,7 +5,7 @@ import sys
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.admin import kafka_tables
 from spark_eos.admin.hanging import MINUTE_MS, HangingVerdict
 from spark_eos.admin.hanging import find_hanging as search
@@ -22,10 +22,13 @@ _TABLE: Final = "table"
 
 def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """List the transactional ids of all coordinators."""
+    _require_broker(chosen.broker_id, admin)
     duration_ms = chosen.duration_filter if chosen.duration_filter is not None and chosen.duration_filter >= 0 else None
     pattern = chosen.transactional_id_pattern
     try:
-        listed = admin.list_transactions(duration_ms=duration_ms, id_pattern=pattern)
+        listed = admin.list_transactions(
+            states=chosen.state, producer_ids=chosen.producer_id, duration_ms=duration_ms, id_pattern=pattern
+        )
     except EosKafkaError as error:
         if error.error_code != ErrorCode.INVALID_REGULAR_EXPRESSION:
             raise
@@ -36,6 +39,8 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
             "to match a prefix, append .*",
             error_code=error.error_code,
         ) from None
+    if chosen.broker_id is not None:
+        listed = {chosen.broker_id: listed.get(chosen.broker_id, [])}
     if chosen.output == _TABLE:
         print(kafka_tables.kafka_table(kafka_tables.LIST_HEADS, kafka_tables.list_rows(listed)))
     else:
@@ -102,7 +107,8 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
         print(as_json(kafka_tables.findings_document(findings, commands, now_ms)))
     left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.YOUNG) for each in findings)
     print(
-        f"Checked {len(places)} partitions: {len(hanging)} hanging transactions, {left} other open ones"
+        f"Checked {counted(len(places), 'partition')}: {counted(len(hanging), 'hanging transaction')}, "
+        f"{counted(left, 'other open one')}"
         + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == _TABLE else "."),
         file=sys.stderr,
     )

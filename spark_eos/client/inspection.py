@@ -9,12 +9,12 @@ from typing import Any, Final
 from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, TransactionState
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.coordinator_requests import RESENT
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.errors import AuthorizationError, EosKafkaError, UnansweredError
+from spark_eos.errors import AuthorizationError, EosKafkaError, OptionError, UnansweredError
 from spark_eos.runtime import Pending
 
 logger: Final = logging.getLogger(__name__)
@@ -45,11 +45,20 @@ class TransactionDescription:
         """Return whether the coordinator knows the id."""
         return self.error_code == ErrorCode.NONE
 
-    def will_end(self, topic_partition: TopicPartition) -> bool:
-        """Return whether the coordinator will still write the marker for what the producer has open in a partition.
+    def will_end(self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int) -> bool:
+        """Return whether the coordinator will still write the marker of this transaction in a partition.
 
         The coordinator lists a partition until its marker is written. An open transaction that is on no list hangs.
+        So does one of an earlier epoch, although a later transaction of the same producer may list the partition: its
+        marker, if it comes, carries the outcome of the later one. While a transaction ends, its epoch may be one higher
+        than it was in the partition: a fence raises it, and so does each end under transactions V2.
         """
+        ahead = self.producer_epoch - producer_epoch
+        is_its_epoch = ahead == 0 or (ahead == 1 and self.state != TransactionState.ONGOING.label)
+        return self.lists(topic_partition) and self.producer_id == producer_id and is_its_epoch
+
+    def lists(self, topic_partition: TopicPartition) -> bool:
+        """Return whether a partition belongs to the transaction, and has no marker of it yet."""
         return self.exists and topic_partition in self.topic_partitions
 
     def has_committed(self, producer_id: int, producer_epoch: int) -> bool:
@@ -296,6 +305,11 @@ def _take_listings(node: int, response: Any, into: dict[int, list[TransactionLis
         return f"broker {node}: {code_name(response.error_code)}"
     if response.error_code != ErrorCode.NONE:
         raise failure(Api.LIST_TRANSACTIONS, response.error_code, f"broker {node}")
+    if response.unknown_state_filters:
+        raise OptionError(
+            f"Broker {node} does not know the transaction state {', '.join(response.unknown_state_filters)}",
+            remedy=f"Use states of Kafka, as it spells them: {', '.join(each.label for each in TransactionState)}",
+        )
     into[node] = [
         TransactionListing(each.transactional_id, each.producer_id, each.transaction_state)
         for each in response.transaction_states

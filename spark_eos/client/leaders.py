@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.errors import TopicError, UnreachableError
@@ -41,7 +41,8 @@ class Leaders:
             if partition not in self._topics[topic].partitions:
                 raise TopicError(
                     f"Topic '{topic}' has no partition {partition}",
-                    checked=f"The topic has {self._topics[topic].partition_count} partitions, numbered from 0",
+                    checked="The topic has "
+                    f"{counted(self._topics[topic].partition_count, 'partition')}, numbered from 0",
                     remedy="Correct the partition column or add partitions to the topic",
                 )
 

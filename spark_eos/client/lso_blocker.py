@@ -64,7 +64,7 @@ class LsoBlockerSearch:
         owners = self._owners_of(oldest.producer_id)
         described = describe_transactions(self._client, owners[:1], timeout_ms=_TIMEOUT_MS)
         for each in described.values():
-            if each.will_end(topic_partition):
+            if each.will_end(topic_partition, oldest.producer_id, oldest.producer_epoch):
                 return LsoBlocker(self._live(oldest, each), frozenset(each.topic_partitions))
         again = open_transactions(self._client, topic_partition, place.leader_id, timeout_ms=_TIMEOUT_MS)
         if oldest.transaction not in [each.transaction for each in again]:

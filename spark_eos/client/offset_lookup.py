@@ -7,7 +7,7 @@ from uuid import UUID
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import FIRST_METADATA_VERSION
 from spark_eos.client.metadata_reader import FilteredMetadata, FilteredMetadataRequest, TopicLeaders
@@ -124,8 +124,9 @@ class OffsetLookup:
             wanted -= answers.keys()
             if wanted and not self._client.back_off(attempt, deadline):
                 raise UnansweredError(
-                    f"The offsets of {len(wanted)} partitions could not be looked up, among them {min(wanted)}",
-                    checked=f"Asked their leaders {attempt + 1} times; last response: {trouble}",
+                    f"The offsets of {counted(len(wanted), 'partition')} could not be looked up, among them "
+                    f"{min(wanted)}",
+                    checked=f"Asked their leaders {counted(attempt + 1, 'time')}; last response: {trouble}",
                     remedy="Check that every partition has a leader",
                 )
             attempt += 1

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.client.error_table import Api, Verdict, classify, code_name, failure
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.leaders import Leaders
@@ -356,8 +356,8 @@ class TransactionalProducer:
         error = failure(Api.PRODUCE, answer.error_code, str(queue.topic_partition), detail=answer.detail)
         if isinstance(error, RecordTooLargeError):
             return RecordTooLargeError(
-                f"A record batch of {queue.batches[0].size_bytes} bytes with {queue.batches[0].record_count} record(s) "
-                f"is too large for {queue.topic_partition}",
+                f"A record batch of {queue.batches[0].size_bytes} bytes with "
+                f"{counted(queue.batches[0].record_count, 'record')} is too large for {queue.topic_partition}",
                 checked=error.checked,
                 remedy=error.remedy,
                 error_code=answer.error_code,
@@ -384,6 +384,6 @@ class TransactionalProducer:
         if now - queue.first_attempt_at > self.delivery_timeout_ms / 1000:
             raise DeliveryTimeoutError(
                 f"Records for {queue.topic_partition} were not acknowledged within {self.delivery_timeout_ms} ms",
-                checked=f"{queue.attempts} attempts; the last one failed with: {queue.last_trouble}",
+                checked=f"{counted(queue.attempts, 'attempt')}; the last one failed with: {queue.last_trouble}",
                 remedy="Check the partition's leader and its in-sync replicas, or raise kafka.delivery.timeout.ms",
             )

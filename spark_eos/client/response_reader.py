@@ -18,6 +18,7 @@ import kafka.errors as kafka_errors
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslBytesResponse
 
+from broker_core.types import counted
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
 from spark_eos.errors import UnansweredError
 
@@ -273,4 +274,5 @@ def check_complete(asked: Collection[Any], answered: Collection[Any], what: str)
     """Raise `UnansweredError` if a response omits a requested item, which is not success."""
     left_out = [each for each in asked if each not in answered]
     if left_out:
-        raise UnansweredError(f"{what}: the broker's response omits {left_out[0]} and {len(left_out) - 1} others")
+        others = f" and {counted(len(left_out) - 1, 'other')}" if len(left_out) > 1 else ""
+        raise UnansweredError(f"{what}: the broker's response omits {left_out[0]}{others}")

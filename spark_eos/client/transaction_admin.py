@@ -21,7 +21,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.credentials import Hidden, token_provider
 from spark_eos.client.error_table import code_name
@@ -86,9 +86,8 @@ class TransactionAdmin:
         self._stack.close()
 
     def topics(self) -> list[str]:
-        """List all topics except the internal ones."""
-        described = self._ask("Metadata", lambda admin: admin.describe_topics())
-        return sorted(topic["name"] for topic in described if not topic["is_internal"])
+        """List all topics, the internal ones included: offsets of groups hang as records do (KAFKA-13288)."""
+        return sorted(self.client.metadata(None))
 
     def broker_ids(self) -> list[int]:
         """List the ids of the brokers."""
@@ -136,14 +135,21 @@ class TransactionAdmin:
         return found
 
     def list_transactions(
-        self, *, producer_ids: Collection[int] = (), duration_ms: int | None = None, id_pattern: str | None = None
+        self,
+        *,
+        producer_ids: Collection[int] = (),
+        states: Collection[str] = (),
+        duration_ms: int | None = None,
+        id_pattern: str | None = None,
     ) -> dict[int, list[TransactionListing]]:
         """List transactional ids by the broker that coordinates them; every broker must answer."""
         needed = FIRST_DURATION_VERSION if duration_ms is not None else 0
         self.client.api_version(
             ListTransactionsRequest, min_version=needed if id_pattern is None else FIRST_PATTERN_VERSION
         )
-        return list_by_broker(self.client, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern)
+        return list_by_broker(
+            self.client, states=states, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern
+        )
 
     def write_abort_marker(
         self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
@@ -243,7 +249,7 @@ def _checked_client(**config: Any) -> KafkaNetClient:
 
 def _named(topic_partitions: Iterable[Any]) -> str:
     first, *others = (str(TopicPartition(each.topic, each.partition)) for each in topic_partitions)
-    return f"{first} and {len(others)} other partitions" if others else first
+    return f"{first} and {counted(len(others), 'other partition')}" if others else first
 
 
 def _translated(error: Any, what: str) -> EosKafkaError | BaseException:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from broker_core.errors import DecompressedTooLarge, InvalidBatch
 from broker_core.records.compression import Compression, decompress
 from broker_core.records.header import HEADER_SIZE, BatchHeader
+from broker_core.types import counted
 from spark_eos.codec.record_boundaries import SMALLEST_RECORD_BYTES, Section, find_leading_records, find_records
 from spark_eos.codec.varints import Ints
 
@@ -99,7 +100,7 @@ def _slab(data: Bytes, bounds: Sequence[Section], headers: Sequence[BatchHeader]
     counts = [header.record_count for header in headers]
     for (start, end), count in zip(bounds, counts, strict=True):
         if count * SMALLEST_RECORD_BYTES > end - start:
-            raise InvalidBatch(f"{count} records cannot fit in {end - start} bytes")
+            raise InvalidBatch(f"{counted(count, 'record')} cannot fit in {end - start} bytes")
     starts, ends = find_records(data, bounds, counts)
     return Slab(data, starts, ends, headers, np.array(counts))
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from broker_core.errors import InvalidBatch
 from broker_core.records.varint import read_varint
+from broker_core.types import counted
 from spark_eos.codec.binary_views import ByteColumn, join
 from spark_eos.codec.columns import BufferView, EncodeError, binary_column, bounds_of
 from spark_eos.codec.varints import InlineBytes, Ints, Octets, encode_varints, read_varints
@@ -48,10 +49,12 @@ def encode_headers(headers: Any) -> EncodedHeaders | None:
     if not len(entries):
         return None
     if entries.null_count:
-        raise EncodeError(f"{entries.null_count} headers are null; remove them from the lists")
+        raise EncodeError(f"the lists have {counted(entries.null_count, 'null header')}; remove what is null")
     names, values = entries.flatten()[:2]
     if names.null_count:
-        raise EncodeError(f"{names.null_count} header keys are null; Kafka needs a key for every header")
+        raise EncodeError(
+            f"the column has {counted(names.null_count, 'null header key')}; Kafka needs a key for every header"
+        )
     encoded = _encode_entries(binary_column(names, "header key"), binary_column(values, "header value"))
     # Imported here, because it takes long, and most rows have no headers.
     import pyarrow.compute as pc

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from broker_core.types import counted
 from spark_eos.codec.binary_views import ByteColumn, join, merge
 from spark_eos.codec.columns import EncodeError, binary_column, one_array
 from spark_eos.codec.header_column import EncodedHeaders, encode_headers
@@ -63,7 +64,9 @@ def record_columns(key: Any, value: Any, headers: Any, timestamp_ms: Any) -> Rec
     timestamps = _timestamps(timestamp_ms)
     for name, column in (("key", key), ("headers", headers), ("timestamp", timestamps)):
         if column is not None and not isinstance(column, int) and len(column) != len(values):
-            raise EncodeError(f"the {name} column has {len(column)} rows, the value column has {len(values)}")
+            raise EncodeError(
+                f"the {name} column has {counted(len(column), 'row')}, the value column has {len(values)}"
+            )
     value_column, key_column = ByteColumn.of(values), None if keys is None else ByteColumn.of(keys)
     sizes = _field_sizes(value_column)
     sizes += _ATTRIBUTES_BYTES + (1 if encoded_headers is None else encoded_headers.sizes)
@@ -83,7 +86,9 @@ def _timestamps(timestamp_ms: Any) -> Ints | int:
         return timestamp_ms
     array = one_array(timestamp_ms)
     if array.null_count:
-        raise EncodeError(f"{array.null_count} timestamps are null; every record needs a timestamp")
+        raise EncodeError(
+            f"the column has {counted(array.null_count, 'null timestamp')}; every record needs a timestamp"
+        )
     if array.type != pa.int64():
         raise EncodeError(f"the timestamp column is of type {array.type}, expected int64 milliseconds")
     stamps: Ints = array.to_numpy()

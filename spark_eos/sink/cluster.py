@@ -6,7 +6,7 @@ from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import read_records
-from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionState
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, TransactionState, counted
 from spark_eos.client import inspection, transactions
 from spark_eos.client.aborted_filter import ends_in, visible_in
 from spark_eos.client.coordinator_cache import CoordinatorType
@@ -204,7 +204,8 @@ class KafkaCluster:
             if not self.client.back_off(attempt, deadline):
                 raise UnansweredError(
                     f"The leader of {topic_partition} does not have offset {offset}, which was committed",
-                    checked=f"ListOffsets and Fetch, {attempt + 1} times: the leader's log ends before that offset",
+                    checked=f"ListOffsets and Fetch, {counted(attempt + 1, 'time')}: the leader's log ends before "
+                    "that offset",
                     remedy="The response probably comes from a broker that is disconnected from the others. "
                     "Restart the query when that broker is back or stopped; restarting is safe",
                 )

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+from broker_core.types import counted
 from spark_eos.errors import DifferentRowsError, OptionError, TransactionError
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.messages import AlreadyCommitted, Prepared, TaskMessage, TopicRows
@@ -35,7 +36,7 @@ def check_write(decision: Decision, run: str, write: str) -> None:
         query, name = _query_and_name(decision)
         raise OptionError(
             f"Query {query} has already written under the name {name!r} in this run of micro-batch "
-            f"{decision.micro_batch}: {decision.record_count} records to {_names(_topics(decision))}",
+            f"{decision.micro_batch}: {counted(decision.record_count, 'record')} to {_names(_topics(decision))}",
             checked=f"The decision of {utc(decision.decided_at_ms)}; nothing of this second write is visible",
             remedy=(
                 f"{_name_the_others(name)}. If this is a retry of a write that failed, let the exception stop the "
@@ -164,12 +165,14 @@ def _difference(decided: Mapping[int, Rows], found: Mapping[int, Rows], *, is_sa
     if not differing:
         return ""
     lines = [
-        f"{_topic_text(topic)}: {_count(before.get(topic))} rows were written, now there are "
-        f"{_count(now.get(topic))}" + (" different ones" if _count(before.get(topic)) == _count(now.get(topic)) else "")
+        f"{_topic_text(topic)}: {counted(_count(before.get(topic)), 'row')} written before, now "
+        + counted(
+            _count(now.get(topic)), "different row" if _count(before.get(topic)) == _count(now.get(topic)) else "row"
+        )
         for topic in differing
     ]
     if len(lines) > _LINES_SHOWN:
-        lines[_LINES_SHOWN:] = [f"{len(lines) - _LINES_SHOWN} more topics"]
+        lines[_LINES_SHOWN:] = [counted(len(lines) - _LINES_SHOWN, "more topic")]
     if is_same_plan:
         lines.append(f"tasks with different rows: {_shown([str(split) for split, topics in tasks.items() if topics])}")
     else:

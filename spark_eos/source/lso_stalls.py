@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import LsoBlockerSearch
 from spark_eos.options.client import ClientOptions
@@ -105,18 +105,19 @@ class LsoStallWarnings:
             self._named |= {each.topic_partition: (each.last_stable_offset, now) for each in (first, *others)}
         if left and not self._closed:
             logger.warning(
-                "Open transactions block the last stable offsets of %d more partitions, %s; they will be "
+                "Open transactions block the last stable offsets of %s, %s; they will be "
                 "identified later",
-                len(left), _places(left),
+                counted(len(left), "more partition"), _places(left),
             )  # fmt: skip
 
 
 def _warn(first: LsoStall, others: Sequence[LsoStall], words: str) -> None:
-    beside = f" It also blocks {len(others)} more partitions, {_places(others)}." if others else ""
+    beside = f" It also blocks {counted(len(others), 'more partition')}, {_places(others)}." if others else ""
     logger.warning(
-        "%s: an open transaction has blocked the last stable offset at %d for %.0f s; %d offsets wait behind it. "
-        "%s%s",
-        first.topic_partition, first.last_stable_offset, first.seconds, first.offsets_behind, words, beside,
+        "%s: an open transaction has blocked the last stable offset at %d for %.0f s, %s below the high "
+        "watermark. %s%s",
+        first.topic_partition, first.last_stable_offset, first.seconds, counted(first.offsets_behind, "offset"),
+        words, beside,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Protocol
 
-from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition, counted
 from spark_eos.client.leader_epoch_check import LogPoint
 from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.errors import EosKafkaError, OptionError
@@ -228,7 +228,7 @@ class Planner:
                 for tp, (begin, until) in kept.items()
                 if (found := young.get(tp, begin)) is not None and (first := max(begin, found)) < until
             }
-        logger.info("The query's filters select %d of %d partitions", len(kept), len(start))
+        logger.info("The query's filters select %d of %s", len(kept), counted(len(start), "partition"))
         return {tp: begin for tp, (begin, _) in kept.items()}, {tp: until for tp, (_, until) in kept.items()}
 
     def _added(self, partitions: Collection[TopicPartition]) -> OffsetMap:
@@ -277,8 +277,8 @@ class Planner:
             raise OptionError(
                 f"No offset matched from request of topic-partition {unmatched[0]} and timestamp "
                 f"{timestamps_ms[unmatched[0]]}.",
-                checked=f"{len(unmatched)} of {len(timestamps_ms)} partitions have no committed record with that "
-                "timestamp or a later one",
+                checked=f"No committed record with that timestamp or a later one in {len(unmatched)} of "
+                f"{counted(len(timestamps_ms), 'partition')}",
                 remedy="Choose an earlier time, or set startingOffsetsByTimestampStrategy to latest",
             )
         ends = self._edges(unmatched, LATEST) if unmatched else {}

@@ -1,11 +1,11 @@
 """Measure the broker beside Apache Kafka, in one run: `python -m tests.benchmarks.bench_broker`.
 
-Each broker is a process of its own, all run at once, and librdkafka is the client of all. Each round measures one
-broker after the other, and the result is the median of the rounds: other load affects all of them alike, so the ratios
-are more reliable than the figures. A warm-up round before the first is not counted.
+Each broker is a separate process, all run at once, and librdkafka is the client of all. Each round measures one broker
+after another, and the result is the median of the rounds: other load affects all of them alike, so the ratios are more
+reliable than the figures. A warm-up round before the first is not counted.
 
-`memory` keeps its logs in memory, `disk` syncs before each answer, Apache Kafka writes to the file system and leaves
-syncing to it. Many producers at once share a sync on `disk`; its line for one producer shows what a sync costs alone.
+`memory` keeps its logs in memory, `disk` syncs before each response, Apache Kafka writes to the file system and leaves
+syncing to it. Concurrent producers share a sync on `disk`; its line for one producer shows the cost of a sync.
 """
 
 import statistics
@@ -25,7 +25,7 @@ from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import Unavailable, apache_kafka
 
 APACHE = "Apache Kafka"
-# What Apache Kafka's own start script gives its JVM.
+# The options of Apache Kafka's own start script.
 APACHE_JVM = (
     "-Xmx1G",
     "-Xms1G",
@@ -36,7 +36,7 @@ APACHE_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
 )
 RECORDS = {100: 200_000, 10_000: 10_000}
-# How many transactions a round has, by the number of producers that share them.
+# The number of transactions of a round, by the number of producers that share them.
 TRANSACTIONS = {1: 300, 10: 1000, 100: 1000}
 ROUNDS = 3
 STARTS = 5
@@ -51,7 +51,7 @@ Measurement = Callable[[], float]
 
 @contextmanager
 def standalone(*arguments: str) -> Iterator[str]:
-    """Run `python -m broker_core` and give its address."""
+    """Run `python -m broker_core` and yield its address."""
     command = [sys.executable, "-m", "broker_core", "--port", "0", "--log-level", "ERROR", *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -63,13 +63,13 @@ def standalone(*arguments: str) -> Iterator[str]:
 
 @contextmanager
 def apache() -> Iterator[str]:
-    """Run Apache Kafka and give its address."""
+    """Run Apache Kafka and yield its address."""
     with apache_kafka(jvm=APACHE_JVM) as node:
         yield node.bootstrap_servers
 
 
 def recreate(address: str, topic: str) -> None:
-    """Make an empty topic of that name, so that no round has the records of the one before in its way."""
+    """Create an empty topic of that name, without the records of an earlier round."""
     admin = AdminClient({"bootstrap.servers": address, **QUIET})
     if topic in admin.list_topics(timeout=DEADLINE_S).topics:
         admin.delete_topics([topic])[topic].result(DEADLINE_S)
@@ -101,7 +101,7 @@ def produce(address: str, size_bytes: int) -> float:
 
 
 def fetch(address: str, size_bytes: int) -> float:
-    """Fetch what was produced last and return MB/s."""
+    """Fetch the records of the last topic and return MB/s."""
     topic, count = f"size-{size_bytes}", RECORDS[size_bytes]
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "fetch.wait.max.ms": 50, **QUIET})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -148,7 +148,7 @@ def transactions(producers: list[Producer], total: int) -> float:
 
 
 def first_acknowledged() -> float:
-    """Return the ms from the start of an embedded broker to its first acknowledged record, the client's share in it."""
+    """Return the ms from the start of an embedded broker to its first acknowledged record, client included."""
     started = time.perf_counter()
     with EmbeddedBroker() as kafka:
         producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, **QUIET})
@@ -166,7 +166,7 @@ def in_new_interpreter(code: str) -> float:
 
 
 def medians(measurements: dict[str, Measurement]) -> dict[str, float]:
-    """Take a figure of each broker in turn, round by round, and return the median for each."""
+    """Measure each broker in turn, round by round, and return the median for each."""
     rounds = [{name: measure() for name, measure in measurements.items()} for _ in range(1 + ROUNDS)]
     return {name: statistics.median(each[name] for each in rounds[1:]) for name in measurements}
 

@@ -1,9 +1,9 @@
 """Measure the codec against confluent-kafka, in one process and one run: `python -m tests.benchmarks.bench_codec`.
 
-Counted is the processor time of the calling thread, so that a busy machine changes little, and librdkafka's own
-threads, which do its encoding, fetching and parsing, go free: the ratios flatter the peer. Its producing side is
-`produce()` into a queue that is never sent; its consuming side is `consume()` from librdkafka's mock broker. Each side
-of a ratio is the best of some runs, and the two take turns, so that both meet the same neighbours.
+The figures are processor time of the calling thread, so that a busy machine changes little. librdkafka's own threads,
+which encode, fetch and parse, are not counted: the ratios favor the peer. Its producing side is `produce()` into a
+queue that is never sent; its consuming side is `consume()` from librdkafka's mock broker. Each side of a ratio is the
+best of some runs, and the two take turns, so that other load affects both.
 
 Below that are the parts of a task's work on 4 MiB of rows, in milliseconds.
 """
@@ -51,7 +51,8 @@ def random_column(generator: np.random.Generator, low: int, high: int) -> Any:
 def best_seconds(*works: Callable[[], object]) -> list[float]:
     """Return the processor time of each work: the best of some runs, in which they take turns.
 
-    A turn is a few runs, since the first one after another work gets memory from the system that the others find ready.
+    A turn is a few runs, since the first run after another work gets new memory from the system, which the others
+    reuse.
     """
     best = [float("inf")] * len(works)
     for _ in range(TURNS):
@@ -64,7 +65,7 @@ def best_seconds(*works: Callable[[], object]) -> list[float]:
 
 
 def encode(keys: Any, values: Any, stamps: Any) -> list[bytearray]:
-    """Encode and seal every row, in Arrow batches of the size Spark hands over."""
+    """Encode and seal every row, in Arrow batches of the size that Spark passes."""
     sealed = []
     for start in range(0, ROWS, ARROW_BATCH_ROWS):
         batches = encode_batches(
@@ -79,7 +80,7 @@ def encode(keys: Any, values: Any, stamps: Any) -> list[bytearray]:
 
 
 def decode(data: bytes) -> int:
-    """Decode every batch, a few at a time as a fetch brings them; CRCs are checked."""
+    """Decode every batch, a few at a time as in a fetch response; CRCs are checked."""
     spans = list(iter_headers(data))
     rows = 0
     for start in range(0, len(spans), BATCHES_A_FETCH):
@@ -113,7 +114,7 @@ def consume(bootstrap: str) -> None:
 
 
 def parts_of_a_task(keys: Any, values: Any, stamps: Any) -> None:
-    """Print what 4 MiB of rows cost for each step on their way to sealed batches, by number of partitions."""
+    """Print the cost of each step from 4 MiB of rows to sealed batches, by number of partitions."""
     count = CHUNK_BYTES * ROWS // (keys.nbytes + values.nbytes)
     rows = pa.record_batch({"key": keys.slice(0, count), "value": values.slice(0, count)})
     times = stamps.slice(0, count)
@@ -150,7 +151,7 @@ def parts_of_a_task(keys: Any, values: Any, stamps: Any) -> None:
 
 
 def accumulate(ordered: PlacedRows, times: Any) -> list[EncodedBatch]:
-    """Encode rows as a task does, and close what is open behind them."""
+    """Encode rows as a task does, and close the open batches at the end."""
     batches: RecordAccumulator[Any] = RecordAccumulator(
         max_batch_bytes=lambda _: BATCH_BYTES, max_open_bytes=2 * CHUNK_BYTES
     )

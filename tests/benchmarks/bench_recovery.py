@@ -1,9 +1,9 @@
 """Measure recovery beside Apache Kafka, in one run: `python -m tests.benchmarks.bench_recovery`.
 
-One log of 1 GB, written by `broker_core` and left as a killed process leaves it, is opened by both: once with the
-producer snapshots of its rolls, so that only the last segment is in doubt, and once without any, so that all of it is.
-Apache Kafka says in its own log how long it took over that partition; the start of its JVM is not in that. Both find
-the files in the page cache. Where Apache Kafka cannot be run its column is missing and a line says why.
+Both open one log of 1 GB, written by `broker_core` and left as a killed process leaves it: once with the producer
+snapshots of its rolls, so that only the last segment must be read, and once without any, so that all of it must. Apache
+Kafka logs how long loading that partition took; the start of its JVM is not included. Both find the files in the page
+cache. Where Apache Kafka cannot run, its column is missing and a line says why.
 """
 
 import os
@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 
 LOG_BYTES = 1_000_000_000
 SEGMENT_BYTES = 128 * 1024 * 1024
-# What Java's producer sends at its default batch.size, so many headers have to be looked at.
+# Batches of the size that Java's producer sends at its default batch.size, so there are many headers to read.
 RECORDS, RECORD_BYTES = 16, 1000
 PRODUCERS = 10
 PARTITION = TopicPartition("recovery", 0)
@@ -60,7 +60,7 @@ def write_log(root: Path) -> int:
 
 
 def copy_log(source: Path, target: Path, *, snapshots: bool) -> None:
-    """Link the log's files into `target`; the batches are the same files, because nothing changes them."""
+    """Link the log's files into `target`; the files can be shared, because nothing changes them."""
     target.mkdir(exist_ok=True)
     for path in source.iterdir():
         if path.suffix == ".log":
@@ -70,7 +70,7 @@ def copy_log(source: Path, target: Path, *, snapshots: bool) -> None:
 
 
 def open_by_broker_core(source: Path, root: Path, end_offset: int, *, snapshots: bool) -> float:
-    """Recover a copy of the log and return the ms that took."""
+    """Recover a copy of the log and return how many ms that took."""
     root.mkdir()
     copy_log(source, root / FOLDER, snapshots=snapshots)
     started = time.perf_counter()
@@ -82,14 +82,14 @@ def open_by_broker_core(source: Path, root: Path, end_offset: int, *, snapshots:
 
 
 def open_by_apache(source: Path, node: Path, *, snapshots: bool) -> float:
-    """Let a node find a copy of the log where it had stopped, and return the ms it says it took over it."""
+    """Start a node on a copy of the log in the state of its last stop; return the ms that it reports for loading."""
     data, target = node / DATA, node / DATA / FOLDER
     metadata = (target / "partition.metadata").read_bytes()
     shutil.rmtree(target)
     copy_log(source, target, snapshots=snapshots)
     (target / "partition.metadata").write_bytes(metadata)
     (data / CLEAN_STOP).unlink(missing_ok=True)
-    # After a kill this says up to where the segments had been flushed: up to the last roll, or nowhere.
+    # After a kill, this is the recovery point of the segments: the last roll, or none.
     flushed = max(int(path.stem) for path in target.glob("*.log")) if snapshots else 0
     (data / RECOVERY_POINTS).write_text(f"0\n1\n{PARTITION.topic} {PARTITION.partition} {flushed}\n")
     (node / "server.log").unlink(missing_ok=True)
@@ -100,13 +100,13 @@ def open_by_apache(source: Path, node: Path, *, snapshots: bool) -> float:
         return bool(found)
 
     with apache_kafka({}, node, log_level="INFO") as kafka:
-        wait_until(is_loaded, "Apache Kafka says how long it took", deadline_s=DEADLINE_S, pause_s=0.1)
+        wait_until(is_loaded, "Apache Kafka reports how long it took", deadline_s=DEADLINE_S, pause_s=0.1)
         kafka.stop()
     return float(found[0])
 
 
 def make_topic(node: Path) -> None:
-    """Have a node know the partition, and stop it."""
+    """Make a node know the partition, and stop it."""
     with apache_kafka({}, node) as kafka:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": 0})
         settings = {"segment.bytes": str(SEGMENT_BYTES)}

@@ -2,9 +2,9 @@
 
 `python -m tests.benchmarks.bench_source [partitions ...]`
 
-Counted is the processor time of this process, kernel included; the broker is another process. Both sides write what
-Spark's worker would write, an Arrow stream for each task, to a sink that drops it. The peer's batches lie ready in
-memory, so that what the source costs beyond it is fetching, decoding and choosing what may be seen.
+The figure is the processor time of this process, including the kernel's; the broker is another process. Both sides
+write the output of Spark's worker, an Arrow stream for each task, to a sink that drops it. The peer has its batches in
+memory, so the difference is the cost of fetching, decoding and selecting the visible records.
 """
 
 import sys
@@ -39,7 +39,7 @@ KINDS: Final = (
 
 
 class Nowhere:
-    """Take bytes and count them."""
+    """A file that counts the bytes written to it and drops them."""
 
     closed = False
 
@@ -47,7 +47,7 @@ class Nowhere:
         self.size_bytes = 0
 
     def write(self, data: Any) -> int:
-        """Count."""
+        """Count the bytes."""
         self.size_bytes += len(data)
         return len(data)
 
@@ -68,7 +68,7 @@ def _topics() -> Iterator[tuple[str, int, int, str]]:
 
 @contextmanager
 def broker(partitions: int) -> Iterator[str]:
-    """Run a broker in a process of its own and give its address."""
+    """Run a broker in a separate process and yield its address."""
     ours, theirs = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=_serve, args=(theirs, partitions), daemon=True)
     process.start()
@@ -80,7 +80,7 @@ def broker(partitions: int) -> Iterator[str]:
 
 
 def fill(address: str, topic: str, partitions: int, rows: int, size_bytes: int, codec: str) -> None:
-    """Write rows with values that compress about as logs do."""
+    """Write rows with values that compress about as well as logs do."""
     producer = Producer({
         "bootstrap.servers": address, "compression.type": codec, "linger.ms": 200, "batch.size": 1_000_000,
         "queue.buffering.max.messages": 3_000_000, "queue.buffering.max.kbytes": 2_000_000,
@@ -96,7 +96,7 @@ def fill(address: str, topic: str, partitions: int, rows: int, size_bytes: int, 
 
 
 def hand_over(tasks: Iterable[Iterable[pa.RecordBatch]]) -> int:
-    """Write what each task gives as one Arrow stream, as Spark's worker does."""
+    """Write the batches of each task as one Arrow stream, as Spark's worker does."""
     rows = 0
     for task in tasks:
         writer = None

@@ -1,8 +1,9 @@
 """Measure source and sink in Spark, each beside its peers in the same run: `python -m tests.benchmarks.bench_spark`.
 
-The peers are a sink and a source in Python that do nothing (the floor under anything written in Python), and Spark's
-own `kafka` format, which comes by Maven; where it cannot be had, its column is missing. All of one measurement are run
-in turn, several times, in one session and against one broker, and the median is taken: read the ratios.
+The peers are a sink and a source in Python that do nothing (the minimum for anything written in Python), and Spark's
+own `kafka` format, which Maven fetches; where that is not available, its column is missing. All variants of one
+measurement run in turn, several times, in one session and against one broker, and the result is the median: read the
+ratios.
 
 `--session` names how Spark is set up:
 
@@ -10,7 +11,7 @@ in turn, several times, in one session and against one broker, and the median is
 - `unix`: stock with `spark.python.unix.domain.socket.enabled=true` (Spark 4.1 and later), see docs/spark/latency.md.
 - `tuned`: unix without the zipped copy of PySpark, and with the modules of Python workers loaded before they fork.
 
-`--what` chooses measurements and `--broker` where they write; the default is everything, against `broker_core`.
+`--what` selects measurements and `--broker` the broker; the default is everything, against `broker_core`.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from tests.benchmarks.spark_bench import SESSIONS, Bench, describe, open_bench, 
 
 _COLD = "cold"
 _RECOMMENDED = ("unix",)
-# Each measurement and the sessions it is made in unless some are named: the set-up matters to small work.
+# Each measurement and its default sessions: the setup affects small work most.
 _PARTS: dict[str, tuple[Callable[[Bench], None], Sequence[str]]] = {
     "latency": (spark_latency.measure, ("stock", "unix")),
     "tasks": (spark_throughput.measure_tasks, ("stock", "unix")),
@@ -36,18 +37,20 @@ _NUMBERS = ("repeats", "micro_batches", "rows", "megabytes")
 
 
 def main() -> int:
-    """Run every measurement in a process of its session: a JVM keeps its settings, and workers what they loaded."""
+    """Run every measurement in a process for its session: a JVM keeps its settings, and workers what they loaded."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.bench_spark")
     parser.add_argument("--what", action="append", choices=[_COLD, *_PARTS], help="may be repeated; default: all")
     parser.add_argument(
         "--session",
         action="append",
         choices=list(SESSIONS),
-        help="may be repeated; default: those that matter to a measurement",
+        help="may be repeated; default: those that affect the measurement",
     )
     parser.add_argument("--broker", choices=["broker_core", "apache"], default="broker_core")
-    parser.add_argument("--repeats", type=int, default=3, help="how often each is measured after one to warm up")
-    parser.add_argument("--micro-batches", type=int, default=30, help="how many each of those times, for latency")
+    parser.add_argument("--repeats", type=int, default=3, help="the number of measurements of each, after one warm-up")
+    parser.add_argument(
+        "--micro-batches", type=int, default=30, help="the number of micro-batches in each of them, for latency"
+    )
     parser.add_argument("--rows", type=int, default=1_000_000, help="how many each of those times, for throughput")
     parser.add_argument("--megabytes", type=int, default=500, help="how much a task writes, for memory")
     parser.add_argument("--inside", choices=list(SESSIONS), help=argparse.SUPPRESS)

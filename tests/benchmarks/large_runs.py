@@ -1,9 +1,9 @@
 """Run the sink at the size of large clusters, without Spark: `python -m tests.benchmarks.large_runs --what tasks`.
 
-This process calls the sink's writers as PySpark does, as the driver and as one worker that does every task: the worst
-case for what grows in a worker. The broker is another process, with its logs on disk. After each phase a line says what
-it took, which requests it sent (`broker_core` counts them), and what has grown: transactional ids and sockets, memory
-of both processes, bytes of the decision topic. `--scale 0.1` makes every number ten times smaller.
+This process calls the sink's writers as PySpark does, as the driver and as one worker that runs every task: the worst
+case for what grows in a worker. The broker is another process, with its logs on disk. After each phase a line has its
+duration, the requests it sent (`broker_core` counts them), and what has grown: transactional ids and sockets, memory of
+both processes, bytes of the decision topic. `--scale 0.1` makes every number ten times smaller.
 """
 
 import argparse
@@ -38,14 +38,14 @@ from tests.support.apache_kafka import apache_kafka, free_ports
 from tests.support.memory import resident_mib
 from tests.support.waiting import wait_until
 
-# A node with a heap that holds what these runs make.
+# A node whose heap is large enough for these runs.
 _APACHE_JVM = ("-Xmx2g", "-XX:+UseSerialGC")
 _COUNT = re.compile(r'^kafka_network_requestmetrics_totaltimems_count\{request="(\w+)"\} ([\d.e+]+)$', re.MULTILINE)
 
 
 @dataclass
 class Scene:
-    """A broker in another process, and what was seen of it and of this process the last time."""
+    """A broker in another process, and the last measurements of it and of this process."""
 
     address: str
     process_id: int
@@ -54,14 +54,14 @@ class Scene:
     requests: Counter[str] = field(default_factory=Counter)
 
     def request_counts(self) -> Counter[str]:
-        """Count the requests answered so far, by name; Apache Kafka is not asked."""
+        """Count the requests answered so far, by name; Apache Kafka's are not counted."""
         if self.metrics_url is None:
             return Counter()
         with urllib.request.urlopen(self.metrics_url, timeout=60) as answer:
             return Counter({name: round(float(count)) for name, count in _COUNT.findall(answer.read().decode())})
 
     def phase(self, name: str, work: Callable[[], Any]) -> Any:
-        """Do one part of a run and print what it took and what has grown."""
+        """Run one part of a run and print its duration and what has grown."""
         before = self.request_counts()
         started, own = time.perf_counter(), time.process_time()
         result = work()
@@ -75,7 +75,7 @@ class Scene:
         return result
 
     def sizes(self) -> str:
-        """Say what may have grown."""
+        """Return what may have grown."""
         with KafkaClient(ClientOptions((self.address,))) as client:
             ids = len(list_transactions(client))
         logs = [
@@ -104,7 +104,7 @@ def socket_count(process_id: int | str) -> int:
 
 @contextmanager
 def open_scene(broker: str) -> Iterator[Scene]:
-    """Run a broker with its logs in a folder of its own."""
+    """Run a broker with its logs in a separate folder."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="large-runs-")))
         if broker == "apache":
@@ -113,7 +113,7 @@ def open_scene(broker: str) -> Iterator[Scene]:
             yield Scene(node.bootstrap_servers, node.process.pid, node.data_folder, None)
             return
         [port] = free_ports(1)
-        # Apache Kafka does not sync before it answers either.
+        # Apache Kafka does not sync before it responds either.
         (folder / "broker.properties").write_text("log.flush.before.ack=false\ntransaction.max.timeout.ms=900000\n")
         command = [
             sys.executable,
@@ -154,7 +154,7 @@ class Query:
         self.commit(number, self.prepare(number, rows))
 
     def prepare(self, number: int, rows: Sequence[pa.RecordBatch]) -> list[TaskMessage]:
-        """Do the tasks."""
+        """Run the tasks."""
         self._names = rows[0].schema.names
         writer = self._writer()
         messages = []
@@ -165,7 +165,7 @@ class Query:
         return messages  # type: ignore[return-value]
 
     def commit(self, number: int, messages: Sequence[TaskMessage]) -> None:
-        """Do what Spark's driver does when all tasks have ended."""
+        """Commit as Spark's driver does when all tasks have ended."""
         self._writer().commit(messages, number)
 
     def _writer(self) -> StreamWriter:
@@ -175,7 +175,7 @@ class Query:
 
 
 def _context(query: Query, micro_batch: int, split: int) -> TaskContext:
-    """Make what Spark tells a task of itself."""
+    """Make the context that Spark gives a task."""
     context = TaskContext()
     context._stageId, context._partitionId, context._attemptNumber = micro_batch, split, 0
     context._localProperties = {
@@ -197,7 +197,7 @@ def rows(count: int, *, keys: bool = False, topics: Sequence[str] = ()) -> pa.Re
 
 
 def tasks(scene: Scene, scale: float) -> None:
-    """Write 5,000 tasks of 10 rows in one micro-batch, and again."""
+    """Write 5,000 tasks of 10 rows in one micro-batch, twice."""
     count = round(5_000 * scale)
     create_topic(scene.address, "tasks", 4)
     query = Query(scene.address, {"topic": "tasks"})
@@ -284,17 +284,17 @@ RUNS: Mapping[str, Callable[[Scene, float], None]] = {
 
 
 def main() -> None:
-    """Do the runs that are asked for, each with a broker of its own."""
+    """Run the chosen runs, each with its own broker."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.large_runs")
     parser.add_argument("--what", action="append", choices=list(RUNS), help="may be repeated; default: all")
     parser.add_argument("--broker", choices=["broker_core", "apache"], default="broker_core")
     parser.add_argument("--scale", type=float, default=1.0, help="the share of every number; default: 1")
     arguments = parser.parse_args()
-    # As Spark tells a worker that is kept for further tasks, which is the default.
+    # Spark's default: a worker is kept for further tasks.
     os.environ["SPARK_REUSE_WORKER"] = "1"
     chosen = arguments.what or list(RUNS)
     if len(chosen) > 1:
-        # A process each: what one run has opened is not counted in the next.
+        # One process for each run: what a run has opened is not counted in the next.
         for what in chosen:
             subprocess.run(
                 [

@@ -31,17 +31,17 @@ class _StreamWriter(_Nothing, DataSourceStreamArrowWriter):
 
 
 class NullSource(DataSource):
-    """Offer the writers that do nothing."""
+    """A data source with the writers that do nothing."""
 
     @classmethod
     def name(cls) -> str:
-        """Name the format."""
+        """Return the name of the format."""
         return NULL_FORMAT
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
-        """Write nothing once."""
+        """Return the batch writer."""
         return _BatchWriter()
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """Write nothing in every micro-batch."""
+        """Return the streaming writer."""
         return _StreamWriter()

@@ -1,6 +1,6 @@
 """A source of prepared Arrow batches in memory: the minimum cost of any source written in Python.
 
-Options: `rows` in all, `recordBytes` of each value, `partitions` that they are read in, a task each.
+Options: `rows` in all, `recordBytes` of each value, `partitions` to read, one task each.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from spark_eos.source.schema import arrow_schema, source_schema
 
 NULL_SOURCE_FORMAT = "null-arrow-source"
-# About what one answer to a fetch holds.
+# About the size of one fetch response.
 _BATCH_BYTES = 1024 * 1024
 
 
@@ -50,11 +50,11 @@ class _Reader(DataSourceReader):
 
 
 class NullSource(DataSource):
-    """Offer records that cost nothing to have."""
+    """A data source whose records cost nothing."""
 
     @classmethod
     def name(cls) -> str:
-        """Name the format."""
+        """Return the name of the format."""
         return NULL_SOURCE_FORMAT
 
     def schema(self) -> StructType:
@@ -62,5 +62,5 @@ class NullSource(DataSource):
         return source_schema(include_headers=False)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Read it once."""
+        """Return the reader."""
         return _Reader(*(int(self.options[name]) for name in ("rows", "recordBytes", "partitions")))

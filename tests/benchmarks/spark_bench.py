@@ -32,8 +32,8 @@ DEADLINE_S = 300
 _SHOWN_CHARACTERS = 4_000
 ROOT = Path(__file__).parents[2]
 UNIX_SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}
-# How Spark is set up: pip's PySpark as it comes, with the setting that docs/spark/latency.md recommends, and that with
-# what the page offers for the start of workers.
+# How Spark is set up: pip's PySpark as it is; with the setting that docs/spark/latency.md recommends; and with what
+# that page offers for the start of workers in addition.
 SESSIONS: Mapping[str, Mapping[str, str]] = {"stock": {}, "unix": UNIX_SOCKETS, "tuned": UNIX_SOCKETS}
 
 
@@ -42,7 +42,7 @@ class BenchBroker:
     """The broker of a benchmark.
 
     `embedded` is None for Apache Kafka, whose requests are not counted. `process` is None for `broker_core`, which has
-    no process of its own here.
+    no separate process here.
     """
 
     address: str
@@ -61,11 +61,11 @@ class Bench:
     arguments: Namespace
 
     def formats(self, *ours: str) -> list[str]:
-        """Add Spark's own format where it can be had."""
+        """Return the formats, with Spark's own where it is available."""
         return [*ours, SPARKS] if self.has_sparks_own else list(ours)
 
     def create_topic(self, name: str, partition_count: int, **config: str) -> str:
-        """Create a topic, again where there is one, and return its name; `a_b=c` stands for the setting `a.b=c`."""
+        """Create a topic, replacing an existing one, and return its name; `a_b=c` stands for the setting `a.b=c`."""
         create_topic(self.broker.address, name, partition_count, **config)
         return name
 
@@ -90,7 +90,7 @@ def create_topic(address: str, name: str, partition_count: int, **config: str) -
 
 
 def in_turn(names: Sequence[str], work: Callable[[str], float], repeats: int) -> dict[str, float]:
-    """Do the work under each name once to warm up, then under all in turn, and give the median of what each returns."""
+    """Do the work under each name once to warm up, then under all in turn; return the median for each name."""
     taken: dict[str, list[float]] = {name: [] for name in names}
     for number in range(repeats + 1):
         for name in names:
@@ -101,14 +101,14 @@ def in_turn(names: Sequence[str], work: Callable[[str], float], repeats: int) ->
 
 
 def environment(session: str) -> dict[str, str]:
-    """Return the variables with which a session is started; only the tuned one has some of its own."""
+    """Return the environment variables of a session; only the tuned one has any."""
     if session == "tuned":
         return worker_environment()
     return {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 def open_session(session: str, more: Mapping[str, str] | None = None) -> SparkSession:
-    """Start Spark in this process: its default options, but for what keeps its output out of the way."""
+    """Start Spark in this process with default options, except those that suppress its output."""
     os.environ.update(environment(session))
     builder = SparkSession.builder.master("local[2]").appName("bench")
     quiet = {
@@ -126,7 +126,7 @@ def open_session(session: str, more: Mapping[str, str] | None = None) -> SparkSe
 
 
 def sparks_own() -> dict[str, str]:
-    """Return the settings for Spark's own format, none where it cannot be had."""
+    """Return the settings for Spark's own format, none where it is not available."""
     try:
         return spark_kafka_settings()
     except Unavailable as problem:
@@ -160,7 +160,7 @@ def open_bench(session: str, arguments: Namespace) -> Iterator[Bench]:
 
 
 def describe(arguments: Namespace) -> str:
-    """Say what the figures were taken with, and what else the machine was doing."""
+    """Return the conditions of the figures, including other load of the machine."""
     load = " ".join(f"{value:.1f}" for value in os.getloadavg())
     return (
         f"against {arguments.broker}, {os.cpu_count()} cores, load {load}, "
@@ -169,9 +169,9 @@ def describe(arguments: Namespace) -> str:
 
 
 def run_quietly(command: Sequence[str], stdout: IO[str] | None = None) -> bool:
-    """Run a process and say whether it succeeded; what it writes to stderr is shown only where it failed.
+    """Run a process and return whether it succeeded; its stderr is shown only if it failed.
 
-    Python workers whose query is stopped in the midst of a task write a traceback, and Spark a greeting.
+    Python workers whose query is stopped during a task write a traceback, and Spark a greeting.
     """
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         succeeded = subprocess.run(command, stdout=stdout, stderr=errors, check=False).returncode == 0

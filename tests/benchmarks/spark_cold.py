@@ -1,10 +1,10 @@
 """Measure the first write and the first committed micro-batch of a fresh session, one process for each figure.
 
-The broker is warm: another producer has committed a transaction with offsets, so that the topics which a broker makes
-for the first transaction of its life are there. The sink's own topic of decisions is not.
+The broker is warm: another producer has committed a transaction with offsets, so the topics that a broker creates for
+its first transaction exist. The sink's decision topic does not.
 
-`python -m tests.benchmarks.bench_spark --what cold`; by itself `python -m tests.benchmarks.spark_cold SESSION FORMAT`
-prints one figure.
+`python -m tests.benchmarks.bench_spark --what cold`; `python -m tests.benchmarks.spark_cold SESSION FORMAT` prints one
+figure.
 """
 
 import statistics
@@ -35,7 +35,7 @@ _KINDS = ("write", "stream")
 
 
 def measure(session: str, broker: str) -> int:
-    """Print for each kind of work what the first and the second took; returns how many processes failed."""
+    """Print for each kind of work how long the first and the second took; return how many processes failed."""
     failed = 0
     formats = [OURS, NULL_FORMAT, *([SPARKS] if sparks_own() else [])]
     for kind in _KINDS:
@@ -75,7 +75,7 @@ def warm(address: str) -> None:
 
 
 def write(spark: SparkSession, name: str, address: str) -> list[float]:
-    """Write twice and give the seconds of each."""
+    """Write twice and return the seconds of each."""
     taken = []
     for _ in range(2):
         started = time.perf_counter()
@@ -86,7 +86,7 @@ def write(spark: SparkSession, name: str, address: str) -> list[float]:
 
 
 def stream(spark: SparkSession, name: str, address: str) -> list[float]:
-    """Start a query and give the seconds until its first micro-batch is committed, and those of its second one."""
+    """Start a query and return the seconds until its first micro-batch is committed, and those of its second one."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS).option("numPartitions", 2)
     frame = source.load().selectExpr("cast(value as string) as value")
     with tempfile.TemporaryDirectory() as checkpoint:
@@ -106,7 +106,7 @@ def main(session: str, name: str, kind: str, broker: str = "broker_core") -> Non
         create_topic(address, TOPIC, 4)
         warm(address)
         spark = open_session(session, more)
-        # The session itself is up: its first query of the JVM alone is not what is measured.
+        # The session is warm: the JVM's first query is not measured.
         spark.range(0, ROWS, 1, 2).selectExpr("cast(id as string) as value").write.format("noop").mode("append").save()
         taken = (write if kind == "write" else stream)(spark, name, address)
         spark.stop()

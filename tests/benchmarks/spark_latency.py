@@ -1,6 +1,6 @@
-"""Measure micro-batches of 2 tasks of 500 rows: what each sink takes, what ours spends on the driver, what it asks.
+"""Measure micro-batches of 2 tasks of 500 rows: the time of each sink, of our driver's steps, and our requests.
 
-Also what the two checkpoint writes around each micro-batch take with one setting or another.
+Also the time of the two checkpoint writes around each micro-batch with different settings.
 """
 
 import re
@@ -30,7 +30,7 @@ CHECKPOINT_SETTINGS: Mapping[str, Mapping[str, str]] = {
 
 
 def start(bench: Bench, kind: str, checkpoint: str, topic: str, **options: str) -> StreamingQuery:
-    """Start an endless query whose micro-batches follow at once."""
+    """Start an endless query whose micro-batches follow each other at once."""
     source = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", ROWS)
     frame = source.option("numPartitions", TASKS).load().selectExpr("cast(value as string) as value")
     writer = frame.writeStream.format(kind).option("checkpointLocation", checkpoint).options(**options)
@@ -38,7 +38,7 @@ def start(bench: Bench, kind: str, checkpoint: str, topic: str, **options: str) 
 
 
 def wait_for(query: StreamingQuery, count: int) -> None:
-    """Wait until so many micro-batches are done; asking for the last one alone takes the least from the others."""
+    """Wait until so many micro-batches are done; polling only the last progress disturbs them least."""
     deadline = time.monotonic() + DEADLINE_S
     while newest(query) < count - 1:
         assert not query.exception()
@@ -53,7 +53,7 @@ def newest(query: StreamingQuery) -> int:
 
 
 def durations(bench: Bench, kind: str, topic: str) -> dict[str, float]:
-    """Run one query and give the median ms of each part of its micro-batches."""
+    """Run one query and return the median ms of each part of its micro-batches."""
     with tempfile.TemporaryDirectory() as checkpoint:
         query = start(bench, kind, checkpoint, topic)
         wait_for(query, WARM_UP + bench.arguments.micro_batches)
@@ -76,12 +76,12 @@ def measure(bench: Bench) -> None:
 
 
 def look_inside(bench: Bench, topic: str) -> None:
-    """Print what the driver's commit takes by the sink's own gauges, and the requests of a steady micro-batch."""
+    """Print the parts of the driver's commit from the sink's own gauges, and the requests of a steady micro-batch."""
     [port] = free_ports(1)
     steps: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as checkpoint:
         query = start(bench, OURS, checkpoint, topic, metricsPort=str(port))
-        # Ours has described and opened by then what it keeps for the whole run.
+        # By then our sink has described and opened what it keeps for the whole run.
         wait_for(query, 2 * WARM_UP)
         begin, before = newest(query), request_counts(bench)
         for number in range(bench.arguments.micro_batches):
@@ -105,14 +105,14 @@ def look_inside(bench: Bench, topic: str) -> None:
 
 
 def request_counts(bench: Bench) -> dict[str, int]:
-    """Count the requests that `broker_core` has answered, by their names."""
+    """Count the requests that `broker_core` has answered, by name."""
     if bench.broker.embedded is None:
         return {}
     return {name: found.count for name, found in bench.broker.embedded.metrics.by_api.items()}
 
 
 def measure_checkpoints(bench: Bench) -> None:
-    """Print what the offset log and the commit log take with different settings, beside what is done in between."""
+    """Print the times of the offset log and the commit log with different settings, and of the work between them."""
     topic = bench.create_topic("checkpoints", 4)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in CHECKPOINT_SETTINGS}
     for number in range(bench.arguments.repeats + 1):

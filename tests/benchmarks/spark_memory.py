@@ -17,7 +17,7 @@ _CLEAR_PEAK = "5"
 
 
 def measure(bench: Bench) -> None:
-    """Print the highest resident memory of a worker for two amounts, so that what grows with the amount shows."""
+    """Print the highest resident memory of a worker for two amounts, to show what grows with the amount."""
     if bench.broker.embedded is None:
         print(f"[{bench.name}] memory: a worker's memory does not depend on the broker; run with --broker broker_core")
         return
@@ -35,7 +35,7 @@ def measure(bench: Bench) -> None:
 
 
 def peak(bench: Bench, address: str, kind: str, megabytes: int) -> float:
-    """Write so many MB in one task and give the highest resident memory of any worker meanwhile, in MiB."""
+    """Write so many MB in one task and return the highest resident memory of any worker meanwhile, in MiB."""
     for worker in workers():
         (Path("/proc") / str(worker) / "clear_refs").write_text(_CLEAR_PEAK)
     frame = rows(bench, megabytes * 1_000_000 // ROW_BYTES, 1, ROW_BYTES)
@@ -45,7 +45,7 @@ def peak(bench: Bench, address: str, kind: str, megabytes: int) -> float:
 
 
 def workers() -> list[int]:
-    """Find the processes that Spark's daemon has forked for tasks, among the descendants of this process."""
+    """Return the processes that Spark's daemon has forked for tasks, among the descendants of this process."""
     parents, commands = {}, {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

@@ -1,7 +1,7 @@
-"""Measure how many rows a second source and sink move, and what many small tasks cost.
+"""Measure how many rows a second source and sink transfer, and what many small tasks cost.
 
-Beside the wall time stands the processor time of Spark's processes, Python workers included, and that of the broker.
-Where broker and Spark share the cores, only the first compares the formats themselves.
+Besides the wall time, the output has the processor time of Spark's processes, including Python workers, and that of the
+broker. Where broker and Spark share the cores, only the first compares the formats themselves.
 """
 
 import itertools
@@ -19,17 +19,17 @@ from tests.benchmarks.spark_bench import OURS, Bench, in_turn
 from tests.support.processes import processor_seconds
 
 SPARK, BROKER = "Spark's processes", "the broker"
-# As many tasks as a small cluster would take, over two cores.
+# As many tasks as a small cluster would run, on two cores.
 TASKS = 4
 PARTITION_COUNTS = (4, 300)
 RECORD_BYTES = (100, 10_000)
 CODECS = ("none", "zstd")
-# Many tasks with little to do: tasks, rows of each, partitions they write to.
+# Many small tasks: tasks, rows of each, partitions they write to.
 SMALL_TASKS = ((200, 100, 4), (20, 100, 100))
 
 
 def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
-    """Make rows of about `size` bytes, whose making costs little beside their writing; zstd halves them."""
+    """Make rows of about `size` bytes, which cost little to make compared to writing them; zstd halves them."""
     text = f"concat(cast(id as string), repeat(sha2(cast(id as string), 256), {size // 128}), repeat('x', {size // 2}))"
     return bench.spark.range(0, count, 1, tasks).selectExpr(
         "cast(cast(id as string) as binary) as key", f"cast(left({text}, {size - 10}) as binary) as value"
@@ -37,21 +37,21 @@ def rows(bench: Bench, count: int, tasks: int, size: int = 100) -> DataFrame:
 
 
 def timed(action: Callable[[], Any]) -> float:
-    """Do something and return how many seconds it took."""
+    """Run a function and return how many seconds it took."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def writing(bench: Bench, frame: DataFrame, topic: str) -> Callable[[str], float]:
-    """Return what writes a frame with one format and returns the seconds it took."""
+    """Return a function that writes a frame with one format and returns the seconds it took."""
     return lambda kind: timed(lambda: bench.write(frame, kind, topic))
 
 
 def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], float], count: int) -> dict[str, float]:
     """Do the work under each name in turn; print the processor time for a million rows and return the wall times.
 
-    The broker's time is printed where it has a process of its own, that is for Apache Kafka.
+    The broker's time is printed where it has a separate process, that is for Apache Kafka.
     """
     jvm = bench.spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     processes = {SPARK: jvm, BROKER: bench.broker.process}
@@ -67,7 +67,7 @@ def compare(bench: Bench, what: str, names: list[str], work: Callable[[str], flo
 
     taken = in_turn(names, watched, bench.arguments.repeats)
     for whose, seconds in used.items():
-        # The first one of each warms up.
+        # The first run of each is a warm-up.
         million = {
             name: statistics.median(each[1:]) * 1e6 / count
             for name, each in seconds.items()
@@ -98,12 +98,12 @@ def measure_tasks(bench: Bench) -> None:
 
 
 def rates(seconds: Mapping[str, float], count: int) -> dict[str, float]:
-    """Turn the seconds for so many rows into thousand rows a second."""
+    """Convert the seconds for so many rows into thousand rows a second."""
     return {name: count / 1e3 / taken for name, taken in seconds.items()}
 
 
 def measure_source(bench: Bench) -> None:
-    """Read with each source what ours has written."""
+    """Read the records of our sink with each source."""
     bench.spark.dataSource.register(NullSource)
     for partition_count, size, codec in itertools.product(PARTITION_COUNTS, RECORD_BYTES, CODECS):
         count = bench.arguments.rows if size < 1_000 else bench.arguments.rows // 40
@@ -118,7 +118,7 @@ def measure_source(bench: Bench) -> None:
 
 
 def reading(bench: Bench, topic: str, count: int, size: int, partition_count: int) -> Callable[[str], float]:
-    """Return what reads a topic to its end with one format, or as many ready rows, and returns the seconds it took."""
+    """Return a function that reads a topic to its end with one format, or as many ready rows; it returns seconds."""
 
     def read(kind: str) -> float:
         options: dict[str, Any] = {

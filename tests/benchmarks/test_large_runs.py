@@ -14,5 +14,5 @@ def test_large_run_works_at_small_scale(what, capsys, monkeypatch):
         RUNS[what](scene, 0.001)
     sizes = re.findall(r"now: ([\d,]+) transactional ids", capsys.readouterr().out)
     assert sizes
-    # The first line is written when all tasks have run once: from then on no id is added but the driver's own.
+    # The first line comes after all tasks have run once: from then on the driver's own id is the only new one.
     assert int(sizes[-1]) <= int(sizes[0]) + 1

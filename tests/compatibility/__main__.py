@@ -1,7 +1,7 @@
 """Try versions of PySpark against the embedded broker, and versions of Apache Kafka with the installed PySpark.
 
-`python -m tests.compatibility --spark 4.1 --kafka 3.9.1` tries some; without arguments all that are supported. The
-results are a table in docs/deploy/compatibility.md: `--write` puts them there.
+`python -m tests.compatibility --spark 4.1 --kafka 3.9.1` tries some; without arguments it tries all supported ones. The
+results are a table in docs/deploy/compatibility.md: `--write` updates it.
 """
 
 import argparse
@@ -20,12 +20,12 @@ from tests.support.both_brokers import Kafka
 # The newest patch of each.
 SPARK = ("3.5", "4.0", "4.1", "4.2", "4.3")
 KAFKA = ("3.6.2", "3.7.2", "3.8.1", "3.9.1", "4.0.1", "4.1.1", "4.2.0", "4.3.0", "4.4.0")
-# Python data sources begin with it.
+# Python data sources exist from this version on.
 FIRST_WITH_DATA_SOURCES = (4, 0)
 
 
 def ways(pyspark: str) -> list[str]:
-    """Return the ways to write that a version has."""
+    """Return the ways to write that a version supports."""
     by_data_source = tuple(map(int, pyspark.split(".")[:2])) >= FIRST_WITH_DATA_SOURCES
     return ["data source", "function"] if by_data_source else ["function"]
 
@@ -42,7 +42,7 @@ def broker(kafka: str | None) -> Iterator[Kafka]:
 
 
 def tried(python: Path, by: str, kafka: str | None) -> str:
-    """Run the jobs once; return what was seen."""
+    """Run the jobs once; return the results."""
     with tempfile.TemporaryDirectory() as folder, broker(kafka) as address:
         trial = Trial(python, address, Path(folder) / "trial")
         trial.prepare()
@@ -50,7 +50,7 @@ def tried(python: Path, by: str, kafka: str | None) -> str:
 
 
 def main() -> int:
-    """Try the versions that were named and print a row for each; the exit status is 1 where one failed."""
+    """Try the chosen versions and print a row for each; the exit status is 1 if one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.compatibility", description=__doc__)
     parser.add_argument("--spark", nargs="*", help=f"minor versions of PySpark: {' '.join(SPARK)}")
     parser.add_argument("--kafka", nargs="*", help=f"versions of Apache Kafka: {' '.join(KAFKA)}")

@@ -67,7 +67,7 @@ JOBS: dict[str, Callable[[SparkSession, dict[str, str], Path], None]] = {
 
 
 def end_with_parent() -> None:
-    """End this process when the one that started it closes its standard input."""
+    """End this process when its parent closes its standard input."""
     sys.stdin.read()
     import os
 

@@ -47,7 +47,7 @@ class Trial:
             (files / f"{number}.txt").write_bytes(b"\n".join(lines[number::FILES]) + b"\n")
 
     def stream(self, by: str) -> str:
-        """Kill a stream in mid-work and restart it; return what was seen."""
+        """Kill a stream during its work and restart it; return the results."""
         for kills in range(KILLS):
             wanted = LINES * (kills + 1) // (2 * KILLS)
             with self._job(f"stream by {by}") as process:
@@ -59,7 +59,7 @@ class Trial:
         return f"killed {KILLS} times: {LINES:,} rows once each"
 
     def batch(self, by: str) -> str:
-        """Run a named batch job twice; return what was seen."""
+        """Run a named batch job twice; return the results."""
         with self._job(f"batch by {by}") as process:
             assert process.wait(DEADLINE_S) == 0, self._log()
         values = values_to_end(self.kafka, ONCE, partitions=PARTITIONS)
@@ -78,7 +78,7 @@ class Trial:
 
     @contextmanager
     def _job(self, kind: str) -> "Iterator[subprocess.Popen[bytes]]":
-        """Run a job in a process group of its own until the block ends; then kill all of the group."""
+        """Run a job in a separate process group until the block ends; then kill the whole group."""
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
                 [self.python, "-m", "tests.compatibility.jobs", kind, self.kafka.bootstrap_servers, str(self.folder)],

@@ -45,7 +45,7 @@ def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 @pytest.fixture(scope="session")
 def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
-    """Return a running broker over a folder, shared likewise, which tests may read and which may be restarted."""
+    """Return a shared running broker over a folder; tests may read the folder and restart the broker."""
     folder = tmp_path_factory.mktemp(f"durable-{request.param}")
     try:
         with restartable(request.param, folder, DURABLE_SETTINGS) as broker:
@@ -56,7 +56,7 @@ def durable_kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="session")
 def guarded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    """Return a running broker with an authorizer, shared likewise: every test has a user of its own."""
+    """Return a shared running broker with an authorizer; every test has its own user."""
     try:
         with guarded_kafka(request.param, tmp_path_factory.mktemp(f"guarded-{request.param}")) as broker:
             yield broker

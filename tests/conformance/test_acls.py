@@ -8,7 +8,7 @@ from tests.support.waiting import wait_until
 
 
 def settles_at(stage: Stage, case: Case, answer: object) -> None:
-    """Ask until the answer is there: what was granted is known to a controller and a broker one after the other."""
+    """Repeat a request until it has the expected response: the controller learns of a grant before the broker."""
     seen: list[object] = []
 
     def answered() -> bool:

@@ -33,7 +33,7 @@ def as_user(stage: Stage) -> dict[str, Any]:
 
 
 def grant(stage: Stage, kind: ResourceType, name: str, operation: AclOperation) -> None:
-    """Create an ACL as an operator does, and wait until it is known."""
+    """Create an ACL as an operator does, and wait until the broker lists it."""
     operator = admin(stage.kafka)
     binding = AclBinding(
         kind, name, ResourcePatternType.LITERAL, f"User:{stage.user}", "*", operation, AclPermissionType.ALLOW
@@ -92,7 +92,7 @@ def test_producer_and_consumer_need_only_their_rights(stage: Stage) -> None:
 
     assert next_of(stage)[0] == KafkaError.GROUP_AUTHORIZATION_FAILED
     grant(stage, GROUP, stage.group, READ)
-    # Writing lets it see the topic, and it may not read.
+    # A user who may write sees the topic, but may not read it.
     assert next_of(stage)[0] == KafkaError.TOPIC_AUTHORIZATION_FAILED
     grant(stage, TOPIC, stage.topic, READ)
     assert next_of(stage) == (0, b"v")

@@ -34,7 +34,7 @@ def may(stage: Stage) -> tuple[bool, bool]:
     return described.topics[0].partitions[0].error_code == 0, read.error_code == 0
 
 
-# What is granted, in the words of `Stage.grant`, where TOPIC stands for the name, and what the user may then do.
+# The grants, as arguments of `Stage.grant`, where TOPIC stands for the name, and what the user may then do.
 TOPIC, HALF, NEXT = object(), object(), object()
 NOTHING, SEE, BOTH = (False, False), (True, False), (True, True)
 RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
@@ -57,18 +57,18 @@ RULES: list[tuple[str, list[dict[str, Any]], tuple[bool, bool]]] = [
     ("this network", [{"host": "127.0.0.0/8"}], BOTH),
     ("another network", [{"host": "10.0.0.0/8"}], NOTHING),
     ("a network of the other kind", [{"host": "::/1"}], NOTHING),
-    ("everybody", [{"who": "User:*"}], BOTH),
-    ("somebody else", [{"who": "User:somebody"}], NOTHING),
+    ("all users", [{"who": "User:*"}], BOTH),
+    ("another user", [{"who": "User:other"}], NOTHING),
     ("a group of users", [{"who": "Group:*"}], NOTHING),
     ("reading, and not by this user", [{}, {"permission": DENY}], SEE),
     ("reading, and nothing by this user", [{}, {"permission": DENY, "operation": ALL}], NOTHING),
     ("reading, and no describing", [{}, {"permission": DENY, "operation": DESCRIBE}], (False, True)),
-    ("reading, and not by anybody", [{}, {"permission": DENY, "who": "User:*"}], SEE),
+    ("reading, and not by any user", [{}, {"permission": DENY, "who": "User:*"}], SEE),
     ("reading, and nothing below a prefix", [{}, {"permission": DENY, "name": HALF, "pattern": PREFIXED}], SEE),
     ("a prefix, and not this topic", [{"name": HALF, "pattern": PREFIXED}, {"permission": DENY}], SEE),
     ("reading, and not from here", [{}, {"permission": DENY, "host": HERE}], SEE),
     ("reading, and not from elsewhere", [{}, {"permission": DENY, "host": "10.0.0.0/8"}], BOTH),
-    ("reading, and not by somebody else", [{}, {"permission": DENY, "who": "User:somebody"}], BOTH),
+    ("reading, and not by another user", [{}, {"permission": DENY, "who": "User:other"}], BOTH),
 ]
 
 
@@ -101,7 +101,7 @@ def test_wildcard_acl_covers_all_topics(stage: Stage) -> None:
         ("resource_pattern_type", 99, 42),
         ("operation", 99, 42),
         ("permission_type", 99, 42),
-        ("principal", "nobody", 42),
+        ("principal", "stranger", 42),
         ("resource_name", "", 42),
         ("resource_type", 4, 42),
         ("host", "", 42),
@@ -129,7 +129,7 @@ def test_acl_fields_are_validated(stage: Stage, field: str, value: Any, code: in
         "resource_type": 2,
         "resource_name": unique("topic"),
         "resource_pattern_type": 3,
-        "principal": "User:nobody",
+        "principal": "User:stranger",
         "host": "*",
         "operation": 3,
         "permission_type": 3,
@@ -139,7 +139,7 @@ def test_acl_fields_are_validated(stage: Stage, field: str, value: Any, code: in
         "resource_type": 2,
         "resource_name": unique("topic"),
         "resource_pattern_type": 4,
-        "principal": "User:nobody",
+        "principal": "User:stranger",
         "host": "*",
         "operation": 3,
         "permission_type": 3,
@@ -162,7 +162,7 @@ def test_filter_only_value_fails_the_whole_create_request(stage: Stage, field: s
         "resource_type": 2,
         "resource_name": unique("topic"),
         "resource_pattern_type": 3,
-        "principal": "User:nobody",
+        "principal": "User:stranger",
         "host": "*",
         "operation": 3,
         "permission_type": 3,
@@ -172,7 +172,7 @@ def test_filter_only_value_fails_the_whole_create_request(stage: Stage, field: s
 
 
 def stored(stage: Stage) -> dict[str, tuple[Any, ...]]:
-    """Create ACLs that filters tell apart, and return them by a name."""
+    """Create ACLs that filters distinguish, and return them by a name."""
     base = stage.missing
     acls = {
         "literal": (2, 3, f"{base}abc", stage.user, "*", 3, 3),
@@ -193,7 +193,7 @@ def stored(stage: Stage) -> dict[str, tuple[Any, ...]]:
         "permission_type",
     )
     for _ in range(2):
-        # What is there already is made again without a word.
+        # Creating an existing ACL again is no error.
         assert set(create_acls(stage.root, *(dict(zip(fields, acl, strict=True)) for acl in named.values()))) == {0}
     mine = {"principal_filter": f"User:{stage.user}"}
     wait_until(lambda: list_acls(stage.root, **mine) == set(named.values()), "the ACLs are known")
@@ -238,7 +238,7 @@ def test_filters_select_acls_to_describe(stage: Stage) -> None:
 @pytest.mark.parametrize(("chosen", "names"), FILTERS, ids=[str(chosen) for chosen, _ in FILTERS])
 def test_filters_select_acls_to_delete(stage: Stage, chosen: dict[str, Any], names: set[str]) -> None:
     named = stored(stage)
-    assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:nobody-at-all"}) == [
+    assert delete_acls(stage.root, chosen_by(stage, chosen), {"principal_filter": "User:no-such-user"}) == [
         (0, len(names)),
         (0, 0),
     ]
@@ -297,7 +297,7 @@ def test_every_version_creates_describes_and_deletes(stage: Stage, version: int)
     ) == (0, 2, 4, stage.missing, "User:a", "*", 3, 3)
 
 
-# What no right is good for
+# Requests that need no right
 
 
 # Rule C.1/10.
@@ -332,7 +332,7 @@ def test_clients_cannot_write_control_batches(stage: Stage) -> None:
 
 
 def with_control_bit(batch: bytearray) -> bytes:
-    """Make a batch one of a coordinator's, and its checksum right again."""
+    """Turn a batch into a control batch, and update its checksum."""
     batch[22] |= 1 << 5
     batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
     return bytes(batch)

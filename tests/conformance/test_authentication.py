@@ -45,7 +45,7 @@ SCRAM_TYPES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Ask every broker that this run knows of, one after the other."""
+    """Run a test on every broker of this run."""
     if "locked" in metafunc.fixturenames:
         brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
         metafunc.parametrize("locked", brokers, indirect=True, scope="module")
@@ -53,7 +53,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def locked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Return a running broker with a listener of each protocol, and users who can come in."""
+    """Return a running broker with a listener of each protocol, and users who can authenticate."""
     try:
         with secured(request.param, tmp_path_factory.mktemp(f"secured-{request.param}")) as broker:
             for name, password in USERS.items():
@@ -122,7 +122,7 @@ def log_in(client: RawClient, name: str = "alice") -> Any:
     return token(client, plain(name))
 
 
-# The way in
+# Successful authentication
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
@@ -235,11 +235,11 @@ def test_java_client_reauthenticates(locked: Secured, tmp_path: Path):
         "--throughput",
         "100",
     )
-    # One that was lost with a connection would have been counted.
+    # A record that was lost with a connection would not be counted.
     assert f"{100 * seconds} records sent" in printed
 
 
-# Who is not let in
+# Failed authentication
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def test_plain_failure_has_the_expected_message(client: RawClient, auth_bytes: b
 
 
 @pytest.mark.parametrize("mechanism", SCRAM_TYPES)
-@pytest.mark.parametrize("name", ["alice", "nobody"])
+@pytest.mark.parametrize("name", ["alice", "unknown"])
 def test_scram_failure_does_not_reveal_the_wrong_part(client: RawClient, mechanism: str, name: str):
     handshake(client, mechanism)
     scram = ScramClient([mechanism], name, "wrong")
@@ -325,7 +325,7 @@ def test_disabled_mechanism_is_answered_with_the_enabled_ones(client: RawClient)
     assert client.is_closed_by_peer()
 
 
-# Steps out of turn
+# Requests in the wrong order
 
 
 @pytest.mark.parametrize(
@@ -396,12 +396,12 @@ def test_malformed_bytes_before_authentication_close_the_connection(client: RawC
     assert client.is_closed_by_peer()
 
 
-# Authenticating again (KIP-368)
+# Re-authentication (KIP-368)
 
 
 @pytest.fixture
 def short_lived(locked: Secured) -> Iterator[RawClient]:
-    """Return a connection whose session does not last."""
+    """Return a connection with a short session."""
     with RawClient(locked.addresses["SHORT"]) as client:
         assert log_in(client).session_lifetime_ms == REAUTH_MS
         yield client
@@ -468,7 +468,7 @@ def test_users_are_changed_independently(locked: Secured):
         answer = client.send(
             DescribeUserScramCredentialsRequest(users=[user(name=each) for each in (name, few, "alice", "alice")]), 0
         )
-    told = {
+    results = {
         result.user: (
             result.error_code,
             result.error_message,
@@ -477,7 +477,7 @@ def test_users_are_changed_independently(locked: Secured):
         for result in answer.results
     }
     assert (answer.error_code, answer.error_message) == (0, "")
-    assert told == {
+    assert results == {
         name: (0, "", [(1, 4096)]),
         few: (91, f"Attempt to describe a user credential that does not exist: {few}", []),
         "alice": (92, "Cannot describe SCRAM credentials for the same user twice in a single request: alice", []),
@@ -512,7 +512,7 @@ def test_client_principal_comes_from_its_certificate(locked: Secured):
             answer = client.send(MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 9)
             return answer.topics[0].error_code
 
-    wait_until(lambda: code(other) == TOPIC_AUTHORIZATION_FAILED, "the ACL speaks of nobody else")
+    wait_until(lambda: code(other) == TOPIC_AUTHORIZATION_FAILED, "the ACL applies to no other user")
     assert code(named) == 0
 
 
@@ -523,7 +523,7 @@ def test_metadata_returns_addresses_of_the_requested_listener(locked: Secured):
                 log_in(client)
             brokers = [*client.send(metadata(), 9).brokers, *client.send(DescribeClusterRequest(), 0).brokers]
             assert {f"{broker.host}:{broker.port}" for broker in brokers} == {locked.addresses[listener]}
-            wait_until(partial(has_coordinator, client, locked.addresses[listener]), "there is a coordinator")
+            wait_until(partial(has_coordinator, client, locked.addresses[listener]), "the broker has a coordinator")
 
 
 def has_coordinator(client: RawClient, address: str) -> bool:

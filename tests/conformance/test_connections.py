@@ -13,7 +13,7 @@ from tests.support.raw_client import RawClient
 UNSUPPORTED_VERSION, INVALID_REQUEST = 35, 42
 API_VERSIONS, PRODUCE, METADATA, END_TXN, INIT_PRODUCER_ID = 18, 0, 3, 26, 22
 
-# What real clients cannot do without: the newest version of each API that one of them sends.
+# The newest version of each API that a real client sends.
 NEEDED = {
     PRODUCE: 12,
     1: 12,
@@ -76,7 +76,7 @@ def test_each_version_of_api_versions_lists_required_apis(client: RawClient, ver
     assert {key for key, newest in NEEDED.items() if not served[key][0] <= newest <= served[key][1]} == set()
     # librdkafka before 2.8 gives up on a broker that does not list Produce from 0.
     assert served[PRODUCE][0] == 0
-    # Two-phase commit by an outside coordinator is not to be had anywhere yet.
+    # No broker supports two-phase commit by an external coordinator yet.
     assert served[INIT_PRODUCER_ID][1] == 5
 
 
@@ -102,7 +102,7 @@ def test_unknown_api_versions_version_is_answered_in_version_0(client: RawClient
     assert (correlation_id, error) == (7, UNSUPPORTED_VERSION)
     assert len(answer) == 10 + 6 * count
     assert API_VERSIONS in {key for key, _, _ in entries}
-    # The connection lives on, for the client asks again.
+    # The connection stays open, because the client sends the request again.
     assert client.send(api_versions(), 3).error_code == 0
 
 

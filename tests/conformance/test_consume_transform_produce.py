@@ -36,7 +36,7 @@ def test_offsets_advance_only_with_the_transaction(kafka: Kafka, commit: bool):
             producer.produce(target, message.value().upper(), partition=0)
         position = consumer.position(consumer.assignment())
         producer.send_offsets_to_transaction(position, consumer.consumer_group_metadata(), DEADLINE_S)
-        # An abort drops what is still queued in the client; here it must have reached the log.
+        # An abort drops what is still queued in the client; the record must reach the log first.
         assert producer.flush(DEADLINE_S) == 0
         if commit:
             producer.commit_transaction(DEADLINE_S)

@@ -30,7 +30,7 @@ ALL = {0, 1, 2, 3}
 
 
 def assignable_topic(kafka: Kafka, partitions: int) -> str:
-    """Make a topic that the group coordinator knows of; in Apache Kafka it learns that a moment after the others."""
+    """Create a topic and wait until the group coordinator knows it, which takes a moment in Apache Kafka."""
     name = make_topic(kafka, partitions=partitions)
     with RawClient(kafka.bootstrap_servers) as client:
         wait_until(lambda: GroupSession(client, unique("probe"), name).join("a").assigned, f"{name} can be assigned")
@@ -49,7 +49,7 @@ def smaller_topic(kafka: Kafka) -> str:
 
 @pytest.fixture
 def group(client: RawClient, topic: str) -> GroupSession:
-    """Return a group of its own that reads `topic`."""
+    """Return a new group that reads `topic`."""
     return GroupSession(client, unique("group"), topic)
 
 
@@ -122,8 +122,8 @@ def test_partitions_move_only_after_revocation(group: GroupSession, topic: str):
     first = group.join("a").member_epoch
     joined = group.join("b")
     assert (joined.member_epoch, joined.assigned) == (first + 1, {})
-    told = group.heartbeat("a", first, owned={topic: ALL})
-    assert (told.member_epoch, told.assigned) == (first, {topic: {0, 1}})
+    partial = group.heartbeat("a", first, owned={topic: ALL})
+    assert (partial.member_epoch, partial.assigned) == (first, {topic: {0, 1}})
     assert group.heartbeat("a", first, owned={topic: ALL}).member_epoch == first
     assert group.heartbeat("b", first + 1).assigned is None
     [unfinished] = [member for member in group.describe().members if member.member_id == "a"]
@@ -140,7 +140,7 @@ def test_lost_response_is_repeated_and_an_older_epoch_fenced(group: GroupSession
     old = group.join("a").member_epoch
     group.join("b")
     new = group.settle(a=old, b=old + 1) and old + 1
-    # The member takes an answer for lost that told it nothing but the new epoch.
+    # The member treats a response as lost if it had the new epoch only.
     assert group.heartbeat("a", old, owned={topic: {0}}).member_epoch == new
     assert group.heartbeat("a", old).error == FENCED_MEMBER_EPOCH
     assert group.heartbeat("a", old, owned={topic: {0, 2}}).error == FENCED_MEMBER_EPOCH
@@ -283,7 +283,7 @@ def test_commits_and_fetches_are_fenced_by_member_epoch(group: GroupSession, top
     assert group.fetch("stranger", old) == group.fetch("", -1) == (UNKNOWN_MEMBER_ID, None)
     group.join("b")
     group.settle(a=old, b=old + 1)
-    # An older epoch will do for what has been the member's since then (KIP-1251).
+    # An older epoch is sufficient for partitions that the member has had since then (KIP-1251).
     assert group.commit("a", old, 0, 1) == {NONE}
     assert group.commit("a", old, 0, 2) == {STALE_MEMBER_EPOCH}
     assert group.fetch("a", old) == (STALE_MEMBER_EPOCH, None)
@@ -389,9 +389,9 @@ def test_group_changes_protocol_only_while_empty(group: GroupSession):
     assert group.join_classic().error_code == group.join_classic("a").error_code == INCONSISTENT
     assert group.leave_classic("stranger") == UNKNOWN_MEMBER_ID
     assert group.leave_classic("a") == NONE
-    told = group.join_classic()
-    assert told.error_code == MEMBER_ID_REQUIRED
-    joined = group.join_classic(told.member_id)
+    partial = group.join_classic()
+    assert partial.error_code == MEMBER_ID_REQUIRED
+    joined = group.join_classic(partial.member_id)
     assert joined.error_code == NONE
     assert group.fetch(None, -1) == (NONE, 5)
     assert (
@@ -401,7 +401,7 @@ def test_group_changes_protocol_only_while_empty(group: GroupSession):
         == (GROUP_ID_NOT_FOUND)
     )
     assert group.describe().error_code == GROUP_ID_NOT_FOUND
-    assert group.leave_classic(told.member_id) == NONE
+    assert group.leave_classic(partial.member_id) == NONE
     back = group.join("a")
     assert back.error == NONE
     assert group.fetch("a", back.member_epoch) == (NONE, 5)
@@ -413,7 +413,7 @@ def test_group_ids_are_independent(client: RawClient, topic: str):
 
 
 def test_group_records_match_kafka_byte_for_byte(kafka: Kafka, group: GroupSession, topic: str):
-    """Encode again what was read: on Apache Kafka this holds our codec to the bytes that it writes itself."""
+    """Encode the records that were read: on Apache Kafka this compares our codec with the bytes that it writes."""
     epoch = group.join(
         "a",
         rack_id="r",

@@ -43,7 +43,7 @@ def test_listed_but_unserved_produce_version_closes_the_connection(kafka: Kafka,
 
 
 def batched(session: RawSession, version: int, *asked: Asked) -> Answered:
-    """Send one AddPartitionsToTxn as brokers do among each other."""
+    """Send one AddPartitionsToTxn as brokers send it to each other."""
     form = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
     answer = session.client.send(
         AddPartitionsToTxnRequest(
@@ -88,7 +88,7 @@ def test_verification_answers_each_partition_and_adds_none(kafka: Kafka, session
     assert verify(Identity(identity.producer_id + 1000, 0), 0) == {0: E.INVALID_PRODUCER_ID_MAPPING}
     assert verify(bumped(identity), 0) == {0: E.PRODUCER_FENCED}
     assert verify(identity, 0, transactional_id="") == {0: E.INVALID_REQUEST}
-    assert verify(identity, 0, transactional_id=unique("nobody")) == {0: E.INVALID_PRODUCER_ID_MAPPING}
+    assert verify(identity, 0, transactional_id=unique("unknown")) == {0: E.INVALID_PRODUCER_ID_MAPPING}
     assert [(entry.topic, entry.partitions) for entry in session.describe().topics] == [(topic, [0])]
 
 
@@ -96,7 +96,7 @@ def test_verification_answers_each_partition_and_adds_none(kafka: Kafka, session
 @pytest.mark.parametrize("version", [4, 5])
 def test_add_partitions_batch_answers_each_transaction(kafka: Kafka, session: RawSession, version: int):
     topic, other = make_topic(kafka, partitions=2), RawSession(session.client, unique("id"))
-    first, second, stranger = session.init()[1], other.init()[1], unique("nobody")
+    first, second, stranger = session.init()[1], other.init()[1], unique("unknown")
     state = "__transaction_state"
     answer = batched(
         session,
@@ -106,13 +106,13 @@ def test_add_partitions_batch_answers_each_transaction(kafka: Kafka, session: Ra
         (stranger, second, False, [(topic, [0])]),
     )
     assert answer == {
-        # What a client may not add, a coordinator among brokers may.
+        # A client may not add these, but a coordinator of another broker may.
         session.transactional_id: {topic: {0: E.NONE, 1: E.NONE}, state: {0: E.NONE}},
         other.transactional_id: {topic: {0: E.OPERATION_NOT_ATTEMPTED, 7: E.UNKNOWN_TOPIC_OR_PARTITION}},
         stranger: {topic: {0: E.INVALID_PRODUCER_ID_MAPPING}},
     }
     assert (session.describe().transaction_state, other.describe().transaction_state) == ("Ongoing", "Empty")
-    # A fence has its new name here whatever the version.
+    # The error for a fence has its new name in every version.
     late = batched(session, version, (session.transactional_id, bumped(first), False, [(topic, [0])]))
     assert late[session.transactional_id][topic] == {0: E.PRODUCER_FENCED}
     assert session.end(first, commit=False, version=4)[0] == E.NONE
@@ -163,8 +163,8 @@ def test_fencing_error_name_depends_on_the_version(
         "add_offsets": lambda version: session.add_offsets(old, "group", version=version),
         "end": lambda version: session.end(old, commit=True, version=version)[0],
     }
-    told = [ask[what](version) for version in versions]
-    assert told == [
+    found = [ask[what](version) for version in versions]
+    assert found == [
         E.PRODUCER_FENCED if version >= first_that_knows else E.INVALID_PRODUCER_EPOCH for version in versions
     ]
 
@@ -210,7 +210,7 @@ def write_markers(client: RawClient, *sent: tuple[int, int, list[tuple[str, list
 # Rules A.13 receiver/2, A.13 receiver/3 and A.13 receiver/7.
 def test_marker_results_are_per_producer_and_partition(kafka: Kafka, idempotent: RawSession):
     client, topic, missing = idempotent.client, make_topic(kafka, partitions=2), unique("missing")
-    # A leader that has not heard yet that it is one does not know the partition.
+    # A leader that has not yet learned that it leads does not know the partition.
     for partition in (0, 1):
         wait_until(
             lambda at=partition: idempotent.fetch(topic, 0, isolation=0, partition=at).error_code == E.NONE,
@@ -259,7 +259,7 @@ def test_producers_are_described_or_an_error_returned(kafka: Kafka, session: Raw
 def test_each_id_is_described_independently(session: RawSession):
     session.init()
     answer = session.client.send(
-        DescribeTransactionsRequest(transactional_ids=[session.transactional_id, "", unique("nobody")]), 0
+        DescribeTransactionsRequest(transactional_ids=[session.transactional_id, "", unique("unknown")]), 0
     )
     assert [state.error_code for state in answer.transaction_states] == [
         E.NONE,
@@ -301,7 +301,7 @@ def test_pattern_is_accepted_or_refused_by_its_syntax(session: RawSession):
 
 
 def test_pattern_selects_ids_that_match_completely(client: RawClient):
-    # Left out: what asks where the text begins would find the prefix, and what quotes to the end the parenthesis.
+    # Left out: an unanchored search would find the prefix, and quoting to the end the parenthesis.
     rows = [row for row in MATCHES if not row[0].startswith(("^", "(?m)^", r"\A")) and row[0] != r"\Q."]
     prefix = unique("re") + "-"
     texts = {text for _, match, no_match in rows for text in [*match, *no_match]}
@@ -336,7 +336,7 @@ def update(client: RawClient, *updates: tuple[str, int, int], version: int = 2, 
 
 
 def set_level(client: RawClient, level: int) -> None:
-    """Change the level of the cluster and wait until the broker tells it."""
+    """Change the level of the cluster and wait until the broker reports it."""
     kind = UPGRADE if level > finalized(client) else SAFE_DOWNGRADE
     assert update(client, (FEATURE, level, kind), validate_only=False).error_code == E.NONE
     wait_until(lambda: finalized(client) == level, f"{FEATURE} is {level}")
@@ -344,7 +344,7 @@ def set_level(client: RawClient, level: int) -> None:
 
 @pytest.fixture
 def levels(client: RawClient) -> Iterator[Callable[[int], None]]:
-    """Let the test change the level; all others find it at 2."""
+    """Let the test change the level; it is 2 for all other tests."""
     assert finalized(client) == 2
     yield lambda level: set_level(client, level)
     if finalized(client) != 2:
@@ -382,8 +382,8 @@ def test_possible_feature_level_is_validated_without_a_change(client: RawClient)
         [(FEATURE, 0, SAFE_DOWNGRADE), (FEATURE, 2, UPGRADE)],
     ):
         assert update(client, *updates).error_code == E.NONE
-    told = update(client, (FEATURE, 0, SAFE_DOWNGRADE), version=1)
-    assert [(entry.feature, entry.error_code) for entry in told.results] == [(FEATURE, E.NONE)]
+    answer = update(client, (FEATURE, 0, SAFE_DOWNGRADE), version=1)
+    assert [(entry.feature, entry.error_code) for entry in answer.results] == [(FEATURE, E.NONE)]
     assert finalized(client) == 2
 
 
@@ -401,7 +401,7 @@ def test_transaction_survives_a_level_change(
     wait_for_state(session, "CompleteCommit" if commit else "CompleteAbort")
     held = bumped(identity) if protocol == V2 else identity
     assert [marker.producer_epoch for marker in markers(session, topic)] == [held.producer_epoch]
-    # At the lower level both generations begin, and what they began ends at the higher one.
+    # Producers of both protocols begin at the lower level, and end at the higher one.
     sequence = 0 if protocol == V2 else 2
     write(session, held, topic, protocol, sequence=sequence)
     levels(2)

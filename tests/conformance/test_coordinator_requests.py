@@ -1,4 +1,4 @@
-"""Single requests to the transaction coordinator, retries and misuse included."""
+"""Single requests to the transaction coordinator, including retries and wrong requests."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_init_with_an_expected_producer_bumps_repeats_or_fences(session: RawSess
     first = session.init()[1]
     error, second = session.init(expected=first)
     assert (error, second) == (NONE, bumped(first))
-    # The answer may have been lost: the same request gets the same answer.
+    # The response may have been lost: the same request gets the same response.
     assert session.init(expected=first) == (NONE, second)
     session.init()
     assert session.init(expected=first)[0] == PRODUCER_FENCED
@@ -166,7 +166,7 @@ def test_epoch_bump_ends_an_open_transaction(kafka: Kafka, session: RawSession, 
 def test_transactions_are_listed_by_age(kafka: Kafka, session: RawSession):
     topic, name = make_topic(kafka), session.transactional_id
     identity = session.init()[1]
-    # Without a transaction there is no start, and the id counts as running since ever.
+    # An id without a transaction has no start time, and has been running forever for this filter.
     assert session.describe().transaction_start_time_ms == -1
     assert name in session.list(duration_ms=3_600_000)
     write(session, identity, topic, V2)

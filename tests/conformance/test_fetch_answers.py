@@ -41,7 +41,7 @@ def test_fetch_with_an_unknown_last_fetched_epoch_is_refused(session: RawSession
 # Rules D.1/4 and D.1 more/1.
 @pytest.mark.parametrize("isolation", [UNCOMMITTED, COMMITTED])
 def test_fetch_responses_around_the_log_ends(kafka: Kafka, session: RawSession, topic: str, isolation: int):
-    """The batch that holds the new log start is still sent whole: its reader skips what it did not ask for."""
+    """The batch that contains the new log start is still sent whole: the reader skips the records before its offset."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_records([TopicPartition(topic, 0, 2)])[TopicPartition(topic, 0)].result(DEADLINE_S)
     aborted = None if isolation == UNCOMMITTED else []

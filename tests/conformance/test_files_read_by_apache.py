@@ -74,7 +74,7 @@ FOLLOWERS = {
 
 
 class Written(NamedTuple):
-    """Hold what was written, what clients saw of it, and what the tool read by kind of topic."""
+    """What was written, what clients saw of it, and what the tool read by kind of topic."""
 
     root: Path
     history: History
@@ -91,7 +91,7 @@ class Written(NamedTuple):
 
 @pytest.fixture(scope="module")
 def written(apache_asked_for: None, tmp_path_factory: pytest.TempPathFactory) -> Written:
-    """Write the history, close the broker and have its files read."""
+    """Write the history, close the broker and read its files with the tool."""
     root = tmp_path_factory.mktemp("broker_core")
     with EmbeddedBroker(data_dir=root, config=SETTINGS) as kafka:
         history = write_history(kafka, TOPIC_SETTINGS)
@@ -126,7 +126,7 @@ def batches_of(dump: Dump, folder: str) -> list[DumpedBatch]:
 
 
 def entries_of(dump: Dump, folder: str, suffix: str) -> dict[int, list[dict[str, int]]]:
-    """Return what stands in a partition's files of one kind, by the offset in their names."""
+    """Return the entries in a partition's files of one kind, by the offset in their names."""
     return {
         int(Path(file.name).stem): file.entries
         for file in sorted(dump.files, key=lambda file: file.name)
@@ -135,7 +135,7 @@ def entries_of(dump: Dump, folder: str, suffix: str) -> dict[int, list[dict[str,
 
 
 class Aborted(NamedTuple):
-    """Hold one aborted transaction as it ought to stand in the index."""
+    """One aborted transaction as the index must have it."""
 
     producer_id: int
     first_offset: int
@@ -144,7 +144,7 @@ class Aborted(NamedTuple):
 
 
 class Replay:
-    """Judge transactions from the batches alone, by brute force."""
+    """The outcomes of transactions, from the batches alone, by brute force."""
 
     def __init__(self, batches: list[DumpedBatch]) -> None:
         self.decided: list[DumpedRecord] = []
@@ -171,7 +171,7 @@ class Replay:
 
     @property
     def last_stable_offset(self) -> int | None:
-        """Return where the first open transaction begins."""
+        """Return the offset at which the first open transaction begins."""
         return min((one[0].offset for one in self.open.values()), default=None)
 
 
@@ -249,7 +249,7 @@ def test_dumped_markers_distinguish_commit_and_abort(written: Written, partition
     control = [batch for batch in batches if batch.flag("isControl")]
     assert all(batch.flag("isTransactional") and batch.number("size") == 78 for batch in control)
     verdicts = Counter(record.marker for batch in control for record in batch.records)
-    # Five codecs and three turns each way, and in the first partition the interleaved and the long one.
+    # Five codecs and three turns each way; the first partition also has the interleaved and the long transaction.
     assert verdicts == {"COMMIT": 8 + (partition == 0), "ABORT": 8 + 2 * (partition == 0)}
     assert {record.coordinator_epoch for batch in control for record in batch.records} == {0}
 
@@ -307,7 +307,7 @@ def test_dumped_producers_match_describe_producers(written: Written, partition: 
 
 
 def journal(dump: Dump) -> list[tuple[DumpedBatch, DumpedRecord, Any, Any]]:
-    """Return the records of all partitions of an internal topic with key and value decoded; a marker has neither."""
+    """Return the records of all partitions of an internal topic with decoded keys and values; a marker has neither."""
     folders = sorted({file.folder for file in dump.files})
     return [
         (
@@ -409,7 +409,7 @@ def test_compacted_files_are_read(apache_asked_for: None, tmp_path: Path):
         dump = dump_log_segments(tmp_path, log_files(tmp_path, folder))
     except Unavailable as problem:
         pytest.skip(str(problem))
-    # Gaps are what a cleaner is for; anything else would be a mismatch.
+    # A cleaner leaves gaps; any other difference would be a mismatch.
     assert [line for line in dump.complaints if not re.search("Non-consecutive|is followed by", line)] == []
     batches = batches_of(dump, folder)
     assert {batch.fields["isvalid"] for batch in batches} == {"true"}

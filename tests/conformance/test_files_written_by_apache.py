@@ -1,7 +1,7 @@
 """Directories of an Apache Kafka node, closed or killed, opened by `broker_core`.
 
-First log by log, held against what clients saw of Apache Kafka; then as a running broker, which has to give clients
-the same answers as Apache Kafka gave (rules B.1, B.3, B.4, C.8, C.9, C.11).
+First each log is compared with what clients saw of Apache Kafka; then a running broker must give clients the same
+responses as Apache Kafka (rules B.1, B.3, B.4, C.8, C.9, C.11).
 """
 
 import shutil
@@ -60,9 +60,9 @@ from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 
 SETTINGS = {"transaction.state.log.num.partitions": "5", "offsets.topic.num.partitions": "5"}
-# A live index is as long as it may ever get; short ones are copied faster.
+# A live index has its maximum length; short ones are copied faster.
 NODE_SETTINGS = SETTINGS | {"log.index.size.max.bytes": "65536", "log.cleaner.backoff.ms": "100"}
-# Apache Kafka has no public way to segments below 1 MiB any more; this is the name its own tests use.
+# Apache Kafka has no public setting for segments below 1 MiB anymore; its own tests use this name.
 NODE_TOPIC = {"internal.segment.bytes": "16384", "index.interval.bytes": "1024"}
 TOPIC = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
 INTERNAL = ("__transaction_state", "__consumer_offsets")
@@ -73,7 +73,7 @@ COMPACTED_TOPIC = {
     "min.cleanable.dirty.ratio": "0.01",
 }
 MODERN, MODERN_OFFSET = "modern", 9
-# What recovery may never have to say of files that their writer had acknowledged.
+# Findings that recovery must not report of files whose records were acknowledged.
 LOSSES = {
     LogCondition.TORN_TAIL,
     LogCondition.SEGMENT_AFTER_DAMAGE,
@@ -85,7 +85,7 @@ _ABORTED = struct.Struct(">hqqqq")
 
 
 class Left(NamedTuple):
-    """Hold what Apache Kafka left behind and how it ended, with what clients had seen, of a compacted topic too."""
+    """What Apache Kafka left behind and how it ended, with what clients had seen, of a compacted topic too."""
 
     ending: str
     root: Path
@@ -103,7 +103,7 @@ class Left(NamedTuple):
 
 @pytest.fixture(scope="module", params=["stopped", "killed"])
 def left(request: pytest.FixtureRequest, apache_asked_for: None, tmp_path_factory: pytest.TempPathFactory) -> Left:
-    """Have Apache Kafka write the history, and end it."""
+    """Run Apache Kafka, write the history, and stop it."""
     try:
         with apache_kafka(NODE_SETTINGS, tmp_path_factory.mktemp(f"apache-{request.param}")) as kafka:
             history = write_history(kafka, NODE_TOPIC)
@@ -122,7 +122,7 @@ def left(request: pytest.FixtureRequest, apache_asked_for: None, tmp_path_factor
 
 
 def _write_compacted(kafka: ApacheKafka) -> str:
-    """Write a topic for the cleaner and wait until it has been through."""
+    """Write a topic for the cleaner and wait until it has been cleaned."""
     topic = write_repetitions(kafka, COMPACTED_TOPIC)
     wait_until(
         lambda: len(read_to_end(kafka, topic, isolation=READ_UNCOMMITTED)) < ROUNDS * KEYS,
@@ -133,7 +133,7 @@ def _write_compacted(kafka: ApacheKafka) -> str:
 
 
 def _consume_as_a_modern_group(kafka: ApacheKafka, topic: str) -> None:
-    """Have a group of KIP-848, with records of its own kinds in `__consumer_offsets`."""
+    """Consume as a group of KIP-848, which has its own record types in `__consumer_offsets`."""
     consumer = make_consumer(kafka, group=MODERN, group_protocol="consumer", enable_partition_eof=False)
     consumer.subscribe([topic])
     wait_until(lambda: consumer.poll(0.2), "a record for the modern group")
@@ -142,7 +142,7 @@ def _consume_as_a_modern_group(kafka: ApacheKafka, topic: str) -> None:
 
 
 class Recovered(NamedTuple):
-    """Hold one partition as `broker_core` opened it, its folder as it was, and what clients had seen of it."""
+    """One partition as `broker_core` opened it, its folder before that, and what clients had seen of it."""
 
     log: PartitionLog
     ending: str
@@ -224,7 +224,7 @@ def test_recovery_discards_nothing(recovered: Recovered):
     if recovered.ending == "stopped":
         assert recovered.log.findings == []
     else:
-        # A node that was killed wrote no snapshot at the log end; the zeros its live indexes end in go unnoticed.
+        # A killed node wrote no snapshot at the log end; zeros at the end of its live indexes are ignored.
         assert found == {LogCondition.SNAPSHOT_BEHIND}
 
 
@@ -291,7 +291,7 @@ def test_writing_continues_after_recovery(recovered: Recovered):
     before = _records(log), log.aborted_transactions(), _producers(log)
     log.close(_now_ms())
     log = recovered.reopen()
-    # The snapshot it was opened with belongs to no segment and is not the newest any more.
+    # The snapshot that the log was opened with belongs to no segment and is no longer the newest.
     assert {finding.condition for finding in log.findings} <= {LogCondition.SNAPSHOT_STRAY}
     assert (_records(log), log.aborted_transactions(), _producers(log)) == before
 
@@ -306,7 +306,7 @@ def test_dump_log_reads_the_recovered_files(recovered: Recovered):
 
 @pytest.fixture
 def compacted(left: Left, tmp_path: Path) -> Iterator[Callable[[], PartitionLog]]:
-    """Return what opens the copy of the compacted topic's log, which is in the one folder of `tmp_path`."""
+    """Return a function that opens the copy of the compacted topic's log, the one folder in `tmp_path`."""
     left.copy(tmp_path, left.compacted)
     where = TopicPartition(left.compacted, 0)
     storage = DiskStorage(tmp_path)
@@ -316,7 +316,7 @@ def compacted(left: Left, tmp_path: Path) -> Iterator[Callable[[], PartitionLog]
 
 def test_compacted_log_is_recovered(left: Left, compacted: Callable[[], PartitionLog]):
     log, seen = compacted(), left.seen_compacted
-    # The cleaner may have gone on between the question and the end, but never touches a key's last committed value.
+    # The cleaner may have run again before the end, but it keeps the last committed value of each key.
     assert set(_records(log)) <= set(seen.records[READ_UNCOMMITTED])
     newest = {record.key: record for record in seen.records[READ_COMMITTED]}
     assert len(newest) == KEYS
@@ -339,7 +339,7 @@ def test_interrupted_cleaner_swap_of_kafka_is_completed(
     assert cleaned
     before = tmp_path / "before"
     shutil.copytree(folder, before)
-    # The segments that these replace have been renamed already: nothing else has their records any more.
+    # The segments that these replace have been renamed already: no other file has their records.
     for suffix in unfinished:
         for path in (log.with_suffix(f".{suffix}") for log in cleaned[:2]):
             if path.exists():

@@ -26,7 +26,7 @@ def run(tool: str, kafka: Kafka, *arguments: str) -> str:
 
 
 def rows(table: str) -> list[dict[str, str]]:
-    """Take apart a table as Kafka's tools print it."""
+    """Parse a table of Kafka's tools."""
     head, *lines = [[cell.strip() for cell in line.split("\t")] for line in table.splitlines() if line.strip()]
     return [dict(zip(head, line, strict=True)) for line in lines]
 
@@ -67,7 +67,7 @@ def test_kafka_tool_lists_describes_and_aborts_an_open_transaction(kafka: Kafka)
     producer.begin_transaction()
     producer.produce(topic, b"undecided", partition=0)
     assert producer.flush(60) == 0
-    # Other tests leave ids behind that no table could hold, with tabs in them.
+    # Other tests leave ids with tabs, which no table can represent.
     listing = run("TransactionsCommand", kafka, "list", "--transactional-id-pattern", "open.*")
     listed = {row["TransactionalId"]: row for row in rows(listing)}
     assert listed[transactional_id]["TransactionState"] == "Ongoing"

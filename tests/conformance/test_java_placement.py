@@ -44,7 +44,7 @@ def test_keys_are_placed_as_by_the_java_client(kafka: Kafka):
 
 
 def placements(kafka: Kafka, topic: str, count: int) -> dict[str, int]:
-    """Read in which partition each key lies."""
+    """Return the partition of each key."""
     consumer = make_consumer(kafka)
     placed: dict[str, int] = {}
     try:

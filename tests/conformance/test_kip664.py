@@ -40,7 +40,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def late_kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
-    """Return a broker that takes late writes: it does not verify that a partition is in a transaction."""
+    """Return a broker that accepts late writes: it does not verify that a partition is in a transaction."""
     if request.param == "apache":
         try:
             with apache_kafka(HANGING_SETTINGS) as apache:
@@ -59,7 +59,7 @@ def session(late_kafka: Kafka) -> Iterator[RawSession]:
 
 
 def run_printed(command: str) -> None:
-    """Run a command that a message told to run."""
+    """Run the command that a message suggests."""
     program, area, flag, address, *words = shlex.split(command)
     assert (program, area, flag) == ("eos-kafka", "transactions", "--bootstrap-server")
     ran = ours(address, *words)
@@ -87,23 +87,23 @@ def test_late_write_hangs_and_is_found_explained_and_aborted(late_kafka: Kafka, 
     [shown] = json.loads(ours(address, "find-hanging", "--topic", topic, "--output", "json").output)
     assert shown["hanging"] and shown["command"] in ran.errors
     run_printed(shown["command"])
-    # The late record and the record behind it, then the marker.
+    # The late record and the one after it, then the marker.
     assert session.fetch(topic, 0, isolation=COMMITTED).last_stable_offset == 5
     assert ours(address, "find-hanging", "--topic", topic).code == ExitCode.DONE
 
 
 @pytest.mark.parametrize("end_version", [4, 5])
 def test_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPatch, end_version: int):
-    """The coordinator took the marker for written and its partition has none, as after a crash that lost a page.
+    """The coordinator considers the marker written and its partition has none, as after a crash that lost a page.
 
-    Under transactions V2 the epochs tell that it was this one that was committed, so that it must not be aborted.
+    Under transactions V2 the epochs show that this transaction was committed, so it must not be aborted.
     """
     append = broker_core.broker.marker_writer.append_marker
     lost: list[TopicPartition] = []
     topic = ""
 
     def lose(broker: Any, topic_partition: TopicPartition, *arguments: Any, **named: Any) -> ErrorCode:
-        # Other tests' brokers may be at work in this process.
+        # Other tests' brokers may run in this process.
         if topic_partition != TopicPartition(topic, 1):
             return append(broker, topic_partition, *arguments, **named)
         lost.append(topic_partition)
@@ -140,7 +140,7 @@ def test_lost_marker_leaves_a_hanging_transaction(monkeypatch: pytest.MonkeyPatc
 
 
 def test_late_offsets_hang_in_their_offsets_partition(late_kafka: Kafka, session: RawSession):
-    """Offsets committed after the EndTxn hold their group back until its partition is looked at by name."""
+    """Offsets committed after the EndTxn block their group until the search names the offsets topic."""
     topic, group, address = make_topic(late_kafka), unique("group"), late_kafka.bootstrap_servers
     identity = open_up(session, topic)
     assert session.end(identity, commit=True, version=4)[0] == 0
@@ -162,7 +162,7 @@ def test_late_offsets_hang_in_their_offsets_partition(late_kafka: Kafka, session
 
 
 class Reading:
-    """Run a streaming query and keep its rows in memory."""
+    """A streaming query that keeps its rows in memory."""
 
     def __init__(self, spark: SparkSession, address: str, topic: str) -> None:
         self.spark, self.name = spark, topic.replace("-", "_")
@@ -177,7 +177,7 @@ class Reading:
         self.query: StreamingQuery = writer.format("memory").queryName(self.name).start()
 
     def shown(self) -> list[str]:
-        """Return all that the query has read once it has caught up with what it may read."""
+        """Return all rows once the query has caught up with the visible offsets."""
         self.query.processAllAvailable()
         return [row.text for row in self.spark.table(self.name).orderBy("offset").collect()]
 
@@ -200,12 +200,12 @@ def test_stuck_query_proceeds_when_the_hanging_transaction_is_aborted(
         reading.query.stop()
 
 
-# Beside Apache's tool
+# Beside Apache Kafka's tool
 
 
 @pytest.fixture
 def beside(apache_asked_for: None, late_kafka: Kafka) -> str:
-    """Return the address of a broker that both tools are asked about."""
+    """Return the address of a broker for both tools."""
     try:
         apaches(late_kafka.bootstrap_servers, "list")
     except Unavailable as problem:
@@ -214,7 +214,7 @@ def beside(apache_asked_for: None, late_kafka: Kafka) -> str:
 
 
 def assert_same(address: str, *words: str, wanted_rows: int) -> None:
-    """Check that both tools print the same table, and one with something in it."""
+    """Check that both tools print the same table, and that it has rows."""
     theirs, mine = apaches(address, *words), ours(address, *words)
     assert settled(mine.output) == settled(theirs), mine.errors
     assert len(rows(theirs)) == wanted_rows
@@ -277,7 +277,7 @@ def test_find_hanging_matches_the_kafka_tool(beside: str, late_kafka: Kafka, ses
 
 
 def both(beside: str) -> Iterator[tuple[int, Callable[..., str]]]:
-    """Return each tool, numbered, as something to call for what it prints."""
+    """Return each tool, numbered, as a function that returns its output."""
     yield 0, lambda *words: ours(beside, *words).output
     yield 1, lambda *words: apaches(beside, *words)
 

@@ -18,7 +18,7 @@ NONE = ErrorCode.NONE
 
 @pytest.fixture
 def several(kafka: Kafka, client: RawClient) -> dict[str, RawSession]:
-    """Return an id with an open transaction, one with a complete one and one with none, by a word for each."""
+    """Return an id with an open transaction, one with a complete one and one without, each by a word."""
     topic, name = make_topic(kafka), unique("list")
     sessions = {word: RawSession(client, f"{name}-{word}") for word in ("open", "done", "none")}
     open_up(sessions["open"], topic)
@@ -30,7 +30,7 @@ def several(kafka: Kafka, client: RawClient) -> dict[str, RawSession]:
 
 
 def listed(several: dict[str, RawSession], version: int, **filters: Any) -> dict[str, str]:
-    """List with filters and return the states of these ids, whatever others there are."""
+    """List with filters and return the states of these ids only."""
     names = {str(session.transactional_id): word for word, session in several.items()}
     found = several["open"].list(version=version, **filters)
     return {names[name]: state for name, (_, state) in found.items() if name in names}
@@ -38,7 +38,7 @@ def listed(several: dict[str, RawSession], version: int, **filters: Any) -> dict
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_ids_are_listed_by_state_and_producer_in_every_version(several: dict[str, RawSession], version: int):
-    """Filters are joined by and, their values by or; no filter keeps everything."""
+    """Filters are combined with AND, their values with OR; no filter keeps everything."""
     everything = {"open": "Ongoing", "done": "CompleteAbort", "none": "Empty"}
     assert listed(several, version) == everything
     assert listed(several, version, states=["Ongoing", "Empty"]) == {"open": "Ongoing", "none": "Empty"}
@@ -50,7 +50,7 @@ def test_ids_are_listed_by_state_and_producer_in_every_version(several: dict[str
 
 
 def test_unknown_states_are_reported(several: dict[str, RawSession]):
-    """They come back by name; where nothing else is filtered by, nothing is listed."""
+    """The response names them; if no other filter is given, it lists nothing."""
     both = several["open"].list_answer(states=["ongoing", "Empty"])
     assert both.unknown_state_filters == ["ongoing"]
     assert {entry.transaction_state for entry in both.transaction_states} == {"Empty"}
@@ -59,7 +59,7 @@ def test_unknown_states_are_reported(several: dict[str, RawSession]):
 
 
 def test_ids_are_listed_by_duration(several: dict[str, RawSession]):
-    """Those that run longer; one that never began counts as running since ever, and so does every old tool's."""
+    """Ids that run longer are listed; an id without a transaction has been running forever."""
     hour_ms = 3_600_000
     assert listed(several, 2, duration_ms=hour_ms) == {"none": "Empty"}
     assert listed(several, 1, duration_ms=hour_ms) == {"none": "Empty"}
@@ -67,7 +67,7 @@ def test_ids_are_listed_by_duration(several: dict[str, RawSession]):
 
 
 def test_description_lists_partitions_waiting_for_their_marker(kafka: Kafka, session: RawSession):
-    """While a transaction is prepared, those whose marker is written are left out: so a tool knows what still comes."""
+    """While a transaction is prepared, partitions with a written marker are omitted: the others still need theirs."""
     blocked = leave_prepared(session, make_topic(kafka), make_topic(kafka), V2, commit=True)
     found = session.describe()
     assert (found.transaction_state, found.producer_id) == ("PrepareCommit", blocked.identity.producer_id)
@@ -76,7 +76,7 @@ def test_description_lists_partitions_waiting_for_their_marker(kafka: Kafka, ses
 
 
 def test_producers_are_described_before_during_and_after_a_transaction(kafka: Kafka, session: RawSession):
-    """No coordinator epoch before the first marker; no start offset and no sequence after the last."""
+    """There is no coordinator epoch before the first marker, and no start offset and no sequence after the last."""
     topic = make_topic(kafka)
     assert session.producers(topic).active_producers == []
     identity = open_up(session, topic)
@@ -93,7 +93,7 @@ def test_producers_are_described_before_during_and_after_a_transaction(kafka: Ka
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_administrator_marker_ends_pending_offsets_of_a_group(kafka: Kafka, session: RawSession, version: int):
-    """In `__consumer_offsets` the group coordinator replays it: pending offsets are gone, none waits for them."""
+    """In `__consumer_offsets` the group coordinator applies it: it drops pending offsets, and no fetch waits."""
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]
     assert session.commit_in_transaction(identity, group, topic, 5, version=TXN_OFFSET_COMMIT[V2]) == NONE

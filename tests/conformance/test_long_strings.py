@@ -11,7 +11,7 @@ from tests.support.clients import make_topic, unique
 from tests.support.raw_client import RawClient
 
 LONGEST = 32_767
-# Two bytes each: characters are not what is counted.
+# Two bytes each, because the limit counts bytes and not characters.
 TOO_LONG = "é" * (LONGEST // 2 + 1)
 
 

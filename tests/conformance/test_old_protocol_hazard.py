@@ -1,9 +1,9 @@
 """The hazard that KIP-890 fixes: it exists in the older protocol and not in transactions V2.
 
-Under the old protocol all transactions of a producer have one epoch, so that a request which comes late, of the
-transaction before, looks like one of the transaction that runs now. An old client meets the hazard on a cluster whose
-`transaction.version` is 1, where there is no other protocol, and on one where it is 2 as well. What writer and reader
-saw goes to the checker of histories, which must find the anomaly there, and nothing under the new protocol.
+Under the old protocol all transactions of a producer have one epoch, so a late request of the previous transaction
+looks like one of the current transaction. An old client has this problem on a cluster whose `transaction.version` is 1,
+which has no other protocol, and also on one where it is 2. The checker of histories gets what writer and reader saw. It
+must find the anomaly under the old protocol, and nothing under the new one.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ PARTITIONS: Final = 2
 
 
 class Outcome(NamedTuple):
-    """Hold how the broker answered what came late, which values are there at the end, and what the checker found."""
+    """The response to the late request, the values in the topic at the end, and what the checker found."""
 
     answer: int
     seen: list[int]
@@ -38,29 +38,29 @@ class Outcome(NamedTuple):
 
 
 class Stage:
-    """Hold one producer and one topic, whose every value lies in the partition of its number, and their history."""
+    """One producer, one topic in which each value is in the partition of its number, and their history."""
 
     def __init__(self, kafka: Kafka, client: RawClient, protocol: int) -> None:
         self.session = RawSession(client, unique("id"))
         self.protocol = protocol
         self.first = self.session.init_until_done()
-        # Who the producer is in its second transaction.
+        # The producer's identity in its second transaction.
         self.second = bumped(self.first) if protocol == V2 else self.first
         self._recorder = Recorder()
         self._kafka = kafka
         self._topic = make_topic(kafka, partitions=PARTITIONS)
 
     def begin(self, name: str, *values: int) -> None:
-        """Note that a transaction begins which is to write these."""
+        """Note the beginning of a transaction that is to write these values."""
         self._recorder.begin("writer", "txn", self._steps(values), transaction=name)
 
     def add(self, value: int, identity: Identity) -> None:
-        """Add the value's partition to the transaction, which only the old protocol does in a step of its own."""
+        """Add the value's partition to the transaction, which is a separate step of the old protocol only."""
         if self.protocol == CLASSIC:
             self.session.add_until_done(identity, self._topic, value % PARTITIONS)
 
     def write(self, value: int, identity: Identity, sequence: int = 0) -> None:
-        """Write one record as the protocol wants it."""
+        """Write one record as the protocol requires."""
         self.add(value, identity)
         assert self.send(value, identity, sequence) == NONE
 
@@ -70,17 +70,17 @@ class Stage:
         return self.session.produce(self._topic, batch, version=PRODUCE[self.protocol], partition=value % PARTITIONS)[0]
 
     def end(self, name: str, identity: Identity, values: list[int], *, commit: bool) -> None:
-        """End the transaction, note that its client knows so, and wait for the markers."""
+        """End the transaction, note the result that its client sees, and wait for the markers."""
         assert self.session.end_until_done(identity, commit=commit, version=END[self.protocol])[0] == NONE
         self._recorder.note("writer", OK if commit else FAIL, "txn", self._steps(values), transaction=name)
         wait_for_state(self.session, "CompleteCommit" if commit else "CompleteAbort")
 
     def end_late(self, identity: Identity) -> int:
-        """Send the EndTxn that commits once more, and return the error code."""
+        """Send the committing EndTxn again, and return the error code."""
         return self.session.end(identity, commit=True, version=END[self.protocol])[0]
 
     def judge(self, answer: int) -> Outcome:
-        """Read all there is as a committed reader and let the checker see what was done and seen."""
+        """Read everything as a read_committed reader and check the history."""
         self._recorder.begin("reader", "poll")
         messages = read_to_end(self._kafka, self._topic, isolation=READ_COMMITTED, partitions=PARTITIONS)
         self._recorder.note(
@@ -124,7 +124,7 @@ def _value(message: Message) -> int:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Ask every broker that this run knows of."""
+    """Run a test on every broker of this run."""
     if "kafka_of_version_1" in metafunc.fixturenames:
         brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
         metafunc.parametrize("kafka_of_version_1", brokers, indirect=True, scope="module")
@@ -141,7 +141,7 @@ def kafka_of_version_1(request: pytest.FixtureRequest) -> Iterator[Kafka]:
 
 
 def late_end(kafka: Kafka, protocol: int) -> Outcome:
-    """Let the EndTxn of a committed transaction come once more while the next one, to be aborted, is half written."""
+    """Send the EndTxn of a committed transaction again while the next one, to be aborted, is half written."""
     with RawClient(kafka.bootstrap_servers) as client:
         stage = Stage(kafka, client, protocol)
         stage.begin("t1", 10)
@@ -160,7 +160,7 @@ def late_end(kafka: Kafka, protocol: int) -> Outcome:
 
 
 def late_write(kafka: Kafka, protocol: int) -> Outcome:
-    """Let a batch that its client gave up with an aborted transaction come in the next one, which is committed."""
+    """Send a batch that its client gave up with an aborted transaction during the next one, which is committed."""
     with RawClient(kafka.bootstrap_servers) as client:
         stage = Stage(kafka, client, protocol)
         stage.begin("t1", 10, 12)
@@ -169,7 +169,7 @@ def late_write(kafka: Kafka, protocol: int) -> Outcome:
         stage.end("t1", stage.first, [10, 12], commit=False)
         stage.begin("t2", 21)
         stage.write(21, stage.second)
-        # Where it is about to write more.
+        # The second transaction adds the partition, to write there later.
         stage.add(12, stage.second)
         answer = stage.send(12, stage.first, sequence=1)
         stage.end("t2", stage.second, [21], commit=True)
@@ -177,7 +177,7 @@ def late_write(kafka: Kafka, protocol: int) -> Outcome:
 
 
 def test_late_end_txn_ends_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
-    """Half of it is committed while it is being written; its client gets the response that all of it was aborted."""
+    """The first half is committed while the rest is written; the response to the client is that all was aborted."""
     assert late_end(kafka_of_version_1, CLASSIC) == (NONE, [10, 21], [Kind.ABORTED_READ])
 
 
@@ -190,7 +190,7 @@ def test_late_end_txn_is_refused_under_the_new_protocol(kafka: Kafka):
 
 
 def test_late_write_enters_the_next_transaction_under_version_1(kafka_of_version_1: Kafka):
-    """What the client gave up with its first transaction is committed with its second."""
+    """A record that the client gave up with its first transaction is committed with its second."""
     assert late_write(kafka_of_version_1, CLASSIC) == (NONE, [12, 21], [Kind.ABORTED_READ])
 
 

@@ -130,7 +130,7 @@ def test_a_partition_describes_its_producers(kafka: Kafka, session: RawSession):
     session.end(identity, commit=True, version=5)
     wait_until(lambda: session.producers(topic).active_producers[0].current_txn_start_offset == -1, "the marker")
     (ended,) = session.producers(topic).active_producers
-    # The marker of transactions V2 bears the next epoch already, so that a late batch finds itself stale.
+    # The marker of transactions V2 already has the next epoch, so a late batch has a stale one.
     assert Identity(ended.producer_id, ended.producer_epoch) == Identity(
         identity.producer_id, identity.producer_epoch + 1
     )

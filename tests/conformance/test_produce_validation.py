@@ -1,7 +1,7 @@
 """Batches that no well-behaved client sends, one for each rule of the produce pipeline (rules C.1/5 to C.1/20).
 
-The verdicts were taken from Apache Kafka. A batch that is taken must also come back as the rules say: trimmed, with the
-largest timestamp of its records, of the topic's timestamp type.
+The expected responses are those of Apache Kafka. An accepted batch must also be stored as the rules say: trimmed, with
+the largest timestamp of its records, of the topic's timestamp type.
 """
 
 import struct
@@ -29,7 +29,7 @@ NONE, NOT_LEADER, UNKNOWN_SERVER_ERROR = 0, 6, -1
 CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_REQUIRED_ACKS = 2, 10, 18, 21
 INVALID_TIMESTAMP, INVALID_PRODUCER_EPOCH, UNSUPPORTED_COMPRESSION, INVALID_RECORD = 32, 47, 76, 87
 INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID = 49, 53, 100
-# A day behind the clock of whoever runs this, so that all limits around now are far away.
+# A day behind this machine's clock, so that all limits around the present are far away.
 BASE_MS = int(time.time() * 1000) - 86_400_000
 FAR_MS = 10**9
 GZIP, ZSTD = Compression.GZIP, Compression.ZSTD
@@ -70,7 +70,7 @@ def record(
     offset: bytes | None = None,
     attributes: int = 0,
 ) -> bytes:
-    """Build one record, with a wrong length or two where asked for."""
+    """Build one record, optionally with a wrong length or two."""
     key_field = varint((-1 if key is None else len(key)) if key_size is None else key_size) + (key or b"")
     body = (
         bytes([attributes])
@@ -96,7 +96,7 @@ def of(
 
 
 class Case(NamedTuple):
-    """Hold what is sent and what comes of it; `errors` are the numbers of the records that are named."""
+    """A batch and the expected response; `errors` are the numbers of the records that the response names."""
 
     name: str
     data: bytes
@@ -132,7 +132,7 @@ FRAMING = [
     Case("zstd before Produce 7", batch(compression=ZSTD), UNSUPPORTED_COMPRESSION, version=6, says_start=False),
     Case("acks 5 before the checksum", GOOD[:65] + b"?" + GOOD[66:], INVALID_REQUIRED_ACKS, acks=5, says_start=False),
     Case(
-        "transactional and nobody's",
+        "transactional without an id",
         batch(1, is_transactional=True),
         TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         says_start=False,
@@ -149,7 +149,7 @@ HEADERS = [
         says_start=False,
     ),
     Case(
-        "too large once unfolded",
+        "too large when decompressed",
         build_batch([NewRecord(b"k", bytes(500), (), BASE_MS)], compression=GZIP),
         MESSAGE_TOO_LARGE,
         settings={"max.message.bytes": "300", "compression.type": "uncompressed"},
@@ -217,7 +217,7 @@ RECORDS = [
             COMPACTED,
         ),
         Case(
-            f"stamped by the client in vain, {codec.name}",
+            f"stamped by the client, unused, {codec.name}",
             sealed(put(22, ">b", 8 | codec, of(R0, R1, codec=codec))),
             INVALID_TIMESTAMP,
             (0, 1),
@@ -247,7 +247,7 @@ RECORDS = [
 
 
 class Taken(NamedTuple):
-    """Hold a batch that is taken, and what is kept of it: timestamps from the base on, attributes, values."""
+    """A batch that is accepted, and what is stored of it: timestamps relative to the base, attributes, values."""
 
     name: str
     data: bytes
@@ -299,15 +299,15 @@ TAKEN = [
 ]
 
 
-class Asked(NamedTuple):
-    """Hold one broker with a topic for each case."""
+class Produced(NamedTuple):
+    """One broker with a topic for each case."""
 
     client: RawClient
     topics: dict[str, str]
 
 
 @pytest.fixture(scope="module")
-def asked(kafka: Kafka) -> Iterator[Asked]:
+def asked(kafka: Kafka) -> Iterator[Produced]:
     cases = [*FRAMING, *HEADERS, *RECORDS, *TAKEN]
     topics = {case.name: unique("batch") for case in cases}
     assert len(topics) == len(cases)
@@ -316,11 +316,11 @@ def asked(kafka: Kafka) -> Iterator[Asked]:
     for future in made.values():
         future.result(DEADLINE_S)
     with RawClient(kafka.bootstrap_servers) as client:
-        yield Asked(client, topics)
+        yield Produced(client, topics)
 
 
-def sent(asked: Asked, case: Case | Taken) -> Any:
-    """Send the case's batch and return the partition's answer, once the new topic has a leader."""
+def sent(asked: Produced, case: Case | Taken) -> Any:
+    """Send the case's batch and return the partition's response, once the new topic has a leader."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=case.data)
     request = ProduceRequest(
@@ -345,7 +345,7 @@ ALL_REFUSED = [*FRAMING, *HEADERS, *RECORDS]
 
 # Rules C.1/1, C.1/5, C.1/6, C.1/9, C.1/13, C.1/14, C.1/15, C.1/16, C.1/17, C.1/18, C.1/19, C.1/20 and C.1 more/5.
 @pytest.mark.parametrize("case", ALL_REFUSED, ids=[case.name for case in ALL_REFUSED])
-def test_refused(asked: Asked, case: Case):
+def test_refused(asked: Produced, case: Case):
     answer = sent(asked, case)
     assert (answer.error_code, answer.base_offset, answer.log_append_time_ms) == (case.code, -1, -1)
     assert answer.log_start_offset == (0 if case.says_start else -1)
@@ -355,7 +355,7 @@ def test_refused(asked: Asked, case: Case):
 
 # Rule C.1 more/7.
 @pytest.mark.parametrize("case", TAKEN, ids=[case.name for case in TAKEN])
-def test_taken(asked: Asked, case: Taken):
+def test_taken(asked: Produced, case: Taken):
     answer = sent(asked, case)
     assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (NONE, 0, 0)
     data = bytes(RawSession(asked.client, None).fetch(asked.topics[case.name], 0, isolation=0).records)
@@ -369,8 +369,8 @@ def test_taken(asked: Asked, case: Taken):
 
 
 # Rule C.1 more/6.
-def test_invalid_batch_fails_the_whole_request(asked: Asked, kafka: Kafka):
-    """Kafka looks for transactional batches in the whole request before it looks at any partition."""
+def test_invalid_batch_fails_the_whole_request(asked: Produced, kafka: Kafka):
+    """Kafka checks the whole request for transactional batches before it looks at any partition."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData
     request = ProduceRequest(
@@ -388,7 +388,7 @@ def test_invalid_batch_fails_the_whole_request(asked: Asked, kafka: Kafka):
     assert {entry.index: entry.error_code for entry in answer} == {0: CORRUPT_MESSAGE, 1: CORRUPT_MESSAGE}
 
 
-def several(asked: Asked, transactional_id: str | None, acks: int, *batches: tuple[str, bytes]) -> dict[str, int]:
+def several(asked: Produced, transactional_id: str | None, acks: int, *batches: tuple[str, bytes]) -> dict[str, int]:
     """Send one batch to each of these topics in one request and return the error codes."""
     topics = ProduceRequest.TopicProduceData
     request = ProduceRequest(
@@ -404,8 +404,8 @@ def several(asked: Asked, transactional_id: str | None, acks: int, *batches: tup
 
 
 # Rule C.1/7.
-def test_transactional_batches_of_two_producers_fail_the_request(asked: Asked):
-    """Rule C.1/7; a batch outside of any transaction suffers with them."""
+def test_transactional_batches_of_two_producers_fail_the_request(asked: Produced):
+    """Rule C.1/7; a batch outside of any transaction fails with them."""
     one, other, plain = (asked.topics[taken.name] for taken in TAKEN[:3])
     mixed = [
         (one, batch(1, producer_id=901, producer_epoch=0, base_sequence=0, is_transactional=True)),
@@ -416,16 +416,16 @@ def test_transactional_batches_of_two_producers_fail_the_request(asked: Asked):
 
 
 # Rule C.1 more/4.
-def test_transactional_batch_without_a_producer_id_is_nontransactional(asked: Asked):
-    """It has the bit and a transactional id beside it, but no producer id to open a transaction for."""
+def test_transactional_batch_without_a_producer_id_is_nontransactional(asked: Produced):
+    """The batch has the bit and a transactional id beside it, but no producer id to open a transaction for."""
     topic = asked.topics[TAKEN[0].name]
-    assert several(asked, "nobody", -1, (topic, batch(1, is_transactional=True))) == {topic: NONE}
+    assert several(asked, "unknown", -1, (topic, batch(1, is_transactional=True))) == {topic: NONE}
     answer = RawSession(asked.client, None).fetch(topic, 0, isolation=1)
     assert answer.last_stable_offset == answer.high_watermark > 0
 
 
-def test_min_insync_replicas_is_capped_at_the_replica_count(asked: Asked, kafka: Kafka):
-    """Rule C.1/12: min.insync.replicas counts up to the number of replicas there are."""
+def test_min_insync_replicas_is_capped_at_the_replica_count(asked: Produced, kafka: Kafka):
+    """Rule C.1/12: min.insync.replicas is limited to the number of replicas."""
     topic = unique("strict")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1, config={"min.insync.replicas": "2"})])[topic].result(DEADLINE_S)
@@ -437,7 +437,7 @@ def test_min_insync_replicas_is_capped_at_the_replica_count(asked: Asked, kafka:
 
 
 # Rule C.1 more/1.
-def test_error_without_acks_closes_the_connection(asked: Asked, kafka: Kafka):
+def test_error_without_acks_closes_the_connection(asked: Produced, kafka: Kafka):
     topic = asked.topics[TAKEN[0].name]
     with RawClient(kafka.bootstrap_servers) as client:
         topics = ProduceRequest.TopicProduceData
@@ -461,7 +461,7 @@ def test_error_without_acks_closes_the_connection(asked: Asked, kafka: Kafka):
 
 
 # Rule C.1/2.
-def test_unknown_topic_id_is_refused(asked: Asked):
+def test_unknown_topic_id_is_refused(asked: Produced):
     """Rule C.1/2."""
     topics = ProduceRequest.TopicProduceData
     part = topics.PartitionProduceData(index=0, records=GOOD)

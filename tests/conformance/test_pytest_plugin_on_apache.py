@@ -1,4 +1,4 @@
-"""The pytest plugin's tests on a cluster that is not its own, by --kafka-bootstrap: on Apache Kafka with --apache."""
+"""The pytest plugin's tests on an existing cluster, with --kafka-bootstrap: on Apache Kafka with --apache."""
 
 import pytest
 
@@ -175,7 +175,7 @@ def test_existing_topics_and_groups_are_left_alone(run, kafka: Kafka):
 from confluent_kafka.admin import NewTopic, AdminClient
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-def test_somebody_is_there_first(request):
+def test_another_user_is_there_first(request):
     address = request.config.getoption("--kafka-bootstrap")
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic("NAME", 1)])["NAME"].result(30)

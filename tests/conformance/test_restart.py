@@ -23,7 +23,7 @@ E = ErrorCode
 PARTITIONS = int(SETTINGS["offsets.topic.num.partitions"])
 SPOILT, SOUND = 1, 3
 SAFE_DOWNGRADE = 2
-# Each partition of __consumer_offsets gets one record that makes no sense; keys of unknown types are nobody's business.
+# Each partition of __consumer_offsets gets one malformed record; keys of unknown types are ignored.
 GARBAGE = {
     0: (b"\0\1\0\1g", b""),
     1: (b"x", b"x"),
@@ -34,7 +34,7 @@ GARBAGE = {
 
 @dataclass
 class Restarted:
-    """Hold the broker after its restart, and what was prepared before it."""
+    """The broker after its restart, and what was prepared before it."""
 
     kafka: Restartable
     topic: str
@@ -42,19 +42,19 @@ class Restarted:
 
 
 def name_in(partition: int) -> str:
-    """Make a group or transactional id that lives in this partition."""
+    """Return a group or transactional id that belongs to this partition."""
     return next(name for _ in range(10_000) if coordinator_partition(name := unique("id"), PARTITIONS) == partition)
 
 
 def leader_epoch(client: RawClient, topic: str) -> int:
-    """Ask for the partition's leader epoch."""
+    """Return the partition's leader epoch."""
     request = m.MetadataRequest(topics=[m.MetadataRequest.MetadataRequestTopic(name=topic)])
     found = client.send(request, 9).topics[0].partitions[0]
     return int(found.leader_epoch) if found.error_code == E.NONE else -1
 
 
 def finalized(client: RawClient) -> dict[str, int]:
-    """Ask for the levels of the features that are on."""
+    """Return the finalized feature levels."""
     answer = client.send(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
     return {feature.name: feature.max_version_level for feature in answer.finalized_features}
 
@@ -100,7 +100,7 @@ def write_garbage(kafka: Restartable, topic: str, partition: int, key: bytes, va
 
 @pytest.fixture(scope="module")
 def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
-    """Prepare all that a restart has to find or to bear, and restart."""
+    """Prepare everything that the restart must load or tolerate, and restart."""
     try:
         with restartable(request.param, tmp_path_factory.mktemp("restarted"), SETTINGS) as kafka:
             topic = make_topic(kafka)
@@ -141,7 +141,7 @@ def restarted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def epoch_end(client: RawClient, topic: str, epoch: int) -> tuple[int, int, int]:
-    """Ask where a leader's term ended."""
+    """Return the end offset of a leader epoch."""
     form = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     answer = client.send(
         m.OffsetForLeaderEpochRequest(

@@ -1,6 +1,6 @@
 """The scenarios of rules L.1 that the transaction coordinator decides, by single requests.
 
-The numbers are the list's. Scenarios 6, 18 and 20 need a restart and are in `test_scenarios_reload`.
+The numbers are those of the list. Scenarios 6, 18 and 20 need a restart and are in `test_scenarios_reload`.
 """
 
 import re
@@ -47,7 +47,7 @@ TIMEOUT_MS = 500
 
 # Rule L.1/1
 def test_scenario_01_a_new_id_starts_at_epoch_0_and_the_next_init_bumps_it(session: RawSession):
-    """InitProducerId on a new id answers 0 with epoch 0; each further call answers the next epoch."""
+    """InitProducerId on a new id returns epoch 0; each further call returns the next epoch."""
     error, first = session.init()
     assert (error, first.producer_epoch) == (NONE, 0)
     assert session.init() == (NONE, bumped(first))
@@ -57,9 +57,9 @@ def test_scenario_01_a_new_id_starts_at_epoch_0_and_the_next_init_bumps_it(sessi
 # Rule L.1/2
 @both_protocols
 def test_scenario_02_init_while_ongoing_aborts_and_answers_51(kafka: Kafka, session: RawSession, protocol: int):
-    """InitProducerId while Ongoing answers 51 and aborts under a fencing epoch; the call after that answers epoch + 2.
+    """InitProducerId while Ongoing returns CONCURRENT_TRANSACTIONS and fences; a later call returns epoch + 2.
 
-    Transactions V2 count the same: one epoch for the fence, one for the init.
+    Transactions V2 count the same: one epoch for the fence, one for InitProducerId.
     """
     topic = make_topic(kafka)
     first = session.init()[1]
@@ -76,7 +76,10 @@ def test_scenario_02_init_while_ongoing_aborts_and_answers_51(kafka: Kafka, sess
 @both_ends
 @pytest.mark.parametrize("version", [1, 3, 4])
 def test_scenario_03_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSession, commit: bool, version: int):
-    """EndTxn up to version 4, sent twice: 0, then 51 while the markers are out and 0 after; the other way round, 48."""
+    """EndTxn up to version 4, sent twice: CONCURRENT_TRANSACTIONS until the markers are written, then no error.
+
+    The opposite EndTxn gets INVALID_TXN_STATE.
+    """
     topic = make_topic(kafka)
     identity = session.init()[1]
     write(session, identity, topic, CLASSIC)
@@ -89,7 +92,10 @@ def test_scenario_03_a_classic_end_may_be_repeated(kafka: Kafka, session: RawSes
 # Rule L.1/4
 @both_ends
 def test_scenario_04_v2_end_repeated_with_the_old_epoch(kafka: Kafka, session: RawSession, commit: bool):
-    """EndTxn 5 answers (P, E+1); the same request again, with E, gets 51 or 0 with (P, E+1), however often."""
+    """EndTxn 5 returns (P, E+1).
+
+    The same request again, with E, gets CONCURRENT_TRANSACTIONS or (P, E+1), however often.
+    """
     topic = make_topic(kafka)
     identity = session.init()[1]
     write(session, identity, topic, V2)
@@ -104,9 +110,10 @@ def test_scenario_04_v2_end_repeated_with_the_old_epoch(kafka: Kafka, session: R
 
 # Rule L.1/5
 def test_scenario_05_v2_end_of_a_transaction_that_never_began(session: RawSession):
-    """EndTxn 5 on Empty: commit answers 48; abort answers 0 with a bump, writes no marker and stamps a start time.
+    """EndTxn 5 on Empty: commit returns INVALID_TXN_STATE, abort raises the epoch.
 
-    The client cannot know whether anything of what it sent arrived, so an abort of nothing has to be granted.
+    The abort writes no marker and sets a start time. The client cannot know whether any of its requests arrived, so
+    aborting nothing must succeed.
     """
     identity = session.init()[1]
     assert session.end(identity, commit=True, version=5) == (ErrorCode.INVALID_TXN_STATE, NOBODY)
@@ -124,7 +131,7 @@ def test_scenario_05_v2_end_of_a_transaction_that_never_began(session: RawSessio
 def test_scenario_07_add_partitions_while_prepared_is_refused(
     kafka: Kafka, session: RawSession, protocol: int, commit: bool
 ):
-    """AddPartitionsToTxn in PrepareCommit and PrepareAbort answers 51; so do AddOffsetsToTxn and InitProducerId."""
+    """While prepared, AddPartitionsToTxn, AddOffsetsToTxn and InitProducerId return CONCURRENT_TRANSACTIONS."""
     stuck = leave_prepared(session, make_topic(kafka), make_topic(kafka), protocol, commit=commit)
     for identity in (stuck.identity, bumped(stuck.identity)):
         assert session.add(identity, stuck.open) == {ErrorCode.CONCURRENT_TRANSACTIONS}
@@ -136,10 +143,10 @@ def test_scenario_07_add_partitions_while_prepared_is_refused(
 # Rule L.1/19
 @both_protocols
 def test_scenario_19_timeout_aborts_no_sooner_than_configured(kafka: Kafka, session: RawSession, protocol: int):
-    """A transaction is aborted after its timeout, at the next scan, and its producer fenced.
+    """The coordinator aborts a transaction after its timeout, at the next scan, and fences its producer.
 
     With the defaults, a timeout of 60 s and a scan every 10 s, that is between 60 and 70 s plus the time of the
-    markers; here both are shorter, and the marker's own timestamp says that it did not come too early.
+    markers. Here both are shorter, and the marker's own timestamp shows that it did not come too early.
     """
     topic = make_topic(kafka)
     identity = session.init(timeout_ms=TIMEOUT_MS)[1]
@@ -150,19 +157,19 @@ def test_scenario_19_timeout_aborts_no_sooner_than_configured(kafka: Kafka, sess
     assert marker.max_timestamp > started_ms + TIMEOUT_MS
     late = record_batch([b"late"], identity, 1)
     assert session.produce(topic, late, version=PRODUCE[protocol])[0] == ErrorCode.INVALID_PRODUCER_EPOCH
-    # A producer of transactions V2 survives its own timeout: its abort is taken as a repetition of the broker's.
+    # A producer of transactions V2 survives its own timeout: its abort counts as a repetition of the broker's.
     expected = (NONE, bumped(identity)) if protocol == V2 else (ErrorCode.PRODUCER_FENCED, NOBODY)
     assert session.end(identity, commit=False, version=END[protocol]) == expected
 
 
 # Rule L.1/21
 def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, monkeypatch: pytest.MonkeyPatch):
-    """ListTransactions answers 14 as long as one state partition of the broker is loading."""
+    """ListTransactions returns COORDINATOR_LOAD_IN_PROGRESS while a state partition of the broker is loading."""
     if kafka.name != "broker_core":
-        pytest.skip("a load that lasts cannot be had from outside: Apache Kafka reads a small partition at once")
+        pytest.skip("no client can make a load last: Apache Kafka reads a small partition at once")
 
     def unreadable(*_: Any) -> None:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk does not answer")
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk does not respond")
 
     with EmbeddedBroker() as broker, RawClient(broker.bootstrap_servers) as client:
         session = RawSession(client, "id")
@@ -181,7 +188,7 @@ def test_scenario_21_transactions_are_not_listed_during_a_load(kafka: Kafka, mon
 
 # Rule L.1/22
 def test_scenario_22_an_unknown_id_is_described_as_not_found(session: RawSession):
-    """DescribeTransactions of an id that nobody has answers 105, and does not make it exist."""
+    """DescribeTransactions of an unknown id returns TRANSACTIONAL_ID_NOT_FOUND, and does not create the id."""
     for _ in range(2):
         assert session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert session.init()[1].producer_epoch == 0
@@ -190,7 +197,7 @@ def test_scenario_22_an_unknown_id_is_described_as_not_found(session: RawSession
 
 # Rule L.1/23
 def test_scenario_23_topic_deleted_during_a_transaction(kafka: Kafka):
-    """The marker of a partition that is gone is skipped: CompleteCommit is reached and the next transaction runs."""
+    """The marker of a deleted partition is skipped: the transaction reaches CompleteCommit and the next one runs."""
     kept, lost, transactional_id = make_topic(kafka), make_topic(kafka), unique("id")
     producer = make_transactional_producer(kafka, transactional_id)
     producer.begin_transaction()
@@ -210,12 +217,12 @@ def test_scenario_23_topic_deleted_during_a_transaction(kafka: Kafka):
 
 # Rule L.1/24
 @both_protocols
-def test_scenario_24_marker_with_unsupported_version_leaves_the_transaction_prepared(
+def test_scenario_24_marker_with_a_stale_epoch_leaves_the_transaction_prepared(
     kafka: Kafka, session: RawSession, protocol: int
 ):
-    """A marker refused with 47 stops the sending: the transaction stays PrepareCommit, and every request gets 51.
+    """A marker refused with INVALID_PRODUCER_EPOCH is not retried: the transaction stays PrepareCommit.
 
-    Only the next load of the coordinator tries again, see scenario 18.
+    Every request gets CONCURRENT_TRANSACTIONS. Only the next load of the coordinator tries again, see scenario 18.
     """
     stuck = leave_prepared(session, make_topic(kafka), make_topic(kafka), protocol, commit=True)
     described = session.describe()
@@ -230,7 +237,7 @@ def test_scenario_24_marker_with_unsupported_version_leaves_the_transaction_prep
 
 
 def test_every_scenario_of_the_list_has_a_test():
-    """Hold the files to their promise: the list has 24 scenarios."""
+    """The list has 24 scenarios, and each has a test in these files."""
     texts = [path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_scenarios_*.py")]
     found = {int(number) for text in texts for number in re.findall(r"^def test_scenario_(\d\d)_", text, re.MULTILINE)}
     assert found == set(range(1, 25))

@@ -12,7 +12,7 @@ NONE = ErrorCode.NONE
 
 
 def wait_until_stable(session: RawSession, group: str, topic: str) -> int:
-    """Wait for the marker and return the offset then committed."""
+    """Wait for the marker and return the committed offset."""
     wait_until(lambda: session.committed(group, topic, require_stable=True)[0] == NONE, "the offset is stable")
     return session.committed(group, topic, require_stable=True)[1]
 
@@ -23,9 +23,8 @@ def wait_until_stable(session: RawSession, group: str, topic: str) -> int:
 def test_scenario_16_offsets_are_unstable_until_the_marker(
     kafka: Kafka, session: RawSession, protocol: int, commit: bool
 ):
-    """After TxnOffsetCommit an OffsetFetch with require_stable answers 88 until the transaction's marker is there.
-
-    Without it the last committed offset is answered, as if nothing had happened.
+    """Until the marker is written, OffsetFetch with require_stable returns UNSTABLE_OFFSET_COMMIT.
+    Without require_stable it returns the last committed offset.
     """
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]
@@ -44,7 +43,7 @@ def test_scenario_16_offsets_are_unstable_until_the_marker(
 def test_scenario_17_a_plain_commit_inside_the_transaction(
     kafka: Kafka, session: RawSession, plain_first: bool, expected: int
 ):
-    """Of a plain and a transactional commit the one whose record was written later survives the COMMIT marker."""
+    """Of a plain and a transactional commit, the one whose record was written later survives the COMMIT marker."""
     topic, group = make_topic(kafka), unique("group")
     identity = session.init()[1]
     if plain_first:

@@ -29,7 +29,7 @@ from tests.support.restartable import Restartable
 from tests.support.waiting import wait_until
 
 NONE = ErrorCode.NONE
-# A segment lasts a second and batches are stamped two seconds apart, so each belongs into a segment of its own.
+# A segment lasts a second and batches are stamped two seconds apart, so each is in its own segment.
 ROLLING = {"segment.ms": "1000"}
 STEP_MS = 2_000
 DAY_MS = 24 * 60 * 60 * 1000
@@ -52,7 +52,10 @@ def plain(identity: Identity, sequence: int, count: int = 1) -> bytes:
 )
 # Rule L.1/8
 def test_scenario_08_a_batch_without_an_add(kafka: Kafka, session: RawSession, version: int, error: int):
-    """The first batch of a partition nobody added: 48 up to Produce 10, 120 in 11; from 12 on the leader adds it."""
+    """The first batch of a partition that was not added: the error depends on the version.
+
+    INVALID_TXN_STATE up to Produce 10, TRANSACTION_ABORTABLE in 11; from 12 on the leader adds the partition.
+    """
     topic = make_topic(kafka)
     identity = session.init()[1]
     batch = record_batch([b"x"], identity, 0)
@@ -66,9 +69,9 @@ def test_scenario_08_a_batch_without_an_add(kafka: Kafka, session: RawSession, v
 
 # Rule L.1/9
 def test_scenario_09_a_batch_with_an_old_epoch(kafka: Kafka, session: RawSession):
-    """Produce with an epoch below the partition's answers 47 in every version.
+    """Produce with an epoch below the partition's returns INVALID_PRODUCER_EPOCH in every version.
 
-    Only the marker makes the old epoch stale there; until then the partition takes a late batch for a timely one.
+    Only the marker makes the old epoch stale there; before it, the partition accepts a late batch.
     """
     topic = make_topic(kafka)
     first = session.init()[1]
@@ -83,7 +86,7 @@ def test_scenario_09_a_batch_with_an_old_epoch(kafka: Kafka, session: RawSession
 
 # Rule L.1/10
 def test_scenario_10_the_last_five_batches_sent_again(kafka: Kafka, idempotent: RawSession):
-    """A batch sent again gets its original offset, for the last five; the sixth oldest gets 45."""
+    """Each of the last five batches, repeated, gets its original offset; an older one OUT_OF_ORDER_SEQUENCE_NUMBER."""
     topic = make_topic(kafka)
     identity = idempotent.init()[1]
     batches = [plain(identity, 2 * number, 2) for number in range(6)]
@@ -97,7 +100,7 @@ def test_scenario_10_the_last_five_batches_sent_again(kafka: Kafka, idempotent: 
 
 # Rule L.1/11
 def test_scenario_11_the_sequence_wraps_to_zero(kafka: Kafka, idempotent: RawSession):
-    """After sequence 2^31-1 comes 0, and nothing else."""
+    """After sequence 2^31-1 comes 0, and no other."""
     topic = make_topic(kafka)
     identity = idempotent.init()[1]
     assert idempotent.produce(topic, plain(identity, MAX_SEQUENCE), version=9) == (NONE, 0)
@@ -109,7 +112,7 @@ def test_scenario_11_the_sequence_wraps_to_zero(kafka: Kafka, idempotent: RawSes
 # Rule L.1/12
 @pytest.mark.parametrize("transaction_version", [0, 2])
 def test_scenario_12_a_late_marker_of_an_older_coordinator(kafka: Kafka, session: RawSession, transaction_version: int):
-    """A marker under an older coordinator epoch than the partition's answers 52 and writes nothing."""
+    """A marker with an older coordinator epoch gets TRANSACTION_COORDINATOR_FENCED and is not written."""
     topic = make_topic(kafka)
     first = session.init()[1]
     write(session, first, topic, V2)
@@ -130,7 +133,7 @@ def test_scenario_12_a_late_marker_of_an_older_coordinator(kafka: Kafka, session
 
 # Rule L.1/13
 def test_scenario_13_a_reader_of_committed_records_stops_at_an_open_transaction(kafka: Kafka, idempotent: RawSession):
-    """With a transaction open from offset o on, read_committed gives nothing at or after o, read_uncommitted all."""
+    """With an open transaction from offset o, read_committed returns nothing at or after o, read_uncommitted all."""
     topic = make_topic(kafka)
     send(make_producer(kafka), topic, [b"before"])
     producer = make_transactional_producer(kafka, unique("id"))
@@ -147,7 +150,7 @@ def test_scenario_13_a_reader_of_committed_records_stops_at_an_open_transaction(
 
 
 def stamped(identity: Identity, sequence: int, step: int, key: bytes = b"k") -> bytes:
-    """Build a batch of one record so many steps from now, transactional if it has a producer."""
+    """Build a batch of one record with a timestamp so many steps from now, transactional if it has a producer."""
     return build_batch(
         [NewRecord(key, b"value", (), int(time.time() * 1000) + step * STEP_MS)],
         producer_id=identity.producer_id,
@@ -158,7 +161,7 @@ def stamped(identity: Identity, sequence: int, step: int, key: bytes = b"k") -> 
 
 
 def aborted_entries(folder: Path, topic: str) -> dict[str, list[tuple[int, ...]]]:
-    """Read the aborted-transaction indexes of the topic's segments, those that hold something."""
+    """Return the non-empty aborted-transaction indexes of the topic's segments."""
     found = {}
     for path in sorted((folder / f"{topic}-0").glob("*.txnindex")):
         entries = list(ABORTED_ENTRY.iter_unpack(path.read_bytes()))
@@ -169,7 +172,7 @@ def aborted_entries(folder: Path, topic: str) -> dict[str, list[tuple[int, ...]]
 
 # Rule L.1/14
 def test_scenario_14_aborted_transaction_that_spans_segments(durable_kafka: Restartable):
-    """The abort is listed in the index of the segment with the marker, its first offset lying in an earlier one."""
+    """The index of the segment with the marker lists the abort, whose first offset is in an earlier segment."""
     topic = make_topic(durable_kafka, config=ROLLING)
     with RawClient(durable_kafka.bootstrap_servers) as client:
         session = RawSession(client, unique("id"))
@@ -191,9 +194,9 @@ def test_scenario_14_aborted_transaction_that_spans_segments(durable_kafka: Rest
 def test_scenario_15_marker_without_its_data_is_compacted_away(
     durable_kafka: Restartable, retention_ms: int, is_kept: bool
 ):
-    """Compaction drops the aborted data, marks the marker with a delete horizon, and drops it in a later pass.
+    """Compaction drops the aborted data, gives the marker a delete horizon, and drops it in a later pass.
 
-    That pass has to come after `delete.retention.ms`; until then the marker stays for readers on their way.
+    That pass must come after `delete.retention.ms`; until then the marker stays for readers that need it.
     """
     topic = make_topic(
         durable_kafka,
@@ -206,7 +209,7 @@ def test_scenario_15_marker_without_its_data_is_compacted_away(
         assert session.produce(topic, stamped(identity, 0, 0, b"aborted"), version=12) == (NONE, 0)
         next_identity = session.end(identity, commit=False, version=5)[1]
         wait_for_state(session, "CompleteAbort")
-        # The last batch of a producer the partition knows is kept for its sequence, so the producer has to go on.
+        # The last batch of a known producer is kept for its sequence, so the producer must write again.
         write(session, next_identity, make_topic(durable_kafka), V2)
         assert session.produce(topic, stamped(next_identity, 0, 1, b"kept"), version=12) == (NONE, 2)
         assert session.end(next_identity, commit=True, version=5)[0] == NONE

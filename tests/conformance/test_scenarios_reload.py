@@ -38,7 +38,7 @@ EXPIRATION_MS = 2000
 
 
 class Silent(NamedTuple):
-    """Hold a producer that will write again when its partition has forgotten it."""
+    """A producer that will write again after its partition has forgotten it."""
 
     transactional_id: str | None
     identity: Identity
@@ -47,7 +47,7 @@ class Silent(NamedTuple):
 
 @dataclass
 class Reloaded:
-    """Hold the broker after its restart, and what was prepared before it."""
+    """The broker after its restart, and what was prepared before it."""
 
     kafka: Restartable
     used_up: dict[bool, tuple[str, Identity]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Reloaded:
 
 
 def exhaust_epochs(client: RawClient, repairer: RawClient) -> tuple[str, Identity]:
-    """Make an id whose epochs are used up, by the record that 32,766 transactions would have left in its journal."""
+    """Return an id without epochs left, by the record that 32,766 transactions would have left in its journal."""
     session = RawSession(client, unique("worn-out"))
     producer_id = session.init()[1].producer_id
     write_state(repairer, session.transactional_id, exhausted_state_value(producer_id, int(time.time() * 1000)))
@@ -65,7 +65,7 @@ def exhaust_epochs(client: RawClient, repairer: RawClient) -> tuple[str, Identit
 
 
 def write_state(repairer: RawClient, transactional_id: str, value: bytes | None) -> None:
-    """Write a record to the journal of the id's coordinator, which will believe it when it loads."""
+    """Write a record to the journal of the id's coordinator, which applies it when it loads."""
     batch = state_record(transactional_id, value, int(time.time() * 1000))
     count = int(DURABLE_SETTINGS["transaction.state.log.num.partitions"])
     written = RawSession(repairer, None).produce(
@@ -75,7 +75,7 @@ def write_state(repairer: RawClient, transactional_id: str, value: bytes | None)
 
 
 def leave_hanging(kafka: Restartable, client: RawClient, repairer: RawClient) -> tuple[str, str, Identity]:
-    """Open a transaction and make its coordinator forget it, as bugs of the past did."""
+    """Open a transaction and make its coordinator forget it, as past bugs of Kafka did."""
     session, topic = RawSession(client, unique("hanging")), make_topic(kafka)
     identity = session.init()[1]
     write(session, identity, topic, V2)
@@ -100,9 +100,9 @@ def fall_silent(kafka: Restartable, client: RawClient, protocol: int) -> Silent:
 
 @pytest.fixture(scope="session")
 def reloaded(durable_kafka: Restartable) -> Reloaded:
-    """Prepare all that a load has to find, then restart with producers that expire soon.
+    """Prepare everything that a load must find, then restart with a short producer expiration.
 
-    Not at once: what Apache Kafka remembers between verifying a batch and appending it expires with them.
+    Not earlier: what Apache Kafka remembers between verifying and appending a batch expires with them.
     """
     state = Reloaded(durable_kafka)
     with (
@@ -130,7 +130,7 @@ def reloaded(durable_kafka: Restartable) -> Reloaded:
 
 
 def wait_until_expired(session: RawSession, topics: list[str]) -> None:
-    """Wait until the markers that block these topics are so old that a load leaves their producers out."""
+    """Wait until the markers that block these topics are so old that a load omits their producers."""
     newest_ms = max(markers(session, topic)[-1].max_timestamp for topic in topics)
     wait_until(lambda: time.time() * 1000 > newest_ms + EXPIRATION_MS, "the blocking producers have expired")
 
@@ -144,7 +144,7 @@ def refuse_gap(session: RawSession, silent: Silent) -> int:
 # Rule L.1/6
 @both_ends
 def test_scenario_06_the_last_epoch_ends_in_a_new_producer_id(reloaded: Reloaded, commit: bool):
-    """EndTxn 5 at epoch 32766: the marker has epoch 32767, the answer is (N, 0), and the retry answers (N, 0) again."""
+    """EndTxn 5 at epoch 32766: the marker has epoch 32767, and the response and that to a retry are (N, 0)."""
     transactional_id, last = reloaded.used_up[commit]
     topic = make_topic(reloaded.kafka)
     with RawClient(reloaded.kafka.bootstrap_servers) as client:
@@ -175,8 +175,8 @@ def test_scenario_18_a_coordinator_restarted_in_prepare_sends_the_markers_again(
 ):
     """A transaction found in PrepareCommit or PrepareAbort at load gets its markers again and is completed.
 
-    The markers bear the new coordinator epoch. They are taken now, for the partition has forgotten the epoch in
-    their way.
+    The markers have the new coordinator epoch. The partition accepts them now, because it has forgotten the epoch that
+    blocked them.
     """
     transactional_id, stuck = reloaded.stuck[protocol, commit]
     with RawClient(reloaded.kafka.bootstrap_servers) as client:
@@ -185,7 +185,7 @@ def test_scenario_18_a_coordinator_restarted_in_prepare_sends_the_markers_again(
         sent = markers(session, stuck.blocked)[-1]
         expected = stuck.identity if protocol == CLASSIC else bumped(stuck.identity)
         assert (sent.producer_id, sent.producer_epoch) == expected
-        # Of the forgotten producer the partition knows the marker alone, so the sequence begins anew.
+        # Of a forgotten producer the partition knows the marker only, so the sequence starts again.
         write(session, expected, stuck.open, protocol)
         assert session.end(expected, commit=True, version=END[protocol])[0] == NONE
         wait_for_state(session, "CompleteCommit")
@@ -204,7 +204,7 @@ def test_scenario_18_a_coordinator_restarted_in_prepare_sends_the_markers_again(
 def test_scenario_20_partition_expires_an_inactive_producer(reloaded: Reloaded, protocol: int, error: int):
     """When a producer id has expired on a partition, its next batch may have any sequence.
 
-    Not so in transactions V2, where each transaction begins at 0 and anything else shows that records are missing.
+    Transactions V2 are stricter: each transaction begins at 0, and any other sequence shows that records are missing.
     """
     silent = reloaded.silent[protocol]
     with RawClient(reloaded.kafka.bootstrap_servers) as client:
@@ -223,17 +223,19 @@ def test_scenario_20_partition_expires_an_inactive_producer(reloaded: Reloaded, 
 
 
 def test_hanging_transaction_is_found_and_aborted(reloaded: Reloaded):
-    """A partition holds a transaction open that no coordinator knows: KIP-664's tools see it, and a marker ends it."""
+    """No coordinator knows a partition's open transaction: the tools of KIP-664 show it, and a marker ends it."""
     assert reloaded.hanging is not None
     transactional_id, topic, identity = reloaded.hanging
     with RawClient(reloaded.kafka.bootstrap_servers) as client:
         session = RawSession(client, transactional_id)
-        wait_until(lambda: session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "nobody knows it")
+        wait_until(
+            lambda: session.describe().error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, "no coordinator knows it"
+        )
         assert session.list(producer_ids=[identity.producer_id]) == {}
         [open_there] = session.producers(topic).active_producers
         assert (open_there.producer_id, open_there.current_txn_start_offset) == (identity.producer_id, 0)
         assert session.fetch(topic, 0, isolation=COMMITTED).last_stable_offset == 0
-        # What the tool sends: the identity as described, and 0 for a coordinator that was never heard of.
+        # The tool's request: the identity as described, and coordinator epoch 0 where none is known.
         assert open_there.coordinator_epoch == -1
         assert session.write_marker(topic, identity, commit=False, coordinator_epoch=0) == NONE
         assert session.fetch(topic, 0, isolation=COMMITTED).last_stable_offset == 2

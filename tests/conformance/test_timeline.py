@@ -34,7 +34,7 @@ def test_timeline_shows_ended_open_and_waiting_transactions(kafka: Kafka) -> Non
         first.begin_transaction()
         for _ in range(3):
             first.produce(topic, b"value")
-        # What an abort finds unsent never reaches the log.
+        # An abort drops unsent records, so they must reach the log first.
         first.flush()
         ended_by(DEADLINE_S)
     second.begin_transaction()
@@ -59,7 +59,7 @@ def test_timeline_shows_ended_open_and_waiting_transactions(kafka: Kafka) -> Non
     assert timeline.descriptions[bar.producer_id].state == "Ongoing"
     assert f"The blocking transaction is that of '{names[1]}'" in summary_of(timeline)
 
-    # Of a stretch that begins later, the open transaction is known all the same.
+    # The open transaction is known even if the requested range begins later.
     assert outcomes(take(kafka, topic, from_offset=9)) == [(TransactionOutcome.OPEN, 8, 0, None)]
     assert outcomes(take(kafka, topic, last=3)) == [
         (TransactionOutcome.ABORTED, None, 0, 7),

@@ -1,4 +1,4 @@
-"""Transactions in cases where suites of other brokers found bugs: concurrent deletion, reuse and end."""
+"""Transactions in cases where test suites of other brokers found bugs: concurrent deletion, reuse and end."""
 
 import pytest
 from confluent_kafka.admin import NewTopic
@@ -45,7 +45,7 @@ def test_marker_is_written_to_a_recreated_topic_of_the_same_name(kafka: Kafka, s
 def test_last_stable_offset_is_never_below_the_log_start_offset(kafka: Kafka, session: RawSession):
     topic = make_topic(kafka)
     identity = session.init()[1]
-    # Whole batches go: of a batch cut in the middle Apache Kafka tells the beginning as the last stable offset.
+    # Whole batches are deleted: within a batch, Apache Kafka would return its beginning as the last stable offset.
     for sequence in range(3):
         write(session, identity, topic, V2, sequence=sequence)
     form = DeleteRecordsRequest.DeleteRecordsTopic
@@ -72,7 +72,7 @@ def test_sequence_reused_after_a_v1_abort_is_a_duplicate(kafka: Kafka, session: 
     assert session.end(identity, commit=False, version=4)[0] == NONE
     session.add_until_done(identity, topic)
     again = record_batch([b"x"], identity, 0)
-    # This answer speaks of the aborted batch: a client that begins its sequences anew has to ask for a new epoch.
+    # The error is about the aborted batch: a client whose sequences start again must request a new epoch.
     assert session.produce(topic, again, version=PRODUCE[CLASSIC]) == (NONE, 0)
     following = session.produce(topic, record_batch([b"x"], identity, 1), version=PRODUCE[CLASSIC])[0]
     assert following == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

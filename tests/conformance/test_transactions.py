@@ -92,7 +92,7 @@ def test_a_transaction_spans_partitions_and_topics(kafka: Kafka):
 def test_waiting_consumer_receives_records_when_they_are_committed(kafka: Kafka):
     topic = make_topic(kafka)
     producer = make_transactional_producer(kafka, unique("id"))
-    # The fetch may wait for a minute: only the marker can make it answer in time.
+    # The fetch may wait for a minute: only the marker can end it in time.
     consumer = make_consumer(kafka, enable_partition_eof=False, fetch_wait_max_ms=60_000, socket_timeout_ms=120_000)
     try:
         consumer.subscribe([topic])
@@ -217,7 +217,7 @@ def test_many_partitions_get_their_markers(kafka: Kafka):
         (producer.commit_transaction if commit else producer.abort_transaction)(DEADLINE_S)
     wait_until(lambda: len(values_to_end(kafka, topic, partitions=partitions)) == 1000, "all committed records")
     assert set(values_to_end(kafka, topic, partitions=partitions)) == {b"1"}
-    # The aborted part may have been dropped by the client before it was sent, so only a lower bound is certain.
+    # The client may have dropped the aborted part before sending it, so only a lower bound is certain.
     assert len(values_to_end(kafka, topic, isolation=READ_UNCOMMITTED, partitions=partitions)) >= 1000
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from broker_core.types import counted
 from tests.crash.cluster_rounds import KIND, STOPPED, ClusterRounds
 from tests.crash.drivers import Driver, DriverPool, drivers
 from tests.crash.matrix import STEPS, Fault, Pair, waves
@@ -33,24 +34,26 @@ def say(text: str) -> None:
 
 
 def main() -> int:
-    """Run the rounds; returns 0 when every cell of every round held."""
+    """Run the rounds; return 0 if every cell of every round passed."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash", description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--broker", choices=BROKERS, action="append", help="all unless given")
-    parser.add_argument("--transaction-version", type=int, choices=TRANSACTION_VERSIONS, help="in turns unless given")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="start no round after so many")
-    parser.add_argument("--cuts", type=int, default=5, help=f"on {KIND}, in each round: nodes that are cut off")
-    parser.add_argument("--scenario", action="append", default=[], help=f"on {KIND}: those whose name holds this")
-    parser.add_argument("--keep", help="a new folder for all files, which stay")
+    parser.add_argument("--broker", choices=BROKERS, action="append", help="default: all")
+    parser.add_argument("--transaction-version", type=int, choices=TRANSACTION_VERSIONS, help="default: each in turn")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no round after this many")
+    parser.add_argument("--cuts", type=int, default=5, help=f"on {KIND}, in each round: the number of nodes to cut off")
+    parser.add_argument(
+        "--scenario", action="append", default=[], help=f"on {KIND}: the scenarios whose name contains this"
+    )
+    parser.add_argument("--keep", help="a new folder for all files, which are kept")
     arguments = parser.parse_args()
-    say(f"{arguments.rounds} rounds with --seed {arguments.seed}")
+    say(f"{counted(arguments.rounds, 'round')} with --seed {arguments.seed}")
     failures: list[str] = []
     with folder_for(arguments.keep) as name, drivers(Path(name)) as pool:
         chance = random.Random(arguments.seed)
         matrix = Rounds(pool, chance)
         cluster = ClusterRounds(pool, chance, say, cuts=arguments.cuts, names=arguments.scenario)
-        # So that who ends it finds nothing left running.
+        # The rounds end their processes before this process ends.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by a signal"))
         for kind in arguments.broker or BROKERS:
             for number in range(1, arguments.rounds + 1):
@@ -71,14 +74,14 @@ def main() -> int:
         if each.total():
             print(each.table())
     say(
-        f"{matrix.total() + cluster.total()} runs, {len(failures)} failures (seed {arguments.seed}); "
+        f"{matrix.total() + cluster.total()} runs, {counted(len(failures), 'failure')} (seed {arguments.seed}); "
         f"{matrix.ended_hanging + cluster.ended_hanging} transactions that Apache Kafka left hanging were ended"
     )
     stops = sum(STOPPED in failure for failure in failures)
     print(
         "NOT EXACTLY ONCE."
         if len(failures) > stops
-        else f"EXACTLY ONCE, but {stops} queries stopped."
+        else f"EXACTLY ONCE, but {counted(stops, 'query', 'queries')} stopped."
         if stops
         else "EXACTLY ONCE in every run."
     )
@@ -86,7 +89,7 @@ def main() -> int:
 
 
 class Rounds:
-    """Run rounds of the matrix in one driver after another, each for as long as no wave has killed it."""
+    """Rounds of the matrix in one driver after another; a driver serves until a wave kills it."""
 
     def __init__(self, pool: DriverPool, chance: random.Random) -> None:
         self._pool = pool
@@ -104,7 +107,7 @@ class Rounds:
         return table(self._runs)
 
     def run(self, kind: str, folder: Path, transaction_version: int) -> list[str]:
-        """Run every cell once on a fresh broker, and say what went wrong."""
+        """Run every cell once on a fresh broker, and return what went wrong."""
         failures = []
         with world(kind, folder, transaction_version) as here:
             for cells in waves(transaction_version, self._chance):
@@ -125,7 +128,7 @@ class Rounds:
         try:
             failures = wave.run(cells)
         except (AssertionError, *NO_ANSWER) as failure:
-            # A query that does not end, or does not come to its point, fails its wave; the others go on.
+            # A query that does not end or does not reach its point fails its wave; the other waves continue.
             failures = [f"{cells[0].fault}, {len(cells)} cells together: {failure}"]
             say(failures[0])
             wave.driver.kill()
@@ -140,7 +143,7 @@ class Rounds:
 
 
 def folder_for(keep: str | None) -> AbstractContextManager[str]:
-    """Return a folder that is deleted, or the one that is to be kept."""
+    """Return a folder that is deleted afterwards, or the one to keep."""
     if keep is None:
         return tempfile.TemporaryDirectory(prefix="crash-")
     Path(keep).mkdir(parents=True)

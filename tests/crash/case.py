@@ -1,6 +1,6 @@
 """One query of the crash tests: its own input, checkpoint, output topic, prefix and failpoint.
 
-What it reads are files, or a topic (`feed`) through our own source.
+It reads files, or a topic (`feed`) through our source.
 """
 
 import os
@@ -21,7 +21,7 @@ HOLD_DEADLINE_S = 240
 
 @dataclass
 class Case:
-    """Hold a query that copies `micro_batches` times `LINES` lines; its prefix names it everywhere."""
+    """A query that copies `micro_batches` times `LINES` lines; its prefix identifies it everywhere."""
 
     folder: Path
     address: str
@@ -29,7 +29,7 @@ class Case:
     more_options: dict[str, str] = field(default_factory=dict)
     prefix: str = field(default_factory=lambda: f"crash{uuid.uuid4().hex[:8]}")
     feed: Feed | None = None
-    # Whether the query waits for more input, which `add_micro_batch` gives it.
+    # Whether the query waits for more input, which `add_micro_batch` adds.
     endless: bool = False
 
     def __post_init__(self) -> None:
@@ -41,17 +41,17 @@ class Case:
 
     @property
     def input(self) -> Path:
-        """Name the folder that is read."""
+        """Return the folder that is read."""
         return self.folder / self.prefix / "input"
 
     @property
     def checkpoint(self) -> Path:
-        """Name the query's checkpoint."""
+        """Return the query's checkpoint."""
         return self.folder / self.prefix / "checkpoint"
 
     @property
     def topic(self) -> str:
-        """Name the topic that is written."""
+        """Return the name of the topic that is written."""
         return self.prefix
 
     @property
@@ -67,19 +67,19 @@ class Case:
 
     @property
     def source(self) -> dict[str, str] | None:
-        """Return the options of our source, where the query reads from it."""
+        """Return the options of our source, if the query reads from it."""
         return None if self.feed is None else self.feed.options(self.address)
 
     @property
     def expected(self) -> Counter[str]:
-        """Return every line that a reader has to see once."""
+        """Return every line that a reader must see once."""
         if self.feed is not None:
             return Counter(self.feed.rows())
         return Counter(line for number in range(self.micro_batches) for line in self.lines_of(number))
 
     @property
     def held(self) -> Path:
-        """Name the file that says which process is held."""
+        """Return the file that names the held process."""
         return self.folder / self.prefix / "held"
 
     def lines_of(self, micro_batch: int) -> list[str]:
@@ -88,7 +88,7 @@ class Case:
         return [f"{key} {'x' * (LINE_BYTES - len(key))}" for key in keys]
 
     def add_micro_batch(self) -> None:
-        """Give an endless query input for one more micro-batch."""
+        """Add input for one more micro-batch of an endless query."""
         self._write_input(self.micro_batches)
         self.micro_batches += 1
 
@@ -100,7 +100,7 @@ class Case:
         hidden.rename(self.input / hidden.name)
 
     def rule(self, point: str, action: str = "hold", micro_batch: int | None = 0) -> str:
-        """Write the rule that acts at `POINT[#VISIT]`, once in all processes."""
+        """Return the rule that acts at `POINT[#VISIT]`, once in all processes."""
         name, _, visit = point.partition("#")
         doing = f"hold:{self.held}" if action == "hold" else action
         mark = self.folder / self.prefix / f"mark-{uuid.uuid4().hex}"
@@ -112,10 +112,10 @@ class Case:
         return f"{name}/{query}=once:{mark}|{doing}{place}" + (f"#{visit}" if visit else "")
 
     def wait_until_held(self) -> int:
-        """Wait until a process is held, and name it."""
+        """Wait until a process is held, and return its id."""
         wait_until(self.held.exists, f"{self.prefix} is held", deadline_s=HOLD_DEADLINE_S)
         return int(self.held.read_text())
 
     def release(self) -> None:
-        """Let the held process go on."""
+        """Let the held process continue."""
         self.held.unlink(missing_ok=True)

@@ -16,24 +16,24 @@ from tests.support.broker_processes import APACHE_SETTINGS
 from tests.support.spark_eos.brokers import LATEST_TRANSACTION_VERSION, finalize
 
 KIND = "apache3"
-# What a failure holds that no reader sees.
+# The prefix of failures that readers do not notice.
 STOPPED = "a query stopped:"
 QUERIES = 2
 TRANSACTION_TIMEOUT = "300s"
-# Each node leads some of each.
+# Several partitions of each internal topic, so that each node leads some.
 PARTITION_COUNTS = {"offsets.topic.num.partitions": "6", "transaction.state.log.num.partitions": "6"}
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where queries, or the judge, find the cluster."""
+    """The address of the cluster for queries, or for the judge."""
 
     address: str
 
 
 @dataclass
 class Outcome:
-    """What became of one scenario: no stop is allowed, since all outages are shorter than the time left."""
+    """The result of one scenario: no query may stop, since all outages are shorter than the queries' deadlines."""
 
     scenario: str
     rows: int = 0
@@ -44,12 +44,12 @@ class Outcome:
 
     @property
     def failures(self) -> list[str]:
-        """Say what did not hold."""
+        """Return what was wrong."""
         return [f"{self.scenario}: {text}" for text in (*self.wrong, *(f"{STOPPED} {stop}" for stop in self.stops))]
 
 
 class ClusterRounds:
-    """Run scenarios in one driver after another, with so many `cuts` in each round; `names` choose among them."""
+    """Scenarios in one driver after another, with so many `cuts` in each round; `names` selects among them."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class ClusterRounds:
         return sum(each.ended_hanging for each in self.outcomes)
 
     def table(self) -> str:
-        """Sum up all rounds, scenario by scenario."""
+        """Return the totals of all rounds, scenario by scenario."""
         lines = [f"{'':30} | rounds |    rows | stops | wrong | seconds"]
         for scenario in SCENARIOS:
             those = [each for each in self.outcomes if each.scenario == scenario.name]
@@ -98,7 +98,7 @@ class ClusterRounds:
         return "\n".join(lines)
 
     def run(self, _kind: str, folder: Path, transaction_version: int) -> list[str]:
-        """Run each scenario once on a fresh cluster, and say what went wrong."""
+        """Run each scenario once on a fresh cluster, and return what went wrong."""
         failures = []
         with running_cluster(folder, transaction_version) as cluster:
             for scenario in self._scenarios:
@@ -127,7 +127,7 @@ class ClusterRounds:
             streams.finish(here.end_left_hanging_periodically)
             outcome.wrong = here.judge(cases)
         except (AssertionError, *NO_ANSWER) as failure:
-            # The other scenarios go on.
+            # The other scenarios continue.
             outcome.wrong.append(f"not judged: {failure}")
             streams.release()
             streams.kill_driver()
@@ -159,7 +159,7 @@ def running_cluster(folder: Path, transaction_version: int = LATEST_TRANSACTION_
 
 
 def line(outcome: Outcome) -> str:
-    """Show one outcome."""
+    """Format one outcome."""
     verdict = "held" if not outcome.failures else "FAILED"
     return (
         f"{outcome.scenario:30} {outcome.rows:6} rows, {len(outcome.stops):3} stops, "

@@ -1,7 +1,7 @@
 """The transactions that wrote a topic, and those that the sink's decisions name, read without any code of the sink.
 
-What the log holds comes from a raw Fetch, read by kafka-python; a decision is JSON that any consumer can read. So a
-history can say of each record what should have become of it: all that is decided must be seen, and nothing else.
+The log is read with a raw Fetch and kafka-python; a decision is JSON that any consumer can read. So a history can state
+the required outcome of each record: readers must see everything that is decided, and nothing else.
 """
 
 import json
@@ -23,7 +23,7 @@ _READ_UNCOMMITTED = 0
 
 
 class Producer(NamedTuple):
-    """Name one transaction: the sink never uses an epoch for two."""
+    """One transaction: the sink never uses an epoch for two."""
 
     producer_id: int
     producer_epoch: int
@@ -34,12 +34,12 @@ Verdicts = Mapping[Producer, str]
 
 
 def name(line: str, offset: int) -> str:
-    """Name a record of a topic in a history: the same row may lie there twice, once in vain."""
+    """Name a record of a topic in a history: a row may be in the topic twice, once in an aborted transaction."""
     return f"{line.split(' ')[0]}@{offset}"
 
 
 def transactions(address: str, topics: Collection[str], partition_count: int) -> dict[str, Written]:
-    """Give for each topic key, offset and value of every record, seen or not, by its transaction."""
+    """Return for each topic key, offset and value of every record, visible or not, by its transaction."""
     cluster = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S)
     with ExitStack() as stack:
         sessions = {
@@ -59,14 +59,14 @@ def _written(sessions: Mapping[int, RawSession], topic: TopicMetadata, partition
 
 
 def verdicts(decisions: Collection[str]) -> dict[Producer, str]:
-    """Say of each transaction that a decision names how it ends.
+    """Return for each transaction that a decision names how it ends.
 
-    What the last decision on a micro-batch names is committed. Of what earlier attempts named, and of what an operator
-    took back, nobody knows: a part was lost, or there would have been no other.
+    The transactions of the last decision on a micro-batch are committed. The outcome of those of earlier attempts, and
+    of those that an operator took back, is unknown: a part was lost, or there would be no other decision.
     """
     found: dict[Producer, str] = {}
     standing: dict[tuple[str, str, int], tuple[int, int]] = {}
-    # The record that marks a decision topic as made by this version names no transactions.
+    # The record that marks a decision topic as created by this version names no transactions.
     documents = [document for document in map(json.loads, decisions) if "transactions" in document]
     for document in documents:
         place = _micro_batch(document)
@@ -79,7 +79,7 @@ def verdicts(decisions: Collection[str]) -> dict[Producer, str]:
 
 
 def story(written: Written, ends: Verdicts) -> Iterator[Step]:
-    """Tell of each transaction what it wrote, and how it ended: those that no decision names have failed."""
+    """Yield for each transaction what it wrote, and how it ended: those that no decision names have failed."""
     for producer, records in sorted(written.items()):
         of = f"{producer.producer_id}.{producer.producer_epoch}"
         yield of, INVOKE, "txn", [["send", key, name(value, offset)] for key, offset, value in records], of

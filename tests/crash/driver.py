@@ -1,9 +1,9 @@
-"""A Spark driver that runs streaming queries on command, in a process of its own with a JVM that can be killed.
+"""A Spark driver that runs streaming queries on command, in a separate process with a JVM that can be killed.
 
-Commands come in on stdin and reports go out on stdout, one JSON object in a line. The command `{"name", "input",
-"source", "checkpoint", "options"}` starts a query that copies text files, one for each micro-batch, or what our own
-source gives it with the options `source`, and ends when all is copied; `{"name", "error"}` reports its end. The first
-report is `{"jvm": pid}`, when a first query has warmed the JVM up.
+Commands come on stdin and reports go to stdout, one JSON object in a line. The command `{"name", "input", "source",
+"checkpoint", "options"}` starts a query that ends when all input is copied: text files, one for each micro-batch, or
+what our source reads with the options `source`. `{"name", "error"}` reports its end. The first report is `{"jvm":
+pid}`, after a first query has warmed up the JVM.
 """
 
 import json
@@ -32,13 +32,13 @@ SETTINGS = {
     "spark.sql.files.openCostInBytes": str(SPLIT_BYTES),
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
-    # A few rows a task are sooner copied than code for them is compiled.
+    # For a few rows a task, the interpreter is faster than compiling code.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.ui.showConsoleProgress": "false",
     # As docs/spark/latency.md recommends; the other tests run over TCP, as Spark does by default.
     "spark.python.unix.domain.socket.enabled": "true",
-    # What links and permissions are, Hadoop asks of new processes, some 130 in the life of a query.
+    # Hadoop starts processes to read links and permissions, some 130 in the life of a query.
     "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
@@ -47,13 +47,13 @@ _running: dict[str, StreamingQuery] = {}
 
 
 def report(**what: Any) -> None:
-    """Tell the test."""
+    """Send one report to the test."""
     with _out:
         os.write(3, (json.dumps(what) + "\n").encode())
 
 
 def start(spark: SparkSession, command: Mapping[str, Any], form: str = "eos-kafka") -> StreamingQuery:
-    """Start to copy; the same lines are always in the same task of the same micro-batch."""
+    """Start to copy; a line is always in the same task of the same micro-batch."""
     if command.get("source"):
         lines = spark.readStream.format("eos-kafka").options(**command["source"]).load()
         rows = lines.selectExpr("key", "concat(CAST(value AS STRING), ' <- ', partition, '@', offset) AS value")
@@ -62,7 +62,7 @@ def start(spark: SparkSession, command: Mapping[str, Any], form: str = "eos-kafk
         rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value")
     writer = rows.writeStream.format(form).option("checkpointLocation", command["checkpoint"])
     writer = writer.options(**command["options"])
-    # An endless one is triggered as soon as there is input, as Spark's queries are by default.
+    # An endless query runs as soon as there is input, as Spark's queries do by default.
     return (writer if command.get("endless") else writer.trigger(availableNow=True)).start()
 
 
@@ -87,14 +87,14 @@ def stop(name: str) -> None:
 
 
 def causes(failure: Exception) -> list[str]:
-    """Name what Spark's JVM says was the cause, which the text of the failure leaves out."""
+    """Return the causes that Spark's JVM reports and the text of the failure omits."""
     trace = getattr(failure, "_stackTrace", None) or ""
-    told = ("Caused by", "Serialization stack", "\t- ")
-    return [line.strip()[:500] for line in trace.splitlines() if line.startswith(told)]
+    kept = ("Caused by", "Serialization stack", "\t- ")
+    return [line.strip()[:500] for line in trace.splitlines() if line.startswith(kept)]
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run a small query, so that classes are loaded and compiled before it matters."""
+    """Run a small query, so that classes are loaded and compiled before the tests."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "input").mkdir()
         (Path(folder) / "input" / "0.txt").write_text("0 0\n")
@@ -103,7 +103,7 @@ def warm_up(spark: SparkSession) -> None:
 
 
 def serve(spark: SparkSession) -> None:
-    """Run what is commanded on stdin until that ends."""
+    """Run the commands from stdin until it ends."""
     warm_up(spark)
     report(jvm=spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
     for line in sys.stdin:
@@ -116,7 +116,7 @@ def serve(spark: SparkSession) -> None:
 
 def main() -> None:
     """Serve commands until stdin ends."""
-    # Whatever else writes to stdout must not get between the reports.
+    # Other output on stdout must not mix with the reports.
     os.dup2(1, 3)
     os.dup2(2, 1)
     serve(build_session("crash", SETTINGS))

@@ -1,4 +1,4 @@
-"""Spark drivers in processes of their own; while one works, the next one starts, since that takes seconds."""
+"""Spark drivers in separate processes; while one works, the next one starts, since that takes seconds."""
 
 import json
 import os
@@ -22,7 +22,7 @@ BOOT_DEADLINE_S = 240
 
 
 class Driver:
-    """Hold one driver: its queries, the failpoints armed in it, and the ways to break it."""
+    """One driver: its queries, its armed failpoints, and the ways to break it."""
 
     def __init__(self, folder: Path, number: int, module: str = "tests.crash.driver") -> None:
         self._rules_file = folder / f"rules-{number}"
@@ -63,7 +63,7 @@ class Driver:
         os.replace(fresh, self._rules_file)
 
     def disarm(self) -> None:
-        """Forget all rules: processes read them at every visit of a failpoint."""
+        """Remove all rules: processes read them at every visit of a failpoint."""
         self._rules.clear()
         self._rules_file.unlink(missing_ok=True)
 
@@ -86,13 +86,13 @@ class Driver:
         self._command({"stop": case.prefix})
 
     def has_ended(self, case: Case) -> bool:
-        """Return whether the query of a case has ended, well or not."""
+        """Return whether the query of a case has ended, with or without an error."""
         self._drain()
         assert self._process.poll() is None or case.prefix in self._ended, self.tail()
         return case.prefix in self._ended
 
     def error(self, case: Case) -> str | None:
-        """Return the error with which the query of a case has ended."""
+        """Return the error of the query of a case that has ended."""
         return self._ended[case.prefix]
 
     def kill(self) -> None:
@@ -103,7 +103,7 @@ class Driver:
         send([each for each in self._family if each.pid in (self._jvm, self._process.pid)], signal.SIGKILL)
 
     def kill_executors(self) -> int:
-        """Send SIGKILL to the JVM of each executor, as a cluster manager does, and count them."""
+        """Send SIGKILL to the JVM of each executor, as a cluster manager does, and return their number."""
         executors = [each for each in tree(self._process.pid) if is_executor(each)]
         send(executors, signal.SIGKILL)
         return len(executors)
@@ -118,8 +118,8 @@ class Driver:
         send(self._family, signal.SIGCONT)
 
     def close(self) -> None:
-        """Leave nothing running."""
-        # The number of a process that has ended and was waited for may be that of any other by now.
+        """End the driver and everything that it started."""
+        # After a process was waited for, its number may belong to any other process.
         mine = tree(self._process.pid) if self._process.poll() is None else []
         send([*reversed(self._family), *reversed(mine)], signal.SIGKILL)
         self._process.wait()
@@ -138,7 +138,7 @@ class Driver:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        # Closed here: whoever closes a stream that another thread reads makes that thread fail.
+        # This thread closes the stream: closing it in another thread would make reading fail.
         with self._process.stdout as reports:
             for line in reports:
                 self._reports.put(json.loads(line))
@@ -159,7 +159,7 @@ class Driver:
 
 @contextmanager
 def suppress_broken_pipe() -> Iterator[None]:
-    """Let a pipe be closed whose other end is dead."""
+    """Ignore that the other end of a pipe is dead."""
     try:
         yield
     except BrokenPipeError:
@@ -167,7 +167,7 @@ def suppress_broken_pipe() -> Iterator[None]:
 
 
 class DriverPool:
-    """Hand out booted drivers; one more is always on its way, up to `ahead` of them, after that on demand."""
+    """Booted drivers; the next one starts in advance, up to `ahead` of them, and after that on demand."""
 
     def __init__(self, folder: Path, ahead: int) -> None:
         self._folder = folder
@@ -183,7 +183,7 @@ class DriverPool:
         return driver
 
     def close(self) -> None:
-        """End all drivers that were ever made."""
+        """End all drivers."""
         for driver in self._made:
             driver.close()
 

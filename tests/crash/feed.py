@@ -1,8 +1,8 @@
-"""The input of queries from Kafka: topics in which each committed row lies between rows of aborted transactions.
+"""Input from Kafka: topics in which each committed row is between rows of aborted transactions.
 
-A micro-batch takes as many offsets of each partition as one committed and one aborted transaction and their markers
-take, so where it ends is known, and so is the place of each row, which the query writes along with it: what the source
-has delivered can be read from what the sink wrote.
+The size of a micro-batch, in offsets of each partition, equals that of one committed and one aborted transaction with
+their markers. So the end of each micro-batch is known, and so is the place of each row, which the query writes along
+with it: what the source has delivered follows from what the sink wrote.
 """
 
 import re
@@ -30,7 +30,7 @@ Step = tuple[str, str, str, Any, str | None]
 
 @dataclass(frozen=True)
 class Sent:
-    """Hold one transaction: where each of its values lies."""
+    """One transaction and the offset of each of its values."""
 
     name: str
     is_committed: bool
@@ -39,7 +39,7 @@ class Sent:
 
 @dataclass(eq=False)
 class Feed:
-    """Hold the topic that one query reads, and everything that was written to it."""
+    """The topic that one query reads, and everything that was written to it."""
 
     topic: str = field(default_factory=lambda: f"feed-{uuid.uuid4().hex[:8]}")
     transactions: list[Sent] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Feed:
 
     @property
     def client_id(self) -> str:
-        """Name the source, for failpoints and in its requests."""
+        """Return the client id of the source, for failpoints and in its requests."""
         return f"reads-{self.topic}"
 
     def options(self, address: str) -> dict[str, str]:
@@ -62,7 +62,7 @@ class Feed:
         }
 
     def rows(self) -> Iterator[str]:
-        """Return what the query has to write: each committed value with its place."""
+        """Yield what the query must write: each committed value with its place."""
         for sent in self.transactions:
             if sent.is_committed:
                 for value, (partition, offset) in sent.places.items():
@@ -73,7 +73,7 @@ class Feed:
         return f"{self.topic}-{partition}"
 
     def story(self) -> Iterator[Step]:
-        """Tell how the topic came to be."""
+        """Yield the transactions that wrote the topic."""
         for sent in self.transactions:
             begin = [["send", self.key(partition), value] for value, (partition, _) in sent.places.items()]
             end = [["send", self.key(partition), [offset, value]] for value, (partition, offset) in sent.places.items()]
@@ -82,7 +82,7 @@ class Feed:
             yield process, OK if sent.is_committed else FAIL, "txn", end, sent.name
 
     def consumed(self, rows: Sequence[str]) -> Iterator[Step]:
-        """Tell what the source has delivered in each micro-batch, from the rows that the query wrote, in any order."""
+        """Yield what the source has delivered in each micro-batch, from the rows that the query wrote, in any order."""
         found: dict[int, dict[Key, list[tuple[int, Value]]]] = {}
         for row in rows:
             if place := _PLACE.fullmatch(row):
@@ -112,7 +112,7 @@ class Feed:
 
 
 def fill(address: str, feeds: Sequence[tuple[Feed, Sequence[Sequence[str]]]]) -> None:
-    """Write lines to each feed, a list for each micro-batch; the topics must be there and be empty."""
+    """Write lines to each feed, a list for each micro-batch; the topics must exist and be empty."""
     with closing(_Writer(address)) as good, closing(_Writer(address)) as bad:
         for number in range(max(len(lines) for _, lines in feeds)):
             wanted = [(feed, lines[number]) for feed, lines in feeds]
@@ -132,7 +132,7 @@ def _dropped(feed: Feed, number: int, when: str) -> tuple[Feed, list[str]]:
 
 
 class _Writer:
-    """Write transactions that span many topics, and tell each feed what became of its part."""
+    """Transactions that span many topics; each feed records its part of them."""
 
     def __init__(self, address: str) -> None:
         self._name = f"feeder-{uuid.uuid4().hex}"
@@ -147,7 +147,7 @@ class _Writer:
         self._producer.begin_transaction()
 
     def send(self, lines: Iterable[tuple[Feed, Sequence[str]]]) -> None:
-        """Write lines to the partitions of each feed in turns, and wait until the broker has them."""
+        """Write lines to the partitions of each feed in turn, and wait until the broker has them."""
         for feed, values in lines:
             places = self._places.setdefault(feed, {})
             for number, value in enumerate(values):

@@ -1,7 +1,8 @@
-"""Find hanging transactions, and end them as an operator would (KIP-664).
+"""Search for hanging transactions, and their end as by an operator (KIP-664).
 
-Apache Kafka 4 forgets markers when it comes back (KAFKA-20734): what its coordinator ends while a partition's leader is
-not elected yet is complete for the coordinator and open in the partition for ever. No client can cause that or end it.
+A restarted Apache Kafka 4 forgets markers (KAFKA-20734): a transaction that its coordinator ends before a partition has
+elected its leader is complete for the coordinator and stays open in the partition forever. No client can cause or end
+that.
 """
 
 from typing import NamedTuple
@@ -17,14 +18,14 @@ from spark_eos.options.client import ClientOptions
 from tests.support.raw_client import RawClient
 
 COMMITTED = "CompleteCommit"
-# What a coordinator says of a producer whose last transaction has ended, markers included.
+# The states of a transactional id whose last transaction has ended, markers included.
 ENDED = ("Empty", COMMITTED, "CompleteAbort", "Dead")
 METADATA_DEADLINE_S = 30
 _TRANSACTION_STATE = "__transaction_state"
 
 
 class Open(NamedTuple):
-    """Name a transaction that is open in a partition, by its producer and its first offset there."""
+    """A transaction that is open in a partition, by its producer and its first offset there."""
 
     topic_partition: TopicPartition
     producer_id: int
@@ -33,9 +34,9 @@ class Open(NamedTuple):
 
 
 class Hanging(NamedTuple):
-    """Name a transaction that is open in a partition while its coordinator takes it for ended.
+    """A transaction that is open in a partition while its coordinator considers it ended.
 
-    `commit` is how it ended; None: nobody can tell, so that it must not be touched.
+    `commit` is how it ended; None: unknown, so that it must stay as it is.
     """
 
     place: Open
@@ -52,9 +53,9 @@ class Hanging(NamedTuple):
 
 
 def find_hanging(address: str) -> list[Hanging]:
-    """Look at all partitions, then at the coordinators, then at the partitions again.
+    """Search all partitions, then the coordinators, then the partitions again.
 
-    What was open before its coordinator said that it has ended, markers and all, and is open still, hangs.
+    A transaction hangs if it was open before its coordinator reported it as ended, markers included, and is still open.
     """
     before = _open(address)
     if not before:
@@ -67,14 +68,16 @@ def find_hanging(address: str) -> list[Hanging]:
     found = []
     for place, coordinator_epoch in before.items():
         known = described.get(place.producer_id)
-        # A coordinator that has not loaded its part yet does not know the id.
+        # A coordinator that has not yet loaded its partition does not know the id.
         if place in after and known is not None and known.state in ENDED:
-            found.append(Hanging(place, coordinator_epoch, known.transactional_id, known.state, fate(place, known)))
+            found.append(
+                Hanging(place, coordinator_epoch, known.transactional_id, known.state, outcome_of(place, known))
+            )
     return found
 
 
 def end_hanging(address: str) -> list[Hanging]:
-    """Write the marker that each hanging transaction lacks; gives those that are ended, or whose fate nobody knows."""
+    """Write the missing marker of each hanging transaction; return those now ended, and those of unknown outcome."""
     done = []
     for each in find_hanging(address):
         if each.commit is None:
@@ -102,9 +105,9 @@ def end_hanging(address: str) -> list[Hanging]:
     return done
 
 
-def fate(place: Open, known: TransactionDescription) -> bool | None:
-    """Return whether a transaction was committed, by what its coordinator says of the last one of its id."""
-    # An end raises the epoch under transactions V2 and where it was a timeout; further on it was another transaction's.
+def outcome_of(place: Open, known: TransactionDescription) -> bool | None:
+    """Return whether a transaction was committed, according to the description of its id's last transaction."""
+    # Under transactions V2, and at a timeout, the end raises the epoch by one; a higher epoch is another transaction's.
     if known.producer_epoch - place.producer_epoch not in (0, 1):
         return None
     return known.state == COMMITTED
@@ -123,7 +126,7 @@ def _leaders(address: str) -> dict[TopicPartition, str]:
 
 
 def _open(address: str) -> dict[Open, int]:
-    """Return what is open anywhere, with the epoch of the coordinator that last wrote a marker for its producer."""
+    """Return all open transactions, with the epoch of the coordinator that last wrote a marker for the producer."""
     led: dict[str, dict[str, list[int]]] = {}
     for place, node in _leaders(address).items():
         led.setdefault(node, {}).setdefault(place.topic, []).append(place.partition)

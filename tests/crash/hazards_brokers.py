@@ -1,4 +1,4 @@
-"""A broker of each kind for the hazards, and one Spark session for all."""
+"""A broker of each kind for the hazard tests, and one Spark session for all."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Ask every broker that this run knows of, one after the other."""
+    """Run a test on every kind of broker of this run."""
     if "hazard_kind" in metafunc.fixturenames:
         brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
         metafunc.parametrize("hazard_kind", brokers, indirect=True, scope="module")
@@ -20,13 +20,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="module")
 def hazard_kind(request: pytest.FixtureRequest) -> str:
-    """Name the kind of broker that a test asks."""
+    """Return the kind of broker of a test."""
     return str(request.param)
 
 
 @pytest.fixture(scope="module")
 def hazard_address(hazard_kind: str) -> Iterator[str]:
-    """Return the address of a broker that speaks transactions V2."""
+    """Return the address of a broker with transactions V2."""
     with running_broker(hazard_kind) as address:
         yield address
 
@@ -40,7 +40,7 @@ def hazard_at(spark: SparkSession, failpoints_file: Path, tmp_path: Path) -> Ite
 
     yield make
     failpoints_file.unlink(missing_ok=True)
-    # After a failed test, too, no query keeps a slot.
+    # A query of a failed test must not keep a slot either.
     for held in tmp_path.glob("held-*"):
         held.unlink()
     for query in spark.streams.active:
@@ -49,7 +49,7 @@ def hazard_at(spark: SparkSession, failpoints_file: Path, tmp_path: Path) -> Ite
 
 @pytest.fixture
 def hazard(hazard_at: Callable[..., Hazard], hazard_address: str) -> Hazard:
-    """Return what a test works with on the broker that is shared."""
+    """Return what a test works with on the shared broker."""
     return hazard_at(hazard_address)
 
 

@@ -1,8 +1,8 @@
-"""A Spark driver with a standalone cluster of its own: two hosts, so that Spark speculates.
+"""A Spark driver with a standalone cluster: two hosts, so that Spark speculates.
 
 Spark's local modes never speculate, and in `local-cluster` all executors are on one host, where Spark starts no second
-attempt beside a first. Here the master and two workers run in the driver's JVM; the workers are bound to two loopback
-addresses, which Spark takes for two hosts, and start an executor each in a process of its own.
+attempt beside a first. Here the master and two workers run in the driver's JVM. The workers are bound to two loopback
+addresses, which Spark takes for two hosts, and each starts an executor in a separate process.
 """
 
 import os
@@ -26,23 +26,23 @@ SETTINGS = {
     "spark.executor.memory": f"{MEMORY_MB}m",
     "spark.executor.cores": str(CORES),
     "spark.executor.extraJavaOptions": LEAN,
-    # Both executors are there before the first task is given away.
+    # Both executors are registered before the first task is scheduled.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
     "spark.sql.files.openCostInBytes": str(SPLIT_BYTES),
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
-    # Only a task that is held takes that much longer than the others, however slow the machine is.
+    # Only a held task takes that much longer than the others, however slow the machine is.
     "spark.speculation.multiplier": "3",
     "spark.speculation.minTaskRuntime": "3s",
-    # The loser of two attempts is not killed, as when the order to do so does not arrive.
+    # The loser of two attempts is not killed, as when the order to do so is lost.
     "spark.python.task.killTimeout": "1h",
 }
 
 
 def start_cluster(folder: Path) -> str:
-    """Start a master and a worker for each host in this process's JVM, and give the master's address."""
+    """Start a master and a worker for each host in this process's JVM, and return the master's address."""
     gateway = launch_gateway(SparkConf().set("spark.driver.extraJavaOptions", LEAN))
     SparkContext._ensure_initialized(gateway=gateway)
     java: Any = gateway.jvm
@@ -71,7 +71,7 @@ def start_cluster(folder: Path) -> str:
 
 
 def warm_up_executors(spark: SparkSession) -> None:
-    """Start their Python workers: Spark speculates after three times what a task takes, and a first one takes long."""
+    """Start the Python workers: Spark speculates after three times a task's duration, and the first task is slow."""
 
     def import_sink(_: int) -> None:
         import spark_eos.sink.factory  # noqa: F401
@@ -81,8 +81,8 @@ def warm_up_executors(spark: SparkSession) -> None:
 
 
 def main() -> None:
-    """Serve commands until stdin ends."""
-    # Whatever else writes to stdout must not get between the reports.
+    """Run the commands from stdin until it ends."""
+    # Other output on stdout must not mix with the reports.
     os.dup2(1, 3)
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="spark-work-") as folder:

@@ -1,4 +1,4 @@
-"""The queries of the hazards in the test's own Spark session, paused at points, and the check of what they wrote."""
+"""The queries of the hazard tests in the test's own Spark session, paused at points, and the check of their output."""
 
 import os
 import re
@@ -34,13 +34,13 @@ class Address:
 
 @dataclass(frozen=True)
 class Hold:
-    """Hold one process at a point, the first that gets there."""
+    """A rule that holds the first process that reaches a point."""
 
     rule: str
     path: Path
 
     def wait(self, query: StreamingQuery | None = None) -> int:
-        """Wait until a process is held, and name it; a query that ends before that is asked why."""
+        """Wait until a process is held, and return its id; raise if the query ends before that."""
 
         def is_held() -> bool:
             if not self.path.exists() and query is not None and not query.isActive:
@@ -51,13 +51,13 @@ class Hold:
         return int(self.path.read_text())
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let the process continue."""
         self.path.unlink(missing_ok=True)
 
 
 @dataclass
 class Hazard:
-    """Hold what a hazard test works with; `address` is where queries go, `broker` where the judge looks."""
+    """What a hazard test works with; `address` is that of the queries, `broker` that of the judge."""
 
     spark: SparkSession
     folder: Path
@@ -66,7 +66,7 @@ class Hazard:
     broker: str
 
     def case(self, micro_batches: int = 2, **options: str) -> Case:
-        """Make a query with input, checkpoint and topic of its own; an option's name is written with `_` for `.`."""
+        """Make a query with its own input, checkpoint and topic; an option's name is written with `_` for `.`."""
         return World(Address(self.broker), Address(self.address), self.folder).new_case(micro_batches, **options)
 
     def arm(self, *rules: str) -> None:
@@ -82,13 +82,13 @@ class Hazard:
         return Hold(f"{point}=once:{mark}|hold:{path}{place}", path)
 
     def start(self, case: Case, tasks: int = TASKS, where: str = "true", **options: str) -> StreamingQuery:
-        """Start to copy one file in each micro-batch; the same lines are always in the same of its tasks."""
+        """Start to copy one file in each micro-batch; a line is always in the same task of it."""
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(case.input)).where(where)
         rows = lines.selectExpr("substring_index(value, ' ', 1) AS key", "value").repartition(tasks, "key")
         return self.write(rows, case, **options)
 
     def write(self, rows: DataFrame, case: Case, **options: str) -> StreamingQuery:
-        """Start to write a stream."""
+        """Start a streaming write."""
         writer = rows.writeStream.format("eos-kafka").option("checkpointLocation", str(case.checkpoint))
         return writer.options(**case.options | options).trigger(availableNow=True).start()
 
@@ -97,23 +97,23 @@ class Hazard:
         return end(self.start(case, tasks, where, **options))
 
     def run_to_failure(self, case: Case, match: str, tasks: int = TASKS, **options: str) -> str:
-        """Run a query that must stop with an error of this text, and give the whole text."""
+        """Run a query that must stop with an error of this text, and return the whole text."""
         with pytest.raises(StreamingQueryException, match=match) as caught:
             self.run(case, tasks, **options)
         return str(caught.value)
 
     def judge(self, *cases: Case) -> None:
-        """Hold the topics against what was to be written: none lost, none twice, nothing open, all stable."""
+        """Compare the topics with the expected rows: none lost, none twice, no open transaction, all stable."""
         world = World(Address(self.broker), Address(self.address), self.folder)
         wrong = world.judge(cases)
         assert not wrong, wrong
 
     def open(self, case: Case) -> list[str]:
-        """List what a case has open."""
+        """List the open transactions of a case."""
         return open_transactions(self.broker, f"{case.prefix}.")
 
     def task_ids(self, case: Case) -> list[str]:
-        """List every transactional id that tasks of a case have used, whatever became of it."""
+        """List every transactional id that tasks of a case have used, in any state."""
         return list(self.task_states(case))
 
     def task_states(self, case: Case) -> dict[str, str]:
@@ -125,7 +125,7 @@ class Hazard:
 
 
 def end(query: StreamingQuery) -> StreamingQuery:
-    """Wait until a query has ended well."""
+    """Wait until a query has ended without an error."""
     assert query.awaitTermination(END_DEADLINE_S), "the query did not end"
     return query
 

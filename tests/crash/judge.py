@@ -1,6 +1,6 @@
 """Topics as an independent reader sees them: confluent-kafka with read_committed, and no code of this project.
 
-What was written, decided and read is also told as a history, for the checker of `tests/history`.
+What was written, decided and read also becomes a history, for the checker of `tests/history`.
 """
 
 import itertools
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from broker_core.types import counted
 from tests.crash.decided import METADATA_DEADLINE_S, Verdicts, Written, name, story, transactions, verdicts
 from tests.crash.feed import Feed
 from tests.support.history.checker import check
@@ -28,7 +29,7 @@ _LINE = re.compile(r"(\S+)\.(\d+)\.(\d+) ")
 
 
 class Query(NamedTuple):
-    """Say what a query has to have written to its topic, where its decisions are, and what it read, if not files."""
+    """What a query must have written to its topic, where its decisions are, and what it read, if not files."""
 
     expected: Counter[str]
     decision_topic: str
@@ -36,7 +37,7 @@ class Query(NamedTuple):
 
 
 def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> list[str]:
-    """Say what is wrong with each topic; nothing is what must come back."""
+    """Return the problems of each topic, none if all is well."""
     wrong = _unstable(address, list(queries), partition_count)
     found = _read(address, [topic for topic in queries if topic not in wrong], partition_count)
     written = transactions(address, found, partition_count)
@@ -47,13 +48,14 @@ def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> l
         lost, more = query.expected - seen, seen - query.expected
         if lost or more:
             wrong[topic] = (
-                f"{lost.total()} rows lost {_some(lost)}, {more.total()} too many {_some(more)}, "
+                f"{counted(lost.total(), 'row')} lost {_some(lost)}, {more.total()} too many {_some(more)}, "
                 f"of {query.expected.total()}"
             )
         elif any(not _in_order([line for _, line in records]) for records in by_partition.values()):
             wrong[topic] = "a partition shows an earlier micro-batch after a later one"
         elif anomalies := check(history(topic, written[topic], ends, by_partition, query.feed)):
-            wrong[topic] = f"{len(anomalies)} anomalies, the first: {anomalies[0].kind}: {anomalies[0].story}"
+            count = counted(len(anomalies), "anomaly", "anomalies")
+            wrong[topic] = f"{count}, the first: {anomalies[0].kind}: {anomalies[0].story}"
     return [f"{topic}: {problem}" for topic, problem in wrong.items()]
 
 
@@ -66,9 +68,10 @@ def read_committed(address: str, topics: Collection[str], partition_count: int) 
 
 
 def history(topic: str, written: Written, ends: Verdicts, read: Records, feed: Feed | None = None) -> list[Op]:
-    """Tell which transactions wrote a topic, how each had to end, and what one reader of all there is has seen.
+    """Return a history: the transactions that wrote a topic, how each had to end, and what one reader has seen.
 
-    With a feed the query is told to have read, in a transaction for each micro-batch, what its rows say they came from.
+    With a feed, the history also has what the query read, in one transaction for each micro-batch, according to its
+    rows.
     """
     poll = [
         [
@@ -103,7 +106,7 @@ def _decisions(address: str, topics: Collection[str]) -> list[str]:
     found = []
     for topic in topics & known.keys():
         for records in _read(address, [topic], len(known[topic].partitions))[topic].values():
-            # What is closed, and has no value any more, was decided all the same.
+            # A record without a value closes a decision: the transactions were decided all the same.
             found += [value for _, value in records if value]
     return found
 
@@ -141,9 +144,9 @@ def _read(address: str, topics: Collection[str], partition_count: int) -> dict[s
 
 
 def _unstable(address: str, topics: list[str], partition_count: int) -> dict[str, str]:
-    """Name the topics whose last stable offset does not come to the end, or that have transactions left open.
+    """Return the topics whose last stable offset is not at the end, or that have open transactions.
 
-    Markers are written a moment after EndTxn is answered, so this is waited for, but not as long as a timeout takes.
+    Markers are written a moment after the response to EndTxn, so this waits, but for less than a transaction timeout.
     """
     admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
     wrong: dict[str, str] = {}
@@ -153,11 +156,11 @@ def _unstable(address: str, topics: list[str], partition_count: int) -> dict[str
         ends = [_ends(admin, topics, partition_count, level) for level in IsolationLevel]
         for topic, number in ends[0]:
             if ends[0][topic, number] != ends[1][topic, number]:
-                wrong[topic] = f"the last stable offset of partition {number} stays behind its end"
+                wrong[topic] = f"the last stable offset of partition {number} is below the log end offset"
         for transactional_id in open_transactions(address, ""):
             for topic in topics:
                 if transactional_id.startswith(f"{topic}."):
-                    wrong[topic] = f"transaction {transactional_id} is left open"
+                    wrong[topic] = f"transaction {transactional_id} stays open"
         return not wrong
 
     try:

@@ -1,4 +1,4 @@
-"""Every step of the sink, every fault, and the pairs that make no sense."""
+"""Every step of the sink, every fault, and the pairs that are excluded."""
 
 import random
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from tests.crash.wire import Loss
 
 
 class Fault(StrEnum):
-    """Name what happens while a process is at a point."""
+    """What happens while a process is at a point."""
 
     KILL_WORKER = "kill the Python worker"
     LOSE_ANSWER = "lose the answer"
@@ -20,8 +20,7 @@ class Fault(StrEnum):
 
 
 class Answer(NamedTuple):
-    """Name the answer that a step waits for next: the API, and whether it is asked for the driver's own id, or by the
-    source."""
+    """The response that a step waits for next: the API, and whether the driver's own id or the source needs it."""
 
     name: str
     api_key: int
@@ -29,7 +28,7 @@ class Answer(NamedTuple):
     of_source: bool = False
 
     def loss(self, case: Case) -> Loss:
-        """Lose the next of these answers of one query."""
+        """Return the rule that loses the next such response of one query."""
         if self.of_source:
             assert case.feed is not None
             return Loss(self.api_key, (case.feed.client_id.encode(),))
@@ -60,12 +59,12 @@ FETCH: Final = Answer("Fetch", 1, of_source=True)
 
 
 class Step(NamedTuple):
-    """Name a step, by its failpoint `POINT[#VISIT]`, and how a query gets there.
+    """A step, by its failpoint `POINT[#VISIT]`, and how a query gets there.
 
-    `earlier` is a point where a first life ends, so that the one that is watched finds what it left; `beside` is a
-    `POINT=ACTION` of the same life. The point itself may be reached outside of any micro-batch. A brief one must not be
-    held for long: the transaction of a decision has seconds, whatever the `transactionTimeout`. `answers_to_v1` are
-    waited for under transactions V1 only.
+    `earlier` is a point where a first run ends, so that the observed run finds what it left; `beside` is a
+    `POINT=ACTION` of the same run. Without `in_micro_batch`, the rule applies outside of micro-batches too. A brief
+    step must not be held for long: the transaction of a decision has seconds, whatever the `transactionTimeout`.
+    `answers_to_v1` are waited for under transactions V1 only.
     """
 
     point: str
@@ -78,13 +77,12 @@ class Step(NamedTuple):
 
     @property
     def reads_kafka(self) -> bool:
-        """Return whether it is a step of our source."""
+        """Return whether this is a step of our source."""
         return self.point.startswith("source.")
 
     @property
     def is_of_dead_driver(self) -> bool:
-        """Return whether only the decision of a dead driver is to time out; it does before anyone meets it, where the
-        tasks' transactions have a short timeout."""
+        """Return whether only a dead driver's decision times out, so that the tasks need a long timeout."""
         return self.point == "recovery.before_end_driver"
 
     def __str__(self) -> str:
@@ -135,9 +133,9 @@ STEPS: Final = (
     Step("driver.settled", (LIST,), earlier="driver.after_decide"),
 )
 
-# As many queries at once as two cores and their memory bear.
+# As many concurrent queries as two cores and their memory can run.
 CELLS_IN_A_WAVE: Final = 34
-_NOTHING_ASKED: Final = "what follows goes to Spark, no request"
+_NOTHING_ASKED: Final = "what follows is a message to Spark, not a request"
 _NOTHING_OPEN: Final = "no transaction is open that could time out"
 EXCLUDED: Final = {
     ("task.flushed", Fault.LOSE_ANSWER): _NOTHING_ASKED,
@@ -162,7 +160,7 @@ EXCLUDED: Final = {
 
 
 class Pair(NamedTuple):
-    """Name one cell of the matrix; `answer` is what is lost in it."""
+    """One cell of the matrix; `answer` is the lost response."""
 
     step: Step
     fault: Fault
@@ -182,7 +180,7 @@ def pairs(fault: Fault, transaction_version: int = 2) -> Iterator[Pair]:
 
 
 def waves(transaction_version: int = 2, chance: random.Random | None = None) -> Iterator[list[Pair]]:
-    """Return all cells in groups of one fault; with `chance` in random company."""
+    """Return all cells in groups of one fault; with `chance` in random order."""
     for fault in Fault:
         cells = list(pairs(fault, transaction_version))
         if chance is not None:

@@ -15,12 +15,12 @@ KILL_EVERY_S = 15
 PAUSE_S = 20
 ELECT_EVERY_S = 2
 DOWN_S = 30
-# How long a query that was lured may take to its next decision, if it comes to one at all.
-LURED_S = 30
-LURED_SHARE = 0.8
-# A node that is cut off lets writers wait for as long as they do; by default half a minute, once and again.
+# How long a query may take from stale brokers to its next decision, if it makes one.
+STALE_S = 30
+STALE_SHARE = 0.8
+# An isolated node keeps writers waiting until their request timeout; by default half a minute, repeatedly.
 IMPATIENT = MappingProxyType({"kafka_request_timeout_ms": "8000"})
-# Steps of a commit at which something is to happen.
+# Steps of a commit at which faults occur.
 COMMIT_POINTS = (
     "driver.taken_over",
     "driver.before_decide",
@@ -29,13 +29,13 @@ COMMIT_POINTS = (
     "driver.after_decide",
     "driver.after_complete",
 )
-# Where a driver has decided and completed a micro-batch, and Spark has not yet written that down.
+# Points after a driver has decided and completed a micro-batch, and before Spark has recorded that.
 DECIDED_POINTS = ("driver.after_complete", "driver.after_sweep")
 
 
 @dataclass
 class Scene:
-    """What a scenario works with; `length` is 1 in a whole round and less in a short one."""
+    """What a scenario works with; `length` is 1 in a full round and less in a short one."""
 
     cluster: ApacheCluster
     streams: Streams
@@ -45,7 +45,7 @@ class Scene:
     cuts: int = 5
 
     def times(self, count: int) -> range:
-        """Count to a number, or less far in a short round."""
+        """Return a range of this length, shorter in a short round."""
         return range(max(1, round(count * self.length)))
 
     def points(self, count: int) -> list[str]:
@@ -62,7 +62,7 @@ class Scene:
 
 
 def rolling_restart(scene: Scene) -> None:
-    """Restart all nodes, one after the other."""
+    """Restart all nodes, one after another."""
     scene.cluster.restart_in_turn()
 
 
@@ -77,7 +77,7 @@ def kill_nodes(scene: Scene) -> None:
 
 
 def pause_node(scene: Scene) -> None:
-    """Send SIGSTOP for 20 s to a node that coordinates a decision, as it is made."""
+    """Send SIGSTOP for 20 s to a node that coordinates a decision, while it is made."""
     for point in scene.points(2):
         with held_at(scene, point):
             number = coordinators(scene)[scene.chance.randrange(2)]
@@ -130,7 +130,7 @@ def kill_driver(scene: Scene) -> None:
 
 
 def all_together(scene: Scene) -> None:
-    """Draw what happens next, again and again, while leaders are elected all the time."""
+    """Draw one fault after another, while leaders are elected all the time."""
     for _ in scene.times(8):
         number = scene.any_node()
         what = scene.chance.choice(("kill", "pause", "cut", "stop", "kill two", "kill driver"))
@@ -150,7 +150,7 @@ def all_together(scene: Scene) -> None:
             scene.let_pass(scene.chance.uniform(1, PAUSE_S))
             (scene.cluster.resume if what == "pause" else scene.cluster.heal)(number)
         for _ in range(scene.chance.randrange(4)):
-            # A cluster that is broken may refuse.
+            # A broken cluster may refuse.
             with suppress(OSError):
                 scene.cluster.move_leaders(scene.chance)
             scene.let_pass(ELECT_EVERY_S)
@@ -160,8 +160,8 @@ def all_together(scene: Scene) -> None:
 def restart_cut_off(scene: Scene) -> None:
     """Cut the coordinator off from its peers, let a run decide on the new one, and kill and restart the driver.
 
-    In most rounds the first driver does not reach the node that was cut off, and for a while that node is the only one
-    that the second driver reaches.
+    In most rounds the first driver does not reach the isolated node, and for a while that node is the only one that the
+    second driver reaches.
     """
     cluster, streams, chance = scene.cluster, scene.streams, scene.chance
     for number in range(scene.cuts):
@@ -169,9 +169,9 @@ def restart_cut_off(scene: Scene) -> None:
         streams.wait_for_progress()
         _, group = names_of(case)
         former = cluster.wait_for_coordinator(GROUP, group)
-        is_lured = chance.random() < LURED_SHARE
-        if is_lured:
-            # A coordinator that waits for its peers to take an offset answers no OffsetFetch for that partition.
+        is_misled = chance.random() < STALE_SHARE
+        if is_misled:
+            # A coordinator that waits for its peers to commit an offset does not answer OffsetFetch for that partition.
             cluster.hide(former)
         cluster.cut(former)
         scene.say(f"cut {number + 1}: node {former}")
@@ -183,11 +183,11 @@ def restart_cut_off(scene: Scene) -> None:
         case.release()
         scene.say(f"{case.prefix} is held after its decision")
         cluster.show(former)
-        if is_lured:
+        if is_misled:
             start_driver_with_stale_brokers(scene, case, [number for number in NODES if number != former])
         else:
             streams.start_driver()
-        scene.say("the fresh driver runs" + (", lured" if is_lured else ""))
+        scene.say("the fresh driver runs" + (", with stale brokers" if is_misled else ""))
         streams.wait_for_progress(2)
         scene.say("progress")
         cluster.heal(former)
@@ -195,24 +195,24 @@ def restart_cut_off(scene: Scene) -> None:
 
 
 def start_driver_with_stale_brokers(scene: Scene, case: Case, others: list[int]) -> None:
-    """Start a driver, and hide all nodes but the former coordinator where tasks ask for the newest decision.
+    """Start a driver, and hide all nodes but the former coordinator when tasks request the newest decision.
 
-    The same again where the driver asks, if the query comes to that: the answers are from the past.
+    If the query gets that far, the same happens when the driver requests it: the responses are outdated.
     """
     scene.streams.start_driver((case, "task.begin"))
     for point in ("task.begin", "driver.taken_over"):
         if point != "task.begin":
             scene.streams.hold(case, point)
-        is_there = scene.streams.is_held(case, LURED_S)
+        is_there = scene.streams.is_held(case, STALE_S)
         if is_there:
-            # The other tasks come to the same point.
+            # The other tasks reach the same point.
             scene.let_pass(1)
             scene.cluster.hide(*others)
         scene.streams.release()
         if is_there:
             scene.let_pass(scene.chance.uniform(1, 3))
             scene.cluster.show(*others)
-        scene.say(f"  {case.prefix} is {'' if is_there else 'not '}lured at {point}")
+        scene.say(f"  {case.prefix} {'asks' if is_there else 'does not ask'} the former coordinator at {point}")
 
 
 @contextmanager
@@ -220,19 +220,19 @@ def held_at(scene: Scene, point: str) -> Iterator[None]:
     """Hold the first query at a step of a commit until the block ends."""
     case = scene.streams.cases[0]
     scene.streams.hold(case, point)
-    assert scene.streams.is_held(case), f"{case.prefix} does not come to {point}"
+    assert scene.streams.is_held(case), f"{case.prefix} does not reach {point}"
     yield
     scene.streams.release()
 
 
 def coordinators(scene: Scene) -> tuple[int, int]:
-    """Name the nodes that coordinate the first query's decisions: their transaction, and the pointer."""
+    """Return the nodes that coordinate the first query's decisions: their transaction, and the pointer."""
     driver, group = names_of(scene.streams.cases[0])
     return (scene.cluster.wait_for_coordinator(TRANSACTION, driver), scene.cluster.wait_for_coordinator(GROUP, group))
 
 
 class Scenario(NamedTuple):
-    """One scenario; of what length it is in the short round, if at all, and options of its queries."""
+    """One scenario, its length in the short round, if it is part of that, and options of its queries."""
 
     name: str
     run: Callable[[Scene], None]

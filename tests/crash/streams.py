@@ -6,23 +6,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from broker_core.types import counted
 from spark_eos.sink.naming import driver_id, group_id
 from tests.crash.case import Case
 from tests.crash.drivers import Driver, DriverPool
 from tests.support.waiting import wait_until
 
-# Input that waits, in micro-batches, so that there is always more and never much.
+# The number of micro-batches of waiting input, so that there is always some and never much.
 AHEAD = 2
 FEED_INTERVAL_S = 0.4
 PROGRESS_DEADLINE_S = 240
 MOST_STOPS = 40
-# What Spark makes of the input of a micro-batch.
+# The number of Spark's tasks for one micro-batch.
 TASKS = 2
 _PAUSE_S = 0.1
 
 
 class Stop(NamedTuple):
-    """What ended a query that should have gone on."""
+    """The error that stopped a query."""
 
     query: str
     micro_batch: int
@@ -33,7 +34,7 @@ class Stop(NamedTuple):
 
 
 class Streams:
-    """Feed the queries of some cases in one driver, and start each again that stops; `stops` has the reasons."""
+    """Queries in one driver, and their input; each query that stops is restarted, and `stops` has the reasons."""
 
     def __init__(
         self, pool: DriverPool, driver: Driver, cases: Sequence[Case], say: Callable[[str], None] = print
@@ -58,7 +59,7 @@ class Streams:
         self._check()
 
     def wait_for_progress(self, micro_batches: int = 1) -> None:
-        """Wait until each query has committed so many more."""
+        """Wait until each query has committed so many more micro-batches."""
         wanted = {case.prefix: committed(case) + micro_batches for case in self.cases}
         self.wait_until(
             lambda: all(committed(case) >= wanted[case.prefix] for case in self.cases),
@@ -66,7 +67,7 @@ class Streams:
         )
 
     def wait_until(self, probe: Callable[[], bool], what: str, deadline_s: float = PROGRESS_DEADLINE_S) -> None:
-        """Wait for a condition that the queries bring about."""
+        """Wait for a condition that the queries cause."""
 
         def is_true() -> bool:
             self._check()
@@ -76,10 +77,12 @@ class Streams:
             wait_until(is_true, what, deadline_s=deadline_s, pause_s=_PAUSE_S)
         except AssertionError as failure:
             stops = "; ".join(map(str, self.stops[-3:]))
-            raise AssertionError(f"{failure}; {len(self.stops)} stops so far, the last ones: {stops}") from None
+            raise AssertionError(
+                f"{failure}; {counted(len(self.stops), 'stop')} so far, the last ones: {stops}"
+            ) from None
 
     def kill_driver(self) -> None:
-        """Send SIGKILL to the driver's JVM and forget what was armed in it; nothing runs until `start_driver`."""
+        """Send SIGKILL to the driver's JVM and remove its rules; nothing runs until `start_driver`."""
         with self._lock:
             self._is_running = False
             self.driver.disarm()
@@ -98,12 +101,12 @@ class Streams:
             self._is_running = True
 
     def hold(self, case: Case, point: str) -> None:
-        """Have the next processes of a query that come to a point wait there, as many as it has tasks."""
+        """Hold the next processes of a query that reach a point, as many as it has tasks."""
         case.held.unlink(missing_ok=True)
         self.driver.arm(case, *(case.rule(point, "hold", None) for _ in range(TASKS)))
 
     def is_held(self, case: Case, deadline_s: float = PROGRESS_DEADLINE_S) -> bool:
-        """Return whether a query comes to where it is to be held."""
+        """Return whether a query reaches the point where it is held."""
         try:
             self.wait_until(case.held.exists, f"{case.prefix} is held", deadline_s)
         except AssertionError:
@@ -112,13 +115,13 @@ class Streams:
         return True
 
     def release(self) -> None:
-        """Forget all points, and let what is held go on."""
+        """Remove all rules, and let the held processes continue."""
         self.driver.disarm()
         for case in self.cases:
             case.release()
 
     def finish(self, meanwhile: Callable[[], None]) -> None:
-        """Feed no more, wait until all that was fed is committed, and stop the queries."""
+        """Add no more input, wait until all of it is committed, and stop the queries."""
         self._is_fed = False
         self.release()
 
@@ -138,13 +141,13 @@ class Streams:
                 self.stops.append(Stop(case.prefix, committed(case), error))
 
     def close(self) -> None:
-        """Leave the driver without queries where it lives."""
+        """Stop watching the queries."""
         self._is_over.set()
         self._thread.join()
 
     def _check(self) -> None:
         if self._failure is not None:
-            raise AssertionError(f"the streams are not watched any more: {self._failure}") from self._failure
+            raise AssertionError(f"the streams are no longer watched: {self._failure}") from self._failure
 
     def _watch(self) -> None:
         fed_s = 0.0
@@ -179,7 +182,7 @@ class Streams:
 
 
 def committed(case: Case) -> int:
-    """Count the micro-batches that Spark has written down as committed."""
+    """Count the micro-batches that Spark has recorded as committed."""
     folder = case.checkpoint / "commits"
     numbers = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()] if folder.exists() else []
     return max(numbers, default=-1) + 1
@@ -192,7 +195,7 @@ def names_of(case: Case) -> tuple[str, str]:
 
 
 def first_words(error: str) -> str:
-    """Shorten what Spark says of a failure to what the sink said, or to its cause."""
+    """Shorten Spark's text of a failure to the sink's message, or to its cause."""
     lines = [line.strip() for line in error.splitlines() if line.strip()]
     for sign in ("spark_eos.errors.", "Error: ", "Caused by"):
         found = [line for line in lines if sign in line]

@@ -14,10 +14,10 @@ SEED = 12
 
 
 @pytest.fixture(autouse=True)
-def apache_is_wanted(request: pytest.FixtureRequest) -> None:
-    """Skip all where no test may start Apache Kafka."""
+def apache_enabled(request: pytest.FixtureRequest) -> None:
+    """Skip the module unless tests may start Apache Kafka."""
     if not request.config.getoption("--apache"):
-        pytest.skip("starts three nodes of Apache Kafka; asked for with --apache")
+        pytest.skip("starts three nodes of Apache Kafka: run with --apache")
 
 
 @pytest.mark.spark

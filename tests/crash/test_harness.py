@@ -19,7 +19,7 @@ from tests.crash.case import Case
 from tests.crash.decided import Producer as Producers
 from tests.crash.decided import Verdicts, transactions, verdicts
 from tests.crash.feed import Feed, Sent
-from tests.crash.hanging import Hanging, Open, end_hanging, fate, find_hanging
+from tests.crash.hanging import Hanging, Open, end_hanging, find_hanging, outcome_of
 from tests.crash.judge import Records, history, read_committed
 from tests.crash.wire import Loss, Wire
 from tests.crash.world import PARTITIONS, World
@@ -70,7 +70,7 @@ def _all(case: Case) -> list[str]:
     ("lines", "verdict"),
     [
         (_all, None),
-        (lambda case: _all(case)[1:], "1 rows lost"),
+        (lambda case: _all(case)[1:], "1 row lost"),
         (lambda case: [*_all(case), _all(case)[3]], "1 too many"),
         (lambda case: _all(case)[::-1], "earlier micro-batch after a later one"),
     ],
@@ -114,7 +114,7 @@ WRITTEN = {ONE: [("t-0", 0, "a"), ("t-0", 1, "b"), ("t-1", 4, "c")], TWO: [("t-0
         ({ONE: OK}, {}, ["unseen"] * 3),
         ({ONE: OK}, {0: [(0, "a"), (1, "b"), (3, "a")], 1: [(4, "c")]}, ["G1a"]),
         ({ONE: OK}, {0: [(1, "b"), (0, "a")], 1: [(4, "c")]}, ["nonmonotonic-poll"]),
-        # Of an earlier attempt all may be seen, or nothing.
+        # Of an earlier attempt, readers may see all or nothing.
         ({ONE: OK, TWO: INFO}, {0: [(0, "a"), (1, "b")], 1: [(4, "c")]}, []),
         ({ONE: INFO, TWO: OK}, {0: [(3, "a")]}, []),
         ({ONE: INFO, TWO: OK}, {0: [(0, "a"), (1, "b"), (3, "a")]}, ["torn-transaction"]),
@@ -156,7 +156,7 @@ ROWS = ["p.0.0 x <- 0@1", "p.0.1 x <- 1@0", "p.1.0 x <- 0@4"]
         (ROWS[:2], ["torn-transaction"]),
         (ROWS[1:], ["torn-transaction"]),
         ([], ["unseen"] * 3),
-        # One place is said to hold two rows, and one row to lie at two places.
+        # One offset has two rows, and one row has two offsets.
         ([*ROWS[:2], "p.1.0 x <- 0@1"], ["inconsistent-offsets", "duplicate", "nonmonotonic-poll"]),
     ],
 )
@@ -187,14 +187,14 @@ def test_verifier_detects_open_transactions(here: World, monkeypatch: pytest.Mon
     _decide(here, other)
     producer = _write(here.broker.address, case, _all(case), ends=False)
     [wrong] = here.judge([case, other])
-    assert wrong == f"{case.topic}: transaction {case.prefix}.writer is left open"
+    assert wrong == f"{case.topic}: transaction {case.prefix}.writer stays open"
     producer.commit_transaction(60)
     _decide(here, case)
     assert here.judge([case, other]) == []
 
 
 def test_proxy_drops_the_response_to_an_applied_request(here: World) -> None:
-    # A coordinator exists once it was asked for.
+    # A coordinator exists after the first request for it.
     Producer({"bootstrap.servers": here.broker.address, "transactional.id": "first"}).init_transactions(60)
     wire = Wire(here.broker.address)
     loss = Loss(INIT_PRODUCER_ID, (b"lossy",), without=b"other")
@@ -259,7 +259,7 @@ def test_hanging_transactions_are_found_and_ended_and_open_ones_kept() -> None:
         ("CompleteCommit", 1, True),
         ("CompleteAbort", 1, False),
         ("Empty", 0, False),
-        # Of the transaction after it.
+        # The epoch of the transaction after it.
         ("CompleteCommit", 2, None),
         ("CompleteAbort", 3, None),
     ],
@@ -268,4 +268,4 @@ def test_outcome_of_a_hanging_transaction_follows_its_own_epoch(
     state: str, epochs_later: int, commit: bool | None
 ) -> None:
     place = Open(TopicPartition("t", 0), producer_id=7, producer_epoch=4, first_offset=0)
-    assert fate(place, TransactionDescription("id", 0, state, 7, 4 + epochs_later, 60_000, -1, ())) is commit
+    assert outcome_of(place, TransactionDescription("id", 0, state, 7, 4 + epochs_later, 60_000, -1, ())) is commit

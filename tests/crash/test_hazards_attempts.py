@@ -1,4 +1,4 @@
-"""Tasks that Spark runs twice, concurrently, too late, or not at all: every row is seen once."""
+"""Tasks that Spark runs twice, concurrently, too late, or not at all: every row is visible once."""
 
 import contextlib
 import json
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.spark
 
 
 def lose_shuffle_files(hazard: Hazard) -> int:
-    """Delete what map tasks have written, as a disk or an external shuffle service loses it."""
+    """Delete the output of map tasks, as a disk or an external shuffle service loses it."""
     folder = Path(hazard.spark.conf.get("spark.local.dir") or "")
     files = list(folder.glob("blockmgr-*/*/shuffle_*"))
     for path in files:
@@ -53,7 +53,7 @@ def lose_shuffle_files(hazard: Hazard) -> int:
 
 
 def attempt_twice(hazard: Hazard, old: Hold, other: Hold) -> None:
-    """Have the third of three tasks find its shuffle files lost, while the attempt in `old` is alive."""
+    """Make the third of three tasks find its shuffle files lost, while the attempt in `old` is alive."""
     old.wait()
     other.wait()
     assert lose_shuffle_files(hazard) > 0
@@ -74,7 +74,7 @@ def test_stage_retried_beside_its_running_attempt(hazard: Hazard) -> None:
 
 @pytest.mark.parametrize("point", ["task.before_write", "task.before_flush"])
 def test_worker_resuming_after_its_micro_batch_was_decided(hazard: Hazard, point: str) -> None:
-    """Whether it has written yet or not: what it still sends is refused, or aborted by the next sweep."""
+    """Whether it has written before or not: its requests are refused, or the next sweep aborts its transaction."""
     case = hazard.case(kafka_max_request_size="5000")
     old, other, driver = hazard.hold(point), hazard.hold(point), hazard.hold("driver.before_verify", 1)
     hazard.arm(old.rule, other.rule, driver.rule)
@@ -163,7 +163,7 @@ def test_partitions_added_to_the_source_by_a_restart(hazard: Hazard) -> None:
 
 
 def test_source_process_on_the_driver_is_killed(hazard: Hazard) -> None:
-    """Spark ends the query, with an error that says nothing; started again, it goes on where it was."""
+    """Spark ends the query with an error that does not name the cause; after a restart it continues where it was."""
     source, case = hazard.case(micro_batches=2), hazard.case(micro_batches=2)
     hazard.run(source)
     rows = (
@@ -186,7 +186,7 @@ def test_source_process_on_the_driver_is_killed(hazard: Hazard) -> None:
     for pid in _processes_running("python_streaming_source_runner", hazard.spark):
         os.kill(pid, signal.SIGKILL)
     held.release()
-    # Should Spark say what has ended the query, the documentation is to be corrected.
+    # If Spark names the cause one day, the documentation must change.
     with pytest.raises(StreamingQueryException, match=r"terminated with exception:\s+SQLSTATE"):
         end(query)
     end(hazard.write(rows, case))
@@ -196,7 +196,7 @@ def test_source_process_on_the_driver_is_killed(hazard: Hazard) -> None:
 
 
 def _processes_running(module: str, spark: SparkSession) -> list[int]:
-    """Find the children of Spark's JVM that run a Python module."""
+    """Return the children of Spark's JVM that run a Python module."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     parent, found = int(jvm.java.lang.ProcessHandle.current().pid()), []
@@ -211,13 +211,13 @@ def _processes_running(module: str, spark: SparkSession) -> list[int]:
 
 
 def test_lost_transactions_are_not_rewritten_by_another_number_of_tasks(hazard: Hazard) -> None:
-    """The rows of task 1 of 2 are not those of task 1 of 3: even `rewrite` stops, and says so."""
+    """The rows of task 1 of 2 are not those of task 1 of 3: even `rewrite` stops, with an error that says why."""
     case = hazard.case(micro_batches=1)
     hazard.arm(case.rule("driver.mid_complete", "raise", 0))
     hazard.run_to_failure(case, "driver.mid_complete")
     [lost] = hazard.open(case)
     with KafkaClient(ClientOptions((hazard.broker,))) as client:
-        # What the coordinator does at the timeout: abort, and raise the epoch.
+        # The coordinator does this at the timeout: it aborts, and raises the epoch.
         init_producer_id(client, lost, transaction_timeout_ms=60_000)
     text = hazard.run_to_failure(case, "1 of its 2 transactions", tasks=3, onLostTransaction="rewrite")
     assert "The decision has 2 tasks" in text and "this run has 3 tasks" in text and "with the same 2 tasks" in text
@@ -227,7 +227,7 @@ def test_lost_transactions_are_not_rewritten_by_another_number_of_tasks(hazard: 
 
 @pytest.mark.parametrize("order", ["dotted", "dashed", "query"])
 def test_queries_with_prefixes_of_each_other(hazard: Hazard, order: str) -> None:
-    """One sweeps, in two runs, while the other has transactions prepared; they write to one topic."""
+    """One query sweeps, in two runs, while the other has prepared transactions; they write to one topic."""
     short, long = hazard.case(), hazard.case()
     held = hazard.hold("driver.before_decide", 0)
     name = uuid.uuid4()
@@ -258,5 +258,5 @@ def test_workers_that_are_not_reused(hazard: Hazard) -> None:
     with spark_setting(hazard.spark, "spark.python.worker.reuse", "false"):
         hazard.run(case)
     hazard.judge(case)
-    # Each task had a worker, and so an id, of its own.
+    # Each task had its own worker, and so its own id.
     assert len(hazard.task_ids(case)) == 2 * TASKS

@@ -1,4 +1,4 @@
-"""Tasks on two hosts, where Spark speculates, and two drivers on one checkpoint: every row is seen once."""
+"""Tasks on two hosts, where Spark speculates, and two drivers on one checkpoint: every row is visible once."""
 
 import os
 import re
@@ -35,7 +35,7 @@ READERS_WAIT_S = 5
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
-    """Return a driver in a process of its own, with a standalone cluster of two hosts."""
+    """Return a driver in a separate process, with a standalone cluster of two hosts."""
     driver = Driver(tmp_path_factory.mktemp("cluster"), 0, "tests.crash.hazards_cluster")
     try:
         driver.boot()
@@ -46,14 +46,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
 
 @pytest.mark.parametrize("point", ["task.flushed", "task.before_write"])
 def test_speculation_with_two_live_attempts(hazard: Hazard, cluster: Driver, point: str) -> None:
-    """The loser has written all, or nothing yet; it wakes when its micro-batch is decided and swept."""
+    """The loser has written everything, or nothing yet; it resumes when its micro-batch is decided and swept."""
     case = hazard.case(micro_batches=2)
     loser, decide = hazard.hold(point), hazard.hold("driver.before_decide")
     later = hazard.hold("driver.before_verify", 1)
     cluster.arm(case, loser.rule, decide.rule, later.rule)
     cluster.start(case)
     pid = loser.wait()
-    # The driver gets here only when another attempt has done the work of the one that is held.
+    # The driver gets here only after another attempt has done the work of the held one.
     decide.wait()
     os.kill(pid, 0)
     assert loser.path.exists()
@@ -71,7 +71,7 @@ def test_speculation_with_two_live_attempts(hazard: Hazard, cluster: Driver, poi
 
 
 def test_killed_executors_do_not_block_readers(hazard: Hazard, cluster: Driver) -> None:
-    """In the first micro-batch, in mid-write: what their tasks had open ends before any of them is tried again."""
+    """In the first micro-batch, during writes: the tasks' transactions end before any of the tasks is retried."""
     # Small requests: some of them are sent before the task is done.
     case = hazard.case(micro_batches=2, kafka_max_request_size="5000")
     victims = [hazard.hold("task.before_flush"), hazard.hold("task.before_flush")]
@@ -105,7 +105,7 @@ def test_killed_executors_do_not_block_readers(hazard: Hazard, cluster: Driver) 
     ],
 )
 def test_two_drivers_on_one_checkpoint(hazard: Hazard, cluster: Driver, point: str, says: str) -> None:
-    """The older driver sleeps while a newer one does its work: awake, it stops and says why."""
+    """The older driver is held while a newer one runs; afterwards it stops with an error that names the reason."""
     case = hazard.case(micro_batches=3)
     older = hazard.hold(point, 1)
     cluster.arm(case, older.rule)
@@ -117,6 +117,6 @@ def test_two_drivers_on_one_checkpoint(hazard: Hazard, cluster: Driver, point: s
     wait_until(lambda: cluster.has_ended(case), "the older driver ends", deadline_s=END_DEADLINE_S)
     assert re.search(says, str(cluster.error(case)), re.DOTALL)
     hazard.judge(case)
-    # A driver that comes after both has nothing left to do.
+    # A driver that starts after both has nothing left to do.
     hazard.run(case)
     hazard.judge(case)

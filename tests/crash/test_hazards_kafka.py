@@ -33,13 +33,13 @@ PRODUCE, END_TXN = 0, 26
 BROKER_IDS = 3
 EXPIRATION_MS = 3_000
 LAST_USED_EPOCH = 32_765
-# The name under which a broker lets an operator write to an internal topic.
+# The client id under which a broker lets an operator write to an internal topic.
 REPAIRER = "__admin_client"
 
 
 @pytest.fixture(scope="module")
 def own(hazard_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Return a broker of this module alone, which may be killed and changed."""
+    """Return a broker of this module only, which may be killed and changed."""
     with closing(make_broker(hazard_kind, tmp_path_factory.mktemp("own") / "broker")) as broker:
         broker.start()
         yield broker
@@ -47,7 +47,7 @@ def own(hazard_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="module")
 def trio() -> Iterator[EmbeddedBroker]:
-    """Return three broker ids over one set of logs; one node of Apache Kafka has nobody to move anything to."""
+    """Return three broker ids over one set of logs; with one node of Apache Kafka nothing can move."""
     with EmbeddedBroker(brokers=BROKER_IDS, config=SETTINGS) as broker:
         yield broker
 
@@ -106,7 +106,7 @@ def test_leaders_and_coordinators_moved_at_every_step(
 @both_versions
 @pytest.mark.parametrize("whose", ["tasks", "driver"])
 def test_lost_end_txn_response(hazard_at: MakeHazard, own: Broker, transaction_version: int, whose: str) -> None:
-    """The state changed, nobody heard of it: asking again, whatever the code, counts nothing twice."""
+    """The state changed and the response was lost: a repeated request has no further effect, whatever its code."""
     with closing(Wire(own.address)) as wire:
         hazard = hazard_at(own.address, wire.address)
         case = hazard.case()
@@ -121,7 +121,7 @@ def test_lost_end_txn_response(hazard_at: MakeHazard, own: Broker, transaction_v
 
 
 def test_connection_lost_during_a_write(hazard_at: MakeHazard, own: Broker) -> None:
-    """The leader has the records, the task does not know: the same sequence is sent again and stored once."""
+    """The leader has the records and the task got no response: the same sequence is sent again and stored once."""
     with closing(Wire(own.address)) as wire:
         hazard = hazard_at(own.address, wire.address)
         case = hazard.case()
@@ -157,7 +157,7 @@ def test_feature_level_changed_between_prepare_and_commit(
 
 
 def exhaust_epochs(address: str, transactional_id: str, epoch: int) -> None:
-    """Leave an id at an epoch, by the record that so many transactions would have left in its coordinator's journal."""
+    """Set the epoch of an id by the record that so many transactions would have left in its coordinator's log."""
     with KafkaClient(ClientOptions((address,))) as client:
         identity = init_producer_id(client, transactional_id, transaction_timeout_ms=60_000)
     now_ms = time.time_ns() // 1_000_000
@@ -173,7 +173,7 @@ def exhaust_epochs(address: str, transactional_id: str, epoch: int) -> None:
 
 @pytest.mark.parametrize("epoch", [LAST_USED_EPOCH - 1, LAST_USED_EPOCH])
 def test_epoch_exhaustion_of_a_producer(hazard_at: MakeHazard, own: Broker, epoch: int) -> None:
-    """A task's and a driver's: both go on under a new producer id, and a crash at the last epoch is mended."""
+    """For a task and for a driver: both continue with a new producer id, and a crash at the last epoch is repaired."""
     hazard = hazard_at(own.address)
     worker, driver = hazard.case(micro_batches=3), hazard.case(micro_batches=3)
     name = str(uuid.uuid4())
@@ -200,7 +200,7 @@ def test_epoch_exhaustion_of_a_producer(hazard_at: MakeHazard, own: Broker, epoc
 
 
 def test_transactional_ids_expire(hazard_at: MakeHazard, hazard_kind: str) -> None:
-    """Between two micro-batches of a living query, and before the re-run of a decided and completed one."""
+    """Ids expire between two micro-batches of a running query, and before a decided and completed one runs again."""
     settings = SETTINGS | {
         "transactional.id.expiration.ms": str(EXPIRATION_MS),
         "transaction.remove.expired.transaction.cleanup.interval.ms": "200",

@@ -19,7 +19,7 @@ WAVES = list(waves())
 
 @pytest.fixture(scope="session")
 def drivers_in_turn(pool: DriverPool) -> Iterator[list[Driver]]:
-    """Hold the driver that works now, last."""
+    """Return a list whose last element is the current driver."""
     return [pool.take()]
 
 

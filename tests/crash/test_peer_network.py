@@ -29,13 +29,13 @@ def network() -> Iterator[PeerNetwork]:
     yield made
     made.close()
     for _, server in servers:
-        # To close alone does not wake the thread that accepts.
+        # Closing alone does not wake the thread that accepts.
         server.shutdown(socket.SHUT_RDWR)
         server.close()
 
 
 def answer(server: socket.socket, node: int) -> None:
-    """Serve one connection after the other."""
+    """Serve one connection after another."""
     while True:
         try:
             connection, _ = server.accept()

@@ -16,7 +16,7 @@ KILLED = next(pairs(Fault.KILL_WORKER))
 
 
 class Player:
-    """Play a driver and its world: the first queries end as told, each later one comes to its point."""
+    """A scripted driver and world: the first queries end with the given errors, each later one reaches its point."""
 
     def __init__(self, folder: Path, *endings: str | None) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class Player:
         return self.cases[-1]
 
     def arm(self, case: Case, *rules: str) -> None:
-        """Take no notice."""
+        """Do nothing."""
 
     def start(self, case: Case) -> None:
         """End at once, or be held."""
@@ -41,11 +41,11 @@ class Player:
         case.held.write_text("1")
 
     def has_ended(self, case: Case) -> bool:
-        """Say so."""
+        """Return whether the query of a case has ended."""
         return case.prefix in self._ended
 
     def error(self, case: Case) -> str | None:
-        """Say how."""
+        """Return the error of the query of a case."""
         return self._ended[case.prefix]
 
 
@@ -54,7 +54,7 @@ Play = Callable[..., list[Case]]
 
 @pytest.fixture
 def play(tmp_path: Path) -> Play:
-    """Lead a query to its point, and give all that it took."""
+    """Return a function that leads a query to its point, and returns the cases that it took."""
 
     def lead(pair: Pair, timeout: str, *endings: str | None) -> list[Case]:
         player = Player(tmp_path, *endings)
@@ -77,7 +77,7 @@ def test_query_that_timed_out_before_its_failpoint_is_replaced_by_one_with_more_
 ) -> None:
     late, fresh = play(PAUSED, "15s", *endings)
     assert fresh.more_options["transactionTimeout"] == "30s"
-    # It is run to its end and judged with the others, in no hurry.
+    # It runs to its end and is judged with the others, with a long timeout.
     assert late.more_options["transactionTimeout"] == LONG_TIMEOUT
 
 

@@ -1,7 +1,7 @@
-"""Bring many queries to their points, inject all faults at once, restart, and count what readers see.
+"""Many queries led to their points: inject all faults at once, restart, and count what readers see.
 
 All cases of a wave share one driver and are held at the same moment, so that one killed JVM or broker, or one pause,
-serves for all of them.
+serves all of them.
 """
 
 import os
@@ -20,10 +20,10 @@ from tests.crash.world import AT_A_TIME, END_DEADLINE_S, MOST_STARTS, World
 from tests.support.spark_eos.sink_topic import open_transactions
 from tests.support.waiting import wait_until
 
-# What is not paused must not time out, however slow the machine is.
+# Cases without a pause must not time out, however slow the machine is.
 LONG_TIMEOUT = "300s"
 SHORT_TIMEOUT_S = 15
-# On a machine so slow that a query's transactions time out before it is at its point, with twice the time.
+# On a slow machine a query's transactions may time out before it reaches its point; each retry has twice the time.
 _MOST_ATTEMPTS = 4
 _LONGEST_JITTER_S = 0.3
 # The share of the sink's cells whose rows come from Kafka; each costs a second of processor time for Python's start.
@@ -32,7 +32,7 @@ _FED = 1 / 6
 
 @dataclass
 class Watched:
-    """Hold a cell of the matrix and the query that is broken in it."""
+    """A cell of the matrix and its query."""
 
     pair: Pair
     case: Case
@@ -43,9 +43,9 @@ class Watched:
 
 
 class Wave:
-    """Run cells of the matrix together; `chance` draws the timing, None holds everything still.
+    """Cells of the matrix that run together; `chance` draws the timing, None makes it fixed.
 
-    `errors` has what the query of each cell ended with on its way to a good end.
+    `errors` has the errors with which the query of each cell stopped before it ended well.
     """
 
     def __init__(self, world: World, pool: DriverPool, driver: Driver, chance: random.Random | None = None) -> None:
@@ -57,7 +57,7 @@ class Wave:
         self.errors: dict[str, list[str]] = {}
 
     def run(self, pairs: Sequence[Pair]) -> list[str]:
-        """Run the cells and say what is wrong, cell by cell; `driver` is another one if this one was killed."""
+        """Run the cells and return what is wrong, cell by cell; `driver` is another one if this one was killed."""
         watched = self._make(pairs)
         for is_brief in (False, True):
             self._lead_to_points([each for each in watched if each.pair.step.is_brief is is_brief])
@@ -81,7 +81,7 @@ class Wave:
         names = {each.case.topic: str(each.pair) for each in watched}
         names |= {case.topic: f"{case.prefix}, which timed out before its point" for case in self._too_late}
         wrong = self._world.judge([*(each.case for each in watched), *self._too_late])
-        unlost = [f"{each.case.topic}: no answer was lost" for each in watched if each.loss and not each.loss.lost]
+        unlost = [f"{each.case.topic}: no response was lost" for each in watched if each.loss and not each.loss.lost]
         return [f"{names[text.partition(':')[0]]}: {text}" for text in [*wrong, *unlost]]
 
     def _make(self, pairs: Sequence[Pair]) -> list[Watched]:
@@ -93,13 +93,13 @@ class Wave:
             cases = self._world.new_cases(len(group), feeds=feeds, transactionTimeout=timeout)
             watched += [Watched(pair, case) for pair, case in zip(group, cases, strict=True)]
         for each in watched:
-            # Not the second one where an identity is made: it is made for the first only.
+            # Only the first micro-batch makes an identity.
             if self._chance is not None and each.pair.fault is not Fault.LOSE_ANSWER:
                 each.micro_batch = self._chance.randrange(2)
         return watched
 
     def _lead_to_points(self, watched: Sequence[Watched]) -> None:
-        """Run each query, and before it what has to be there, until it is held at its point."""
+        """Run each query, with its earlier run if it has one, until it is held at its point."""
         waiting, running = list(watched), list[Watched]()
 
         def all_held() -> bool:
@@ -119,7 +119,7 @@ class Wave:
         wait_until(all_held, f"{len(watched)} queries are held", deadline_s=END_DEADLINE_S)
 
     def _try_again(self, each: Watched, error: str) -> None:
-        """Take a fresh query where transactions may have timed out too early; that one is judged all the same."""
+        """Take a new query where transactions may have timed out too early; the first one is judged all the same."""
         is_short = each.case.more_options["transactionTimeout"] != LONG_TIMEOUT
         assert is_short and each.attempts < _MOST_ATTEMPTS, f"{each.pair} was not reached, {each.case.prefix}: {error}"
         self.driver.arm(each.case)
@@ -137,7 +137,7 @@ class Wave:
         else:
             rules = []
             if step.is_brief and each.pair.fault is Fault.LOSE_ANSWER:
-                # To be held first would cost the decision its time, and it is the first request of its kind.
+                # Holding it would use up the decision's time, and the lost request is the first of its kind.
                 self._lose(each)
             else:
                 rules.append(case.rule(step.point, "hold", each.micro_batch if step.in_micro_batch else None))
@@ -159,7 +159,7 @@ class Wave:
             each.case.release()
 
     def _release_early(self, those: Sequence[Watched]) -> None:
-        """In every other round, have the processes on their way when the fault comes."""
+        """In every other round, let the processes continue before the fault."""
         if self._chance is not None and self._chance.random() < 0.5:
             self._release(those)
             time.sleep(self._jitter_s())
@@ -187,7 +187,7 @@ class Wave:
         self._release(those)
 
     def _pause(self, those: Sequence[Watched]) -> None:
-        """Let time pass for the driver with all its workers, or in every other round for the held processes alone."""
+        """Let the transactions time out while the driver and its workers, or only the held processes, are paused."""
         is_whole = self._chance is None or self._chance.random() < 0.5
         if is_whole:
             self.driver.pause()
@@ -209,7 +209,7 @@ class Wave:
                 self.driver.resume()
             self._release(those)
         for each in those:
-            # Whoever starts again need not hurry.
+            # A restarted query needs no short timeout.
             each.case.more_options["transactionTimeout"] = LONG_TIMEOUT
 
     def _kill_driver(self, those: Sequence[Watched]) -> None:

@@ -1,7 +1,7 @@
 """A proxy between clients and a broker that can lose a response after its request was applied.
 
-The broker's address in its answers is replaced by the wire's, so that clients stay on the wire without any setting of
-the broker, whoever it is.
+The wire replaces the broker's address in responses with its own, so that clients stay on the wire without any setting
+of the broker.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _SIZE = struct.Struct(">i")
 
 @dataclass
 class Loss:
-    """Ask for the loss of `count` answers to requests of one API that hold all of `holding` and not `without`."""
+    """A rule that loses `count` responses to requests of one API that contain all of `holding` and not `without`."""
 
     api_key: int
     holding: tuple[bytes, ...]
@@ -27,7 +27,7 @@ class Loss:
     lost: int = field(default=0)
 
     def takes(self, request: bytes) -> bool:
-        """Return whether the answer to this request is to be lost."""
+        """Return whether the response to this request is to be lost."""
         return (
             self.lost < self.count
             and int.from_bytes(request[:2]) == self.api_key
@@ -37,7 +37,7 @@ class Loss:
 
 
 class Wire:
-    """Relay every connection to `target`; `losses` is what shall be lost."""
+    """A relay of every connection to `target`; `losses` has the rules."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -53,7 +53,7 @@ class Wire:
         self._thread.start()
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._listener.close()
@@ -80,7 +80,7 @@ class Wire:
             asyncio.ensure_future(_relay(reader, broker_writer, lambda frame: self._request(frame, lost))),
             asyncio.ensure_future(_relay(broker_reader, writer, lambda frame: self._answer(frame, lost))),
         ]
-        # asyncio reports a cancelled handler as a failed one; this one only ends.
+        # asyncio would report a cancelled handler as failed; this one ends normally.
         with suppress(asyncio.CancelledError):
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         for way in ways:
@@ -105,7 +105,7 @@ class Wire:
 async def _relay(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Callable[[bytes], bytes | None]
 ) -> None:
-    """Relay frames until the peer hangs up, or a frame is not to be relayed."""
+    """Relay frames until the peer closes the connection, or a frame is lost."""
     try:
         while True:
             size = await reader.readexactly(_SIZE.size)

@@ -24,14 +24,14 @@ from tests.support.waiting import wait_until
 PARTITIONS = 2
 END_DEADLINE_S = 900
 MOST_STARTS = 4
-# More at a time only wait for one another.
+# More concurrent queries would only wait for one another.
 AT_A_TIME = 8
 MEND_INTERVAL_S = 3
 NO_ANSWER = (EosKafkaError, KafkaException, OSError)
 
 
 class World:
-    """Hold one broker behind its wire; queries go over the wire, the judge does not.
+    """One broker behind its wire; queries use the wire, the judge does not.
 
     `ended_hanging` has the transactions that Apache Kafka left hanging after a kill, and that an operator ended. Topics
     have as many `replicas` as given.
@@ -50,17 +50,17 @@ class World:
         self._mended_at = 0.0
 
     def new_case(self, micro_batches: int = 2, **options: str) -> Case:
-        """Make a case with a topic of its own; an option's name is written with `_` for `.`."""
+        """Make a case with its own topic; an option's name is written with `_` for `.`."""
         return self.new_cases(1, micro_batches, **options)[0]
 
     def new_cases(
         self, count: int, micro_batches: int = 2, feeds: Sequence[Feed | None] = (), **options: str
     ) -> list[Case]:
-        """Make cases with topics of their own; those with a feed read it, and it is filled."""
+        """Make cases with their own topics; those with a feed read it, and it is filled."""
         if not count:
             return []
         more = {name.replace("_", "."): value for name, value in options.items()}
-        # A topic of decisions for these alone: a query without any reads all of it.
+        # A decision topic for these cases only, because a query without decisions reads all of it.
         more.setdefault("decisionTopic", f"decisions-{uuid.uuid4().hex[:8]}")
         cases = [
             Case(self._folder, self.wire.address, micro_batches, dict(more), feed=feed)
@@ -77,10 +77,10 @@ class World:
         return cases
 
     def run_to_end(self, driver: Driver, cases: Sequence[Case], running: Sequence[Case] = ()) -> dict[str, list[str]]:
-        """Start queries until each has ended well; gives the errors that each had on the way, by prefix.
+        """Start queries until each has ended well; return the errors that each had before, by prefix.
 
-        Those of `running` are started already. A query that says it has lost transactions is started again as it says
-        itself: with onLostTransaction=rewrite.
+        Those of `running` are started already. A query that reports lost transactions is restarted as its error
+        suggests: with onLostTransaction=rewrite.
         """
         errors: dict[str, list[str]] = {case.prefix: [] for case in cases}
         current = list(running)
@@ -119,14 +119,14 @@ class World:
         self._mended_at = time.monotonic()
 
     def end_left_hanging_periodically(self) -> None:
-        """End what hangs while queries run, which may wait for it."""
-        # A broker that comes back may not know everything yet.
+        """End hanging transactions while queries run, which may wait for them."""
+        # A broker that was restarted may not know everything yet.
         if time.monotonic() > self._mended_at + MEND_INTERVAL_S:
             with suppress(*NO_ANSWER):
                 self.end_left_hanging()
 
     def judge(self, cases: Sequence[Case]) -> list[str]:
-        """Say what is wrong in the cases' topics."""
+        """Return what is wrong in the cases' topics."""
         self.end_left_hanging()
         self.was_killed = False
         queries = {case.topic: Query(case.expected, case.more_options["decisionTopic"], case.feed) for case in cases}

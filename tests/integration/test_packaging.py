@@ -13,7 +13,7 @@ import pytest
 import broker_core
 
 ROOT = Path(__file__).parents[2]
-# All that a build reads.
+# Everything that a build reads.
 BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_eos_kafka.py", "broker_core", "spark_eos")
 DATA = {".json", ".html", ".typed"}
 DEADLINE_S = 200
@@ -36,7 +36,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Build from a copy of the tree, so that nothing of an earlier build is in the result.
+    """Build from a copy of the tree, so that no file of an earlier build is in the result.
 
     The wheel is built from the sdist. Without isolation, the build needs no network.
     """
@@ -76,12 +76,12 @@ def test_wheel_contains_all_modules_and_data_files(wheel: Path) -> None:
 
 
 def test_wheel_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:
-    """The dependencies are this environment's; the packages are the wheel's."""
+    """The dependencies are those of this environment; the packages are those of the wheel."""
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
     elsewhere.mkdir()
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
     run(*pip, "--target", installed, wheel, cwd=elsewhere)
-    # Without site (-S) the sources, which are installed for development, are not on the path.
+    # Without site (-S), the sources of the development installation are not on the path.
     python = (sys.executable, "-S")
     path = os.pathsep.join([str(installed), sysconfig.get_path("purelib")])
     code = (

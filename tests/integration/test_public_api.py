@@ -22,7 +22,7 @@ PACKAGES = (broker_core, spark_eos)
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 # Modules that documents may name beside the two packages.
 PUBLIC_MODULES = {"broker_core.pytest_plugin"}
-# What documents write after a package's name and is no Python: files, and metrics.
+# Words that documents write after a package's name and that are not Python: files and metrics.
 _DOTTED = re.compile(r"(?<![\w/])((?:broker_core|spark_eos)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 
 
@@ -71,7 +71,7 @@ def test_type_checkers_see_the_same_names(package: ModuleType) -> None:
 
 
 def test_the_version_has_one_source(tmp_path: Path) -> None:
-    """A checkout on the path of an interpreter that knows no distributions has a version, too."""
+    """A checkout has a version even where the interpreter finds no distribution."""
     settings = configparser.ConfigParser()
     settings.read(ROOT / "setup.cfg")
     assert settings["metadata"]["version"] == "attr: broker_core.__version__"

@@ -1,4 +1,4 @@
-"""The tests' own helpers, where a mistake would hide others."""
+"""The tests' own helpers, whose mistakes would hide others."""
 
 import pytest
 

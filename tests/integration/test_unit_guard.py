@@ -1,4 +1,4 @@
-"""The guard of the unit tests rejects their connections, and none of another suite's fixture."""
+"""The guard of the unit tests rejects connections in them, and not those of another suite's fixture."""
 
 import shutil
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_only_setup_and_calls_of_unit_tests_are_refused_connections(pytester: py
         **{"connecting": CONNECT, "other/conftest": OTHERS, "other/test_other": OTHER, "unit/test_unit": UNIT}
     )
     shutil.copy(GUARD, pytester.path / "unit" / "conftest.py")
-    # The session's last test is a unit test: the other suite's broker is stopped in its teardown.
+    # The session's last test is a unit test, and its teardown stops the broker of the other suite.
     result = pytester.runpytest("--import-mode=importlib", "-o", "pythonpath=.", "other", "unit")
     result.assert_outcomes(passed=2, failed=1, errors=1)
     result.stdout.fnmatch_lines(["*ERROR at setup of test_has_a_fixture_that_connects*", "*a unit test called bind*"])

@@ -1,6 +1,6 @@
 """Run all scenarios with all clients and print a table: `python -m tests.interop [--without-apache] [-k ...]`.
 
-What is not an option of its own goes to pytest.
+Other options go to pytest.
 """
 
 import argparse
@@ -20,27 +20,27 @@ TITLES = {"broker_core": "`broker_core`", "apache": f"Apache Kafka {kafka_versio
 
 
 class Tally:
-    """Count how the scenarios ended, by client and broker; those of two clients count for both."""
+    """The outcomes of the scenarios by client and broker; those of two clients count for both."""
 
     def __init__(self) -> None:
         self.passed: Counter[tuple[str, str]] = Counter()
         self.failed: Counter[tuple[str, str]] = Counter()
-        # What was expected to fail, by a limit of the client, and did.
+        # Failures that a limit of the client explains.
         self.expected: Counter[tuple[str, str]] = Counter()
-        # What a client cannot do or gets wrong by itself, on which brokers.
+        # What a client cannot do or does wrong, on which brokers.
         self.limits: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.missing: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test once, and a failure wherever it comes."""
-        # With pytest-xdist only names come from where the tests run.
+        """Count a test once, and a failure in any phase."""
+        # With pytest-xdist, only the names come from the workers.
         broker, *parameters = report.nodeid.partition("[")[2].rstrip("]").split("-")
         clients = [each for each in parameters if each in FLEET]
         for client in clients:
             if report.failed:
                 self.failed[client, broker] += 1
             elif hasattr(report, "wasxfail") and report.skipped:
-                # A limit is that of the first.
+                # A limit is one of the first client.
                 if client == clients[0]:
                     self.expected[client, broker] += 1
                     self.limits[client][report.wasxfail].add(broker)
@@ -54,7 +54,7 @@ class Tally:
                 self.passed[client, broker] += 1
 
     def counts(self, client: str, broker: str) -> str:
-        """Say how the client's scenarios ended there; what it has no words for was not asked and is not counted."""
+        """Format the outcomes of the client's scenarios on the broker, without those that it cannot express."""
         passed, expected, failed = (each[client, broker] for each in (self.passed, self.expected, self.failed))
         parts = [f"{passed} passed"]
         if expected:
@@ -65,7 +65,7 @@ class Tally:
 
 
 def table(tally: Tally, brokers: Iterable[str]) -> str:
-    """Lay out the table of docs/contributing/how-we-know.md, and below it the limits of each client."""
+    """Format the table of docs/contributing/how-we-know.md, and below it the limits of each client."""
     brokers = list(brokers)
     lines = [["client", "version", *(TITLES[broker] for broker in brokers)]]
     limits = []
@@ -84,7 +84,7 @@ def table(tally: Tally, brokers: Iterable[str]) -> str:
 
 
 def version_of(name: str) -> tuple[str, str]:
-    """Ask a client what it is."""
+    """Return the name and version of a client."""
     try:
         adapter = FLEET[name].start()
     except Unavailable as problem:
@@ -99,7 +99,7 @@ def version_of(name: str) -> tuple[str, str]:
 def main() -> int:
     """Return pytest's exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.interop", description=__doc__, allow_abbrev=False)
-    parser.add_argument("--without-apache", action="store_true", help="ask broker_core only, with all clients")
+    parser.add_argument("--without-apache", action="store_true", help="use broker_core only, with all clients")
     arguments, others = parser.parse_known_args()
     chosen = ["-k", "broker_core"] if arguments.without_apache else []
     tally = Tally()

@@ -26,14 +26,14 @@ FOLDER = Path(__file__).parent
 BROKER_FIXTURES = ("kafka", "kafka_v1", "fleeting_kafka", "forgetful_kafka", "bouncing_kafka", "three_brokers")
 # Apache Kafka runs as one node here, and tests cannot pause its internals.
 CORE_ONLY = ("three_brokers",)
-# A copy then waits for a transaction that never ends.
+# After that, a copy waits for a transaction that never ends.
 FORGETS_MARKERS = "Apache Kafka 4.4.0 that is killed can forget a marker (KAFKA-20734)"
 # A member that joins while its predecessor's transaction completes gets an error, and copies rows again.
 FORGET_WHAT_IS_PENDING = ("aiokafka", "kafkajs")
-GOES_BACK = "the client asks for offsets in a version that does not wait for transactions (before KIP-447)"
-# Each client takes a minute or two, and some are fetched first.
+GOES_BACK = "the client fetches offsets in a version that does not wait for transactions (before KIP-447)"
+# Each client takes a minute or two, and some must be downloaded.
 EVERYDAY = "confluent"
-NOT_EVERY_DAY = "make test asks confluent-kafka only, and fetches nothing: `make conformance` asks this client too"
+NOT_EVERY_DAY = "make test uses confluent-kafka only: `make conformance` uses this client too"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Pool:
     adapters: dict[tuple[str, str], Adapter]
 
     def client(self, name: str, kafka: Running | Bouncing) -> Client:
-        """Return a client of that broker; skips the test if the client is not available."""
+        """Return a client of that broker; skip the test if the client is not available."""
         return Client(name, self._adapter(name, "writer"), self._adapter(name, "reader"), kafka.bootstrap_servers)
 
     def _adapter(self, name: str, role: str) -> Adapter:
@@ -100,20 +100,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_spared(parameters: Mapping[str, object], is_thorough: bool) -> bool:
-    """Return whether to skip two of the four ways to bounce a broker, for clients that support all four, to save time.
+    """Return whether to skip two of the four ways to restart a broker, for clients that support all four.
 
-    That is with Apache Kafka, which is slow to start, and in `make test`.
+    This saves time with Apache Kafka, which is slow to start, and in `make test`.
     """
-    if "bouncing_kafka" not in parameters or "told" not in parameters:
+    if "bouncing_kafka" not in parameters or "sends" not in parameters:
         return False
     if is_thorough and parameters["bouncing_kafka"] != "apache":
         return False
     name = str(parameters["client_name"])
-    knows_all = (
+    supports_all = (
         limit_of(name, "test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order", ["group metadata"])
         is None
     )
-    return knows_all and (parameters["told"] == "group metadata") is not parameters["hard"]
+    return supports_all and (parameters["sends"] == "group metadata") is not parameters["hard"]
 
 
 def _mark(item: pytest.Function, is_thorough: bool) -> pytest.MarkDecorator | None:

@@ -13,17 +13,17 @@ from tests.support.clients import READ_COMMITTED, READ_UNCOMMITTED, read_to_end,
 from tests.support.waiting import wait_until
 
 PARTITIONS = 2
-# How soon a group gives up a member that has gone without a word.
+# The time after which a group removes a member without heartbeats.
 SHORT_SESSION_MS = 2_000
 RECORDS = 60
 
-with_or_without_metadata = pytest.mark.parametrize("told", ["group metadata", "group alone"])
+with_or_without_metadata = pytest.mark.parametrize("sends", ["group metadata", "group alone"])
 hard_or_clean = pytest.mark.parametrize("hard", [True, False], ids=["hard", "clean"])
 
 
 @dataclass
 class Job:
-    """Hold the two topics, the task, and for each partition what has to be in the copy."""
+    """The two topics, the task, and the records that each partition of the copy must have."""
 
     kafka: Broker
     task: Copy
@@ -35,11 +35,11 @@ class Job:
         self.wanted.setdefault(partition, []).extend(OUT + value for value in values)
 
     def feed_last(self) -> None:
-        """Write what ends the copy."""
+        """Write the records that end the copy."""
         end(self.kafka, self.task.source, PARTITIONS)
 
     def copied(self) -> int:
-        """Return how far committed readers of the copy get, or -1 while a partition has no leader."""
+        """Return the sum of the copy's last stable offsets, or -1 while a partition has no leader."""
         try:
             return sum(
                 end_offset(self.kafka, self.task.target, isolation=READ_COMMITTED, partition=each)
@@ -48,14 +48,14 @@ class Job:
         except KafkaException:
             return -1
 
-    def goes_on(self, value: str) -> None:
-        """Feed one more record and wait until the copy has grown."""
+    def check_progress(self, value: str) -> None:
+        """Write one more record and wait until the copy has grown."""
         before = wait_until(lambda: self.copied() + 1, "the target has leaders") - 1
         self.feed(0, value)
-        wait_until(lambda: self.copied() > before, "the copy goes on")
+        wait_until(lambda: self.copied() > before, "the copy continues")
 
     def assert_copied_once(self) -> None:
-        """Compare what a committed reader of the copy sees with what was to be copied."""
+        """Compare what a read_committed reader of the copy sees with the expected records."""
         for partition in range(PARTITIONS):
             # The last markers may be written after the copy has ended.
             wait_until(

@@ -15,7 +15,7 @@ from typing import Any, Self
 from tests.support.clients import READ_COMMITTED, unique
 
 ROOT = Path(__file__).parents[2]
-# Longer than an adapter's own deadlines, so that its word comes first.
+# Longer than an adapter's own deadlines, so that the adapter's error comes first.
 ANSWER_S = 90
 COPY_ANSWER_S = 180
 STOP_S = 10
@@ -24,7 +24,7 @@ END = "the end"
 
 
 class ClientError(Exception):
-    """Carry what a client answered instead of doing as it was told."""
+    """An error of a client."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name}: {message}")
@@ -32,7 +32,7 @@ class ClientError(Exception):
 
 
 class Adapter:
-    """Be one process that lends a client; it is started when it is first needed."""
+    """The process of one client; it is started when it is first needed."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._command = command
@@ -40,18 +40,18 @@ class Adapter:
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._is_busy = False
-        # The file has no name and is gone with the process.
+        # The file has no name and disappears with the process.
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
 
     def call(self, do: str, **arguments: Any) -> Any:
-        """Return the answer; ClientError when it is an error."""
+        """Return the response; raise ClientError if it is an error."""
         self.start(do, **arguments)
         return self.finish()
 
     def start(self, do: str, **arguments: Any) -> None:
-        """Send a command whose answer `finish` waits for."""
+        """Send a command; `finish` waits for its response."""
         if self._is_busy:
-            # A test failed before it had asked for the answer, which must not be taken for that of the next command.
+            # A test failed before it read the response, which must not be taken for that of the next command.
             self.kill()
         process = self._running()
         self._is_busy = True
@@ -60,7 +60,7 @@ class Adapter:
         process.stdin.flush()
 
     def finish(self, deadline_s: float = ANSWER_S) -> Any:
-        """Wait for the answer."""
+        """Wait for the response."""
         said = self._next(deadline_s)
         while "note" in said:
             said = self._next(deadline_s)
@@ -70,13 +70,13 @@ class Adapter:
         return said["answer"]
 
     def wait_for_note(self) -> int:
-        """Wait until the command that was started says how far it is."""
+        """Wait for the next note of the running command."""
         said = self._next(ANSWER_S)
-        assert "note" in said, f"wanted a note, got {said}"
+        assert "note" in said, f"expected a note, got {said}"
         return int(said["note"])
 
     def close(self) -> None:
-        """End the process, kindly if it lets us."""
+        """End the process, by SIGKILL if it does not end itself."""
         process, self._process = self._process, None
         if process is None:
             self._errors.close()
@@ -106,7 +106,7 @@ class Adapter:
         return self._process
 
     def kill(self) -> int | None:
-        """Kill the process, which the next command replaces, and return the exit status that it had by itself."""
+        """Kill the process, which the next command replaces; return the exit status if it had already ended."""
         process, self._process = self._process, None
         self._is_busy = False
         if process is None:
@@ -122,11 +122,11 @@ class Adapter:
         except queue.Empty:
             line = None
         if line is None:
-            # What it holds cannot be known any more: the next command gets a new process.
+            # The state of the process is unknown: the next command gets a new process.
             ended = self.kill()
             self._errors.seek(0)
             raise AssertionError(
-                f"no answer from {self._command[-1]} (exit status {ended}): {self._errors.read()[-2000:]}"
+                f"no response from {self._command[-1]} (exit status {ended}): {self._errors.read()[-2000:]}"
             )
         said: dict[str, Any] = json.loads(line)
         return said
@@ -135,7 +135,7 @@ class Adapter:
 def _pump(process: subprocess.Popen[str], lines: "queue.Queue[str | None]") -> None:
     assert process.stdout is not None
     for line in process.stdout:
-        # Some clients talk to their user on standard output.
+        # Some clients print other text on standard output.
         if line.startswith("{"):
             lines.put(line)
     lines.put(None)
@@ -143,7 +143,7 @@ def _pump(process: subprocess.Popen[str], lines: "queue.Queue[str | None]") -> N
 
 @dataclass(frozen=True)
 class Record:
-    """Hold what a client has read."""
+    """A record that a client has read."""
 
     partition: int
     offset: int
@@ -152,7 +152,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Copy:
-    """Say what is to be copied, by whom, and what the group coordinator is told of the member that does it."""
+    """What to copy, by which member and producer, and whether to send the group's metadata with the offsets."""
 
     group: str
     transactional_id: str
@@ -165,7 +165,7 @@ class Copy:
 
 
 class TransactionalProducer:
-    """Be a producer in the process of a client."""
+    """A producer in the process of a client."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class TransactionalProducer:
         return offsets
 
     def add(self, topic: str, partition: int = 0) -> None:
-        """Add a partition to the transaction, and nothing to the partition."""
+        """Add a partition to the transaction without writing a record."""
         self._adapter.call("add", name=self._name, topic=topic, partition=partition)
 
     def offsets(
@@ -220,7 +220,7 @@ class TransactionalProducer:
         epoch: int | None = None,
         member: str | None = None,
     ) -> None:
-        """Make a group's offset in partition 0 a part of the transaction, as that member knew the group if named."""
+        """Commit a group's offset for partition 0 in the transaction, with the metadata of a member if one is named."""
         self._adapter.call(
             "offsets", name=self._name, group=group, topic=topic, member=member, offsets=[[0, offset, metadata, epoch]]
         )
@@ -234,12 +234,12 @@ class TransactionalProducer:
         self._adapter.call("abort", name=self._name)
 
     def close(self) -> None:
-        """Let go of the producer, whatever its state."""
+        """Close the producer, whatever its state is."""
         self._adapter.call("close", name=self._name)
 
 
 class Client:
-    """Be one client that talks to one broker, in two processes: one writes, the other reads and copies."""
+    """One client that talks to one broker, in two processes: one writes, the other reads and copies."""
 
     def __init__(self, name: str, writer: Adapter, reader: Adapter, at: str) -> None:
         self.name = name
@@ -250,7 +250,7 @@ class Client:
         self._members: list[str] = []
 
     def producer(self, transactional_id: str, **settings: Any) -> TransactionalProducer:
-        """Return a producer that has been through InitProducerId."""
+        """Return a producer after InitProducerId."""
         return self.new_producer(transactional_id, **settings).init()
 
     def new_producer(
@@ -262,20 +262,20 @@ class Client:
         in_flight: int | None = None,
         compression: str | None = None,
     ) -> TransactionalProducer:
-        """Return a producer that has yet to go through it; without an id it is only idempotent."""
+        """Return a producer before InitProducerId; without an id it is only idempotent."""
         producer = TransactionalProducer(self, transactional_id, timeout_ms, block_ms, in_flight, compression)
         self._producers.append(producer)
         return producer
 
     def join(self, group: str, topic: str, instance: str | None = None) -> str:
-        """Join a group beside the producers, keep what the member then knows of it, and return its name."""
+        """Join a group beside the producers, keep the member's metadata, and return its name."""
         member = unique("member")
         self.writer.call("join", at=self.at, member=member, group=group, topic=topic, instance=instance)
         self._members.append(member)
         return member
 
     def leave(self, member: str) -> None:
-        """Close a member; what it knew is kept."""
+        """Close a member; its metadata is kept."""
         self._members.remove(member)
         self.writer.call("leave", member=member)
 
@@ -308,21 +308,21 @@ class Client:
         )
 
     def finish_reading(self) -> list[Record]:
-        """Return what was read, without the end's own records."""
+        """Return the records without those that mark the end."""
         found = [Record(*each) for each in self.reader.finish()]
         return [each for each in found if each.value != END]
 
     def read(self, topic: str, **wanted: Any) -> list[Record]:
-        """Do both."""
+        """Read a topic; see `start_reading`."""
         self.start_reading(topic, **wanted)
         return self.finish_reading()
 
     def values(self, topic: str, **wanted: Any) -> list[str]:
-        """Return the values alone."""
+        """Return the values of a topic; see `start_reading`."""
         return [each.value for each in self.read(topic, **wanted)]
 
     def end_of(self, topic: str, isolation: str = READ_COMMITTED) -> int:
-        """Return the position of a consumer that goes to the end of partition 0."""
+        """Return the position of a consumer that seeks to the end of partition 0."""
         return int(self.reader.call("end_of", at=self.at, topic=topic, partition=0, isolation=isolation))
 
     def offset_at(self, topic: str, timestamp_ms: int, isolation: str = READ_COMMITTED) -> int | None:
@@ -345,7 +345,7 @@ class Client:
     def start_copying(self, task: "Copy", *, abort_every: int = 0, hold_at: int = 0, stop_after: int = 0) -> None:
         """Consume, transform, produce, until END was read from each partition, or for `stop_after` commits.
 
-        Every so many transactions are aborted. That of number `hold_at` is told by a note, and never ended.
+        Every `abort_every`th transaction is aborted. Number `hold_at` sends a note, and never ends.
         """
         self.reader.start(
             "copy", at=self.at, **vars(task), until=END, abort_every=abort_every, hold_at=hold_at, stop_after=stop_after
@@ -357,8 +357,8 @@ class Client:
         return counts
 
     def close(self) -> None:
-        """Let go of all producers, as a test does at its end."""
-        # A process that had to be replaced knows nothing of them any more.
+        """Close all producers at the end of a test."""
+        # A process that replaced another one does not know them.
         while self._producers:
             with suppress(ClientError):
                 self._producers.pop().close()

@@ -9,7 +9,7 @@ from tests.support.interop_brokers import Running
 
 PARTITIONS = 2
 Step = Callable[[TransactionalProducer, str, str], object]
-# What the fenced producer tries next; the first record of its transaction is in partition 0.
+# The next call of the fenced producer; the first record of its transaction is in partition 0.
 PHASES: dict[str, Step] = {
     "commit": lambda producer, topic, group: producer.commit(),
     "send": lambda producer, topic, group: producer.send(topic, "too late"),
@@ -19,7 +19,7 @@ PHASES: dict[str, Step] = {
 
 
 def fences(kafka: Running, first: Client, second: Client, step: Step) -> None:
-    """Let the second client take over the id of the first, which is in the middle of a transaction."""
+    """Let the second client take over the id of the first, during a transaction."""
     topic, group, transactional_id = make_topic(kafka, partitions=PARTITIONS), unique("group"), unique("id")
     old = first.producer(transactional_id).begin()
     old.send(topic, "of the first")

@@ -15,7 +15,7 @@ ADAPTERS = ROOT / "tests" / "interop" / "adapters"
 
 @dataclass(frozen=True)
 class Kind:
-    """Know one client; `start` raises Unavailable."""
+    """One client; `start` raises Unavailable."""
 
     name: str
     start: Callable[[], Adapter]

@@ -1,4 +1,4 @@
-"""Topics and the state of brokers from outside: what a scenario needs besides the client."""
+"""Topics and the state of brokers, read without the client under test."""
 
 import time
 from collections.abc import Callable, Iterator, Set
@@ -25,8 +25,8 @@ from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.waiting import wait_until
 
-# What the clients call it when another producer has their transactional id, or the coordinator has ended their
-# transaction: PRODUCER_FENCED and INVALID_PRODUCER_EPOCH.
+# The clients' names for PRODUCER_FENCED and INVALID_PRODUCER_EPOCH: another producer has their transactional id, or the
+# coordinator has ended their transaction.
 FENCED = frozenset(
     {
         "ProducerFencedException",
@@ -40,9 +40,9 @@ FENCED = frozenset(
         "InvalidProducerEpoch",
     }
 )
-# When the call was not answered in time.
+# The call had no response in time.
 TIMED_OUT = frozenset({"TimeoutException", "_TIMED_OUT", "KafkaTimeoutError", "TimeoutError"})
-# When the coordinator can do nothing for now, and the client has had enough of asking; or could not, and says no more.
+# The coordinator is unable to respond now, and the client has given up; or it failed without a reason.
 UNABLE = frozenset(
     {
         "COORDINATOR_NOT_AVAILABLE",
@@ -54,9 +54,9 @@ UNABLE = frozenset(
     }
 )
 LARGEST_BYTES = 1_048_588
-# When the coordinator has ended the transaction, and the client comes before it is fenced.
+# The coordinator has ended the transaction, and the client was not yet fenced.
 ENDED = frozenset({"CONCURRENT_TRANSACTIONS", "INVALID_TXN_STATE"})
-# When the coordinator has forgotten the transactional id.
+# The coordinator has forgotten the transactional id.
 FORGOTTEN = frozenset(
     {
         "InvalidPidMappingException",
@@ -92,21 +92,21 @@ __all__ = [
 
 
 class Identity(NamedTuple):
-    """Name a producer as its coordinator knows it."""
+    """A producer as its coordinator knows it."""
 
     producer_id: int
     producer_epoch: int
 
 
 def is_refused(act: Callable[[], object], names: Set[str]) -> None:
-    """Hold a client to saying what it has to say, and not that something else went wrong."""
+    """Check that a client raises one of these errors and no other."""
     with pytest.raises(ClientError) as failure:
         act()
     assert failure.value.name in names, failure.value
 
 
 def send_and_commit(producer: TransactionalProducer, topic: str, value: str) -> None:
-    """Finish a transaction that is expected to be refused; librdkafka throws the records away and then says why."""
+    """Finish a transaction that must be refused; librdkafka drops the records first and then raises the error."""
     try:
         producer.send(topic, value)
     except ClientError as failure:
@@ -121,7 +121,7 @@ def write(kafka: Broker, topic: str, *values: str, partition: int = 0) -> None:
 
 
 def end(kafka: Broker, topic: str, partitions: int = 1) -> None:
-    """Write the record at which readers may stop to each partition."""
+    """Write the last record to each partition, at which readers may stop."""
     producer = make_producer(kafka)
     for partition in range(partitions):
         send(producer, topic, [END.encode()], partition=partition)
@@ -135,7 +135,7 @@ def delete_topic(kafka: Broker, topic: str) -> None:
 
 
 def described(kafka: Broker, transactional_id: str) -> Any:
-    """Return what the coordinator tells of a transactional id."""
+    """Return the coordinator's description of a transactional id."""
     with RawClient(kafka.bootstrap_servers) as client:
         answer = client.send(m.DescribeTransactionsRequest(transactional_ids=[transactional_id]), 0)
     return answer.transaction_states[0]
@@ -150,14 +150,14 @@ def forgets(kafka: Broker, transactional_id: str) -> None:
 
 
 def identity(kafka: Broker, transactional_id: str) -> Identity:
-    """Return the producer id and epoch that the coordinator holds for the latest."""
+    """Return the producer id and epoch that the coordinator currently has."""
     found = described(kafka, transactional_id)
     assert found.error_code == ErrorCode.NONE, found
     return Identity(found.producer_id, found.producer_epoch)
 
 
 def state_of(kafka: Broker, transactional_id: str) -> str:
-    """Return the state that an operator is shown."""
+    """Return the state that the coordinator reports."""
     return str(described(kafka, transactional_id).transaction_state)
 
 
@@ -170,7 +170,7 @@ def producers_of(kafka: Broker, topic: str) -> list[Identity]:
 
 
 def abort_as_administrator(kafka: Broker, topic: str, transactional_id: str) -> None:
-    """End an open transaction in partition 0 as operators do with a hanging one, by kafka-python's administrator."""
+    """End an open transaction in partition 0 as operators end a hanging one, with kafka-python's admin client."""
     client = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
     try:
         client.abort_transaction(AbortTransactionSpec(TopicPartition(topic, 0), *identity(kafka, transactional_id)))
@@ -180,16 +180,17 @@ def abort_as_administrator(kafka: Broker, topic: str, transactional_id: str) -> 
 
 @contextmanager
 def refusing_journal(kafka: Broker) -> Iterator[None]:
-    """Let no coordinator of transactions record anything in the block.
+    """Make the transaction coordinators unable to record anything in the block.
 
-    Its journal has too few replicas, or, in Apache Kafka, which wants no more than there are, takes no record.
+    `broker_core` gets too few replicas for the journal. Apache Kafka never needs more replicas than exist, so there the
+    journal accepts no record.
     """
     if isinstance(kafka, EmbeddedBroker):
         append = TopicJournal.append
 
         def refuse(journal: TopicJournal, *arguments: Any, **named: Any) -> int:
             if journal._topic == TRANSACTION_STATE_TOPIC:
-                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "as the test wants it")
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "the test refuses records")
             return append(journal, *arguments, **named)
 
         with mock.patch.object(TopicJournal, "append", refuse):
@@ -215,9 +216,9 @@ def _limit_records(kafka: Broker, size_bytes: int) -> None:
 
 
 def exhaust_epochs(kafka: Broker, transactional_id: str) -> Identity:
-    """Write the record that 32,764 transactions would have left, which counts when its coordinator loads it.
+    """Write the record that 32,764 transactions would have left, which the coordinator applies when it loads it.
 
-    One epoch is left then, for the next who comes.
+    One epoch is left, for the next producer.
     """
     now_ms = int(time.time() * 1000)
     with RawClient(kafka.bootstrap_servers, client_id=REPAIRER) as client:

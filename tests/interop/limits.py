@@ -1,13 +1,13 @@
-"""What each client does not support or gets wrong by itself, with `broker_core` and Apache Kafka alike."""
+"""What each client does not support or does wrong, with `broker_core` and Apache Kafka alike."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Limit:
-    """Name scenarios by the beginning of their test's name, and by one of its parameters.
+    """A limit of a client in scenarios, by the beginning of the test's name, and by one of its parameters.
 
-    The client has no words for the scenario, which is skipped; or it fails, always or, by a race, in most runs.
+    The client cannot express the scenario, which is skipped; or it fails, always or, because of a race, in most runs.
     """
 
     client: str
@@ -20,7 +20,7 @@ class Limit:
 
 ANY = object()
 _FENCED = (
-    "a fenced kafka-python takes INVALID_PRODUCER_EPOCH for something to mend, initialises its id again and "
+    "a fenced kafka-python treats INVALID_PRODUCER_EPOCH as recoverable, initializes its id again and "
     "aborts the transaction of its successor"
 )
 
@@ -52,13 +52,13 @@ LIMITS = (
     ),
     *_cannot(
         "kafka_python",
-        "commit, abort and the sending of offsets have no timeout",
+        "commit, abort and sending offsets have no timeout",
         "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
         "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
     ),
     *_cannot(
         "aiokafka",
-        "commit, abort and the sending of offsets have no timeout, and start() cannot be repeated",
+        "commit, abort and sending offsets have no timeout, and start() cannot be repeated",
         "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
         "test_init_times_out_while_the_broker_is_down_and_can_be_resumed",
         "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
@@ -66,7 +66,7 @@ LIMITS = (
     ),
     *_cannot(
         "kafkajs",
-        "a call that failed cannot be made again, and there is none for InitProducerId alone",
+        "a failed call cannot be repeated, and there is none for InitProducerId alone",
         "test_calls_time_out_while_the_broker_is_down_and_can_be_resumed",
         "test_init_times_out_while_the_broker_is_down_and_can_be_resumed",
         "test_send_offsets_times_out_while_the_broker_is_down_and_can_be_resumed",
@@ -98,13 +98,13 @@ LIMITS = (
     ),
     *_cannot(
         "kafkajs",
-        "offsets are looked up by its consumer alone, which does not tell",
+        "only its consumer looks up offsets, and does not report them",
         "test_end_offset_of_read_committed_is_the_last_stable_offset",
         "test_timestamp_lookup_stops_at_the_last_stable_offset",
     ),
     *_cannot(
         "kafkajs",
-        "a transaction is an object, which cannot be ended before it is made",
+        "a transaction is an object, which cannot be ended before it exists",
         "test_calls_in_the_wrong_order_are_refused_without_effect",
     ),
     *_cannot("kafkajs", "there are no static members", "test_killed_static_member_is_replaced_during_its_transaction"),
@@ -116,14 +116,14 @@ LIMITS = (
     ),
     *_cannot(
         "java",
-        "under transaction version 2 nothing is added without being written",
+        "under transaction version 2 no partition is added without a record",
         "test_partition_added_without_records_is_committed",
     ),
 )
 
 
 def limit_of(client: str, scenario: str, parameters: list[object]) -> Limit | None:
-    """Return why the client is not asked or fails in this scenario, if that is known."""
+    """Return why the client is skipped or fails in this scenario, if there is a limit."""
     for limit in LIMITS:
         if (
             client == limit.client

@@ -10,25 +10,25 @@ from tests.support.interop_brokers import Bouncing
 from tests.support.waiting import wait_until
 
 BLOCK_MS = 2_500
-# What librdkafka says of a connection that is gone, when it does not wait for another.
+# librdkafka's error for a closed connection, if it does not wait for another.
 CUT_OFF = frozenset({"_TRANSPORT"})
-# What Apache Kafka says for a moment when it is back, and librdkafka hands on.
+# Apache Kafka's error shortly after a restart, which librdkafka passes on.
 NOT_YET = frozenset({"NOT_COORDINATOR"})
 
 
 @with_or_without_metadata
 @hard_or_clean
 def test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order(
-    bouncing_kafka: Bouncing, client: Client, hard: bool, told: str
+    bouncing_kafka: Bouncing, client: Client, hard: bool, sends: str
 ):
     bouncing_kafka.start()
-    job = make_job(bouncing_kafka, metadata=told == "group metadata", session_ms=SHORT_SESSION_MS)
+    job = make_job(bouncing_kafka, metadata=sends == "group metadata", session_ms=SHORT_SESSION_MS)
     client.start_copying(job.task, abort_every=4)
-    job.goes_on("before")
+    job.check_progress("before")
     bouncing_kafka.stop(hard=hard)
     bouncing_kafka.start()
-    job.goes_on("after")
-    # The ends come behind the bounce, so that the copy has to go on.
+    job.check_progress("after")
+    # The last records are written after the restart, so the copy must continue.
     job.feed_last()
     client.finish_copying()
     job.assert_copied_once()
@@ -37,7 +37,7 @@ def test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order(
 def test_calls_time_out_while_the_broker_is_down_and_can_be_resumed(bouncing_kafka: Bouncing, client: Client):
     bouncing_kafka.start()
     topic = make_topic(bouncing_kafka)
-    # A client that has only just been started takes its time over the first producer.
+    # The first producer of a client that was just started is slow.
     client.producer(unique("warm"))
     producer = client.producer(unique("id"), block_ms=BLOCK_MS)
     for act, value in ((producer.abort, "aborted"), (producer.commit, "committed")):
@@ -72,7 +72,7 @@ def test_init_times_out_while_the_broker_is_down_and_can_be_resumed(bouncing_kaf
 
 
 def times_out_and_succeeds(kafka: Bouncing, act: Callable[[], object]) -> None:
-    """Make a call while the broker is down, and again and again until it is answered."""
+    """Make a call while the broker is down, and repeat it until it succeeds."""
 
     def is_done() -> bool:
         try:

@@ -1,9 +1,8 @@
 """What public test suites check of transactions from end to end: the clients that show it here, or why not.
 
-Named are tests of this folder, with all clients unless some are named; with a path, tests elsewhere, which are no
-foreign client's. A sentence says why a client that was not written here cannot show it. The suites are those of
-Apache Kafka (K), its system tests (T), librdkafka (L, by number), franz-go's broker (F) and Redpanda (R), and issues
-by number.
+An entry names tests of this folder, with all clients unless some are named, or tests elsewhere by their path. A
+sentence says why a third-party client cannot show it. The suites are those of Apache Kafka (K), its system tests (T),
+librdkafka (L, by number), franz-go's broker (F) and Redpanda (R), and issues by number.
 """
 
 import ast
@@ -50,7 +49,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "K testBumpTransactionalEpochWithTV2Disabled, Enabled": (
         "test_transactions::test_later_transactions_commit_after_a_refused_record_and_an_abort",
         "test_transactions::test_later_transactions_commit_after_a_refused_record_under_transaction_version_1",
-        "By how much the epoch moves is the broker's business, which no client tells.",
+        "The broker decides how far the epoch moves, and no client reports it.",
         "kips/test_kip_890::test_older_end_txn_versions_keep_the_epoch",
         "kips/test_kip_890::test_end_txn_returns_the_next_epoch"),
     "K testFailureToFenceEpochWithTV1, TV2": (
@@ -80,7 +79,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "K ProducerIdExpiration testProducerIdExpirationWithNoTransactions": (
         "test_expiry::test_partition_forgets_an_idempotent_producer_which_continues",),
     "K ProducerIdExpiration testDynamicProducerIdExpirationMs": (
-        "broker_core takes no change of its own settings while it runs, and says so: it is started with another.",
+        "broker_core refuses changes of its own settings while it runs: a test starts it with other settings.",
         "conformance/test_scenarios_reload::test_scenario_20_partition_expires_an_inactive_producer"),
     "K, F testTransactionalProducerSingleBrokerMaxInFlightOne": (
         "test_transactions::test_abort_is_followed_by_a_commit_with_one_request_in_flight"
@@ -95,7 +94,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "T test_transactions: hard and clean, broker and client, with group metadata and without, order": (
         "test_bounces::test_broker_restarts_during_a_copy_and_every_input_is_copied_once_in_order",
         "test_copies::test_client_restarts_during_a_copy_and_every_input_is_copied_once_in_order",
-        "One of its two factors is no factor here: the order within a partition is looked at in all eight."),
+        "One of its two factors does not exist here: all eight check the order within a partition."),
     "L 0103 basic, with compression": (
         "test_visibility::test_read_committed_sees_committed_records_and_read_uncommitted_all_but_markers",
         "test_visibility::test_compressed_records_are_committed_and_aborted"),
@@ -109,7 +108,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
         "test_transactions::test_transaction_with_only_offsets_ends"),
     "L 0103 fatal idempotence error": (
         "test_transactions::test_later_transactions_commit_after_a_refused_record_and_an_abort",
-        "What it wants, a gap in the sequences, is what kafka-python and aiokafka leave there by themselves.",
+        "It needs a gap in the sequences, which kafka-python and aiokafka leave there by themselves.",
         "kips/test_kip_98::test_lost_batch_is_detected"),
     "L 0103 abort marker and leader epoch": (
         "test_moves::test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_copied_once",),
@@ -139,7 +138,7 @@ CHECKLIST: dict[str, tuple[str, ...]] = {
     "R graceful_leadership_transfer_test": (
         "test_moves::test_open_transaction_survives_a_move",
         "test_moves::test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_copied_once",
-        "Apache Kafka is not asked: it runs as one node here."),
+        "Apache Kafka is left out: it runs as one node here."),
     "R graceful_leadership_transfer_tx_coordinator_test": ("test_moves::test_open_transaction_survives_a_move",),
     "ydb#51053": (
         "test_transactions::test_partition_added_without_records_is_committed by kafka_python, aiokafka",
@@ -164,7 +163,7 @@ def scenarios_in(path: Path) -> frozenset[str]:
 
 
 def clients_of(test: str) -> set[str]:
-    """Return the clients that a test of this folder is asked of, in whatever variant."""
+    """Return the clients with which a test of this folder runs, in any variant."""
     return {
         name
         for name in FLEET

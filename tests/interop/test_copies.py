@@ -18,13 +18,13 @@ def test_every_third_copy_is_aborted_and_every_input_is_copied_once(kafka: Runni
 @with_or_without_metadata
 @hard_or_clean
 def test_client_restarts_during_a_copy_and_every_input_is_copied_once_in_order(
-    kafka: Running, client: Client, hard: bool, told: str
+    kafka: Running, client: Client, hard: bool, sends: str
 ):
-    job = make_job(kafka, metadata=told == "group metadata", session_ms=SHORT_SESSION_MS)
+    job = make_job(kafka, metadata=sends == "group metadata", session_ms=SHORT_SESSION_MS)
     job.feed_last()
     if hard:
         client.start_copying(job.task, hold_at=3)
-        # Its records and offsets are with the broker, and nobody is left who could end it.
+        # Its records and offsets are in the log, and no process is left that could end it.
         client.reader.wait_for_note()
         client.reader.kill()
     else:
@@ -35,13 +35,13 @@ def test_client_restarts_during_a_copy_and_every_input_is_copied_once_in_order(
     client.start_copying(job.task)
     client.finish_copying()
     job.assert_copied_once()
-    # What the killed one had written was not committed, but written again.
+    # The killed client's transaction was not committed, and its records were written again.
     written = sum(map(len, job.seen(READ_UNCOMMITTED).values()))
     assert (written > sum(map(len, job.wanted.values()))) is hard
 
 
 def test_killed_static_member_is_replaced_during_its_transaction(kafka: Running, client: Client):
-    # Its session outlasts the test: only the same static member may take its partitions before.
+    # Its session is longer than the test: only the same static member may take its partitions before.
     job = make_job(kafka, instance="static", session_ms=120_000)
     job.feed_last()
     client.start_copying(job.task, hold_at=3)

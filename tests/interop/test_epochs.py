@@ -27,7 +27,7 @@ END_OF = ("committed", "timed out")
 
 @pytest.fixture(scope="session")
 def worn(bouncing_kafka: Bouncing) -> Worn:
-    """Wear out an id for each test, and let the coordinators load them."""
+    """Exhaust an id for each test, and let the coordinators load them."""
     bouncing_kafka.start()
     ids: Worn = {}
     for name in FLEET:
@@ -67,7 +67,7 @@ def test_timeout_at_the_last_epoch_leaves_no_open_transaction(bouncing_kafka: Bo
     assert identity(bouncing_kafka, transactional_id).producer_id != last.producer_id
     producer.begin().send(topic, "in time")
     producer.commit()
-    wait_until(lambda: state_of(bouncing_kafka, transactional_id) == "CompleteCommit", "nothing is stuck")
+    wait_until(lambda: state_of(bouncing_kafka, transactional_id) == "CompleteCommit", "no transaction is open")
     end(bouncing_kafka, topic)
     assert client.values(topic) == ["in time"]
     assert client.values(topic, isolation=READ_UNCOMMITTED) == ["too slow", "in time"]

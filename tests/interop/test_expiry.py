@@ -28,7 +28,7 @@ def test_expired_transactional_id_is_unusable_until_initialized_again(
         first = identity(fleeting_kafka, transactional_id)
         forgets(fleeting_kafka, transactional_id)
         assert [each.producer_id for each in producers_of(fleeting_kafka, topic)] == [first.producer_id]
-        is_refused(lambda: send_and_commit(producer.begin(), topic, "from nobody"), FORGOTTEN)
+        is_refused(lambda: send_and_commit(producer.begin(), topic, "from an expired id"), FORGOTTEN)
         again = client.producer(transactional_id).begin()
         assert identity(fleeting_kafka, transactional_id).producer_id != first.producer_id
         again.send(topic, "after")

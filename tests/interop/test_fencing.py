@@ -20,7 +20,7 @@ from tests.interop.judge import (
 from tests.support.clients import READ_UNCOMMITTED, unique
 from tests.support.interop_brokers import Running, at_version
 
-# Long enough for the client to try again and again.
+# Long enough for several attempts of the client.
 SHORT_MS = 2_000
 
 
@@ -61,7 +61,7 @@ def test_fencing_that_cannot_be_recorded_bumps_the_epoch_once(kafka: Running, cl
             with refusing_journal(kafka):
                 unlucky = client.new_producer(transactional_id, block_ms=SHORT_MS)
                 is_refused(unlucky.init, TIMED_OUT | UNABLE)
-                # Else it goes on asking in the background, which moves the epoch too.
+                # Otherwise it retries in the background, which raises the epoch, too.
                 unlucky.close()
         new = client.producer(transactional_id).begin()
         after = identity(kafka, transactional_id)

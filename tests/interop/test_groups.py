@@ -7,7 +7,7 @@ from tests.interop.judge import end, is_refused, make_topic
 from tests.support.clients import unique
 from tests.support.interop_brokers import Running
 
-# ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID, which some clients put in words of their own.
+# ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID and FENCED_INSTANCE_ID, which some clients name differently.
 NOT_THE_MEMBER = frozenset(
     {
         "CommitFailedException",

@@ -1,6 +1,6 @@
 """Leaders and coordinators move during transactions: with each client.
 
-Apache Kafka runs as one node here, so only `broker_core` can be asked; it has three broker ids.
+Apache Kafka runs as one node here, so only `broker_core` can run these tests; it has three broker ids.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ def next_to(kafka: EmbeddedBroker, broker: int) -> int:
 
 
 def move_leaders(kafka: EmbeddedBroker, topic: str) -> None:
-    """Give each partition to another broker."""
+    """Move the leader of each partition to another broker."""
     for partition in range(PARTITIONS):
         kafka.move_leader((topic, partition), next_to(kafka, kafka.leader((topic, partition))))
 
 
 def move_coordinator(kafka: EmbeddedBroker, **whose: str) -> None:
-    """Give a transactional id or a group to another broker."""
+    """Move the coordinator of a transactional id or a group to another broker."""
     kafka.move_coordinator(next_to(kafka, kafka.coordinator(**whose)), **whose)
 
 
@@ -48,9 +48,9 @@ def test_leaders_and_coordinators_move_during_a_copy_and_every_input_is_copied_o
     job = make_job(three_brokers)
     client.start_copying(job.task, abort_every=4)
     for name, move in MOVES.items():
-        job.goes_on(f"before the {name}")
+        job.check_progress(f"before the {name}")
         move(three_brokers, job)
-        job.goes_on(f"after the {name}")
+        job.check_progress(f"after the {name}")
     job.feed_last()
     client.finish_copying()
     job.assert_copied_once()

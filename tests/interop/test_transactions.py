@@ -27,7 +27,7 @@ from tests.support.waiting import wait_until
 LARGEST_BYTES = 1_000
 HURRIED = 10
 HELD_S = 0.3
-# The clients' own guards.
+# The clients' own checks
 NOT_NOW = frozenset(
     {
         "IllegalStateException",
@@ -44,7 +44,7 @@ def commit_alone(producer: TransactionalProducer, topic: str, value: str) -> Non
     try:
         producer.send(topic, value)
     except ClientError as failure:
-        # librdkafka 2.16 throws away, without sending it, what is produced right after an abort that raises its epoch.
+        # librdkafka 2.16 drops what is produced right after an abort that raises its epoch, without sending it.
         if failure.name != "_PURGE_QUEUE":
             raise
         producer.abort()
@@ -53,7 +53,7 @@ def commit_alone(producer: TransactionalProducer, topic: str, value: str) -> Non
 
 
 def commit_at_once(producer: TransactionalProducer, topic: str, value: str, partitions: int) -> None:
-    """Commit a record in each partition; kafkajs gives up when the transaction before takes long: begin again."""
+    """Commit a record in each partition; repeat if kafkajs gives up while the previous transaction completes."""
 
     def is_committed() -> bool:
         producer.begin()
@@ -71,7 +71,7 @@ def commit_at_once(producer: TransactionalProducer, topic: str, value: str, part
 
 
 def recovers_from_a_refused_record(kafka: Running, client: Client) -> None:
-    """Let the broker refuse a record; after the abort the producer has to be of use again."""
+    """Let the broker refuse a record; after the abort the producer must be usable again."""
     topic = make_topic(kafka, config={"max.message.bytes": str(LARGEST_BYTES)})
     producer = client.producer(unique("id")).begin()
     producer.send(topic, "first")
@@ -133,7 +133,7 @@ def test_id_is_initialized_once(kafka: Running, client: Client):
     topic, transactional_id = make_topic(kafka), unique("id")
     producer = client.producer(transactional_id)
     before = identity(kafka, transactional_id)
-    # Most call it a mistake; kafka-python says that there was nothing to do.
+    # Most clients raise an error; kafka-python succeeds without doing anything.
     with suppress(ClientError):
         producer.init()
     assert identity(kafka, transactional_id) == before
@@ -167,7 +167,9 @@ def test_calls_in_the_wrong_order_are_refused_without_effect(kafka: Running, cli
     producer.begin().send(topic, "first")
     is_refused(producer.begin, NOT_NOW)
     producer.commit()
-    wait_until(lambda: state_of(kafka, transactional_id) == "CompleteCommit", "operators are shown that it is done")
+    wait_until(
+        lambda: state_of(kafka, transactional_id) == "CompleteCommit", "the coordinator reports that it is complete"
+    )
     end(kafka, topic)
     assert client.values(topic) == ["first"]
 

@@ -111,7 +111,7 @@ def test_delayed_fetch_returns_the_outcome_of_an_open_transaction(kafka: Running
     producer.send(topic, "open-1")
     client.start_reading(topic, tell=1, max_wait_ms=LONG_WAIT_MS)
     assert client.reader.wait_for_note() == 1
-    # By now the reader has asked for what comes after the first record, and waits.
+    # By now the reader has requested what follows the first record, and waits.
     producer.send(topic, "open-2")
     end(kafka, topic)
     if commits:
@@ -120,7 +120,7 @@ def test_delayed_fetch_returns_the_outcome_of_an_open_transaction(kafka: Running
         producer.abort()
     ended_s = time.monotonic()
     client.reader.wait_for_note()
-    assert time.monotonic() - ended_s < LONG_WAIT_MS / 2000, "the fetch was not answered before its time was up"
+    assert time.monotonic() - ended_s < LONG_WAIT_MS / 2000, "the fetch response did not come before its deadline"
     assert [each.value for each in client.finish_reading()] == ["before", *(["open-1", "open-2"] if commits else [])]
 
 

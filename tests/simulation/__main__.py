@@ -1,4 +1,4 @@
-"""Run many seeds, or one again: `python -m tests.simulation --seeds 1000`."""
+"""Run many seeds, or repeat one: `python -m tests.simulation --seeds 1000`."""
 
 import argparse
 import contextlib
@@ -10,23 +10,26 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from broker_core.simulation.faults import FaultKind, never_occurred
+from broker_core.types import counted
 from tests.simulation.broken import BROKEN, first_caught
 from tests.simulation.plan import STALE_BROKERS, SWITCHED_OFF
 from tests.simulation.world import Outcome, play
 from tests.support.history.format import write_history
 
-# Worlds are drawn so that among this many every kind of fault strikes; where one does not, it is not tried any more.
+# After this many seeds every kind of fault has occurred; a kind that has not is missing from the plans.
 ENOUGH_SEEDS = 200
 _COMMAND = ("python", "-m", "tests.simulation")
 _ALL = "all"
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Play what the command line asks for; return its exit code."""
+    """Run the seeds of the command line; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
-    parser.add_argument("--seeds", type=int, help=f"how many seeds to play: 100, or at most {ENOUGH_SEEDS} if --broken")
+    parser.add_argument(
+        "--seeds", type=int, help=f"the number of seeds to run: 100, or at most {ENOUGH_SEEDS} if --broken"
+    )
     parser.add_argument("--first", type=int, default=1, help="the first of them")
-    parser.add_argument("--replay", type=int, help="play this one seed and print its trace")
+    parser.add_argument("--replay", type=int, help="run this seed only and print its trace")
     parser.add_argument("--trace", type=Path, help="write the trace of --replay to a file instead")
     parser.add_argument("--history", type=Path, help="write the clients' history of --replay to a file, as JSON lines")
     parser.add_argument("--keep-going", action="store_true", help="do not stop at the first seed that fails")
@@ -34,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
         "--stale",
         action="store_true",
         default=STALE_BROKERS,
-        help="let brokers be cut off from the others, too, in the worlds with outages",
+        help="also cut off brokers from the others in worlds with outages",
     )
     parser.add_argument(
         "--broken",
@@ -42,13 +45,13 @@ def main(words: Sequence[str] | None = None) -> int:
         nargs="?",
         const=_ALL,
         metavar="NAME",
-        help="break the broker on purpose, in one way or in all one after the other, and print the "
-        f"first seed that shows it; NAME is one of: {', '.join(BROKEN)}",
+        help="inject one known bug into the broker, or each in turn, and print the first seed that "
+        f"shows it; NAME is one of: {', '.join(BROKEN)}",
     )
     arguments = parser.parse_args(words)
     if arguments.replay is not None:
         if arguments.broken == _ALL:
-            parser.error("--replay needs to know which broken broker is meant: --broken NAME")
+            parser.error("--replay needs the name of the injected bug: --broken NAME")
         with BROKEN[arguments.broken].breakage() if arguments.broken else contextlib.nullcontext():
             return _replay(arguments.replay, arguments.trace, arguments.history, stale=arguments.stale)
     if arguments.broken is not None:
@@ -68,17 +71,17 @@ def _replay(seed: int, trace: Path | None, history: Path | None, *, stale: bool)
     if history is not None:
         write_history(history, outcome.history.ops)
     print(f"seed {seed}: {outcome.event_count} events, trace {outcome.digest}")
-    _tell(outcome)
+    _print_problems(outcome)
     return 1 if outcome.problems else 0
 
 
-def _tell(outcome: Outcome) -> None:
+def _print_problems(outcome: Outcome) -> None:
     for problem in outcome.problems:
         print(f"seed {outcome.seed}: {problem}")
 
 
 def _catch(name: str, seeds: range) -> bool:
-    """Print the first seed that shows a broken broker for what it is; say whether one does."""
+    """Print the first seed that reveals an injected bug; return whether there is one."""
     caught = first_caught(BROKEN[name], seeds)
     if caught is None:
         print(f"{name}: no seed from {seeds.start} to {seeds.stop - 1} shows it")
@@ -101,14 +104,17 @@ def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
         faults.update(outcome.faults.by_kind)
         if outcome.problems:
             failed.append(seed)
-            _tell(outcome)
+            _print_problems(outcome)
             if not keep_going:
                 break
         if played % 1_000 == 0:
             print(f"{played} seeds, {len(failed)} failed", flush=True)
     seconds = time.monotonic() - began
-    print(f"{played} seeds from {first} on in {seconds:.0f} s, {events} events; {len(failed)} failed")
-    is_complete = _tell_faults(faults, played, frozenset() if stale else SWITCHED_OFF)
+    print(
+        f"{counted(played, 'seed')} from {first} on in {seconds:.0f} s, {counted(events, 'event')}; "
+        f"{len(failed)} failed"
+    )
+    is_complete = _print_faults(faults, played, frozenset() if stale else SWITCHED_OFF)
     if failed:
         print(
             f"First failing seed: {failed[0]}. Replay it with: "
@@ -117,18 +123,18 @@ def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
     return int(bool(failed) or not is_complete)
 
 
-def _tell_faults(faults: Counter[FaultKind], played: int, switched_off: Collection[FaultKind] = ()) -> bool:
-    """Print how often each kind of fault struck; say whether each has that may be asked to, after so many seeds."""
-    print("Faults that struck:")
+def _print_faults(faults: Counter[FaultKind], played: int, switched_off: Collection[FaultKind] = ()) -> bool:
+    """Print how often each kind of fault occurred; return whether none that is due after so many seeds is missing."""
+    print("Faults that occurred:")
     for kind in FaultKind:
         print(f"  {faults[kind]:>8}  {kind.value}")
     never = never_occurred(faults, switched_off)
     if not never:
         return True
-    print(f"Never struck: {', '.join(kind.value for kind in never)}")
+    print(f"Never occurred: {', '.join(kind.value for kind in never)}")
     if played < ENOUGH_SEEDS:
         return True
-    print(f"{played} seeds are enough for every kind of fault: tests/simulation/plan.py draws too few of these")
+    print("Every kind of fault should have occurred by now: tests/simulation/plan.py draws too few of these")
     return False
 
 

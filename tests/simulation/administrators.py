@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 E = ErrorCode
-# A transaction that no coordinator knows of may be on its way to one, but not for that long.
+# A transaction that no coordinator knows may still be on its way to one, but not for that long.
 _SUSPICION_MS = 12_000
 _NO_START = -1
 _FEATURE, _LEVELS = "transaction.version", (1, 2)
 
 
 class Hanging(NamedTuple):
-    """Name an open transaction that no coordinator will end."""
+    """An open transaction that no coordinator will end."""
 
     topic: str
     partition: int
@@ -31,7 +31,7 @@ class Hanging(NamedTuple):
 
 
 class AdministratorActor:
-    """Do what administrators do, now and then."""
+    """An administrator that acts at intervals."""
 
     def __init__(self, client: Client, name: str, *, changes_features: bool) -> None:
         self.world: World = client.world
@@ -44,7 +44,7 @@ class AdministratorActor:
         self._level = int(self.world.plan.settings[_FEATURE])
 
     def run(self) -> None:
-        """Do it."""
+        """Act until the calm."""
         deeds = [self._make_topic, self._look_for_hanging, self._look_for_hanging, self._list]
         if self._changes_features:
             deeds += [self._change_feature] * 2
@@ -54,7 +54,7 @@ class AdministratorActor:
                 self._random.choice(deeds)()
             except (GaveUpError, UnansweredError) as error:
                 self.world.scheduler.note(f"{self.name}: {error}")
-        # Two looks a good while apart: what both find hangs.
+        # Two searches some time apart: what both find hangs.
         for _ in range(3):
             self._look_for_hanging()
             self.world.fibers.sleep_ms(_SUSPICION_MS)
@@ -87,7 +87,7 @@ class AdministratorActor:
         level = next(each for each in _LEVELS if each != self._level)
         form = m.UpdateFeaturesRequest
         try:
-            # Whether that is up or down is known for sure only to the broker: the wrong one is refused.
+            # Only the broker knows for sure whether this is an upgrade or a downgrade, and it refuses the wrong one.
             for kind in (1, 2):
                 answer = self._ask_any(
                     form(
@@ -105,7 +105,7 @@ class AdministratorActor:
             self._note_level()
 
     def _note_level(self) -> None:
-        """Count a change that took effect, whatever was answered."""
+        """Count a change that took effect, whatever the response was."""
         if self.world.server.is_running:
             level = self.world.server.cluster.metadata.features[_FEATURE]
             if level != self._level:
@@ -114,7 +114,7 @@ class AdministratorActor:
                 self.world.faults.record(FaultKind.FEATURE_CHANGED)
 
     def _list(self) -> set[int]:
-        """Return the producer ids of all transactions that some coordinator has open; raises `UnansweredError`."""
+        """Return the producer ids of all transactions that a coordinator has open; raise `UnansweredError`."""
         found: set[int] = set()
         for broker_id in self.world.broker_ids:
             answer = self._client.ask(
@@ -131,7 +131,7 @@ class AdministratorActor:
                 for each in answer.transaction_states
                 if each.transaction_state in ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
             }
-        # What a partition without a leader knows is in no list.
+        # No list has the transactions of a partition without a leader.
         asked = m.MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE_TOPIC)
         [topic] = self._ask_any(m.MetadataRequest(topics=[asked], allow_auto_topic_creation=False), 9).topics
         if any(part.error_code != E.NONE for part in topic.partitions):
@@ -140,7 +140,7 @@ class AdministratorActor:
 
     def _look_for_hanging(self) -> None:
         if self.world.outages.cut_off:
-            # Whether an id has a coordinator is not known from what a broker says that is cut off.
+            # An isolated broker's response does not show whether an id has a coordinator.
             self._suspects.clear()
             return
         try:
@@ -215,7 +215,7 @@ class AdministratorActor:
 
 
 class RogueActor:
-    """Write into a transaction that no coordinator knows, as an old client's late request could: it hangs."""
+    """A client that makes one transaction hang: like an old client's late request, its record has no coordinator."""
 
     def __init__(self, client: Client, name: str, topic: str, partitions: int) -> None:
         self.world: World = client.world
@@ -226,7 +226,7 @@ class RogueActor:
         self._partition = self._random.randrange(partitions)
 
     def run(self) -> None:
-        """Do it."""
+        """Write one record after a while."""
         self.world.fibers.sleep_ms(self._random.randint(1_000, 8_000))
         try:
             answer, code, _ = self._client.ask_coordinator(

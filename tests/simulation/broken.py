@@ -34,7 +34,7 @@ Break = Callable[[], contextlib.AbstractContextManager[None]]
 
 @contextlib.contextmanager
 def aborted_list_left_out() -> Iterator[None]:
-    """Tell readers of no aborted transaction: they take what was aborted for committed."""
+    """Omit aborted transactions from fetch responses: readers take aborted records for committed ones."""
     with patch.object(reading, "collect_aborted", _nothing):
         yield
 
@@ -60,7 +60,7 @@ def takeover_without_abort() -> Iterator[None]:
 
 @contextlib.contextmanager
 def recovery_without_marker() -> Iterator[None]:
-    """Let a coordinator that finds a transaction half ended call it ended, without its markers."""
+    """Let a coordinator complete the prepared transactions it loads without writing their markers."""
 
     def resume(self: TransactionCompletion, partition: int, now_ms: int) -> None:
         for entry in list(self._store.led()[partition].entries.values()):
@@ -80,7 +80,7 @@ def _complete_unmarked(ending: TransactionCompletion, entry: TransactionEntry, n
 
 @contextlib.contextmanager
 def dedupe_window_lost() -> Iterator[None]:
-    """Append a repeated batch once more instead of answering with the first one's place."""
+    """Append a repeated batch again instead of responding with the first one's offset."""
 
     def lenient(case: BatchCase) -> ErrorCode:
         repeats = case.entry.batches and case.base_sequence <= case.entry.last_sequence
@@ -93,9 +93,9 @@ def dedupe_window_lost() -> Iterator[None]:
 
 @contextlib.contextmanager
 def late_end_applied() -> Iterator[None]:
-    """Let late EndTxns of the old protocol arrive, which it applies to the next transaction by design (KIP-890).
+    """Let late EndTxns of the old protocol arrive, which end the next transaction by design (KIP-890).
 
-    The broker is as it is: what is broken is the protocol, and the worlds else keep such requests from arriving.
+    The broker is unchanged: the protocol has the bug, and all other worlds keep such requests from arriving.
     """
     from tests.simulation import plan
 
@@ -110,7 +110,7 @@ def late_end_applied() -> Iterator[None]:
 
 @contextlib.contextmanager
 def stale_end_applied() -> Iterator[None]:
-    """Apply an EndTxn of the epoch before to the transaction that is open now: the new protocol's epochs forbid it."""
+    """Apply an EndTxn of the previous epoch to the open transaction, which the new protocol's epochs forbid."""
     right = TransactionCoordinator.end_transaction
 
     def end_transaction(
@@ -127,7 +127,7 @@ def stale_end_applied() -> Iterator[None]:
 
 @contextlib.contextmanager
 def answers_before_syncs() -> Iterator[None]:
-    """Answer before what was promised is durable."""
+    """Respond before the data is durable."""
 
     def sync(self: LogManager) -> None:
         self._promised.clear()
@@ -138,14 +138,14 @@ def answers_before_syncs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def last_stable_offset_ignored() -> Iterator[None]:
-    """Let a committed reader read on past an open transaction."""
+    """Let read_committed readers continue past an open transaction."""
     with patch.object(LogState, "last_stable_offset", property(lambda self: self.high_watermark)):
         yield
 
 
 @contextlib.contextmanager
 def marker_twice() -> Iterator[None]:
-    """Write every marker of a coordinator two times."""
+    """Write each marker of a coordinator twice."""
     right = MarkerWriter._write
 
     def write(self: MarkerWriter, order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
@@ -158,7 +158,7 @@ def marker_twice() -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_marker_for_one_partition() -> Iterator[None]:
-    """Leave the marker out in the last partition of each transaction that has several."""
+    """Omit the marker in the last partition of each transaction with several partitions."""
     right = MarkerWriter._write
 
     def write(self: MarkerWriter, order: "MarkerOrder", topic_partition: TopicPartition, now_ms: int) -> ErrorCode:
@@ -172,7 +172,7 @@ def no_marker_for_one_partition() -> Iterator[None]:
 
 @contextlib.contextmanager
 def commit_ends_in_abort() -> Iterator[None]:
-    """Abort every other producer's transaction that is to be committed, and say that somebody had fenced it."""
+    """Abort every other producer's transaction instead of committing it, and respond that the producer is fenced."""
     right = TransactionCoordinator.end_transaction
 
     def end_transaction(
@@ -197,10 +197,10 @@ def commit_ends_in_abort() -> Iterator[None]:
 
 
 class Broken(NamedTuple):
-    """Hold a way to break the broker and what it must be caught by.
+    """A bug of the broker and the checks that must detect it.
 
-    `kind` is what the history of the clients alone must show, `line` what the look into the logs must say: where the
-    history cannot show it, the line stands alone. `seed` is the first from 1 on that shows all that is asked for.
+    `kind` is the anomaly in the clients' history, `line` the problem found in the logs; a bug that the history cannot
+    show has a line only. `seed` is the first from 1 on that shows both.
     """
 
     breakage: Break
@@ -209,7 +209,7 @@ class Broken(NamedTuple):
     line: str = ""
 
     def shown_by(self, outcome: "Outcome") -> str | None:
-        """Return what in the outcome of a world shows what is broken, if anything does."""
+        """Return what in the outcome of a world reveals the bug, if anything does."""
         stories = [
             f"{anomaly.kind}: {anomaly.story}" for anomaly in check(outcome.history.ops) if anomaly.kind is self.kind
         ]
@@ -228,11 +228,11 @@ BROKEN: dict[str, Broken] = {
         late_end_applied, 21, Kind.ABORTED_READ
     ),
     "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 71, Kind.ABORTED_READ),
-    # Clients are told the truth, that it was not committed; only the log tells that nothing was the reason.
+    # Clients learn the truth, that the transaction was not committed; only the log shows that there was no reason.
     "commit ends in abort": Broken(commit_ends_in_abort, 3, line=r"stopped over .*, which has not timed out"),
     "answers before syncs": Broken(answers_before_syncs, 8, Kind.LOST_WRITE),
     "last stable offset ignored": Broken(last_stable_offset_ignored, 9, Kind.ABORTED_READ),
-    # No client sees a marker: a second one hides nothing.
+    # No client sees a marker, so a second one hides no record.
     "marker twice": Broken(marker_twice, 1, line=r"a commit marker of producer \d+ at \d+, after the commit marker"),
     "no marker for one partition": Broken(
         no_marker_for_one_partition, 5, Kind.TORN, r"was committed, but no marker follows its record"
@@ -241,8 +241,8 @@ BROKEN: dict[str, Broken] = {
 
 
 def first_caught(broken: Broken, seeds: range) -> tuple[int, str] | None:
-    """Play seeds on a broken broker until one shows it; return that one and what shows it."""
-    # The worlds are played as ever: they do not know what is broken.
+    """Run seeds on a broken broker until one reveals the bug; return the seed and what shows it."""
+    # The worlds run as usual, without knowledge of the bug.
     from tests.simulation.world import play
 
     with broken.breakage():

@@ -1,7 +1,7 @@
 """A client of brokers over simulated links: requests, responses and timeouts.
 
-Nothing here knows what a request means; what is repeated, and when one gives up for good, is the client's business
-above, as in the clients that people use.
+This module does not interpret requests: the actors above it decide what to repeat and when to give up, as in real
+clients.
 """
 
 import io
@@ -24,7 +24,7 @@ GROUP, TRANSACTION = 0, 1
 LARGEST_ANSWER = 1 << 26
 REQUEST_TIMEOUT_MS = 1_000
 FIRST_BACKOFF_MS, LAST_BACKOFF_MS = 40, 640
-# What a client asks again after, finding the leader or coordinator anew.
+# Errors that a client retries after a new lookup of the leader or coordinator.
 MOVED = frozenset(
     {
         E.NOT_LEADER_OR_FOLLOWER,
@@ -43,16 +43,16 @@ MOVED = frozenset(
 )
 RETRIED = MOVED | {E.CONCURRENT_TRANSACTIONS, E.NOT_ENOUGH_REPLICAS}
 _CORRELATION_ID = slice(8, 12)
-# From which version on the content of a request names what it asks for: a batch by its sequence, an end by its epoch.
+# The version from which a request's content identifies it: a batch by its sequence, an EndTxn by its epoch.
 _NAMED_FROM = {m.ProduceRequest.API_KEY: 3, m.EndTxnRequest.API_KEY: 5}
 
 
 class UnansweredError(Exception):
-    """Report a request whose fate is unknown."""
+    """A request got no response, so it may have been applied."""
 
 
 class GaveUpError(Exception):
-    """Report that no final answer came in time."""
+    """No final response came in time."""
 
     def __init__(self, text: str, code: ErrorCode | None) -> None:
         super().__init__(f"{text}: {code.name if code is not None else 'no answer'}")
@@ -60,7 +60,7 @@ class GaveUpError(Exception):
 
 
 class Exchange:
-    """Be one request that awaits its answer."""
+    """One request that waits for its response."""
 
     def __init__(self, response: Any, version: int, read_body: Callable[[int, memoryview], Any] | None = None) -> None:
         self.is_done = False
@@ -73,7 +73,7 @@ class Exchange:
         self._read_body = read_body
 
     def answer(self, frame: bytes) -> None:
-        """Take the answer."""
+        """Accept the response."""
         if self._read_body is None:
             self.value = self._response.decode(frame, version=self._version, header=True)
         else:
@@ -84,7 +84,7 @@ class Exchange:
         self._settle()
 
     def fail(self, exception: BaseException) -> None:
-        """Take note that none will come."""
+        """Fail: no response will come."""
         if not self.is_done:
             self.exception = exception
             self._settle()
@@ -95,11 +95,11 @@ class Exchange:
 
 
 class Wire(ClientEnd):
-    """Be a client's end of one link."""
+    """A client's end of one link."""
 
     def __init__(self, world: "World", client: str, broker_id: int) -> None:
         self._client = client
-        # What was answered is not sent again after that, but asked anew.
+        # A request that got a response is not a retransmission when it is sent again, but a new question.
         self._answers = world.answers_to(client)
         self._reader = FrameReader(LARGEST_ANSWER)
         self._count = 0
@@ -108,11 +108,11 @@ class Wire(ClientEnd):
 
     @property
     def is_open(self) -> bool:
-        """Return whether requests can go out."""
+        """Return whether requests can be sent."""
         return self.link.is_open
 
     def send(self, request: Any, version: int, asked: object = None) -> Exchange:
-        """Send a request; `asked` names the question it asks, perhaps again."""
+        """Send a request; `asked` identifies its question, which may have been sent before."""
         self._count += 1
         exchange = self._open[self._count] = Exchange(
             SERVED[request.API_KEY].response, version, getattr(request, "read_response", None)
@@ -140,15 +140,15 @@ class Wire(ClientEnd):
             exchange.fail(UnansweredError("the connection was lost"))
 
     def give_up(self, *, may_arrive: bool) -> None:
-        """Close the link; what is under way may arrive."""
+        """Close the link; requests under way may still arrive."""
         self.link.give_up(may_arrive=may_arrive)
         self.lost()
 
 
 class Client:
-    """Ask one thing after the other, each of whoever is in charge of it.
+    """A client that sends one request after another, each to the broker responsible for it.
 
-    What it gave up on may reach a broker later, but for requests of the APIs in `recalled`.
+    A request that the client gave up on may reach a broker later, except those of the APIs in `recalled`.
     """
 
     def __init__(self, world: "World", name: str, *, recalled: Collection[int] = ()) -> None:
@@ -163,7 +163,7 @@ class Client:
     # One request
 
     def ask(self, broker_id: int, request: Any, version: int, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Any:
-        """Send a request and return its answer; raises `UnansweredError`."""
+        """Send a request and return its response; raise `UnansweredError`."""
         wire = self._wires.get(broker_id)
         if wire is None or not wire.is_open:
             wire = self._wires[broker_id] = Wire(self.world, self.name, broker_id)
@@ -188,7 +188,7 @@ class Client:
             wire.give_up(may_arrive=True)
         self._wires.clear()
 
-    # One question, until it is answered
+    # One question, until it gets a final response
 
     def until_answered(
         self,
@@ -199,7 +199,7 @@ class Client:
         patience_ms: int = 30_000,
         forget: Callable[[], None] = lambda: None,
     ) -> tuple[Any, ErrorCode, int]:
-        """Ask until the code is none that is asked again after; return answer, code, and how often none came.
+        """Repeat while the error code is retriable; return the response, the code, and how often no response came.
 
         Raises `GaveUpError` when time is up.
         """
@@ -218,7 +218,7 @@ class Client:
                     return answer, code, unanswered
                 if code in MOVED:
                     forget()
-                # What was answered is not sent again: it is asked anew.
+                # After a response, the next attempt is a new question and not a retransmission.
                 self._question += 1
             if self.world.scheduler.now_us >= until_us:
                 raise GaveUpError(what, code)
@@ -237,7 +237,7 @@ class Client:
         patience_ms: int = 30_000,
         timeout_ms: int = REQUEST_TIMEOUT_MS,
     ) -> tuple[Any, ErrorCode, int]:
-        """Ask the coordinator of a key until it answers; return answer, code, and how often no answer came."""
+        """Repeat a request to a key's coordinator; return the response, the code, and how often no response came."""
 
         def attempt() -> tuple[Any, ErrorCode]:
             answer = self.ask(self.coordinator(key_type, key), make(), version, timeout_ms)
@@ -262,7 +262,7 @@ class Client:
         retried: Collection[ErrorCode] = RETRIED,
         patience_ms: int = 30_000,
     ) -> tuple[Any, ErrorCode, int]:
-        """Ask the leader of a partition until it answers."""
+        """Repeat a request to the leader of a partition."""
 
         def attempt() -> tuple[Any, ErrorCode]:
             answer = self.ask(self.leader(topic, partition), make(), version)
@@ -276,17 +276,17 @@ class Client:
             forget=self._leaders.clear,
         )
 
-    # Who is in charge
+    # Leaders and coordinators
 
     def any_broker(self) -> int:
-        """Choose a broker to ask what all know."""
+        """Choose a broker for a request that every broker can serve."""
         return self.world.scheduler.random.choice(self.world.broker_ids)
 
     def _forget_coordinator(self, key_type: int, key: str) -> None:
         self._coordinators.pop((key_type, key), None)
 
     def coordinator(self, key_type: int, key: str) -> int:
-        """Find a coordinator, or remember it; raises `UnansweredError`."""
+        """Look up a coordinator, or return the cached one; raise `UnansweredError`."""
         known = self._coordinators.get((key_type, key))
         if known is None:
             answer = self.ask(self.any_broker(), m.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key]), 4)
@@ -297,7 +297,7 @@ class Client:
         return known
 
     def leader(self, topic: str, partition: int) -> int:
-        """Find a leader, or remember it; raises `UnansweredError`."""
+        """Look up a leader, or return the cached one; raise `UnansweredError`."""
         known = self._leaders.get((topic, partition))
         if known is None:
             answer = self.ask(
@@ -321,4 +321,4 @@ class Client:
 
 
 def _ignore_response() -> None:
-    """Do nothing: the answer came too late or its asker is served."""
+    """Do nothing: the response came too late, or its request was already settled."""

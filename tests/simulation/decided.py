@@ -1,7 +1,7 @@
 """A driver that dies between its decision and the first EndTxn, while one of the transactions times out early.
 
-The next driver on the checkpoint begins when that one is lost and the others are still open: nothing of the micro-batch
-is visible then, and nothing of it may become so.
+The next driver on the checkpoint starts when that one is lost and the others are still open: nothing of the micro-batch
+is visible then, and nothing of it may become visible.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,12 @@ _AWAY_MS = 7_500
 
 
 class DecidedDeath:
-    """The death of the first driver in a world that has decided over an early and a late timeout."""
+    """The death of the first driver that has decided over transactions with a short and a long timeout."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._has_died = False
-        # What must be rolled back, because the next driver found it lost in part and open in part.
+        # Transactions to be rolled back, because the next driver found some of them lost and the others open.
         self.to_be_rolled_back: tuple[PreparedTransaction, ...] = ()
 
     def options(self, options: SinkOptions, split: int, rows: Sequence[Sequence[Any]]) -> SinkOptions:
@@ -41,7 +41,7 @@ class DecidedDeath:
         return replace(options, transaction_timeout_ms=_SHORT_MS)
 
     def reach(self, point: str, messages: Sequence[TaskMessage]) -> None:
-        """End the driver's fiber if this is the point, and let the next driver begin later."""
+        """Kill the driver's fiber at this point, and let the next driver start later."""
         prepared = tuple(message.transaction for message in messages if isinstance(message, Prepared))
         timeouts_ms = {transaction.timeout_ms for transaction in prepared}
         if point != "driver.after_decide" or self._has_died or len(timeouts_ms) < 2:
@@ -49,14 +49,14 @@ class DecidedDeath:
         world, fiber = self._world, self._world.fibers.current
         self._has_died = True
         world.nemesis(f"{fiber.name} dies between its decision and the first EndTxn")
-        world.settle_in(world.actors[fiber.name].successor(f"{fiber.name}d", _AWAY_MS))
+        world.start_actor(world.actors[fiber.name].successor(f"{fiber.name}d", _AWAY_MS))
         world.scheduler.after(_AWAY_MS * US_PER_MS, lambda: self.look(prepared))
         fiber.kill()
         world.fibers.sleep_ms(1)
 
     def look(self, prepared: tuple[PreparedTransaction, ...]) -> None:
-        """Take note of what the next driver finds, if a part is lost and all else open."""
-        # A timeout that was not durable when the power failed has not happened.
+        """Record what the next driver finds if some transactions are lost and all others open."""
+        # A timeout that was not durable when the power failed did not happen.
         still_open = [t for t in prepared if self._is_open(t)]
         timed_out = self._world.watch.timed_out
         lost = [t for t in prepared if t not in still_open and (t.producer_id, t.producer_epoch) in timed_out]
@@ -75,7 +75,7 @@ class DecidedDeath:
         )
 
     def check(self) -> Iterator[str]:
-        """Check that nothing was committed of what had to be rolled back."""
+        """Check that no transaction was committed that had to be rolled back."""
         for transaction in self.to_be_rolled_back:
             # Under the new protocol a marker has the epoch after that of the records.
             epoch = transaction.producer_epoch + (transaction.transaction_version >= 2)

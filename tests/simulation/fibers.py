@@ -1,7 +1,7 @@
 """Clients written as plain blocking code, run one at a time in virtual time.
 
-A fiber runs until it waits; the scheduler alone decides who goes on. It can be paused, which it does not notice, and
-killed, which it cannot catch: whatever it asks of the world afterwards, in a `finally` too, ends it again.
+A fiber runs until it waits; only the scheduler decides which one continues. A fiber can be paused, which it does not
+notice, and killed, which it cannot catch: any later request to the world, even in a `finally`, kills it again.
 """
 
 from collections.abc import Callable
@@ -13,15 +13,15 @@ from broker_core.simulation.scheduler import US_PER_MS, ScheduledEvent, Schedule
 
 
 class KilledError(BaseException):
-    """Be the end of a killed fiber."""
+    """The end of a killed fiber."""
 
 
 class Fiber:
-    """Be one thread of a client's work, on a machine with a clock of its own."""
+    """One thread of a client, on a machine with its own clock."""
 
     def __init__(self, fibers: "Fibers", name: str, work: Callable[[], Any]) -> None:
         self.name = name
-        # The machine it runs on, as far as the network is concerned, and the process it belongs to.
+        # The machine it runs on, for the network, and the process it belongs to.
         self.host = name
         self.process_id = 0
         self.clock_offset_ms = 0
@@ -45,7 +45,7 @@ class Fiber:
         self.is_done = True
 
     def resume(self) -> None:
-        """Let it go on, now or when it is not paused any more."""
+        """Continue, now or when the fiber is no longer paused."""
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None
@@ -55,7 +55,7 @@ class Fiber:
             self._fibers.switch_to(self._greenlet)
 
     def sleep_until(self, time_us: int | None) -> None:
-        """Wait until a time or until somebody calls `resume`; only for the fiber itself."""
+        """Wait until a time or until another fiber or event calls `resume`; only for the fiber itself."""
         if self.is_killed:
             raise KilledError
         if time_us is not None:
@@ -69,7 +69,7 @@ class Fiber:
         self.resume()
 
     def pause(self) -> None:
-        """Stop it where it waits."""
+        """Stop the fiber where it waits."""
         self._paused = True
 
     def go_on(self) -> None:
@@ -80,7 +80,7 @@ class Fiber:
             self._fibers.scheduler.after(0, self.resume)
 
     def kill(self) -> None:
-        """End it where it waits."""
+        """End the fiber where it waits."""
         if not self.is_done:
             self.is_killed = True
             self._paused = False
@@ -88,7 +88,7 @@ class Fiber:
 
 
 class Fibers:
-    """Hold the fibers of one world."""
+    """The fibers of one world."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -98,7 +98,7 @@ class Fibers:
         self._by_greenlet: dict[greenlet, Fiber] = {}
 
     def spawn(self, name: str, work: Callable[[], Any]) -> Fiber:
-        """Begin a fiber; it runs as soon as the scheduler gets to it."""
+        """Start a fiber; it runs as soon as the scheduler gets to it."""
         fiber = Fiber(self, name, work)
         self.all.append(fiber)
         self._by_greenlet[fiber._greenlet] = fiber
@@ -122,7 +122,7 @@ class Fibers:
             self.current.sleep_until(until_us)
 
     def close(self) -> None:
-        """End all that are left, outside of time."""
+        """End all remaining fibers, outside of time."""
         for fiber in self.all:
             fiber.is_killed = True
             fiber._paused = False

@@ -10,13 +10,13 @@ READ_UNCOMMITTED: Final = "read_uncommitted"
 
 
 class History:
-    """Collect the lines of one world."""
+    """The lines of one world's history."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
 
     def note(self, time_ns: int, process: str, kind: str, function: str, value: Any = None, **details: Any) -> Op:
-        """Write one line."""
+        """Append one line."""
         op = Op(len(self.ops), time_ns, process, kind, function, value, **details)
         self.ops.append(op)
         return op

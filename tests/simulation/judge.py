@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 Seen = dict[str, list[tuple[int, str]]]
 _ALL = 1 << 30
-# How the sink's account names a transaction whose fate it is sure of.
+# How the sink's error names a transaction that is certainly lost.
 _LOST = re.compile(r"task \d+: lost, \S+ producer (\d+) epoch (\d+)")
 
 
 def judge(world: "World") -> list[str]:
-    """Return all that is wrong; nothing may be open any more."""
+    """Return all problems; no transaction may still be open."""
     if not world.server.is_running:
         return ["the cluster is not running at the end"]
     problems = [*check_marks(world, at_rest=True), *check_logs(world)]
@@ -64,7 +64,7 @@ def final_view(world: "World", isolation: str) -> Seen:
 
 
 def check_polls(world: "World", truth: dict[str, Seen]) -> Iterator[str]:
-    """Hold every poll against what there is at the end: nothing else was ever seen, and nothing was passed over."""
+    """Compare every poll with the final records: no poll saw other records, and none skipped a record."""
     seen: dict[tuple[str, str], list[tuple[int, str]]] = {}
     isolations: dict[str, str] = {}
     for op in world.history.ops:
@@ -81,7 +81,7 @@ def check_polls(world: "World", truth: dict[str, Seen]) -> Iterator[str]:
 
 
 def check_transactions(world: "World", truth: dict[str, Seen]) -> Iterator[str]:
-    """Hold every transaction's outcome against what is visible: all of it once, or nothing."""
+    """Compare every transaction's outcome with the visible records: all of them once, or none."""
     places: dict[Value, list[tuple[str, int]]] = {}
     for key, records in truth[READ_COMMITTED].items():
         for offset, value in records:
@@ -91,7 +91,8 @@ def check_transactions(world: "World", truth: dict[str, Seen]) -> Iterator[str]:
     plans: dict[str, Op] = {}
     for op in world.history.ops:
         if op.function == "send":
-            # What the sink writes belongs to many transactions, and what is missing in one is judged by its rows.
+            # A row of the sink may be in several transactions, so missing rows are checked by row and not by
+            # transaction.
             known |= {value for _, _, value in op.sends()}
         if op.function == TXN:
             (plans if op.kind == INVOKE else outcomes)[str(op.transaction)] = op
@@ -102,7 +103,7 @@ def check_transactions(world: "World", truth: dict[str, Seen]) -> Iterator[str]:
         if len(found) > 1:
             yield f"{value} is there {len(found)} times: {found}"
         if value not in known:
-            yield f"{value} at {found} was written by nobody"
+            yield f"{value} at {found} has no writer"
 
 
 def _check_transaction(
@@ -124,7 +125,7 @@ def _check_transaction(
 
 
 def check_work(world: "World", there: Seen) -> Iterator[str]:
-    """Check that the workers carried each record over, once."""
+    """Check that the workers copied each record once."""
     if INPUT not in world.plan.topics:
         return
     carried = Counter(
@@ -142,7 +143,7 @@ def check_work(world: "World", there: Seen) -> Iterator[str]:
 def check_lost(world: "World") -> Iterator[str]:
     """Check that a query which stopped over lost transactions had lost each of them, by the coordinator's clock.
 
-    Nothing else may end what is decided: the sink sweeps no decided transaction and gives its id to nobody.
+    Nothing else may end decided transactions: the sink neither sweeps them nor reuses their ids.
     """
     if not world.plan.has_query or world.actors["sink"].checkpoint.lost is None:
         return
@@ -155,12 +156,12 @@ def check_lost(world: "World") -> Iterator[str]:
 
 
 def check_rows(world: "World", there: Seen) -> Iterator[str]:
-    """Check that the sink's query came to its end and each of its rows is there, once."""
+    """Check that the sink's query ended and that each of its rows is visible once."""
     if not world.plan.has_query:
         return
     checkpoint = world.actors["sink"].checkpoint
     if checkpoint.next_micro_batch is not None and checkpoint.lost is None:
-        yield "the query did not come to its end"
+        yield "the query did not end"
     for number, splits in enumerate(checkpoint.rows):
         for partition, value in (row for split in splits for row in split):
             found = [one for _, one in there[key_of(SUNK, partition)] if one == value]

@@ -15,7 +15,7 @@ _ALL = 1 << 30
 
 
 class Folded(NamedTuple):
-    """Hold what the records of one partition say by themselves."""
+    """What the records of one partition show by themselves."""
 
     open: dict[int, int]
     aborted: list[tuple[int, int, int]]
@@ -23,7 +23,7 @@ class Folded(NamedTuple):
 
 
 def check_logs(world: "World") -> Iterator[str]:
-    """Recompute from the records what is open and aborted in each log, and hold the markers against the history."""
+    """Recompute open and aborted transactions from each log's records, and check the markers against the history."""
     scanned: Scanned = {}
     for log in world.server.cluster.logs.open_all(world.clock.now_ms()):
         name = str(log.topic_partition)
@@ -56,7 +56,7 @@ def batches_in(log: PartitionLog) -> list[KeptBatch]:
 
 
 def _is_whole(batches: list[KeptBatch]) -> bool:
-    """Return whether compaction has taken nothing from a log."""
+    """Return whether compaction has removed nothing from a log."""
     ends = [0, *(batch.next_offset for batch in batches)]
     return all(
         batch.base_offset == end and batch.records_count == batch.next_offset - batch.base_offset

@@ -1,12 +1,13 @@
-"""Every transaction of the history and the markers in the log: one for each partition that it touched.
+"""Every transaction of the history and its markers in the log: one for each partition that it touched.
 
-A second marker behind the first, with none of the producer's records between, is legitimate in two cases and no other:
+A second marker after the first, without records of the producer between them, is legitimate in two cases only:
 
-- a coordinator that loaded its state partition, after a restart or a move, found the transaction prepared. It cannot
-  know which markers are written, so it writes all of them again (rules A.13). The watch sees each such load, so that a
-  repetition without one is told of in every world, however disturbed.
-- the old protocol's transactions share an epoch, and a partition can be added to the next one and never written to. Its
-  marker then looks like a repetition. That end is an abort unless a late AddPartitionsToTxn has added the partition.
+- A coordinator that loaded its state partition, after a restart or a move, found the transaction prepared. It cannot
+  know which markers are written, so it writes all of them again (rules A.13). The watch records each such load, so a
+  repetition without a load is reported in every world, however many faults it has.
+- Under the old protocol, transactions share an epoch, and a partition can be added to the next transaction without
+  being written to. Its marker then looks like a repetition. It is an abort marker unless a late AddPartitionsToTxn has
+  added the partition.
 """
 
 import contextlib
@@ -41,26 +42,26 @@ Place = tuple[TopicPartition, int]
 
 
 class MarkerWatch:
-    """See what no log tells: which loads found what prepared before each marker, and which transactions timed out."""
+    """What no log shows: the loads that found prepared transactions before each marker, and the timeouts."""
 
     def __init__(self) -> None:
-        # How often a load has found a transaction of the producer id prepared: in all, and when a marker was written.
+        # How often a load has found a prepared transaction of the producer id: in all, and when a marker was written.
         self.loads: Counter[int] = Counter()
         self._loads_before: dict[Place, int] = {}
-        # Producer id and epoch, as its records bear it, of what the coordinator ended for its age.
+        # Producer id, and epoch of the records, of each transaction that the coordinator aborted at its timeout.
         self.timed_out: set[tuple[int, int]] = set()
         # Producer id and epoch of every commit marker.
         self.committed: set[tuple[int, int]] = set()
 
     def is_repeated_by_a_load(self, topic_partition: TopicPartition, first: "Marker", second: "Marker") -> bool:
-        """Return whether between two markers a coordinator that began anew found their transaction prepared."""
+        """Return whether a coordinator that loaded its state between the markers found their transaction prepared."""
         return self._loads_before.get((topic_partition, second.offset), 0) > self._loads_before.get(
             (topic_partition, first.offset), 0
         )
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch all coordinators and logs for as long as this lasts."""
+        """Watch all coordinators and logs until the block ends."""
         resume, abort, append = (
             TransactionCompletion.resume,
             TransactionCompletion.abort_ongoing,
@@ -81,7 +82,7 @@ class MarkerWatch:
             abort(ending, entry, now_ms)
 
         def append_watched(log: PartitionLog, *, producer_id: int, **rest: Any) -> AppendResult:
-            # Before it is written: it may get through though the power fails over it.
+            # Before the write: the marker may become durable although the power fails during the write.
             self._loads_before[log.topic_partition, log.log_end_offset] = self.loads[producer_id]
             if rest["commit"]:
                 self.committed.add((producer_id, rest["producer_epoch"]))
@@ -95,7 +96,7 @@ class MarkerWatch:
 
 
 class Marker(NamedTuple):
-    """Hold a marker as it lies in the log."""
+    """A marker in the log."""
 
     offset: int
     epoch: int
@@ -103,7 +104,7 @@ class Marker(NamedTuple):
 
 
 class KeptBatch:
-    """Hold a batch of a log as kafka-python reads it; its records are decoded when they are asked for, once."""
+    """A batch of a log as kafka-python reads it; its records are decoded once, when they are first used."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -118,7 +119,7 @@ class KeptBatch:
 
     @cached_property
     def marker(self) -> str | None:
-        """Say which marker it is, if it is one."""
+        """Return which kind of marker this is, or None."""
         if not self._batch.is_control_batch:
             return None
         return COMMIT if self.records[0].key[2:4] == _COMMIT_TYPE else ABORT
@@ -126,7 +127,7 @@ class KeptBatch:
 
 @dataclass
 class Span:
-    """Hold records of one producer id with no marker between, and the markers up to its next records."""
+    """Records of one producer id without a marker between them, and the markers up to its next records."""
 
     producer_id: int
     data: list[KeptBatch] = field(default_factory=list)
@@ -134,12 +135,12 @@ class Span:
 
     @property
     def verdict(self) -> str:
-        """Say what the first marker behind the records makes of them."""
+        """Return the outcome according to the first marker after the records."""
         return self.markers[0].kind if self.markers else OPEN
 
 
 def spans_of(batches: list[KeptBatch]) -> list[Span]:
-    """Part the transactional batches of one partition by producer id and marker."""
+    """Split the transactional batches of one partition by producer id and marker."""
     found: list[Span] = []
     current: dict[int, Span] = {}
     for batch in batches:
@@ -160,9 +161,9 @@ Scanned = dict[TopicPartition, list[Span]]
 
 
 def check_markers(world: "World", scanned: Scanned) -> Iterator[str]:
-    """Check that markers are neither too many nor too few, by the logs alone and by the history."""
+    """Check that there are neither too many nor too few markers, by the logs alone and by the history."""
     if world.plan.is_undisturbed and world.watch.loads:
-        yield "a coordinator has begun anew in a world in which nothing lets it"
+        yield "a coordinator loaded its state again in a world without a cause for it"
     for topic_partition, spans in scanned.items():
         for span in spans:
             yield from _check_epochs(topic_partition, span)
@@ -197,7 +198,7 @@ def _check_repetitions(world: "World", topic_partition: TopicPartition, span: Sp
 
 
 def _is_old(world: "World", span: Span, epoch: int) -> bool:
-    """Return whether markers of an epoch may end several transactions, as the old protocol's do."""
+    """Return whether markers of an epoch may end several transactions, as in the old protocol."""
     if span.data:
         return bool(span.data[-1].producer_epoch == epoch)
     return _NEW_PROTOCOL not in {protocol for _, protocol in world.users.get(span.producer_id, ())}
@@ -207,7 +208,7 @@ def _was_added_late(world: "World", producer_id: int) -> bool:
     late = {client for client, api in world.network.late if api in _ADDING}
     if producer_id in world.users:
         return not late.isdisjoint(client for client, _ in world.users[producer_id])
-    # Whoever uses the sink's ids is not known here.
+    # The clients that use the sink's ids are not known here.
     return bool(late - {client for users in world.users.values() for client, _ in users})
 
 
@@ -215,7 +216,7 @@ def _was_added_late(world: "World", producer_id: int) -> bool:
 
 
 class _Written(NamedTuple):
-    """Hold one of a transaction's records in the log."""
+    """One record of a transaction in the log."""
 
     topic_partition: TopicPartition
     offset: int
@@ -282,7 +283,7 @@ def _check_written(txn: str, kind: str, written: list[_Written]) -> Iterator[str
 
 
 def _check_offsets(world: "World", scanned: Scanned, txn: str, outcome: Op, one: _Written) -> Iterator[str]:
-    """Look for the group's offsets of a transaction and their marker, in what compaction has left untouched."""
+    """Check for a transaction's offset commits and their marker, in what compaction has not touched."""
     is_new = _NEW_PROTOCOL in {protocol for _, protocol in world.users.get(one.span.producer_id, ())}
     for group, key, offset in outcome.offsets():
         place = world.server.cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group)

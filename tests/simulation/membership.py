@@ -1,4 +1,4 @@
-"""A member of a consumer group of the classic protocol, with a plain assignor of its own."""
+"""A member of a consumer group of the classic protocol, with a simple assignor."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ _PROTOCOL_TYPE, _PROTOCOL = "simulated", "spread"
 
 
 class Member:
-    """Hold a place in a group, until it is lost."""
+    """A member of a group, until it is removed."""
 
     def __init__(self, client: Client, group: str, topic: str, partitions: int) -> None:
         self.world: World = client.world
@@ -28,7 +28,7 @@ class Member:
         self.generation = -1
 
     def join(self) -> list[int]:
-        """Join, until that succeeds; return the partitions that are ours now."""
+        """Join, and retry until that succeeds; return the assigned partitions."""
         while True:
             try:
                 code, answer = self._join()
@@ -91,7 +91,7 @@ class Member:
         return code, json.loads(bytes(answer.assignment) or b"[]") if code == E.NONE else []
 
     def is_alive(self) -> bool:
-        """Send a heartbeat; say whether the place is still ours."""
+        """Send a heartbeat; return whether the membership is still valid."""
 
         def beating() -> Any:
             return m.HeartbeatRequest(
@@ -122,7 +122,7 @@ class Member:
             self.world.scheduler.note(f"{self.member_id} leaves unheard")
 
     def committed(self) -> dict[int, int]:
-        """Read the group's offsets, waiting for those that a transaction holds open."""
+        """Read the group's offsets; wait for those of an open transaction."""
         form = m.OffsetFetchRequest
 
         def fetching() -> Any:

@@ -23,8 +23,8 @@ class Nemesis:
         self._world = world
         self._random = world.random_of("nemesis")
         self._successors = 0
-        # Each with how often it is drawn.
-        self._blows: dict[Callable[[], None], int] = {
+        # Each with its weight in the draws.
+        self._faults: dict[Callable[[], None], int] = {
             self._kill: 2,
             self._lose_power: 2,
             self._lose_power_writing: 3,
@@ -43,14 +43,14 @@ class Nemesis:
             self._jump_client: 1,
         }
         if world.plan.is_undisturbed:
-            self._blows = {blow: often for blow, often in self._blows.items() if blow not in self._disturbing()}
-        # Some worlds know all kinds of trouble, some only a few, so that those happen often enough to meet.
+            self._faults = {fault: often for fault, often in self._faults.items() if fault not in self._disturbing()}
+        # Some worlds have all kinds of faults, others only a few, so that those occur often enough to meet.
         if self._random.random() < 0.5:
-            kept = set(self._random.sample(range(len(self._blows)), 4))
-            self._blows = {blow: often for at, (blow, often) in enumerate(self._blows.items()) if at in kept}
+            kept = set(self._random.sample(range(len(self._faults)), 4))
+            self._faults = {fault: often for at, (fault, often) in enumerate(self._faults.items()) if at in kept}
 
     def _disturbing(self) -> set[Callable[[], None]]:
-        """Return what may make a coordinator load its state again."""
+        """Return the faults that may make a coordinator load its state again."""
         return {
             self._kill,
             self._lose_power,
@@ -63,16 +63,16 @@ class Nemesis:
         }
 
     def run(self) -> None:
-        """Do it."""
+        """Inject faults until the calm."""
         world = self._world
         world.network.conditions = world.plan.conditions
-        blows = list(self._blows)
+        faults = list(self._faults)
         longest_ms = self._random.choice((400, 1_200, 3_000))
         while True:
             world.fibers.sleep_ms(self._random.randint(100, longest_ms))
             if world.is_calm or world.scheduler.now_us >= world.plan.trouble_ms * US_PER_MS:
                 return
-            self._random.choices(blows, list(self._blows.values()))[0]()
+            self._random.choices(faults, list(self._faults.values()))[0]()
 
     def _later(self, low_ms: int, high_ms: int, action: Callable[[], None]) -> None:
         self._world.scheduler.after(self._random.randint(low_ms, high_ms) * US_PER_MS, action)
@@ -118,7 +118,7 @@ class Nemesis:
     # Brokers and leaders
 
     def _any_broker(self) -> int:
-        # A broker that is cut off from the others can be given nothing; one that clients do not reach can.
+        # An isolated broker cannot become a leader; one that clients do not reach can.
         there = [broker_id for broker_id in self._world.broker_ids if broker_id not in self._world.outages.cut_off]
         up = [broker_id for broker_id in there if broker_id not in self._world.server.down]
         return self._random.choice(up or there)
@@ -163,7 +163,7 @@ class Nemesis:
                     internal = name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
                     self._world.faults.record(FaultKind.COORDINATOR_MOVED if internal else FaultKind.LEADER_MOVED)
 
-    # Clients and the wires between
+    # Clients and their links
 
     def _any_client(self) -> "Fiber | None":
         found = [fiber for fiber in self._world.fibers.all if not fiber.is_done and fiber.name != self.name]
@@ -196,11 +196,11 @@ class Nemesis:
         self._later(300, 10_000, fiber.go_on)
 
     def _replace(self, fiber: "Fiber", begins_after_ms: int) -> bool:
-        """Let another process take up what one did, under the same transactional id; say whether anyone can."""
+        """Start another process with the same transactional id; return whether the client can be replaced."""
         self._successors += 1
         successor = getattr(self._world.actors.get(fiber.name), "successor", None)
         if successor is not None:
-            self._world.settle_in(successor(f"{fiber.name}s{self._successors}", begins_after_ms))
+            self._world.start_actor(successor(f"{fiber.name}s{self._successors}", begins_after_ms))
         return successor is not None
 
     def _kill_client(self) -> None:
@@ -209,7 +209,7 @@ class Nemesis:
             self.kill_client(fiber, self._random.randint(0, 3_000))
 
     def kill_client(self, fiber: "Fiber", begins_after_ms: int) -> None:
-        """End a client, if another can take up what it did."""
+        """Kill a client that another process can replace."""
         if self._replace(fiber, begins_after_ms):
             self._world.nemesis(f"{fiber.name} is killed")
             self._world.faults.record(FaultKind.CLIENT_KILLED)

@@ -1,7 +1,7 @@
 """Coordinators and leaders that are offline for seconds to tens of seconds, and brokers cut off from the others.
 
-A chance of its own decides them, so that a world without outages is what it was before there were any. A restart of
-the cluster ends them early, as it elects leaders.
+Outages have a source of randomness of their own, so they do not change worlds without outages. A restart of the cluster
+ends them early, because it elects leaders.
 """
 
 from collections.abc import Callable
@@ -32,28 +32,28 @@ _DRIVER = f"{PREFIX}.{QUERY}.driver"
 _DECIDED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _LOOK_MS = 5
 _OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
-# What loses its leader, and how often.
+# The topics whose partitions lose their leader, with weights.
 _KINDS = {TRANSACTION_STATE_TOPIC: 4, CONSUMER_OFFSETS_TOPIC: 3, _USERS: 2}
 
 
 class Outages:
-    """Begin and end them, one kind after the other, until the world is calm."""
+    """The outages of a world, until it is calm."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._random = world.random_of("outages")
         self._owners: dict[TopicPartition, int] = {}
-        # Those that are no peers of the others now.
+        # The brokers that are cut off from the others.
         self.cut_off: set[int] = set()
 
     def begin(self) -> None:
-        """Let them come; they overlap at times."""
+        """Schedule the outages; they overlap at times."""
         if self._world.plan.outages_ms:
             for _ in range(self._random.choice((1, 1, 2))):
                 self._later(self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 
     def end(self) -> None:
-        """End all that last."""
+        """End all outages."""
         for topic_partition in list(self._owners):
             self._give_back(topic_partition)
         for broker_id in sorted(self.cut_off):
@@ -93,9 +93,9 @@ class Outages:
             self._world.server.act(lambda cluster: cluster.controller.elect(topic_partition, owner))
 
     def _cut(self, duration_ms: int) -> None:
-        """Cut a broker off, the group coordinator more often than not, and kill the query's driver meanwhile.
+        """Cut a broker off, mostly the group coordinator, and kill the query's driver meanwhile.
 
-        A driver that takes over is the one who may believe what the broker says.
+        A driver that takes over is the one that may trust the broker's responses.
         """
         if not self.cut_off and self._world.server.is_running:
             broker_id = self._random.choice(self._world.broker_ids)
@@ -112,7 +112,7 @@ class Outages:
                 self._kill_after_decision(self._driver_state())
 
     def _driver_state(self) -> TransactionImage | None:
-        """Return how the id stands with which the query's driver decides."""
+        """Return the state of the id with which the query's driver decides."""
         if not self._world.server.is_running:
             return None
         cluster = self._world.server.cluster
@@ -122,7 +122,7 @@ class Outages:
         return None if coordinator is None else coordinator.transactions.images().get(_DRIVER)
 
     def _kill_after_decision(self, before: TransactionImage | None) -> None:
-        """Look again and again, for as long as the broker is cut off, whether a micro-batch has been decided."""
+        """Poll while the broker is cut off; kill the driver soon after a micro-batch has been decided."""
         state = self._driver_state()
         if state is not None and state != before and state.state in _DECIDED:
             self._later(self._random.randint(0, 40), self._kill_driver)

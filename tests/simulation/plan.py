@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 TOPIC, INPUT, OUTPUT, SUNK = "t", "in", "out", "sunk"
 PARTITIONS = 2
 _TIMEOUTS_MS = (4_000, 8_000)
-# Those with a query are none, so that about a tenth of all are.
+# Worlds with a query are never undisturbed, so that about a tenth of all worlds are.
 _UNDISTURBED = 0.14
 _DIES_DECIDED = 0.3
-# How much longer those who hurry are put to it: what is late meets a later transaction seldom enough.
+# Hurried producers write more transactions: a late request rarely meets a later transaction.
 _HURRIED_TIMES = 3
-# Brokers that answer from the past are a known danger to the sink: rows come twice until it looks again after it has
-# taken over. True lets them into the worlds with outages; so does `python -m tests.simulation --stale`.
+# Brokers with outdated responses are a known risk for the sink: it writes rows twice until it reads again after its
+# InitProducerId. True adds them to the worlds with outages, as `python -m tests.simulation --stale` does.
 STALE_BROKERS = False
 SWITCHED_OFF = frozenset() if STALE_BROKERS else frozenset({FaultKind.STALE_BROKER})
-# The worlds that are kept with their stories stay what they were.
+# The seeds with a description keep their worlds.
 _KEPT = {seed for seed, _ in KEPT}
 _VERIFICATION = "transaction.partition.verification.enable"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Hold what was drawn."""
+    """The drawn settings of a world."""
 
     seed: int
     brokers: int
     settings: Mapping[str, str]
-    # Each with its partitions and settings; journals hold what no reader is shown.
+    # Each with its partitions and settings; journals are topics that the readers do not read.
     topics: dict[str, tuple[int, Mapping[str, str]]]
     journals: dict[str, tuple[int, Mapping[str, str]]]
     groups: tuple[str, ...]
@@ -59,23 +59,22 @@ class Plan:
     has_rogue: bool
     has_query: bool
     is_hurried: bool
-    # Nothing befalls the cluster but what its network does, and all speak the new protocol: nothing excuses a marker
-    # too many there.
+    # Only the network disturbs the cluster, and all clients use the new protocol: no marker may be repeated there.
     is_undisturbed: bool = False
     # The query's first driver dies between a decision and its completion, and one of its transactions times out early.
     dies_decided: bool = False
-    # For how long coordinators and leaders stay away now and then; nothing else befalls the world after its trouble.
+    # How long coordinators and leaders stay offline; such a world has no other faults after its trouble.
     outages_ms: int = 0
     has_stale_brokers: bool = False
 
     @property
     def verifies(self) -> bool:
-        """Return whether the broker asks about the old protocol's batches whether their transaction is open."""
+        """Return whether the broker verifies the transactions of the old protocol's batches."""
         return self.settings.get(_VERIFICATION) != "false"
 
 
 def cast(world: "World") -> Iterator[Any]:
-    """Make everybody who lives in a world."""
+    """Make all actors of a world."""
     plan = world.plan
     for number, (topic, protocol) in enumerate(plan.producers):
         yield ProducerActor(
@@ -114,9 +113,9 @@ def _producer(world: "World", name: str, protocol: int) -> TransactionalProducer
 
 
 def draw(seed: int, *, stale_brokers: bool = STALE_BROKERS) -> Plan:
-    """Draw a world; with `stale_brokers` some of those that know outages know brokers cut off from the others too."""
+    """Draw a world; with `stale_brokers` some worlds with outages also have isolated brokers."""
     plan = _draw(seed)
-    # By a chance of its own, which leaves all other worlds as they are.
+    # From a separate source of randomness, which leaves all other worlds unchanged.
     is_undisturbed = Random(f"undisturbed/{seed}").random() < _UNDISTURBED and not plan.has_query
     if is_undisturbed:
         return _undisturbed(plan)
@@ -128,11 +127,11 @@ def draw(seed: int, *, stale_brokers: bool = STALE_BROKERS) -> Plan:
 
 
 def _with_outages(plan: Plan, stale_brokers: bool) -> Plan:
-    """Let coordinators stay away in some worlds: in half of those with a query, in a quarter of the others."""
+    """Add outages of coordinators to half of the worlds with a query, and to a quarter of the others."""
     random = Random(f"outages/{plan.seed}")
     if random.random() > (0.5 if plan.has_query else 0.25):
         return plan
-    # In a third nothing else befalls the cluster, so that no restart ends an outage early.
+    # A third of these have no other faults, so that no restart ends an outage early.
     trouble_ms = plan.trouble_ms if random.random() < 0.67 else 0
     return replace(
         plan,

@@ -1,7 +1,7 @@
 """Transactional producers of both protocols, like Java's: their retries, fencing, and timeouts.
 
-What became of each transaction is written down as its client knows it: `ok`, `fail` or `info`. Only what the client
-can be sure of is a certainty; the judge holds every certainty against what readers saw.
+The history has each transaction's outcome as its client knows it: `ok`, `fail` or `info`. A client reports only what it
+can be sure of, and the judge compares each such report with what readers saw.
 """
 
 from collections.abc import Callable
@@ -22,17 +22,17 @@ CLASSIC, V2 = 1, 2
 PRODUCE, END, OFFSETS = {CLASSIC: 11, V2: 12}, {CLASSIC: 4, V2: 5}, {CLASSIC: 4, V2: 5}
 FENCING = frozenset({E.INVALID_PRODUCER_EPOCH, E.PRODUCER_FENCED, E.INVALID_PRODUCER_ID_MAPPING})
 NOBODY = Identity(-1, -1)
-# What an old protocol's client takes back when it gives up on it, so that it cannot arrive in its next transaction:
-# both bear only the producer's epoch, which all its transactions share there. An EndTxn would end, and the offsets
-# would be committed with, a transaction they were not meant for, as the protocol has it (KIP-890). Whatever else is
-# late is met by a sequence number, or adds a partition that gets a marker and nothing more.
+# Requests that a client of the old protocol takes back when it gives up on them, so that they cannot arrive in its next
+# transaction: all its transactions share one epoch. A late EndTxn would end the next transaction, and late offsets
+# would be committed with it; the protocol allows that (KIP-890). Other late requests fail a sequence check, or add a
+# partition that gets a marker and nothing more.
 UNPROTECTED = frozenset({m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY})
 
 
 def recalled(protocol: int, *, verifies: bool) -> frozenset[int]:
-    """Return the APIs whose late requests would do harm by design; `verifies` as the broker does of old batches.
+    """Return the APIs whose late requests would do harm by design; `verifies`: whether the broker verifies old batches.
 
-    Where it does not, a late batch opens a transaction that nobody ends (KIP-890, part 1).
+    Where it does not, a late batch opens a transaction that no client ends (KIP-890, part 1).
     """
     if protocol != CLASSIC:
         return frozenset()
@@ -40,9 +40,9 @@ def recalled(protocol: int, *, verifies: bool) -> frozenset[int]:
 
 
 class FencedError(Exception):
-    """Report that somebody else owns the id, or that its transaction was ended for it.
+    """Another client owns the id, or the transaction was ended by its coordinator.
 
-    `is_certain` says that it cannot have been committed: the one request that asked for it was refused.
+    `is_certain`: the transaction cannot have been committed, because the only request for it was refused.
     """
 
     def __init__(self, text: str, *, is_certain: bool = False) -> None:
@@ -51,11 +51,11 @@ class FencedError(Exception):
 
 
 class AbortableError(Exception):
-    """Report that the transaction can only be aborted."""
+    """The transaction can only be aborted."""
 
 
 class TransactionalProducer:
-    """Hold one transactional id in one process."""
+    """One transactional id in one process."""
 
     def __init__(self, client: Client, transactional_id: str, protocol: int, *, timeout_ms: int) -> None:
         self.client = client
@@ -67,7 +67,7 @@ class TransactionalProducer:
         self._sequences: dict[tuple[str, int], int] = {}
         self._added: set[tuple[str, int]] = set()
         self._groups: set[str] = set()
-        # A batch of unknown fate may still arrive, so that only a new epoch makes the next transaction safe.
+        # A batch without a response may still arrive, so only a new epoch makes the next transaction safe.
         self._is_unsure = False
         self.world.claim(transactional_id)
 
@@ -78,7 +78,7 @@ class TransactionalProducer:
     # Identity
 
     def init(self) -> None:
-        """Take the id over: abort what it has open, fence its former owner."""
+        """Initialize the id: abort its open transaction, fence its former owner."""
         self._initialise(NOBODY)
 
     def _initialise(self, expected: Identity) -> None:
@@ -107,15 +107,15 @@ class TransactionalProducer:
     # One transaction
 
     def begin(self) -> None:
-        """Begin, which no broker is told unless the last transaction left something under way."""
+        """Begin a transaction; sends nothing unless requests of the last one may still be under way."""
         self._added.clear()
         self._groups.clear()
         if self._is_unsure:
-            # KIP-360: a new epoch keeps out what may still arrive.
+            # KIP-360: a new epoch refuses what may still arrive.
             self._initialise(self.identity)
 
     def send(self, topic: str, partition: int, values: list[str]) -> int | None:
-        """Write records in one batch and return the first one's offset; None when it was there already."""
+        """Write records in one batch and return the first one's offset; None if the broker reports a duplicate."""
         if self.protocol == CLASSIC and (topic, partition) not in self._added:
             self._add(topic, partition)
         sequence = self._sequences.get((topic, partition), 0)
@@ -245,7 +245,7 @@ class TransactionalProducer:
             raise AbortableError(code.name)
 
     def end(self, *, commit: bool) -> None:
-        """End the transaction; raises `FencedError` when it was ended otherwise, `GaveUpError` when nobody answers."""
+        """End the transaction; raise `FencedError` if it ended otherwise, `GaveUpError` if no response comes."""
 
         def ending() -> Any:
             return m.EndTxnRequest(
@@ -265,7 +265,7 @@ class TransactionalProducer:
 
 
 class ProducerActor:
-    """Write transactions one after the other until the trouble is over."""
+    """A producer that writes transactions one after another until the trouble is over."""
 
     def __init__(
         self,
@@ -279,7 +279,7 @@ class ProducerActor:
         is_hurried: bool = False,
     ) -> None:
         self._begins_after_ms = begins_after_ms
-        # Who begins anew at once and keeps transactions open meets what is late of the one before.
+        # A hurried producer begins the next transaction at once and keeps it open, so that late requests arrive in it.
         self._is_hurried = is_hurried
         self.producer = producer
         self.world = producer.world
@@ -304,7 +304,7 @@ class ProducerActor:
         )
 
     def run(self) -> None:
-        """Do it."""
+        """Write the transactions."""
         try:
             self.world.fibers.sleep_ms(self._begins_after_ms)
             become_owner(self.producer)
@@ -312,7 +312,7 @@ class ProducerActor:
                 self.world.fibers.sleep_ms(self._random.randint(1, 60 if self._is_hurried else 800))
                 if not self._transaction(f"{self.name}.{number}"):
                     if self.world.has_rival(self.producer.transactional_id):
-                        # A producer that finds its id taken over is of no more use.
+                        # A producer that was replaced stops.
                         break
                     become_owner(self.producer)
         except (FencedError, GaveUpError) as error:
@@ -320,7 +320,7 @@ class ProducerActor:
         self.producer.client.close()
 
     def _transaction(self, txn: str) -> bool:
-        """Run one transaction; say whether the producer can go on."""
+        """Run one transaction; return whether the producer can continue."""
         random = self._random
         plan = [
             (random.randrange(self._partitions), [f"{txn}:{step}:{place}" for place in range(random.choice((1, 1, 2)))])
@@ -357,7 +357,7 @@ class ProducerActor:
 
 
 def become_owner(producer: TransactionalProducer) -> None:
-    """Initialise the id, however long that takes while there is trouble."""
+    """Initialize the id, with retries until the calm."""
     while True:
         try:
             return producer.init()
@@ -369,7 +369,7 @@ def become_owner(producer: TransactionalProducer) -> None:
 def finish(
     producer: TransactionalProducer, *, wants_commit: bool, error: str | None = None
 ) -> tuple[str, str | None, bool]:
-    """End a transaction; return what became of it, the error that led to it, and whether the producer can go on."""
+    """End a transaction; return its outcome, the error that led to it, and whether the producer can continue."""
     try:
         producer.end(commit=wants_commit)
     except FencedError as fenced:

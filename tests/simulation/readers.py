@@ -21,7 +21,7 @@ _ABORT = 0
 
 
 class Fetched(NamedTuple):
-    """Hold what one fetch of one partition gave: visible records, and where to go on."""
+    """The result of one fetch of one partition: visible records, and the next offset."""
 
     records: list[tuple[int, str]]
     next_offset: int
@@ -30,7 +30,7 @@ class Fetched(NamedTuple):
 
 
 class Cursor:
-    """Read one partition from its start."""
+    """A reader of one partition from its start."""
 
     def __init__(self, client: Client, topic: str, partition: int, isolation: str, offset: int = 0) -> None:
         self._client = client
@@ -38,11 +38,11 @@ class Cursor:
         self._partition = partition
         self._isolation = isolation
         self.offset = offset
-        # It names no leader epoch, so that a broker whose log ends earlier cannot know that it is behind.
+        # It sends no leader epoch, so a broker whose log ends earlier cannot detect that it is behind.
         self._retried = RETRIED | {ErrorCode.OFFSET_OUT_OF_RANGE} if client.world.plan.has_stale_brokers else RETRIED
 
     def fetch(self, *, max_wait_ms: int = 0, patience_ms: int = 30_000) -> Fetched:
-        """Fetch once and move on; raises `GaveUpError`."""
+        """Fetch once and advance; raise `GaveUpError`."""
         offset = self.offset
         topic = m.FetchRequest.FetchTopic
 
@@ -87,13 +87,13 @@ class Cursor:
         part = answer.responses[0].partitions[0]
         aborted = [(each.first_offset, each.producer_id) for each in part.aborted_transactions or ()]
         if self._isolation == READ_UNCOMMITTED and part.aborted_transactions:
-            raise AssertionError("a read_uncommitted fetch was told of aborted transactions, and would hide them")
+            raise AssertionError("a read_uncommitted fetch response lists aborted transactions, which would be hidden")
         records, self.offset = visible(bytes(part.records or b""), offset, self._isolation, aborted)
         return Fetched(records, self.offset, part.last_stable_offset, part.high_watermark)
 
 
 def batches_of(data: bytes) -> Iterator[Any]:
-    """Yield the batches in the answer to a fetch."""
+    """Yield the batches in a fetch response."""
     found = MemoryRecords(data)
     while found.has_next():
         yield found.next_batch()
@@ -102,7 +102,7 @@ def batches_of(data: bytes) -> Iterator[Any]:
 def visible(
     data: bytes, offset: int, isolation: str, aborted: list[tuple[int, int]]
 ) -> tuple[list[tuple[int, str]], int]:
-    """Return the records a consumer hands on, and where it goes on (rules D.2)."""
+    """Return the records that a consumer delivers, and its next offset (rules D.2)."""
     heapq.heapify(aborted)
     hidden: set[int] = set()
     records: list[tuple[int, str]] = []
@@ -120,7 +120,7 @@ def visible(
 
 
 class ReaderActor:
-    """Follow all partitions of a topic until the world is quiet."""
+    """A consumer of all partitions of a topic until the world is quiet."""
 
     def __init__(self, client: Client, name: str, topic: str, partitions: int, isolation: str) -> None:
         self.world: World = client.world
@@ -132,7 +132,7 @@ class ReaderActor:
         }
 
     def run(self) -> None:
-        """Do it."""
+        """Read."""
         random = self.world.random_of(self.name)
         while not self.world.is_quiet:
             self.poll(max_wait_ms=random.choice((0, 0, 300)))
@@ -145,7 +145,7 @@ class ReaderActor:
         self._client.close()
 
     def poll(self, *, max_wait_ms: int = 0) -> bool:
-        """Fetch from every partition once; say whether all of it was read."""
+        """Fetch from every partition once; return whether everything was read."""
         self.world.record(self.name, INVOKE, POLL, isolation=self.isolation)
         found: dict[str, Any] = {}
         is_done = True

@@ -1,7 +1,7 @@
 """Spark around the real sink: micro-batches, tasks that are retried, drivers that die and restart.
 
-The task writer and the committer are the code of `spark_eos.sink`; only Spark and the network are played. The
-checkpoint is Spark's: what a micro-batch holds is fixed before it runs, and noted as done after `commit` returned.
+The task writer and the committer are the code of `spark_eos.sink`; only Spark and the network are simulated. As in
+Spark's checkpoint, the rows of a micro-batch are fixed before it runs, and it is marked as done after `commit` returns.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,18 +34,18 @@ _RUN_LIMIT = 60
 
 
 class JobFailedError(Exception):
-    """Report a micro-batch one of whose tasks failed too often."""
+    """A task of a micro-batch failed too often."""
 
 
 @dataclass
 class Checkpoint:
-    """Hold what Spark keeps of a query: the rows of each micro-batch by split, and which are done."""
+    """What Spark keeps of a query: the rows of each micro-batch by split, and which ones are done."""
 
     rows: list[list[list[tuple[int, str]]]]
     done: set[int] = field(default_factory=set)
     begun: set[int] = field(default_factory=set)
     runs: int = 0
-    # Why the query may not go on, if so.
+    # Why the query may not continue, if so.
     lost: str | None = None
 
     @property
@@ -56,7 +56,7 @@ class Checkpoint:
 
 @dataclass
 class Attempt:
-    """Run one attempt at a task; it continues even if its result is not used any more."""
+    """One attempt at a task; it continues even if its result is no longer used."""
 
     split: int
     fiber: Fiber
@@ -65,12 +65,12 @@ class Attempt:
 
     @property
     def is_over(self) -> bool:
-        """Return whether anything more can come of it."""
+        """Return whether the attempt has ended or has a result."""
         return self.fiber.is_done or self.message is not None or self.error is not None
 
 
 class QueryActor:
-    """Be the driver of one query on its checkpoint, run after run."""
+    """The driver of one query on its checkpoint, run after run."""
 
     def __init__(
         self,
@@ -90,12 +90,12 @@ class QueryActor:
         self._random = world.random_of(name)
         self._begins_after_ms = begins_after_ms
         self._worker_count = 0
-        # Python processes that have no task now.
+        # Python processes without a task.
         self._idle: list[tuple[str, int]] = []
-        # Those that commit: Spark takes whichever is idle.
+        # The processes that commit: Spark takes any idle one.
         self._committing: list[int] = []
         self._switch = world.random_of(f"{name}'s processes")
-        # What is being committed, and what the tasks of the next micro-batch learn of it.
+        # The messages that are being committed, and the report for the tasks of the next micro-batch.
         self.messages: list[TaskMessage] = []
         self._report: CommitReport | None = None
 
@@ -106,7 +106,7 @@ class QueryActor:
         )
 
     def run(self) -> None:
-        """Do it."""
+        """Run the query until it ends or may not continue."""
         self.world.fibers.sleep_ms(self._begins_after_ms)
         while self.checkpoint.next_micro_batch is not None and self.checkpoint.lost is None:
             self.checkpoint.runs += 1
@@ -119,7 +119,7 @@ class QueryActor:
                 self._run(run)
             except (EosKafkaError, JobFailedError) as error:
                 self.world.scheduler.note(f"{self.name}: {run} ends: {type(error).__name__}: {error}")
-                # What a former run has sent and given up on may arrive in the calm, and take an id over.
+                # A late request of a former run may arrive in the calm and take over an id.
                 is_undisturbed &= late_count == self.world.faults.by_kind[FaultKind.LATE_REQUEST]
                 if is_undisturbed and isinstance(error, FencedError):
                     raise AssertionError(f"{run} was alone, in the calm, and stops all the same: {error}") from error
@@ -150,19 +150,19 @@ class QueryActor:
             self.world.fibers.sleep_ms(self._random.randint(1, 1_500))
 
     def _is_alone(self) -> bool:
-        """Return whether this is the only driver that is left of the query's."""
+        """Return whether this is the only remaining driver of the query."""
         drivers = [each for each in self.world.fibers.all if each.host.startswith("sink") and "/" not in each.name]
         return [each.name for each in drivers if not each.is_done] == [self.name]
 
     def _go_to_any_process(self) -> None:
-        """Commit in one of two processes, of which each remembers what it knew of the run when it was last in it."""
+        """Commit in one of two processes, each of which remembers its state from the last time."""
         fiber = self.world.fibers.current
         if not self._committing:
             self._committing = [fiber.process_id, self.world.new_process_id()]
         fiber.process_id = self._switch.choice(self._committing)
 
     def _abort(self, run: str, messages: list[TaskMessage], number: int) -> None:
-        """Do as Spark: abort, and let the first failure be the news."""
+        """Abort as Spark does, whose first failure is the one that is reported."""
         if messages:
             try:
                 committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True).abort(
@@ -197,7 +197,7 @@ class QueryActor:
         splits = range(len(self.checkpoint.rows[number]))
         attempts: dict[int, list[Attempt]] = {split: [self._attempt(run, number, split)] for split in splits}
         if self._random.random() < 0.15:
-            # Speculation: two attempts live at once, and the first one wins.
+            # Speculation: two attempts run at once, and the first one wins.
             split = self._random.choice(splits)
             attempts[split].append(self._attempt(run, number, split))
         since_us = self.world.scheduler.now_us
@@ -224,7 +224,7 @@ class QueryActor:
         place = Place(QUERY, run, number, split)
         rows = self.checkpoint.rows[number][split]
         options = self.world.death.options(self._options, split, self.checkpoint.rows[number])
-        # A report may fail to come: the workers then ask.
+        # A report may be lost: the workers then describe their ids.
         report = self._report if self._random.random() < 0.8 else None
 
         def work() -> None:
@@ -249,7 +249,7 @@ class QueryActor:
 
 
 def _message_of(tried: list[Attempt]) -> TaskMessage:
-    """Return the message of the attempt that has won, with what a task knows of the others by its context."""
+    """Return the message of the attempt that has won, and whether there were others."""
     message = next(each.message for each in tried if each.message is not None)
     return replace(message, has_other_attempts=len(tried) > 1)
 

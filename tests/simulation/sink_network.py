@@ -1,6 +1,5 @@
-"""The outside of the sink's processes in a world: clock, randomness, process ids, and connections over simulated links.
-
-All above is the code that runs in Spark; it is given these by `SinkProcesses`.
+"""What the sink's processes get from a world: clock, randomness, process ids, and connections over simulated links.
+The code above it is that of the sink in Spark; `SinkProcesses` supplies these objects.
 """
 
 import contextlib
@@ -32,7 +31,7 @@ _HELLO = 4
 
 
 class Address(NamedTuple):
-    """Say where a broker is."""
+    """The address of a broker."""
 
     node_id: int | str
     host: str
@@ -40,7 +39,7 @@ class Address(NamedTuple):
 
 
 class Brokers:
-    """Know the brokers as kafka-python's cluster metadata does, as far as the client asks."""
+    """The brokers, as in kafka-python's cluster metadata, as far as the client uses it."""
 
     def __init__(self, servers: Collection[str]) -> None:
         self._bootstrap = [
@@ -49,24 +48,24 @@ class Brokers:
         self._known: dict[int | str, Address] = {}
 
     def brokers(self) -> list[Address]:
-        """List the brokers named last, or those to begin with."""
+        """List the brokers of the last metadata, or the bootstrap brokers."""
         return list(self._known.values()) or self.bootstrap_brokers()
 
     def bootstrap_brokers(self) -> list[Address]:
-        """List the brokers to begin with."""
+        """List the bootstrap brokers."""
         return list(self._bootstrap)
 
     def broker_metadata(self, node_id: int | str) -> Address | None:
-        """Find a broker."""
+        """Return a broker."""
         return self._known.get(node_id) or next((one for one in self._bootstrap if one.node_id == node_id), None)
 
     def update_metadata(self, response: Any) -> None:
-        """Take the brokers of a metadata response."""
+        """Store the brokers of a metadata response."""
         self._known = {each.node_id: Address(each.node_id, each.host, each.port) for each in response.brokers}
 
 
 class SimulatedTransport:
-    """Be the network of one process of the sink."""
+    """The network of one process of the sink."""
 
     def __init__(self, world: "World", options: ClientOptions, note_versions: Callable[[Any], None]) -> None:
         self.options = options
@@ -121,7 +120,7 @@ class SimulatedTransport:
         return exchange
 
     def _greet(self, wire: Wire) -> None:
-        """Ask what the broker can do, as every connection begins."""
+        """Send ApiVersions, as every connection does first."""
         hello = wire.send(ApiVersionsRequest(client_software_name="sink", client_software_version="1"), _HELLO)
         hello.answered = lambda: self._note_versions(hello.value)
 
@@ -143,7 +142,7 @@ class SimulatedTransport:
         self._waiting = None
 
     def poll(self, timeout_ms: float) -> None:
-        """Wait for the first event, at most that long."""
+        """Wait for the first event, for at most the given time."""
         if timeout_ms > 0:
             self._sleep_until(self._now_us + int(timeout_ms * US_PER_MS) + 1)
 
@@ -174,7 +173,7 @@ class SimulatedTransport:
             raise SinkUnansweredError(f"{described} was not answered in time")
         if exchange.exception is None:
             if isinstance(exchange.value, ApiVersionsResponse):
-                # Asked for, not the one with which the connection began.
+                # The response to an explicit request, not to the one that began the connection.
                 self._note_versions(exchange.value)
             return exchange.value
         if isinstance(exchange.exception, UnansweredError):
@@ -187,10 +186,10 @@ class SimulatedTransport:
         return self._world.scheduler.random.choice(known) if known else None
 
     def close_connection(self, node_id: int | str) -> None:
-        """Leave the connection; the next request may use it."""
+        """Keep the connection; the next request may use it."""
 
     def check_usable(self) -> None:
-        """Allow use."""
+        """Do nothing: a transport of the simulation is always usable."""
 
     def close(self) -> None:
         """Close every connection."""
@@ -201,7 +200,7 @@ class SimulatedTransport:
 
 
 class SimulatedClock:
-    """One clock for durations, and each machine's own for the time of day."""
+    """One monotonic clock, and a time of day for each machine."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -211,7 +210,7 @@ class SimulatedClock:
         return self._world.scheduler.now_us / _US_PER_S
 
     def time_ns(self) -> int:
-        """Return what the machine's clock says."""
+        """Return the time of the machine's clock."""
         offset_ms = self._world.fibers.current.clock_offset_ms
         return (START_MS + offset_ms) * 1_000_000 + self._world.scheduler.now_us * 1_000
 
@@ -237,7 +236,7 @@ class SimulatedRandomness:
 
 
 class SimulatedProcess:
-    """The process that the running fiber belongs to; Spark keeps its workers."""
+    """The process of the running fiber; Spark keeps its workers."""
 
     environ: Mapping[str, str] = {"SPARK_REUSE_WORKER": "1"}
 
@@ -249,7 +248,7 @@ class SimulatedProcess:
         return self._world.fibers.current.process_id
 
     def abandon_in_children(self, resource: Any) -> None:
-        """Do nothing: no process of a world is forked."""
+        """Do nothing: a world forks no process."""
 
 
 def simulated_runtime(world: "World") -> Runtime:
@@ -263,7 +262,7 @@ def simulated_runtime(world: "World") -> Runtime:
 
 
 class SinkProcesses:
-    """What the processes of a world's sink keep, each for itself."""
+    """What each process of a world's sink keeps."""
 
     def __init__(self, world: "World") -> None:
         self._runtime = simulated_runtime(world)
@@ -271,13 +270,13 @@ class SinkProcesses:
 
     @property
     def current(self) -> ProcessState:
-        """Return the state of the process that the running fiber belongs to."""
+        """Return the state of the running fiber's process."""
         return self._states.setdefault(self._runtime.process.getpid(), ProcessState(self._runtime))
 
 
 @contextlib.contextmanager
 def failpoints_of(world: "World") -> Iterator[None]:
-    """Let the world see which failpoints the sink reaches."""
+    """Report to the world which failpoints the sink reaches."""
     real = failpoints.reach
     failpoints.reach = world.reach  # type: ignore[assignment]
     try:

@@ -40,7 +40,7 @@ def test_only_an_unanswered_request_is_repeated_unchanged(is_answered: bool) -> 
         client.ask(_coordinator(world, "id"), _initialisation("id"), 4)
         code = left.pop(0)
         if code != E.NONE and not is_answered:
-            raise UnansweredError("as far as the client knows")
+            raise UnansweredError("the client's view")
         return None, code
 
     world.run_fiber("client", lambda: client.until_answered("it", attempt))
@@ -72,7 +72,7 @@ def test_v1_client_recalls_only_requests_that_are_unprotected_when_late() -> Non
     assert (
         recalled(CLASSIC, verifies=True) == UNPROTECTED == {m.EndTxnRequest.API_KEY, m.TxnOffsetCommitRequest.API_KEY}
     )
-    # KIP-890, part 1, is what protects from a late batch of the old protocol.
+    # KIP-890, part 1, protects against a late batch of the old protocol.
     assert recalled(CLASSIC, verifies=False) == UNPROTECTED | {m.ProduceRequest.API_KEY}
 
 

@@ -1,6 +1,6 @@
-"""Bugs of the broker that the simulation found, each shown without it: power fails at every operation of the disk.
+"""Bugs of the broker that the simulation found, each reproduced without it: power fails at every disk operation.
 
-What it has found in itself, so that worlds are made otherwise since, stands at the end.
+Bugs of the simulation itself, which changed how worlds are made, are at the end.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ TOPIC, GROUP, ID = "t", "group", "id"
 _SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 _MOST_OPERATIONS = 40
 Survivors = Callable[[str], bool]
-# Which files' unsynced bytes get through: a disk promises no order between files.
+# The files whose unsynced bytes survive: a disk guarantees no order between files.
 _SURVIVORS: dict[str, Survivors] = {
     "data only": lambda path: path.startswith((f"{TOPIC}-", CONSUMER_OFFSETS_TOPIC)),
     "coordinator only": lambda path: path.startswith(TRANSACTION_STATE_TOPIC),
@@ -43,7 +43,7 @@ _SURVIVORS: dict[str, Survivors] = {
 
 
 class Prepared:
-    """Hold a cluster that knows one producer, everything durable, and a client."""
+    """A cluster that knows one producer, with everything durable, and a client."""
 
     def __init__(self) -> None:
         self.disk = SimulatedDisk(Random(1), FaultCounts())
@@ -109,7 +109,7 @@ class Prepared:
         )
 
     def lose_power_during(self, action: Callable[[], Any], operations: int, survivors: Survivors) -> bool:
-        """Let the power fail after so many operations of the disk; say whether it did before the action was over."""
+        """Let the power fail after so many disk operations; return whether it did before the action ended."""
         self.disk.fuse = operations
         try:
             action()
@@ -124,7 +124,7 @@ class Prepared:
 
 
 def unknown_transactions(cluster: Cluster) -> list[str]:
-    """Return the open transactions of a log that no coordinator knows, and so none ends."""
+    """Return the open transactions of a log that no coordinator knows and will end."""
     known = {
         (image.producer_id, partition)
         for broker in cluster.brokers.values()
@@ -141,7 +141,7 @@ def unknown_transactions(cluster: Cluster) -> list[str]:
 
 
 def at_every_operation(action: Callable[[Prepared], Any], survivors: Survivors) -> list[Prepared]:
-    """Let power fail at each operation of an action, in a world of its own each time."""
+    """Let power fail at each disk operation of an action, each time in another world."""
     worlds = []
     for operations in range(_MOST_OPERATIONS):
         world = Prepared()
@@ -157,7 +157,7 @@ def at_every_operation(action: Callable[[Prepared], Any], survivors: Survivors) 
 def test_data_is_never_durable_without_its_transaction_record(
     action: Callable[[Prepared], Any], survivors: Survivors
 ) -> None:
-    """Kafka adds a partition durably before the leader appends; else abort and commit pass by what is in the log."""
+    """Kafka adds a partition durably before the leader appends; otherwise no abort or commit reaches the records."""
     for world in at_every_operation(action, survivors):
         assert unknown_transactions(world.cluster) == []
 
@@ -166,7 +166,7 @@ def test_data_is_never_durable_without_its_transaction_record(
 def test_producer_id_is_never_reused(survivors: Survivors) -> None:
     for operations in range(8):
         world = Prepared()
-        # The next id is the first of a block that is recorded when it is asked for.
+        # The next id is the first of a block, and the block is recorded with it.
         for _ in range(999):
             world.cluster.brokers[1].services.next_producer_id()
         world.lose_power_during(lambda world=world: world.init("second"), operations, survivors)
@@ -180,7 +180,7 @@ def test_producer_id_is_never_reused(survivors: Survivors) -> None:
 
 @pytest.mark.parametrize("survivors", _SURVIVORS.values(), ids=_SURVIVORS)
 def test_leader_epoch_is_never_reused(survivors: Survivors) -> None:
-    """Markers of a term that was forgotten would have those of the next coordinator refused as a zombie's."""
+    """After a reused epoch, markers of the forgotten leader would make the next coordinator look like a zombie."""
     state = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 
     def move_twice_and_use(world: Prepared) -> None:
@@ -195,7 +195,7 @@ def test_leader_epoch_is_never_reused(survivors: Survivors) -> None:
 
 
 def test_full_disk_refuses_writes_and_loses_nothing() -> None:
-    """What does not fit is refused with an error that is asked again after; what was acknowledged stays."""
+    """A write to a full disk is refused with a retriable error; acknowledged records stay."""
     world = Prepared()
     assert world.produce().responses[0].partition_responses[0].error_code == 0
     world.disk.is_full = True
@@ -217,7 +217,7 @@ def test_coordinator_on_a_full_disk_returns_a_retriable_error() -> None:
 
 
 def test_fetch_ends_at_a_segment_boundary_and_the_reader_continues_to_the_end() -> None:
-    """Seed 15: the end of what one fetch gives is not the end of the log."""
+    """Seed 15: the end of one fetch response is not the end of the log."""
     world = Prepared()
     small = world.cluster.controller.create_topic("small", 1, {"segment.bytes": "400"}).topic_partitions()[0]
     log = world.cluster.logs.get(small, world.cluster.now_ms)
@@ -230,7 +230,7 @@ def test_fetch_ends_at_a_segment_boundary_and_the_reader_continues_to_the_end() 
 
 
 def test_clock_goes_back_at_a_restart_but_not_in_the_quiet_phase() -> None:
-    """Seed 521: a driver whose clock was ahead of the broker's could commit nothing, for as long as the calm lasts."""
+    """Seed 521: a driver whose clock was ahead of the broker's could commit nothing during the calm."""
     world = World(draw(1))
     world.is_calm = True
     for _ in range(50):
@@ -244,7 +244,7 @@ def test_clock_goes_back_at_a_restart_but_not_in_the_quiet_phase() -> None:
 
 
 def test_worlds_include_decisions_groups_and_time_to_end_open_transactions() -> None:
-    """Seeds 54, 7525 and 5132: what is rightly refused for ever, or ends later than one looks, is no finding."""
+    """Seeds 54, 7525 and 5132: what is refused rightly, or ends later than the check, is not a bug."""
     for seed in range(1, 201):
         plan = draw(seed)
         assert int(plan.settings["offsets.topic.segment.bytes"]) >= 10_000

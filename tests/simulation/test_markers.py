@@ -1,4 +1,4 @@
-"""Markers are counted for each transaction and partition; which repetitions are legitimate, and no others."""
+"""Markers are counted for each transaction and partition; only the documented repetitions are legitimate."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ _ADD = m.AddPartitionsToTxnRequest.API_KEY.to_bytes(2, "big")
 
 
 class MarkerScenario:
-    """Tell one producer's log and history; the new protocol's records are of one epoch less than their marker."""
+    """One producer's log and history; records of the new protocol have one epoch less than their marker."""
 
     def __init__(self, protocol: int = V2) -> None:
         self.history = History()
@@ -169,11 +169,11 @@ def test_coordinator_reload_in_an_undisturbed_world_is_detected() -> None:
     scenario.plan.is_undisturbed = True
     assert scenario.problems() == []
     scenario.watch.loads[PRODUCER_ID] = 1
-    assert scenario.problems() == ["a coordinator has begun anew in a world in which nothing lets it"]
+    assert scenario.problems() == ["a coordinator loaded its state again in a world without a cause for it"]
 
 
 def test_v1_may_abort_a_partition_without_records() -> None:
-    """Seed 21: a partition that was added and not written to gets a marker right behind that of the one before."""
+    """Seed 21: a partition that was added and not written to gets a marker right after the previous one's."""
     scenario = MarkerScenario(CLASSIC)
     scenario.txn("a", OK, (T0, "x"))
     scenario.log(T0, 1, ["x"], commit(1), abort(2))

@@ -21,7 +21,7 @@ _SECOND_US = 1_000_000
 
 
 class End:
-    """Be a client's end that notes what comes."""
+    """A client's end that records what it receives."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -41,7 +41,7 @@ def _frame(request: Any, version: int, correlation_id: int) -> bytes:
 
 
 class Small:
-    """Hold a server, its network and one client's link."""
+    """A server, its network and one client's link."""
 
     def __init__(self, conditions: NetworkConditions | None = None, seed: int = 1) -> None:
         self.scheduler = Scheduler(seed)
@@ -66,12 +66,12 @@ class Small:
         self.link.send(_frame(request, 3, correlation_id), asked)
 
     def coordinator(self) -> int:
-        """Return the broker that coordinates the transactional ids; they all lie in one partition."""
+        """Return the broker that coordinates the transactional ids, which all belong to one partition."""
         state = self.server.cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id")
         return self.server.cluster.metadata.leadership(state).leader
 
     def epochs(self) -> dict[str, int]:
-        """Return the epoch of each transactional id: 0 when it was initialised once, 1 when two times."""
+        """Return the epoch of each transactional id: 0 after one InitProducerId, 1 after two."""
         return {
             name: image.producer_epoch
             for broker in self.server.cluster.brokers.values()
@@ -79,7 +79,7 @@ class Small:
         }
 
     def initialise(self, transactional_id: str, latency_us: int, asked: object) -> Link:
-        """Ask for a producer id on a connection of its own that takes so long."""
+        """Send InitProducerId on its own connection, which takes the given time."""
         self.network.conditions = NetworkConditions(latency_us=(latency_us, latency_us))
         link = self.network.connect("client", self.coordinator(), End())
         request = m.InitProducerIdRequest(
@@ -89,7 +89,7 @@ class Small:
         return link
 
     def answers(self) -> list[int]:
-        """Return the correlation ids of the answers so far."""
+        """Return the correlation ids of the responses so far."""
         found, data = [], self.end.data
         while len(data) >= 8 and len(data) >= 4 + int.from_bytes(data[:4], "big"):
             found.append(int.from_bytes(data[4:8], "big"))
@@ -136,7 +136,7 @@ def test_request_may_arrive_after_its_client_gave_up(may_arrive: bool, monkeypat
     small.pass_s(2)
     assert len(handled) == may_arrive
     assert small.faults.by_kind[FaultKind.LATE_REQUEST] == may_arrive
-    assert small.end.data == b"", "but its answer has nobody to go to"
+    assert small.end.data == b"", "its response has no connection to return on"
 
 
 def test_request_sent_again_is_handled_twice() -> None:
@@ -150,7 +150,7 @@ def test_request_sent_again_is_handled_twice() -> None:
     assert small.epochs() == {"id": 1}
     assert small.faults.by_kind[FaultKind.DUPLICATED] == 1
     assert small.faults.by_kind[FaultKind.LATE_REQUEST] == 1
-    assert small.faults.by_kind[FaultKind.REORDERED] == 0, "it was overtaken by itself"
+    assert small.faults.by_kind[FaultKind.REORDERED] == 0, "a retransmission does not count as reordered"
 
 
 def test_requests_on_two_connections_may_be_reordered() -> None:

@@ -22,30 +22,30 @@ _ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def struck() -> Counter[FaultKind]:
-    """Count the faults of the worlds that this module plays."""
+def occurred() -> Counter[FaultKind]:
+    """Count the faults of the worlds in this module."""
     return Counter()
 
 
 @pytest.fixture(scope="module")
 def played() -> set[int]:
-    """Collect the seeds that were played and passed."""
+    """Collect the seeds that ran and passed."""
     return set()
 
 
 @pytest.mark.parametrize("first", range(1, ENOUGH_SEEDS, _SEEDS_IN_ONE))
-def test_seeds(first: int, struck: Counter[FaultKind], played: set[int]) -> None:
+def test_seeds(first: int, occurred: Counter[FaultKind], played: set[int]) -> None:
     for seed in range(first, first + _SEEDS_IN_ONE):
         outcome = play(seed)
         assert outcome.problems == [], f"python -m tests.simulation --replay {seed}"
-        struck.update(outcome.faults.by_kind)
+        occurred.update(outcome.faults.by_kind)
         played.add(seed)
 
 
-def test_every_kind_of_fault_occurs_in_these_worlds(struck: Counter[FaultKind], played: set[int]) -> None:
+def test_every_kind_of_fault_occurs_in_these_worlds(occurred: Counter[FaultKind], played: set[int]) -> None:
     if len(played) < ENOUGH_SEEDS:
-        pytest.skip("not all of these worlds were played")
-    assert never_occurred(struck, SWITCHED_OFF) == []
+        pytest.skip("not all of these worlds were run")
+    assert never_occurred(occurred, SWITCHED_OFF) == []
 
 
 @pytest.mark.parametrize(("seed", "story"), KEPT, ids=[str(seed) for seed, _ in KEPT])
@@ -54,7 +54,7 @@ def test_seeds_that_once_failed_pass(seed: int, story: str) -> None:
 
 
 def test_worlds_with_an_isolated_broker_finish() -> None:
-    """They are switched off elsewhere; see `plan.STALE_BROKERS`."""
+    """Such brokers are switched off in other tests; see `plan.STALE_BROKERS`."""
     seeds = [seed for seed in range(1, 60) if draw(seed, stale_brokers=True).has_stale_brokers]
     outcomes = [play(seed, stale_brokers=True) for seed in seeds]
     assert [outcome.problems for outcome in outcomes] == [[]] * len(seeds)
@@ -70,7 +70,7 @@ def test_world_with_outages_but_no_faults_equals_an_undisturbed_one() -> None:
 
 
 def test_no_query_stops_without_faults() -> None:
-    """The commits of a run come to several processes in turn: none takes another for a newer driver."""
+    """The commits of a run alternate between processes, and none takes another for a newer driver."""
     for seed in range(1, 101):
         assert play(seed, without_trouble=True).problems == [], seed
 
@@ -84,9 +84,9 @@ def test_same_seed_gives_the_same_trace_and_another_seed_another() -> None:
 
 
 def test_same_seed_gives_the_same_trace_in_another_process() -> None:
-    # One world of each kind: producers, workers, the sink; sets of text are ordered otherwise under each hash seed.
+    # One world of each kind: producers, workers, the sink. The hash seed changes the order of sets of text.
     seeds = [str(seed) for seed in (2, 3, 5, 8)]
-    told = [
+    outputs = [
         subprocess.run(
             [sys.executable, "-m", "tests.simulation.digests", *seeds],
             cwd=_ROOT,
@@ -97,8 +97,8 @@ def test_same_seed_gives_the_same_trace_in_another_process() -> None:
         ).stdout
         for hash_seed in ("1", "2")
     ]
-    assert told[0] == told[1]
-    assert len(told[0].splitlines()) == len(seeds)
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0].splitlines()) == len(seeds)
 
 
 def test_documentation_names_the_seeds_of_broken_brokers() -> None:
@@ -109,9 +109,9 @@ def test_documentation_names_the_seeds_of_broken_brokers() -> None:
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_broker_is_detected(name: str) -> None:
-    """By the history of its clients alone, where clients can see it; by the one line that the logs must give, else."""
+    """The clients' history shows the bug where clients can see it; otherwise one line about the logs does."""
     broken = BROKEN[name]
-    assert play(broken.seed).problems == [], "the broker as it is passes"
+    assert play(broken.seed).problems == [], "the correct broker passes"
     with broken.breakage():
         outcome = play(broken.seed)
     assert broken.kind is not None or broken.line

@@ -1,7 +1,7 @@
 """A driver dies between its decision and its first EndTxn: what a restart makes visible, for every split of small sets.
 
-The sink's own code runs on `broker_core` in virtual time. The tasks share one partition, so that under the old protocol
-what is still open hides what has timed out.
+The sink's own code runs on `broker_core` in virtual time. The tasks share one partition, so under the old protocol an
+open transaction hides one that has timed out.
 """
 
 import itertools
@@ -39,12 +39,12 @@ _LOSS_US = 15 * _SECOND_US
 
 
 class Scene:
-    """Play one query in a calm world: run 1 decides and dies, run 2 takes up its checkpoint."""
+    """One query in a world without faults: run 1 decides and dies, run 2 continues from its checkpoint."""
 
     def __init__(self, world: World, split: str, *, is_crowded: bool, policy: OnLostTransaction) -> None:
         self.world = world
         self.split = split
-        # Whether all that the tasks write lies in one partition.
+        # Whether all tasks write to one partition.
         self.is_crowded = is_crowded
         self.shared = len(split)
         self._options = sink_options(
@@ -60,7 +60,7 @@ class Scene:
         self.error: EosKafkaError | None = None
 
     def do(self, work: Callable[[], Any]) -> Any:
-        """Run something in a process of its own, to its end."""
+        """Run a function in its own process, to its end."""
         found: list[Any] = []
         fiber = self.world.fibers.spawn(f"client{len(self.world.fibers.all)}", lambda: found.append(work()))
         fiber.process_id = self.world.new_process_id()
@@ -74,7 +74,7 @@ class Scene:
         return replace(self._options, transaction_timeout_ms=_SHORT_MS) if letter == "L" else self._options
 
     def places(self, number: int) -> list[int]:
-        """Give the partitions of a task: one of its own, where nothing else may tell what became of an unknown one."""
+        """Return the partitions of a task: a separate one if the transaction's outcome must stay unknown."""
         if self.split[number] in "UV":
             return [number]
         return [self.shared] if self.is_crowded else [number, self.shared]
@@ -121,7 +121,7 @@ class Scene:
         return decision
 
     def let_become(self, decision: Decision) -> None:
-        """Let become of each transaction what the split says."""
+        """Bring each transaction into the state that the split names."""
         for letter, commit in (("C", True), ("U", True), ("V", False)):
             named = [t for t in decision.transactions if self.split[t.split] == letter]
             self.do(lambda named=named, commit=commit: end_all(self.cluster("run1"), named, commit=commit))
@@ -143,7 +143,7 @@ class Scene:
             self.do(lambda: driver().abort(messages, 0))
 
     def begin(self, work: Callable[[], Any], at_us: int) -> Any:
-        """Begin something in a process of its own at some time."""
+        """Start a function in its own process at the given time."""
 
         def wait_and_work() -> None:
             self.world.fibers.sleep_ms((at_us - self.world.scheduler.now_us) / _MS_US)
@@ -160,7 +160,7 @@ class Scene:
         return self.world.scheduler.now_us
 
     def cluster(self, run: str) -> KafkaCluster:
-        """Return the cluster of the process that calls."""
+        """Return the cluster of the calling process."""
         return self._committer(run)().cluster  # type: ignore[no-any-return]
 
     def newest(self) -> Decision:
@@ -173,7 +173,7 @@ class Scene:
         return lambda: committer(self.world.processes.current, self._options, QUERY, run, may_be_decided=True)
 
     def _use_again(self, name: str) -> None:
-        """Let the owner initialise an id, so that its coordinator tells nothing of what it was used for."""
+        """Initialize an id, so that its coordinator no longer shows the outcome of its last transaction."""
         for _ in range(2):
             self.cluster("run1").init_producer_id(name, _LONG_MS)
 
@@ -206,7 +206,7 @@ def play(
     policy: OnLostTransaction = OnLostTransaction.FAIL,
     is_over: bool = True,
 ) -> None:
-    """Play a scene; `is_over` lets the losses of the split happen before what comes then."""
+    """Run a scene; `is_over`: the transactions of the split time out before the rest runs."""
     world = World(plan_of(version, len(split) + 1))
     with failpoints_of(world), world.watch.watching():
         try:
@@ -227,10 +227,10 @@ def splits(letters: str, counts: Sequence[int]) -> list[str]:
 
 
 def check(scene: Scene, decision: Decision) -> None:
-    """Restart, and compare with what the split allows, whatever recovery's table says."""
+    """Restart, and compare with what the split allows, independently of recovery's table."""
     was, before = set(scene.split), scene.visible()
     scene.restart()
-    # The driver of run 1 wakes up and sends what it was about to.
+    # The driver of run 1 resumes and sends its EndTxns.
     late = scene.visible()
     scene.end_all(decision, commit=True)
     after = scene.visible()
@@ -241,7 +241,7 @@ def check(scene: Scene, decision: Decision) -> None:
         assert scene.newest().attempt == 1
         is_forward = "C" in was
         assert late == scene.rows("OC" if is_forward else ""), "only what has begun to be visible is completed"
-        # What is open beside an unknown one is left to an operator; the driver that decided may still commit it.
+        # An open transaction beside an unknown one is left to an operator; the driver that decided may still commit it.
         if was & {"C", "L"} or "O" not in was:
             assert after == late, "a late commit makes nothing visible"
         return
@@ -255,7 +255,7 @@ def check(scene: Scene, decision: Decision) -> None:
 @pytest.mark.parametrize("is_crowded", [True, False], ids=["one partition", "several"])
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
 def test_every_split_of_two_tasks(version: int, is_crowded: bool) -> None:
-    """U was committed and V was lost, and nothing can tell either any more."""
+    """U was committed and V was lost, and neither outcome can be determined anymore."""
     for split in splits("LOCUV", [2]):
         play(split, version, check, is_crowded=is_crowded)
 
@@ -283,7 +283,7 @@ def test_partial_loss_is_rewritten_where_the_user_allows_it(version: int) -> Non
 
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
 def test_processes_recovering_concurrently_with_a_resuming_driver(version: int) -> None:
-    """They look and act around the moment of the loss: all is visible once, or a part is and the query stops."""
+    """Around the moment of the loss, either all rows are visible once, or some are and the query stops."""
     lost_at: list[int] = []
     play("OLO", version, lambda scene, _: lost_at.append(scene.moment_of_loss()), is_over=False)
     ends: Counter[str] = Counter()
@@ -308,11 +308,11 @@ def test_processes_recovering_concurrently_with_a_resuming_driver(version: int) 
         if scene.error is None:
             assert after == scene.rows("OL")
             assert scene.newest().attempt == (1 if before else 2)
-            ends["all at first" if before else "all written again"] += 1
+            ends["all of attempt 1" if before else "all of attempt 2"] += 1
         else:
             assert isinstance(scene.error, LostTransactionError) and 0 < len(after) < 3
             assert scene.newest().attempt == 1
-            ends["in part, with an account"] += 1
+            ends["part, with an error"] += 1
         scene.end_all(decision, commit=True)
         assert scene.visible() == after
 
@@ -323,7 +323,7 @@ def test_processes_recovering_concurrently_with_a_resuming_driver(version: int) 
 
 @pytest.mark.parametrize("version", [1, 2], ids=["V1", "V2"])
 def test_checker_detects_a_restart_that_splits_a_micro_batch(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sink that commits the open ones beside a lost one, as it did once, is caught; as it is, it is not."""
+    """A sink that commits the open transactions beside a lost one, as it once did, is detected."""
     right = settlement.action_for
 
     def wrong(decision: Decision, fates: Collection[Fate]) -> SettlementAction:

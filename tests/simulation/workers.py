@@ -18,7 +18,7 @@ _LARGEST_BATCH = 4
 
 
 class WorkerActor:
-    """Work until the input has come to its end and all of it is done; `is_last` stays for that."""
+    """A worker that runs until the input has ended and is processed; the one with `is_last` stays for that."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class WorkerActor:
         self._count = 0
 
     def successor(self, name: str, begins_after_ms: int) -> "WorkerActor":
-        """Make another process that uses the same id and has the same duties."""
+        """Make another process with the same id and duties."""
         producer = self.producer.of_another_process(Client(self.world, name, recalled=self._client.recalled))
         return WorkerActor(
             producer,
@@ -55,12 +55,12 @@ class WorkerActor:
         )
 
     def run(self) -> None:
-        """Do it."""
+        """Work until everything is processed."""
         self.world.fibers.sleep_ms(self._begins_after_ms)
         become_owner(self.producer)
         while not self._is_over():
             try:
-                self._hold_a_place()
+                self._work_as_member()
             except (GaveUpError, FencedError) as error:
                 self.world.scheduler.note(f"{self.name}: {error}")
                 self._give_way()
@@ -89,7 +89,7 @@ class WorkerActor:
     def _is_read(self, partition: int, offset: int) -> bool:
         cursor = Cursor(self._client, self._input, partition, READ_COMMITTED, offset)
         while True:
-            # One fetch ends with its segment, and may hold nothing that is visible.
+            # One fetch ends at its segment's end, and may return no visible record.
             before = cursor.offset
             fetched = cursor.fetch()
             if fetched.records or fetched.next_offset >= fetched.high_watermark:
@@ -97,10 +97,10 @@ class WorkerActor:
             if fetched.next_offset == before:
                 return False
 
-    def _hold_a_place(self) -> None:
-        """Work as a member of one generation, until that is over."""
+    def _work_as_member(self) -> None:
+        """Work as a member of one generation until it ends."""
         assigned = self._member.join()
-        # From here on it reads from where the group is, which others may have taken further meanwhile.
+        # From here on it reads from the group's offsets, which others may have advanced meanwhile.
         self.world.record(self.name, INVOKE, ASSIGN)
         self.world.record(self.name, OK, ASSIGN)
         committed = self._member.committed()
@@ -119,12 +119,12 @@ class WorkerActor:
             self.world.fibers.sleep_ms(self._random.randint(200, 2_500))
 
     def _give_way(self) -> None:
-        """Leave the id to whoever has taken it over, for some time: two that fence each other do no work."""
+        """Leave the id to its new owner for some time: two processes that fence each other make no progress."""
         if self.world.has_rival(self.producer.transactional_id):
             self.world.fibers.sleep_ms(self._random.randint(1_000, 8_000))
 
     def _transaction(self, partition: int, records: list[tuple[int, str]]) -> bool:
-        """Carry records over; say whether the place may go on being held."""
+        """Copy records in a transaction; return whether the membership may continue."""
         self._count += 1
         txn = f"{self.name}.{self._count}"
         key, from_key = key_of(self._output, partition), key_of(self._input, partition)

@@ -1,7 +1,7 @@
 """A world: built from a seed, run through its faults, and checked at the end.
 
-The seed decides everything: who is in it, what befalls them and when. After the trouble come calm and rest: every
-client finishes what it does, every transaction left open times out, and then all must be as if there had been none.
+The seed decides everything: the actors, the faults and their times. After the trouble come calm and rest: every client
+finishes, every open transaction times out, and then the checks must find nothing wrong.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ from tests.support.history.format import to_line
 
 _SECOND_US = 1_000 * US_PER_MS
 _FINISH_LIMIT_US = 400 * _SECOND_US
-# Longer than any transaction may stay open and than the coordinators take to notice.
+# Longer than any transaction may stay open plus the time until the coordinators notice.
 REST_US = 40 * _SECOND_US
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold what came of one seed; no problems is what one wants."""
+    """The result of one seed; a good one has no problems."""
 
     seed: int
     problems: list[str]
@@ -50,7 +50,7 @@ class Outcome:
 
 
 class World:
-    """Hold everything there is in one simulated world."""
+    """The parts of one simulated world."""
 
     def __init__(self, plan: Plan, *, keep_trace: bool = False) -> None:
         self.plan = plan
@@ -73,9 +73,9 @@ class World:
         self.problems: list[str] = []
         self.is_calm = False
         self.is_quiet = False
-        # What the inhabitants tell each other outside of Kafka.
+        # What the actors communicate outside of Kafka.
         self.flags: set[str] = set()
-        # Producers that write what no coordinator knows of.
+        # Producers of records that no coordinator knows.
         self.rogues: set[int] = set()
         # Which clients have held a producer id, and the protocol they speak.
         self.users: dict[int, set[tuple[str, int]]] = {}
@@ -89,19 +89,19 @@ class World:
         self._process_count = 0
         self._answers: dict[str, Counter[bytes]] = defaultdict(Counter)
 
-    # What the inhabitants ask
+    # What actors use
 
     def random_of(self, name: str) -> Random:
         """Return a separate source of randomness, so that other draws do not change it."""
         return Random(f"{self.plan.seed}/{name}")
 
     def record(self, process: str, kind: str, function: str, value: Any = None, **details: Any) -> None:
-        """Write a line of the history, and of the trace."""
+        """Append a line to the history and to the trace."""
         op = self.history.note(self.scheduler.now_us * 1_000, process, kind, function, value, **details)
         self.scheduler.note(to_line(op))
 
     def claim(self, transactional_id: str) -> None:
-        """Take note that one more process will use an id."""
+        """Count one more process that will use an id."""
         self._owners[transactional_id] = self._owners.get(transactional_id, 0) + 1
 
     def has_rival(self, transactional_id: str) -> bool:
@@ -109,11 +109,11 @@ class World:
         return self._owners.get(transactional_id, 0) > 1
 
     def all_done(self, prefix: str) -> bool:
-        """Return whether all whose names begin so have come to their end."""
+        """Return whether all actors with this prefix have ended."""
         return all(fiber.is_done for fiber in self.fibers.all if fiber.name.startswith(prefix))
 
-    def settle_in(self, actor: Any) -> None:
-        """Let one more inhabitant live."""
+    def start_actor(self, actor: Any) -> None:
+        """Start an actor."""
         self.actors[actor.name] = actor
         fiber = self.fibers.spawn(actor.name, actor.run)
         fiber.process_id = self.new_process_id()
@@ -125,11 +125,11 @@ class World:
         return self._process_count
 
     def clock_offset_of(self, host: str) -> int:
-        """Return by how much a machine's clock is wrong."""
+        """Return the error of a machine's clock."""
         return self.clock.offset_ms if self.is_calm else self._clock_offsets_ms.get(host, 0)
 
     def answers_to(self, client: str) -> Counter[bytes]:
-        """Return how often each content of a client's requests was answered."""
+        """Return how often each content of a client's requests got a response."""
         return self._answers[client]
 
     def set_clock_of(self, host: str, by_ms: int) -> None:
@@ -140,19 +140,19 @@ class World:
                 fiber.clock_offset_ms += by_ms
 
     def nemesis(self, text: str) -> None:
-        """Write down what is done to the world."""
+        """Record a fault in the history."""
         self.record("nemesis", "info", NEMESIS, text)
 
     def reach(self, point: str, micro_batch: int | None = None) -> None:
-        """Stand where the sink's failpoints are."""
+        """Act at a failpoint that the sink reaches."""
         driver = self.actors.get(self.fibers.current.name)
         if self.plan.dies_decided and driver is not None:
             self.death.reach(point, driver.messages)
 
-    # Life
+    # The run
 
     def boot(self) -> None:
-        """Start the cluster and make the topics."""
+        """Start the cluster and create the topics."""
         self.server.died = self._restart_later
         assert self.server.start()
 
@@ -182,9 +182,9 @@ class World:
             self.faults.record(FaultKind.RESTARTED)
 
     def live(self) -> None:
-        """Let time pass: trouble, calm, rest."""
+        """Run the phases: trouble, calm, rest."""
         for actor in cast(self):
-            self.settle_in(actor)
+            self.start_actor(actor)
         self.outages.begin()
         self.scheduler.run(max(self.plan.trouble_ms, self.plan.outages_ms) * US_PER_MS)
         self._calm_down()
@@ -192,7 +192,7 @@ class World:
         while not all(fiber.is_done for fiber in self.workers) and self.scheduler.step(limit_us):
             pass
         self.problems += [
-            f"{fiber.name} did not come to an end within {_FINISH_LIMIT_US // _SECOND_US} s of calm"
+            f"{fiber.name} did not end within {_FINISH_LIMIT_US // _SECOND_US} s of calm"
             for fiber in self.workers
             if not fiber.is_done
         ]
@@ -203,7 +203,7 @@ class World:
 
     @property
     def workers(self) -> list[Any]:
-        """Return the fibers that come to an end by themselves."""
+        """Return the fibers that must end by themselves."""
         return [fiber for fiber in self.fibers.all if not fiber.name.startswith("reader")]
 
     def _calm_down(self) -> None:
@@ -223,20 +223,20 @@ class World:
             self.scheduler.after(0, self._restart)
 
     def run_fiber(self, name: str, work: Any) -> None:
-        """Run one more piece of a client's work to its end."""
+        """Run one more function of a client to its end."""
         fiber = self.fibers.spawn(name, work)
         limit_us = self.scheduler.now_us + _FINISH_LIMIT_US
         while not fiber.is_done and self.scheduler.step(limit_us):
             pass
         if not fiber.is_done:
-            self.problems.append(f"{name} did not come to an end")
+            self.problems.append(f"{name} did not end")
 
 
 def play(
     seed: int, *, keep_trace: bool = False, without_trouble: bool = False, stale_brokers: bool = STALE_BROKERS
 ) -> Outcome:
-    """Play one seed to its end and judge it; without trouble, the calm is there from the start."""
-    # The judges know the world; it does not know them.
+    """Run one seed to its end and judge it; without trouble, the calm begins at once."""
+    # The judges know the world; the world does not know the judges.
     from tests.simulation.judge import judge
 
     plan = draw(seed, stale_brokers=stale_brokers)
@@ -265,7 +265,7 @@ def play(
 
 @contextlib.contextmanager
 def listening() -> Iterator[list[str]]:
-    """Collect the exceptions the core has logged and lived on from; a full disk explains some, nothing the others."""
+    """Collect the exceptions that the core logged and survived, except those that a full disk explains."""
     complaints: list[str] = []
 
     class Ear(logging.Handler):

@@ -42,7 +42,7 @@ def test_restarted_query_follows_the_operator_decision(
     (tmp_path / "input").mkdir()
     lines: list[list[str]] = []
     reach: list[str] = []
-    # Each time the query dies right after it has decided, and nothing of the micro-batch is completed.
+    # Each time the query dies right after it has decided, and no transaction of the micro-batch is completed.
     for micro_batch, restart_is in enumerate(("rewrite", "skip")):
         lines.append(add_file(tmp_path, micro_batch))
         once = tmp_path / f"once-{micro_batch}"
@@ -57,7 +57,7 @@ def test_restarted_query_follows_the_operator_decision(
         assert open_transactions(kafka_address, prefix) != []
         words = ["abort", "--restart", restart_is, "--yes", "--watch-seconds", "0.1"]
         assert main(["decisions", *words, *reach]) == ExitCode.DONE
-        assert open_transactions(kafka_address, prefix) == [], "no reader is held back"
+        assert open_transactions(kafka_address, prefix) == [], "no reader is blocked"
     lines.append(add_file(tmp_path, 2))
     run(spark, tmp_path, options)
     assert topic.values() == lines[0] + lines[2]

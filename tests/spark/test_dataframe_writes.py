@@ -123,7 +123,7 @@ def test_a_micro_batch_that_fails_leaves_nothing_open(kafka_address: str, spark:
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "0.txt").write_text("a line\n")
     sink = spark_eos.foreach_batch_sink(transactionalIdPrefix=topic.name, **topic.options())
-    # One task prepares its rows, the other one fails when that is done: what is prepared after the abort stays open.
+    # One task prepares its rows, and the other fails after that: what is prepared after the abort stays open.
     later = "concat('no value ', coalesce(java_method('java.lang.Thread', 'sleep', 3000L), ''))"
     value = f"if(value = '{COUNT - 1}', raise_error({later}), value)"
     query = (

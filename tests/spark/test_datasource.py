@@ -1,4 +1,4 @@
-"""Spark finds `eos-kafka` by itself, wherever the packages are, and the data source's classes do what they promise."""
+"""Spark finds `eos-kafka` by itself, wherever the packages are, and its classes have Spark's interface."""
 
 import doctest
 import os
@@ -28,7 +28,7 @@ for reader in (spark.read, spark.readStream):
 @pytest.mark.spark
 @pytest.mark.parametrize("where", ["in the working directory", "on the python path"])
 def test_spark_finds_the_format_without_registration(where: str, tmp_path: Path) -> None:
-    """On the path is what `pip install .` leads to; in the working directory is how the examples run."""
+    """`pip install .` puts the module on the path; the examples have it in the working directory."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     folder = REPOSITORY

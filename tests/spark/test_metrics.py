@@ -56,14 +56,14 @@ def test_spark_progress_and_endpoints_report_the_metrics(
         (source,) = progress.sources
         assert source.latestOffset == f'{{"{topic}": {{"0": 4}}}}'
         assert progress.sink.numOutputRows == 4
-        # When Spark lets a Python data source report metrics, they belong in here.
+        # When Spark lets a Python data source report metrics, they belong here.
         assert (source.metrics, progress.sink.metrics) == ({}, {})
         read, written = scraped(source_port), scraped(sink_port)
     finally:
         query.stop()
     assert read["eos_kafka_source_offsets_planned_total"] == 4
     assert read[f"eos_kafka_source_offsets_behind_high_watermark partition=0 topic={topic}"] >= 0
-    # Spark keeps the process in which it commits for a minute, so that a query before this one may be counted, too.
+    # Spark keeps the process in which it commits for a minute, so a previous query may be counted, too.
     assert written["eos_kafka_sink_records_committed_total"] >= 4
     assert written["eos_kafka_sink_transactions_committed_total"] >= 1
     assert "eos_kafka_sink_decide_ms" in written

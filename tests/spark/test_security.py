@@ -30,7 +30,7 @@ PROCESS_DEADLINE_S = 240
 
 @pytest.fixture
 def spark_log(spark: SparkSession, tmp_path: Path) -> Iterator[Path]:
-    """Return the file that all of Spark's own log goes to, from INFO on."""
+    """Return the file with all of Spark's own log from INFO on."""
     jvm = spark._jvm
     assert jvm is not None
     path = tmp_path / "spark.log"
@@ -70,7 +70,7 @@ def test_secured_write_and_read_show_no_secret(
     spark.conf.set(COLLECTED, "true")
     try:
         shown = _write_and_read(spark, topic, options, tmp_path)
-        # A password fails the same way whatever the others come in with.
+        # A wrong password fails the same way with every other kind of credentials.
         failed = _fail(spark, own, topic) if way.startswith("SASL") else ""
         logs = [str(row.asDict()) for row in spark.tvf.python_worker_logs().collect()]
     finally:
@@ -80,7 +80,7 @@ def test_secured_write_and_read_show_no_secret(
     search.look("what a failing job says", failed)
     search.look("the workers' logs", "\n".join(logs))
     search.look("Spark's log", spark_log.read_bytes())
-    assert str(tmp_path / "checkpoint") in spark_log.read_text(), "Spark logged nothing, so nothing was looked at"
+    assert str(tmp_path / "checkpoint") in spark_log.read_text(), "Spark logged nothing, so the search was empty"
     printed = capfd.readouterr()
     search.look("what is printed", printed.out + printed.err)
     kept = [path for path in (tmp_path / "checkpoint").rglob("*") if path.is_file()]
@@ -88,9 +88,9 @@ def test_secured_write_and_read_show_no_secret(
     for path in kept:
         search.look(str(path), path.read_bytes())
     if not any("spark_eos.sink" in each for each in logs):
-        # In local mode Spark cannot register its block manager again once it has given it up ("Told to re-register"),
-        # and the workers' logs are in its blocks. tests/spark/test_sink_progress.py holds that they come at all.
-        pytest.skip("Spark has lost the workers' logs, so they were not looked at")
+        # In local mode Spark cannot register its block manager again once it has dropped it, and the workers' logs are
+        # in its blocks. tests/spark/test_sink_progress.py checks that the logs arrive at all.
+        pytest.skip("Spark has lost the workers' logs, so the search left them out")
 
 
 def _write_and_read(spark: SparkSession, topic: Topic, options: dict[str, str], folder: Path) -> str:
@@ -114,9 +114,9 @@ def _fail(spark: SparkSession, own: Credentials, topic: Topic) -> str:
     wrong = {**own.by_password("SCRAM-SHA-512", MISPLACED), "topic": topic.name}
     for options in (wrong, {**wrong, "kafka.sasl.passwrod": MISPLACED}):
         writer = spark.createDataFrame([("v",)], "value string").write.format("eos-kafka").mode("append")
-        # kafka-python drops an answer that comes with the end of a connection.
-        told = "rejected the credentials|No Kafka broker could be reached|Unknown option"
-        with pytest.raises(Exception, match=told) as raised:
+        # kafka-python drops a response that arrives together with the end of its connection.
+        messages = "rejected the credentials|No Kafka broker could be reached|Unknown option"
+        with pytest.raises(Exception, match=messages) as raised:
             writer.options(**options).save()
         texts.append(f"{raised.value!r} {raised.value} {getattr(raised.value, 'getStackTrace', str)()}")
     return "\n".join(texts)

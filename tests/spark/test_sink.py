@@ -106,7 +106,7 @@ def test_overwrite_is_refused_with_spark_error_text(spark: SparkSession, topic: 
 def test_update_mode_is_refused_by_spark_for_python_sinks(
     spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
 ) -> None:
-    """Spark's JVM asks a class of its own; if this fails, docs/spark/sink.md is out of date on output modes."""
+    """Spark's JVM checks this for its own class; if this fails, docs/spark/sink.md is out of date on output modes."""
     writer = lines_of(spark, str(input_folder)).writeStream.format("eos-kafka").outputMode("update")
     query = writer.options(**topic.options(), checkpointLocation=str(tmp_path / "c")).trigger(availableNow=True).start()
     with pytest.raises(StreamingQueryException, match="eos-kafka does not support Update mode"):
@@ -140,7 +140,7 @@ def test_rerun_under_the_same_job_id_writes_nothing_twice(spark: SparkSession, t
     assert open_transactions(topic.address, prefix) == []
 
 
-# Every step is broken in every way in tests/crash; here it is an error, which makes Spark call `abort`.
+# tests/crash injects every fault at every step; here it is an error, which makes Spark call `abort`.
 @pytest.mark.parametrize("point", ["driver.before_decide", "driver.after_decide"])
 def test_failed_commit_is_repaired_by_a_restart(
     spark: SparkSession,

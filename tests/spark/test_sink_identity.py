@@ -153,14 +153,14 @@ def test_daily_job_needs_a_job_id_per_day(spark: SparkSession, topic: Topic, pre
     write(days["monday"], topic, jobId="report", transactionalIdPrefix=prefix)
     with pytest.raises(
         PySparkException,
-        match=r"jobId=report was already written.* 10 rows were written, now there are "
-        r"10 different ones.*the topic and the date in it",
+        match=r"jobId=report was already written.* 10 rows written before, now "
+        r"10 different rows.*the topic and the date in it",
     ):
         write(days["tuesday"], topic, jobId="report", transactionalIdPrefix=prefix)
     assert len(topic.values()) == 10
     for day, rows in [*days.items(), ("tuesday", days["tuesday"].repartition(3))]:
         write(rows, topic, jobId=f"report-{day}", transactionalIdPrefix=prefix)
-    assert len(topic.values()) == 30, "the second job of a day wrote nothing, whatever its tasks"
+    assert len(topic.values()) == 30, "the second job of a day wrote nothing, however many tasks it has"
 
 
 def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession, topic: Topic, prefix: str) -> None:
@@ -175,7 +175,7 @@ def test_nondeterministic_job_may_discard_rows_of_its_rerun(spark: SparkSession,
 
 @pytest.fixture
 def died(spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path, arm: Callable[[str], None]) -> Path:
-    """Return the checkpoint of a query that died after its second micro-batch was decided, before Spark noted it."""
+    """Return the checkpoint of a query that died after its second micro-batch was decided, before Spark recorded it."""
     arm("driver.after_complete=raise@1")
     with pytest.raises(StreamingQueryException):
         run_stream(spark, input_folder, tmp_path / "checkpoint", topic)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.spark
 READERS_WAIT_S = 5
 END_S = 240
 MICRO_BATCHES = 2
-# Several times the buffer of a task, so that a task in mid-write has its transaction open.
+# Several times the buffer of a task, so that a task that is writing has its transaction open.
 LINES = 2_000
 PADDING = "x" * 150
 EXPECTED = sorted(f"{number}-{line}-{PADDING}" for number in range(MICRO_BATCHES) for line in range(LINES))
@@ -38,12 +38,12 @@ class Hold:
     path: Path
 
     def wait(self) -> int:
-        """Wait until it is held, and name it."""
+        """Wait until it is held, and return its id."""
         wait_until(self.path.exists, f"a process is held by {self.rule}", deadline_s=END_S)
         return int(self.path.read_text())
 
     def release(self) -> None:
-        """Let it go on."""
+        """Let the process continue."""
         self.path.unlink(missing_ok=True)
 
 
@@ -65,17 +65,17 @@ class Job:
         )
 
     def start(self, column: str = "value") -> StreamingQuery:
-        """Start the query; `column` is what it writes as value."""
+        """Start the query; `column` is the expression of its values."""
         lines = self.spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.folder / "input"))
         rows = lines.repartition(2, "value").selectExpr("value AS key", f"{column} AS value")
         writer = rows.writeStream.format("eos-kafka").options(**self.options)
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).trigger(availableNow=True).start()
 
     def register_bad_row(self) -> Path:
-        """Make the function `raise_late`: it raises at a row of the first file once the path that is given exists."""
+        """Register the function `raise_late`, which raises at a row of the first file once the returned path exists."""
         ready = self.folder / "ready"
 
-        # Without type hints: Spark takes those of a function for the hints of a vectorized one, and warns.
+        # Without type hints: Spark takes a function's type hints as a request for a vectorized one, and warns.
         @udf("string")
         def raise_late(value):
             if value.startswith("0-7-"):
@@ -100,10 +100,10 @@ class Job:
         """List the open transactions of the query."""
         return open_transactions(self.topic.address, f"{self.prefix}.")
 
-    def check_readers_go_on(self) -> None:
-        """Check that nothing holds readers back for longer than they may wait."""
+    def check_readers_continue(self) -> None:
+        """Check that no transaction blocks readers for longer than they may wait."""
         started = time.monotonic()
-        wait_until(lambda: not self.open() and self.topic.is_stable(), "readers go on", deadline_s=READERS_WAIT_S)
+        wait_until(lambda: not self.open() and self.topic.is_stable(), "readers continue", deadline_s=READERS_WAIT_S)
         print(f"readers waited {time.monotonic() - started:.2f} s")
 
     def check_a_restart_writes_each_row_once(self) -> None:
@@ -139,12 +139,12 @@ def test_stop_leaves_no_open_transaction(job: Job, point: str, micro_batch: int)
         each.wait()
     assert len(job.open()) == 2
     query.stop()
-    job.check_readers_go_on()
+    job.check_readers_continue()
     job.check_a_restart_writes_each_row_once()
 
 
 def test_transactions_begun_after_the_stop_are_ended(job: Job) -> None:
-    """Spark kills a task's worker seconds after its order; until then the task goes on and finishes."""
+    """Spark kills a task's worker seconds after its order; until then the task continues and finishes."""
     held = [job.hold("task.before_identity"), job.hold("task.before_identity")]
     job.arm(*held)
     query = job.start()
@@ -154,7 +154,7 @@ def test_transactions_begun_after_the_stop_are_ended(job: Job) -> None:
     for each in held:
         each.release()
     wait_until(lambda: not job.topic.is_stable() or _has_records(job.topic), "a task writes after the stop")
-    job.check_readers_go_on()
+    job.check_readers_continue()
     job.check_a_restart_writes_each_row_once()
 
 
@@ -171,7 +171,7 @@ def _has_records(topic: Topic) -> bool:
 
 @pytest.mark.parametrize("other", ["prepared", "writes"])
 def test_failing_udf_leaves_no_open_transaction(job: Job, other: str) -> None:
-    """In the first micro-batch: one task meets a bad row, the other one has finished or is in mid-write."""
+    """In the first micro-batch: one task meets a bad row, the other one has finished or is writing."""
     held = job.hold("task.before_flush")
     if other == "writes":
         job.arm(held)
@@ -183,7 +183,7 @@ def test_failing_udf_leaves_no_open_transaction(job: Job, other: str) -> None:
     ready.touch()
     with pytest.raises(StreamingQueryException, match="a bad row"):
         query.awaitTermination(END_S)
-    job.check_readers_go_on()
+    job.check_readers_continue()
     job.check_a_restart_writes_each_row_once()
 
 
@@ -206,7 +206,7 @@ def test_failed_batch_job_leaves_no_open_transaction(job: Job) -> None:
         ready.touch()
         with pytest.raises(Exception, match="a bad row"):
             saved.result(END_S)
-    job.check_readers_go_on()
+    job.check_readers_continue()
     assert job.topic.values() == []
 
 
@@ -218,7 +218,7 @@ def test_killed_commit_leaves_no_open_transaction(job: Job, point: str) -> None:
     process_id = held.wait()
     assert len(job.open()) >= 2
     os.kill(process_id, signal.SIGKILL)
-    job.check_readers_go_on()
+    job.check_readers_continue()
     with pytest.raises(StreamingQueryException):
         query.awaitTermination(END_S)
     job.check_a_restart_writes_each_row_once()
@@ -239,7 +239,7 @@ def test_killed_worker_leaves_only_prepared_transactions_open(job: Job) -> None:
     wait_until(lambda: len(job.open()) == 1, "the dead worker's transaction ends", deadline_s=READERS_WAIT_S)
     print(f"it was open for {time.monotonic() - started:.2f} s")
     [left] = job.open()
-    # The other one's task ends well, and its worker is killed too: Spark has its message.
+    # The other task ends well, and its worker is killed too: Spark has its message.
     prepared.release()
     again.wait()
     os.kill(prepared_id, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Who ends the open transactions of a task or a driver, and that nothing decided or newer is ended with them."""
+"""The processes that end the open transactions of a task or a driver, and that they end nothing decided or newer."""
 
 import os
 import pickle
@@ -57,7 +57,7 @@ def ended(detached: DetachedProcess) -> None:
     detached._process.wait(60)
 
 
-# The process that outlives a worker.
+# The process that outlives a worker
 
 DYING = """
 import os, pickle, signal, sys
@@ -135,11 +135,11 @@ def test_slow_watcher_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     ended(detached)
 
 
-# Transactions of tasks.
+# Transactions of tasks
 
 
 class Task:
-    """One task's watched transaction, in which a record is sent."""
+    """A watched transaction of one task, in which a record is sent."""
 
     def __init__(self, client: KafkaClient) -> None:
         self.client, self.topic, self.name = client, make_topic(client), unique("id")
@@ -179,7 +179,7 @@ def test_unprepared_transaction_ends_with_its_worker(client: KafkaClient) -> Non
     assert task.state == "Ongoing"
     assert task.watchdog._process is not None
     task.watchdog._process.close()
-    wait_until(lambda: task.state == "CompleteAbort", "it is aborted", deadline_s=5)
+    wait_until(lambda: task.state == "CompleteAbort", "the transaction is aborted", deadline_s=5)
 
 
 def test_prepared_transaction_outlives_its_worker(client: KafkaClient) -> None:
@@ -196,7 +196,7 @@ def test_transaction_aborted_by_its_task_is_not_checked_again(client: KafkaClien
     task.send()
     task.transaction.abort()
     task.end_worker()
-    wait_until(lambda: task.state == "CompleteAbort", "it is aborted")
+    wait_until(lambda: task.state == "CompleteAbort", "the transaction is aborted")
 
 
 def test_another_transaction_of_the_same_id_is_left_alone(client: KafkaClient) -> None:
@@ -219,10 +219,10 @@ def test_request_arriving_after_the_abort_is_ended(client: KafkaClient) -> None:
                 task.send()
 
     end_unprepared(client.options, task.identity, (0.0, 0.2), runtime_by(Clock()))
-    wait_until(lambda: task.state == "CompleteAbort", "it is aborted")
+    wait_until(lambda: task.state == "CompleteAbort", "the transaction is aborted")
 
 
-# Launches.
+# Launches
 
 
 @pytest.fixture
@@ -305,12 +305,12 @@ def test_abort_without_messages_leaves_a_newer_driver_alone(query: Query) -> Non
     old_incarnation, new_incarnation_ = new_incarnation(), new_incarnation()
     old, newer = query.prepare("run1", old_incarnation), query.prepare("run2", new_incarnation_)
     sweep_incarnation(process_state(), query.options, old_incarnation, 0)
-    wait_until(lambda: query.state_of(old) == "CompleteAbort", "the old run's is aborted")
+    wait_until(lambda: query.state_of(old) == "CompleteAbort", "the old run's transaction is aborted")
     assert query.state_of(newer) == "Ongoing"
     query.commit(newer)
     late = query.prepare("run1", old_incarnation, 1)
     sweep_incarnation(process_state(), query.options, old_incarnation, 1)
-    wait_until(lambda: query.state_of(late) == "CompleteAbort", "the old run's is aborted")
+    wait_until(lambda: query.state_of(late) == "CompleteAbort", "the old run's transaction is aborted")
     query.commit(query.prepare("run2", new_incarnation_, 1))
     assert query.visible() == ["row 0", "row 1"]
 
@@ -344,7 +344,7 @@ def test_transaction_prepared_after_the_abort_is_swept_by_another_process(
     incarnation = new_incarnation()
     keep_sweeping(query.options, incarnation, 0)
     late = query.prepare("run1", incarnation)
-    wait_until(lambda: query.state_of(late) == "CompleteAbort", "it is aborted")
+    wait_until(lambda: query.state_of(late) == "CompleteAbort", "the transaction is aborted")
 
 
 def test_watcher_is_disabled_on_unverified_clusters() -> None:

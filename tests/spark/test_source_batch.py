@@ -72,7 +72,7 @@ def test_all_columns_are_read(spark: SparkSession, kafka_address: str) -> None:
 
 
 def test_four_edge_cases_of_read_committed(spark: SparkSession, kafka_address: str) -> None:
-    """All invisible; the first offset invisible; the last invisible; a gap in the middle."""
+    """All offsets invisible; the first invisible; the last invisible; a gap in the middle."""
     topic = create_topic(kafka_address)
     producer = transactional_producer(kafka_address)
     abort(producer, topic, ["x0", "x1", "x2"])  # 0..2, marker 3
@@ -136,7 +136,7 @@ def test_start_and_end_by_offset_and_timestamp(spark: SparkSession, kafka_addres
 
 
 def test_ends_are_resolved_at_the_first_run(spark: SparkSession, kafka_address: str) -> None:
-    """Spark's Python API asks a DataFrame's source for partitions once; its own Kafka source is asked at every run."""
+    """Spark's Python API requests a DataFrame's partitions once; its own Kafka source gets a request at every run."""
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, ["a"])
     frame = load(spark, kafka_address, subscribe=topic)

@@ -1,6 +1,6 @@
 """The source beside Spark's own `format("kafka")`: the same rows, micro-batches and errors for the same options.
 
-The two differ in one default: ours reads committed records only, so Spark's own is asked to do so as well.
+The two differ in one default: ours reads committed records only, so Spark's own gets the option for that.
 """
 
 import uuid
@@ -38,9 +38,9 @@ ALL = '{{"{a}":{{"0":-2,"1":-2}},"{b}":{{"0":-2}}}}'
 @pytest.fixture(autouse=True)
 def _sparks_own(request: pytest.FixtureRequest) -> None:
     if not request.config.getoption("--apache"):
-        pytest.skip("Spark's own Kafka source comes by Maven, so this is compared by `make conformance` only.")
+        pytest.skip("Spark's own Kafka source needs Maven, so only `make conformance` compares the two.")
     if not request.getfixturevalue("spark").conf.get("spark.jars", ""):
-        pytest.skip("Spark's own Kafka source cannot be had: Maven is missing, or cannot reach its repository.")
+        pytest.skip("Spark's own Kafka source is not available: Maven is missing, or cannot reach its repository.")
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +145,13 @@ def test_refusals_match_spark_kafka_source(
         assert words.format(**written).lower() in said.lower(), kind
 
 
-# Streams: the same micro-batches, and one checkpoint for both.
+# Streams: the same micro-batches, and one checkpoint for both
 
 
 def micro_batches(
     spark: SparkSession, kind: str, address: str, checkpoint: Path, options: Mapping[str, str]
 ) -> list[list[tuple[Any, ...]]]:
-    """Run until what is there is read, and give the rows of each micro-batch."""
+    """Run until everything is read, and return the rows of each micro-batch."""
     seen: list[list[tuple[Any, ...]]] = []
 
     def keep(frame: DataFrame, batch_id: int) -> None:
@@ -190,7 +190,7 @@ def test_micro_batches_match_spark_kafka_source(
 def test_checkpoint_is_interchangeable_with_spark_kafka_source(
     spark: SparkSession, kafka_address: str, tmp_path: Path, first: str, second: str
 ) -> None:
-    """A query that ran on one format goes on with the other where it stopped, new partitions included."""
+    """A query that ran on one format continues with the other where it stopped, including new partitions."""
     topic = create_topic(kafka_address, 2)
     options = {"subscribe": topic, "startingOffsets": "earliest"}
     send_plain(kafka_address, topic, ["a", "b"])

@@ -29,7 +29,7 @@ def stream(spark: SparkSession, address: str, **options: str) -> DataFrame:
 
 
 def run(frame: DataFrame, checkpoint: Path) -> tuple[list[list[str]], list[Any]]:
-    """Run until what is there is read; give the values of each micro-batch and the progress."""
+    """Run until everything is read; return the values of each micro-batch and the progress."""
     seen: list[list[str]] = []
 
     def keep(rows: DataFrame, _batch_id: int) -> None:

@@ -47,7 +47,7 @@ def test_filters_are_pushed_down_where_supported(
 
 @pytest.mark.spark
 def test_pushdown_does_not_change_the_rows(spark: SparkSession, kafka_address: str) -> None:
-    """Times that go back and forth, as producers may write them; filters that are not offered or not understood."""
+    """Times that go back and forth, as producers may write them; filters that Spark or the source leaves out."""
     topic = create_topic(kafka_address, 2)
     producer = Producer({"bootstrap.servers": kafka_address, "batch.num.messages": 3})
     for number, second in enumerate([5, 1, 9, 2, 7, 3, 8, 0, 6, 4]):
@@ -70,7 +70,7 @@ def test_pushdown_on_a_dataframe_used_twice_is_safe_by_default(
 ) -> None:
     """Spark 4.3 keeps one plan for each load(): with pushdown, the second filter's plan serves the first as well.
 
-    When the last assertion fails, Spark has mended this, and `filterPushdown` can be on by default.
+    When the last assertion fails, Spark has fixed this, and `filterPushdown` can be on by default.
     """
     counts = {}
     with pushdown(spark, True):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.spark
 
 
 class Reading:
-    """Run streaming queries over one checkpoint and remember what each micro-batch showed."""
+    """Streaming queries over one checkpoint, and the rows of each micro-batch."""
 
     def __init__(self, spark: SparkSession, address: str, checkpoint: Path) -> None:
         self.spark = spark
@@ -52,7 +52,7 @@ class Reading:
         return self.query
 
     def run(self, **options: Any) -> list[list[Any]]:
-        """Run until all is read that was there, and give the rows of the micro-batches of this run."""
+        """Run until everything is read that was there at the start, and return the rows of this run's micro-batches."""
         self.micro_batches = {}
         query = self.start(**options)
         assert query.awaitTermination(120), "the query did not end"
@@ -147,7 +147,7 @@ def test_continuous_query_reads_new_records_and_reports_the_latest_offset(readin
     send_plain(kafka_address, topic, ["before"])
     query = reading.start(available_now=False, subscribe=topic)
     wait_until(lambda: (reading.checkpoint / "offsets" / "0").exists() or query.lastProgress, "the query started")
-    wait_until(lambda: any(progress.sources for progress in query.recentProgress), "progress is told")
+    wait_until(lambda: any(progress.sources for progress in query.recentProgress), "progress is reported")
     send_plain(kafka_address, topic, ["after"])
     wait_until(lambda: reading.shown() == ["after"], "only what came later is shown")
 

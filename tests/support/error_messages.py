@@ -96,6 +96,8 @@ def _text(node: ast.expr, known: Mapping[str, object]) -> str:
             text = str(value) if isinstance(value, str | int) else _GAP
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="format")):
             text = re.sub(r"\{\w*\}", _GAP, str(known.get(name, _GAP)))
+        case ast.FormattedValue(value=ast.Call(func=ast.Name(id="counted"), args=[_, ast.Constant(value=noun)])):
+            text = f"{_GAP} {noun!s}s"
         case ast.IfExp(body=body, orelse=orelse):
             either = [_text(body, known), _text(orelse, known)]
             text = " / ".join(each for each in either if each)

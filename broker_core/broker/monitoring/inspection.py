@@ -11,7 +11,7 @@ from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import Record
 from broker_core.records.control import control_type_of
 from broker_core.records.header import BatchHeader
-from broker_core.types import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition, counted
 
 _SHOWN_BYTES = 40
 _SHOWN_RECORDS = 5
@@ -214,7 +214,7 @@ def pending_work(cluster: Cluster, *, clients_may_wait: bool) -> list[str]:
     waiting_count = 0 if clients_may_wait else cluster.purgatory.waiting_count
     if waiting_count:
         found.append(
-            f"{waiting_count} request(s) wait in the purgatory, such as the fetch of an open consumer: "
+            f"{counted(waiting_count, 'request')} in the purgatory, such as the fetch of an open consumer: "
             "close the consumer first, or pass clients_may_wait=True"
         )
     return found

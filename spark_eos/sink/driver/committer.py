@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from broker_core.types import counted
 from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
 from spark_eos.metrics import SINK_METRICS
@@ -353,11 +354,11 @@ class Committer:
         SINK_METRICS.add("bytes_committed", sum(m.size_bytes for m in messages if isinstance(m, Prepared)))
         SINK_METRICS.add("produce_retries", sum(m.retries for m in messages if isinstance(m, Prepared)))
         logger.info(
-            "micro-batch %d of %s: %d records in %d transactions are committed",
+            "micro-batch %d of %s: committed %s in %s",
             micro_batch,
             self.query,
-            decision.record_count,
-            len(decision.transactions),
+            counted(decision.record_count, "record"),
+            counted(len(decision.transactions), "transaction"),
         )
         return decision
 
@@ -370,11 +371,11 @@ class Committer:
             )
         else:
             logger.warning(
-                "micro-batch %d of %s: nothing to write, %s; dropping %d prepared transactions",
+                "micro-batch %d of %s: nothing to write, %s; dropping %s",
                 micro_batch,
                 self.query,
                 why_closed(decision),
-                len(prepared),
+                counted(len(prepared), "prepared transaction"),
             )
         decision = self._supersede(driver, decision)
         runs = decision.superseded if self._is_query else (decision.run,)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from broker_core.types import ProducerIdentity
+from broker_core.types import ProducerIdentity, counted
 from spark_eos.errors import EosKafkaError, FencedError, TransactionError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.ports import Description
@@ -118,11 +118,11 @@ def disagreement_error(
     what = (
         "no decision for it"
         if settled is None
-        else (f"all {len(settled.lost)} transactions of attempt {settled.decision.attempt} lost")
+        else (f"{counted(len(settled.lost), 'transaction')} of attempt {settled.decision.attempt}, all lost")
     )
     return UndecidedError(
-        f"{len(splits)} tasks, among them task {splits[0]}, found micro-batch {micro_batch} of query {query} "
-        f"decided and committed; the driver found {what}",
+        f"{counted(len(splits), 'task')}, among them task {splits[0]}, found micro-batch {micro_batch} of query "
+        f"{query} decided and committed; the driver found {what}",
         checked=(
             "The decision log, DescribeTransactions and the partitions' logs, by each task and then by the "
             "driver. Possible causes: a broker that is disconnected from the others or was paused and returns "
@@ -142,13 +142,13 @@ def other_plan_error(settlement: Settlement, split_count: int, written: Collecti
     return type(account)(
         account.happened,
         checked=(
-            f"{account.checked}. The decision has {settlement.decision.split_count} tasks, of which {lost} are "
-            f"lost; this run has {split_count} tasks, of which {sorted(written)} have rows"
+            f"{account.checked}. The decision has {counted(settlement.decision.split_count, 'task')}, of which {lost} "
+            f"are lost; this run has {counted(split_count, 'task')}, of which {sorted(written)} have rows"
         ),
         remedy=(
             "onLostTransaction=rewrite needs a re-run that gives each task the same rows. Restart the query with "
-            f"the same {settlement.decision.split_count} tasks. If that is not possible, repair the topic using "
-            "the transactions listed above, then let the query continue with `eos-kafka decisions abort "
+            f"the same {counted(settlement.decision.split_count, 'task')}. If that is not possible, repair the topic "
+            "using the transactions listed above, then let the query continue with `eos-kafka decisions abort "
             "--restart skip`"
         ),
     )

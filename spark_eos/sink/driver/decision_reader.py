@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterable
 from typing import Final
 
-from broker_core.types import TopicPartition
+from broker_core.types import TopicPartition, counted
 from spark_eos.errors import OptionError, UnansweredError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.runtime import now_ms
@@ -48,7 +48,7 @@ def read_decision(cluster: SinkCluster, pointer: Pointer, prefix: str, query: st
     if not wanted:
         raise UnreadableDecisionError(
             f"Group {group_id(prefix, query)} points to the decision at {where}, which does not exist",
-            checked=f"Read {len(records)} records from that offset",
+            checked=f"Read {counted(len(records), 'record')} from that offset",
             remedy=f"Do not delete records of {place.topic}; its cleanup.policy must be compact",
         )
     return join_parts(wanted, where)

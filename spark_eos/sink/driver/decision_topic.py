@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from broker_core.errors import ErrorCode
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.records.compression import Compression
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, counted
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.produce import produce_alone
@@ -110,8 +110,8 @@ def topic_problem(name: str, config: Mapping[str, str | None], replicas: int) ->
     needed = int(config.get("min.insync.replicas") or 1)
     if needed > replicas:
         return TopicError(
-            f"The decision topic '{name}' has {replicas} replica(s) and min.insync.replicas={needed}, so no decision "
-            "can be written",
+            f"The decision topic '{name}' has {counted(replicas, 'replica')} and min.insync.replicas={needed}, so no "
+            "decision can be written",
             checked="Metadata and DescribeConfigs",
             remedy="Add replicas, or lower min.insync.replicas of the topic",
         )
@@ -123,8 +123,8 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
     doubts = []
     if replicas < data.replicas:
         doubts.append(
-            f"The decision topic '{name}' has {replicas} replica(s), the data has {data.replicas}: the permanent "
-            "loss of a broker could lose decisions. Reassign its partitions to more replicas"
+            f"The decision topic '{name}' has {counted(replicas, 'replica')}, the data has {data.replicas}: the "
+            "permanent loss of a broker could lose decisions. Reassign its partitions to more replicas"
         )
     needed = int(config.get(MIN_INSYNC) or 1)
     # Not all replicas: writes would stop as soon as one broker is offline.
@@ -167,14 +167,15 @@ def _create(client: KafkaClient, name: str, capabilities: BrokerCapabilities) ->
     try:
         made = _create_compacting(client, name, replicas, config)
     except EosKafkaError as error:
-        wanted = "the brokers' default number of" if replicas == BROKER_DEFAULT else str(replicas)
+        wanted = (
+            "the brokers' default number of replicas" if replicas == BROKER_DEFAULT else counted(replicas, "replica")
+        )
         settings = ", ".join(f"{key}={value}" for key, value in config.items())
         raise TopicError(
             f"The decision topic '{name}' does not exist and cannot be created",
             checked=str(error),
             remedy=(
-                f"Create it with {settings}, {DECISION_TOPIC_PARTITIONS} partitions and {wanted} replica(s), or grant "
-                "CREATE on it"
+                f"Create it with {settings}, {DECISION_TOPIC_PARTITIONS} partitions and {wanted}, or grant CREATE on it"
             ),
         ) from error
     client.require_topics([name], were_created=True)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from broker_core.types import TopicPartition, TransactionState
+from broker_core.types import TopicPartition, TransactionState, counted
 from spark_eos import failpoints
 from spark_eos.client.group_offsets import fetch_offsets
 from spark_eos.client.inspection import check_listing, describe_transactions, list_transactions
@@ -182,10 +182,10 @@ def _warn_of_other_runs(client: KafkaClient, prefix: str, job: str) -> None:
     found = sum(name is not None and (name.prefix, name.query) == (prefix, job) for name in names)
     if found:
         logger.warning(
-            "job %s already has %d open transactions: an earlier run died or another run is in progress. Of two "
+            "job %s already has %s: an earlier run died or another run is in progress. Of two "
             "concurrent runs, one commits and the other writes nothing or fails; give every job its own jobId",
             job,
-            found,
+            counted(found, "open transaction"),
         )
 
 

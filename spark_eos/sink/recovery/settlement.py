@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import Final
 
 from broker_core.errors import ErrorCode
-from broker_core.types import ProducerIdentity, TransactionState
+from broker_core.types import ProducerIdentity, TransactionState, counted
 from spark_eos import failpoints
 from spark_eos.errors import LostTransactionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -88,10 +88,10 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
         if not action.is_followed_by_a_look or clock.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
         logger.info(
-            "micro-batch %d of %s: %d of %d decided transactions are not settled yet, among them %s; next: %s",
+            "micro-batch %d of %s: %s not settled of %d decided, among them %s; next: %s",
             decision.micro_batch,
             decision.query,
-            len(waiting),
+            counted(len(waiting), "transaction"),
             len(fates),
             waiting[0].transactional_id,
             action.value,
@@ -118,10 +118,10 @@ def _end_open(
     still_open = [transaction for transaction, fate in fates.items() if fate is Fate.OPEN]
     if not commit:
         logger.warning(
-            "micro-batch %d of %s: %d of its %d decided transactions are aborted, among them %s: %s",
+            "micro-batch %d of %s: aborting %s of %d decided, among them %s: %s",
             decision.micro_batch,
             decision.query,
-            len(still_open),
+            counted(len(still_open), "transaction"),
             len(fates),
             still_open[0].transactional_id,
             table_for(decision)[frozenset(fates.values())].reason,
@@ -216,8 +216,8 @@ def lost_error(settlement: Settlement) -> TransactionError:
     lines += [_account(transaction, "open") for transaction in settlement.still_open]
     happened = (
         f"Micro-batch {decision.micro_batch} of query {decision.query} was decided, but {len(missing)} of its "
-        f"{len(decision.transactions)} transactions ({sum(t.record_count for t in missing)} of "
-        f"{decision.record_count} records) are not known to be committed: "
+        f"{counted(len(decision.transactions), 'transaction')} ({sum(t.record_count for t in missing)} of "
+        f"{counted(decision.record_count, 'record')}) are not known to be committed: "
     )
     return LostTransactionError(
         happened + _shown(lines),
@@ -263,7 +263,7 @@ def _pending_error(settlement: Settlement) -> TransactionError:
         so_far = "The lost transactions stay lost; whether a part is visible becomes known when all can be read"
     return TransactionError(
         f"Micro-batch {decision.micro_batch} of query {decision.query} is decided, but {len(settlement.pending)} of "
-        f"its {len(decision.transactions)} transactions could not be ended or read yet: " + _shown(lines),
+        f"its {counted(len(decision.transactions), 'transaction')} could not be ended or read yet: " + _shown(lines),
         checked=(
             "DescribeTransactions and the log at the offsets in the decision, until no transaction was settled "
             f"for {SETTLE_LIMIT_SECONDS:.0f} s"
@@ -284,7 +284,7 @@ def _shown(lines: list[str]) -> str:
 
 def _account(transaction: PreparedTransaction, fate: str) -> str:
     places = ", ".join(
-        f"{w.topic}-{w.partition}@{w.first_offset}..{w.last_offset} ({w.record_count} records)"
+        f"{w.topic}-{w.partition}@{w.first_offset}..{w.last_offset} ({counted(w.record_count, 'record')})"
         for w in transaction.ranges
     )
     return (

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from broker_core.types import counted
 from spark_eos import failpoints
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.sink import FALLBACK_TIMEOUT_MS, SinkOptions
@@ -135,12 +136,12 @@ class TaskWriter:
             placer.counter.rows(),
         )
         logger.info(
-            "task %s: prepare took %.0f ms: %d records, %d bytes, %d retries, as %s",
+            "task %s: prepare took %.0f ms: %s, %d bytes, %s, as %s",
             self.place,
             (clock.monotonic() - started) * 1000,
-            transaction.record_count,
+            counted(transaction.record_count, "record"),
             placer.size_bytes,
-            self.transaction.retries,
+            counted(self.transaction.retries, "retry", "retries"),
             identity,
         )
         failpoints.reach("task.prepared", micro_batch)

@@ -81,7 +81,7 @@ def test_writes_of_a_failing_fault_action_are_durable_and_reported(tmp_path):
 
         with pytest.raises(ZeroDivisionError):
             kafka._call(write_and_fail)
-        # An action looks before it settles.
+        # An action runs before the server syncs, so this one sees what the failed action left.
         assert not kafka._call(lambda cluster: any(log.unsynced for log in cluster.logs.opened()))
 
 
@@ -146,7 +146,7 @@ def test_broker_that_cannot_persist_stops_with_an_error():
             raise OSError(5, "the disk is gone")
 
         def break_it(cluster):
-            # This log only: other tests' brokers may be at work in this process.
+            # This log only: other tests' brokers may run in this process.
             cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).sync = broken
 
         kafka._call(break_it)
@@ -166,4 +166,4 @@ def test_broker_that_cannot_persist_stops_with_an_error():
                 return True
             return False
 
-        wait_until(is_shut, "nobody is let in any more")
+        wait_until(is_shut, "the server refuses connections")

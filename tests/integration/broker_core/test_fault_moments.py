@@ -1,4 +1,4 @@
-"""Every action at every moment: one row for each, with the client's result and the outcome of its transaction."""
+"""Every action at every moment: one row for each, with the client's response and the outcome of its transaction."""
 
 import threading
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ ONGOING, COMMITTED = "Ongoing", "CompleteCommit"
 
 
 class Row(NamedTuple):
-    """Say what an EndTxn is answered under a fault, and where its transaction stands once that is so."""
+    """The response to an EndTxn under a fault, and the state of its transaction after it."""
 
     when: str
     action: str
@@ -24,7 +24,7 @@ class Row(NamedTuple):
     state: str
 
 
-# In the middle EndTxn is answered already, and a marker that failed is written again a little later.
+# With "mid", EndTxn already has its response, and the coordinator writes a failed marker again a little later.
 ROWS: Final = (
     Row("before", "error", BUSY, ONGOING),
     Row("before", "delay", ErrorCode.NONE, COMMITTED),
@@ -69,7 +69,7 @@ def test_every_action_works_at_every_moment(row: Row) -> None:
             before = ONGOING if row.when == "before" else COMMITTED if row.when == "after_apply" else "PrepareCommit"
             kafka.wait_for(lambda: kafka.transaction(ID).state == before)
             answered = [seen.outcome for seen in kafka.requests(api="EndTxn")]
-            assert row.when == "mid" or answered == ["no answer"], "it was answered though it is held"
+            assert row.when == "mid" or answered == ["no answer"], "a response came although it is held"
             may_go.set()
         if row.answer == CLOSED:
             assert client.is_closed_by_peer()

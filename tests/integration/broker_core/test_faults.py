@@ -19,7 +19,7 @@ def kafka():
 
 @pytest.fixture
 def client(kafka):
-    """Connect to the one broker that leads and coordinates all that the tests touch."""
+    """Connect to the only broker, which leads and coordinates everything in these tests."""
     for partition in (0, 1):
         kafka.move_leader(("in", partition), 1)
     kafka.move_coordinator(1, transactional_id=ID)
@@ -108,10 +108,12 @@ def test_delayed_request_takes_effect_after_its_client_disconnects(kafka, client
 
 
 def test_action_function_receives_the_request_and_may_use_the_broker(kafka, client):
-    told = []
-    kafka.fault(api="Metadata", topic="in", action=lambda seen: told.append((seen.api, kafka.leader(("in", 0)))))
+    seen_in_callback = []
+    kafka.fault(
+        api="Metadata", topic="in", action=lambda seen: seen_in_callback.append((seen.api, kafka.leader(("in", 0))))
+    )
     assert metadata(client).topics[0].error_code == 0
-    assert told == [("Metadata", 1)]
+    assert seen_in_callback == [("Metadata", 1)]
 
 
 # Between prepare and the markers
@@ -151,7 +153,7 @@ def test_crash_between_two_markers_is_completed_by_recovery(kafka, client):
     kafka.restart()
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
     assert [kafka.partition("in", each).log_end_offset for each in (0, 1)] == [3, 2], (
-        "the first partition gets a second marker, as from Kafka's coordinator that lost its memory"
+        "the first partition gets a second marker, as from a restarted coordinator of Kafka"
     )
 
 
@@ -162,7 +164,7 @@ def test_coordinator_that_crashes_midway_is_replaced(kafka, client):
     kafka.wait_for(lambda: kafka.transaction(ID).state == "CompleteCommit")
     assert kafka.transaction(ID).coordinator == 2
     assert [kafka.partition("in", each).log_end_offset for each in (0, 1)] == [2, 2], (
-        "a dead coordinator writes no marker any more"
+        "a dead coordinator writes no further marker"
     )
 
 
@@ -174,11 +176,11 @@ def test_lost_marker_is_retried_after_the_coordinator_backoff(kafka, client):
     assert fault.hits == 2
 
 
-# Who is struck
+# Matching
 
 
 @pytest.mark.parametrize(
-    ("matcher", "strikes"),
+    ("matcher", "matches"),
     [
         ({"version": 9}, True),
         ({"version": 8}, False),
@@ -197,11 +199,11 @@ def test_lost_marker_is_retried_after_the_coordinator_backoff(kafka, client):
         ({}, True),
     ],
 )
-def test_fault_applies_to_matching_requests_only(kafka, client, matcher, strikes):
+def test_fault_applies_to_matching_requests_only(kafka, client, matcher, matches):
     with kafka.fault(**{"api": "Metadata"} | matcher, action=Error("LEADER_NOT_AVAILABLE")) as fault:
         code = metadata(client).topics[0].error_code
-    assert (code == ErrorCode.LEADER_NOT_AVAILABLE, fault.hits) == (strikes, strikes)
-    assert metadata(client).topics[0].error_code == 0, "it is over with its block"
+    assert (code == ErrorCode.LEADER_NOT_AVAILABLE, fault.hits) == (matches, matches)
+    assert metadata(client).topics[0].error_code == 0, "the fault ends with its block"
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ def test_fault_matches_group_and_partition(kafka, client):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"api": "EndTransaction"}, "EndTransaction.*EndTxn"),
         ({"when": "later"}, "before, after_apply, mid"),
@@ -250,8 +252,8 @@ def test_fault_matches_group_and_partition(kafka, client):
         ({"action": 3}, "expected Error, Delay"),
     ],
 )
-def test_fault_that_can_never_match_is_refused(kafka, wrong, told):
-    with pytest.raises(ValueError, match=told):
+def test_fault_that_can_never_match_is_refused(kafka, wrong, message):
+    with pytest.raises(ValueError, match=message):
         kafka.fault(**{"action": Drop()} | wrong)
 
 

@@ -9,16 +9,16 @@ from tests.support.broker_core.produce_consume import produce as produce_with_li
 def test_embedded_broker_returns_its_metrics():
     with EmbeddedBroker(topics={"t": 1}) as kafka:
         produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"1", b"2"])
-        told = kafka.metrics
-        assert told.last_stable_offset(("t", 0)) == 2
-        assert told.last_stable_offset_lag(("t", 0)) == 0
-        assert told.producer_ids == frozenset()
-        requests = told.requests("Produce")
+        metrics = kafka.metrics
+        assert metrics.last_stable_offset(("t", 0)) == 2
+        assert metrics.last_stable_offset_lag(("t", 0)) == 0
+        assert metrics.producer_ids == frozenset()
+        requests = metrics.requests("Produce")
         assert requests.count >= 1
         assert requests.errors == {}
         assert 0 < requests.latency_ms.quantile(0.99) <= requests.latency_ms.max_ms
         produce_with_librdkafka(kafka.bootstrap_servers, "t", [b"3"])
-        assert told.last_stable_offset(("t", 0)) == 2, "a picture of one moment"
+        assert metrics.last_stable_offset(("t", 0)) == 2, "the metrics do not change"
         assert kafka.metrics.last_stable_offset(("t", 0)) == 3
     with pytest.raises(RuntimeError, match="not running"):
         _ = kafka.metrics

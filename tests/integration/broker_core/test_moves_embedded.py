@@ -73,7 +73,7 @@ def test_unstarted_broker_refuses_moves() -> None:
 
 
 def committed_values(kafka: EmbeddedBroker) -> list[bytes]:
-    """Read the topic as a reader of committed data, to the end of each partition."""
+    """Read each partition of the topic to its end, as read_committed."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,
@@ -116,12 +116,12 @@ def test_transactions_keep_their_outcome_while_every_leader_moves(kafka: Embedde
             producer.begin_transaction()
             for partition in range(PARTITIONS):
                 producer.produce("moving", b"%d" % number, partition=partition)
-            # All at once, from threads of their own, with the transaction under way.
+            # All moves at once, each from its own thread, while a transaction is open.
             moves = [
                 threads.submit(kafka.move_leader, ("moving", partition), broker) for partition in range(PARTITIONS)
             ]
             moves.append(threads.submit(kafka.move_coordinator, broker, transactional_id="mover"))
-            # librdkafka would drop unsent records at an abort, and forgets one that a moved leader gave back.
+            # librdkafka would drop unsent records at an abort, and it forgets a record that a former leader refused.
             assert producer.flush(DEADLINE_S) == 0
             end(producer, commit=number % 3 != 2)
             for move in moves:
@@ -131,7 +131,7 @@ def test_transactions_keep_their_outcome_while_every_leader_moves(kafka: Embedde
 
 
 def end(producer: Producer, *, commit: bool) -> None:
-    """End the transaction, as often as the client says that this may be tried again."""
+    """End the transaction; repeat while the client reports a retriable error."""
     while True:
         try:
             if commit:
@@ -175,7 +175,7 @@ def test_group_continues_while_its_coordinator_moves(kafka: EmbeddedBroker) -> N
 
 
 def commit(consumer: Consumer, message: object) -> None:
-    """Commit the message's offset, as often as the client says that its coordinator is elsewhere."""
+    """Commit the message's offset; repeat while the client reports that its coordinator has moved."""
     while True:
         try:
             consumer.commit(message=message, asynchronous=False)

@@ -17,7 +17,7 @@ def test_data_directory_of_a_newer_version_is_refused(tmp_path, capsys):
     newer = build_batch([NewRecord(b"quota/", b'{"type": "quota"}', (), 0)], base_offset=1_000)
     path.write_bytes(path.read_bytes() + newer)
     assert main(["--port", "0", "--data-dir", str(tmp_path)]) == 1
-    told = capsys.readouterr().err
-    assert told.startswith("broker_core cannot start: record 1000 of the cluster's metadata cannot be read")
+    output = capsys.readouterr().err
+    assert output.startswith("broker_core cannot start: record 1000 of the cluster's metadata cannot be read")
     with pytest.raises(DamageError, match="newer version"):
         EmbeddedBroker(data_dir=tmp_path).start()

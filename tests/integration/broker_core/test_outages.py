@@ -26,7 +26,7 @@ from tests.support.broker_core.moves_world import (
 E = ErrorCode
 P0, P1 = PARTITIONS
 BROKERS = (1, 2)
-# One partition each: a test need not ask which one an id is in.
+# With one partition each, every id and group is in partition 0.
 FEW = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 
 
@@ -78,7 +78,7 @@ def test_unavailable_transaction_coordinator_is_not_found_and_does_not_answer(pr
         assert world.end(commit=True, broker=broker)[0] is E.NOT_COORDINATOR
         assert world.state(broker) == "NOT_COORDINATOR"
         assert world.add(P1, broker) is E.NOT_COORDINATOR
-    # A partition that has to ask the coordinator says what every producer tries again after.
+    # A partition that has to ask the coordinator responds with an error that every producer retries.
     assert world.produce(P1)[0] is E.NOT_ENOUGH_REPLICAS
     assert world.produce(P0)[0] is E.NONE, "the partition knows that the transaction is open"
 
@@ -110,7 +110,7 @@ def test_delayed_fetch_is_answered_when_the_leader_goes_offline() -> None:
     assert client.take().responses[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
 
 
-# What goes on meanwhile, and afterwards
+# During the outage, and afterwards
 
 
 # Rules A.13 sender/7 and H.1/7.
@@ -162,7 +162,7 @@ def test_returning_coordinator_completes_prepared_transactions(protocol: int, co
     give_back(world, world.state_partition, owner)
     assert world.state() == complete(commit)
     assert [world.outcome(one) for one in PARTITIONS] == [(True, 0 if commit else 1)] * 2
-    # In a new term: the outage is one, the election another.
+    # The coordinator epoch grows twice: with the outage and with the election.
     assert world.coordinator_epochs(P0) == [2]
 
 
@@ -206,7 +206,7 @@ def test_move_ends_an_outage_whose_own_end_then_has_no_effect() -> None:
     give_back(world, P0, owner)
 
 
-# In a test's hands
+# The embedded broker in tests
 
 
 def begun(kafka: EmbeddedBroker, timeout_ms: int = 60_000) -> Producer:

@@ -13,11 +13,11 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def run(pytester: pytest.Pytester):
-    """Run a test file with the plugin, whether this environment has it installed or not."""
+    """Run a test file with the plugin, whether it is installed in this environment or not."""
 
     def run(source: str, *arguments: str) -> pytest.RunResult:
         pytester.makepyfile(source)
-        # Other plugins cost time, and the plugin is told of by name.
+        # Loading other plugins takes time, so this one is loaded by name.
         return pytester.runpytest_inprocess(
             "-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider", "--strict-markers", *arguments
         )
@@ -62,7 +62,7 @@ def test_fenced_producer_does_not_fail_its_test(run):
 def test_plugin_emits_no_warnings(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nfilterwarnings = error")
     pytester.makepyfile("def test_a_broker(kafka): kafka.create_topic('t')")
-    # In a process of its own, which has not imported kafka-python's messages yet.
+    # It runs in its own process, which has not imported kafka-python's messages yet.
     done = pytester.runpytest_subprocess("-p", "broker_core.pytest_plugin", "-p", "no:cacheprovider")
     done.assert_outcomes(passed=1, warnings=0)
 
@@ -114,7 +114,7 @@ FAILING = """
         producer = kafka_producer({"transactional.id": "story", "client.id": "me"})
         producer.init_transactions(30)
         producer.begin_transaction()
-        producer.produce("told", b"the value")
+        producer.produce("shown", b"the value")
         producer.flush(30)
         assert False
 """
@@ -128,7 +128,7 @@ def test_failure_report_shows_requests_and_partitions(run):
             "*kafka requests*",
             "*InitProducerId v* me User:ANONYMOUS: transactional_id=story -> answered*",
             "*kafka partitions*",
-            "told-0: log start 0, LSO 0, HW 1*",
+            "shown-0: log start 0, LSO 0, HW 1*",
             "*transactional*'the value'*",
         ]
     )
@@ -220,7 +220,7 @@ SECURED = {"listeners": {"SECURED": "SASL_PLAINTEXT"}, "users": {"ann": "s3cret"
 def test_cluster_with_password_authentication_is_used(run, tmp_path):
     config = tmp_path / "client.properties"
     config.write_text(
-        "# how to get in\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
+        "# credentials\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism = PLAIN\n\n"
         "sasl.username=ann\nsasl.password=s3cret\nlog_level=0\n"
     )
     with EmbeddedBroker(**SECURED) as real:
@@ -230,7 +230,7 @@ def test_cluster_with_password_authentication_is_used(run, tmp_path):
             """
     from confluent_kafka import Consumer
 
-    def test_a_client_of_ones_own(kafka, kafka_producer):
+    def test_a_separate_client(kafka, kafka_producer):
         producer = kafka_producer()
         producer.produce("seen", b"hello")
         assert producer.flush(30) == 0
@@ -254,19 +254,19 @@ def test_client_settings_of_the_embedded_broker_contain_its_address(run):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "*--kafka-config *client.properties: *No such file*"),
         ("security.protocol=SSL\nsasl.password s3cret\n", "*setting 2 is not of the form name=value"),
     ],
 )
-def test_invalid_client_config_file_ends_the_run(run, tmp_path, content, told):
+def test_invalid_client_config_file_ends_the_run(run, tmp_path, content, message):
     config = tmp_path / "client.properties"
     if content is not None:
         config.write_text(content)
     result = run("def test(): pass", "--kafka-bootstrap", "127.0.0.1:1", "--kafka-config", str(config))
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([told])
+    result.stderr.fnmatch_lines([message])
     assert "s3cret" not in result.stderr.str()
 
 

@@ -1,6 +1,6 @@
 """Random batches exchanged with librdkafka through a broker, in every codec and in both directions.
 
-librdkafka shares no code with the records room: it writes lz4 with linked blocks and snappy without a frame.
+librdkafka shares no code with `broker_core.records`: it writes lz4 with linked blocks and snappy without a frame.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from tests.support.waiting import wait_until
 DEADLINE_S = 30
 NOW_MS = 1_700_000_000_000
 BYTES = st.none() | st.binary(max_size=60) | st.integers(0, 3000).map(lambda size: b"again and " * size)
-# To librdkafka names are texts of C.
+# librdkafka treats header names as C strings.
 NAMES = st.text(st.characters(min_codepoint=1, codec="utf-8"), min_size=1, max_size=5)
 HEADERS = st.lists(st.tuples(NAMES, st.none() | st.binary(max_size=9)), max_size=3).map(tuple)
 RECORDS = st.lists(
@@ -37,7 +37,7 @@ EXAMPLES = examples(8)
 
 
 class Exchange(NamedTuple):
-    """Hold one broker, a topic for each codec, and both kinds of clients."""
+    """A broker, a topic for each codec, and both kinds of clients."""
 
     address: str
     client: RawClient
@@ -45,7 +45,7 @@ class Exchange(NamedTuple):
     producers: dict[Compression, Producer]
 
     def fetch(self, codec: Compression, offset: int, count: int) -> list[Record]:
-        """Read the records as they stand in the log."""
+        """Read the records from the log."""
         data = bytes(RawSession(self.client, None).fetch(codec.name, offset, isolation=0).records)
         found: list[Record] = []
         for position, header in iter_headers(data):
@@ -55,7 +55,7 @@ class Exchange(NamedTuple):
         return found
 
     def consume(self, codec: Compression, offset: int, count: int) -> list[Record]:
-        """Let librdkafka read them."""
+        """Read the records with librdkafka."""
         self.consumer.assign([TopicPartition(codec.name, 0, offset)])
         found: list[Record] = []
 
@@ -77,7 +77,7 @@ class Exchange(NamedTuple):
         return found
 
     def end(self, codec: Compression) -> int:
-        """Return the offset the next record gets."""
+        """Return the log end offset."""
         return int(self.consumer.get_watermark_offsets(TopicPartition(codec.name, 0), DEADLINE_S)[1])
 
 
@@ -149,7 +149,7 @@ def test_batches_built_by_broker_core_are_read_by_librdkafka(
 
 
 def test_librdkafka_used_the_configured_codecs(exchange: Exchange) -> None:
-    """It sends small batches uncompressed, so a large one shows that the tests above had all codecs before them."""
+    """Send a large batch: librdkafka does not compress small ones, and the other tests must have used all codecs."""
     for codec in Compression:
         offset = exchange.end(codec)
         exchange.producers[codec].produce(codec.name, b"again and " * 1000)

@@ -1,4 +1,4 @@
-"""Brokers of an embedded cluster that are cut off from the others give clients outdated responses."""
+"""Brokers of an embedded cluster that are cut off from the others send clients outdated responses."""
 
 import pytest
 

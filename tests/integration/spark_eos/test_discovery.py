@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_discovery_imports_no_heavy_modules() -> None:
-    """Every Spark session runs the module, whether it reads Kafka or not."""
+    """Every Spark session imports the module, whether it reads Kafka or not."""
     code = "import sys, pyspark_eos_kafka; print([m for m in sys.modules if m in ('pyarrow', 'numpy', 'kafka')])"
     plain = subprocess.run(
         [sys.executable, "-c", f"import sys, pyspark.sql.datasource; before = set(sys.modules); {code}"],

@@ -64,7 +64,7 @@ def test_rule_for_a_query_fires_in_that_query_only() -> None:
     points.enter("other")
     points.reach("task.mid_write", 0)
     points.reach("task.mid_write", 0)
-    # What was reached in the task before does not count.
+    # Failpoints that an earlier task reached do not count.
     points.enter("one-1")
     points.reach("task.mid_write", 0)
     assert points.is_armed("task.mid_write")
@@ -100,7 +100,7 @@ def test_kill_and_hold_stop_a_process(tmp_path: Path) -> None:
         assert killed.wait(60) == -signal.SIGKILL
     held = tmp_path / "held"
     with _reach_in_process(f"task.begin=hold:{held}@0") as holding:
-        wait_until(lambda: held.exists() and held.read_text() == str(holding.pid), "the process holds")
+        wait_until(lambda: held.exists() and held.read_text() == str(holding.pid), "the process is held")
         assert holding.poll() is None
         held.unlink()
         assert holding.communicate(timeout=60)[0] == b"passed\n"

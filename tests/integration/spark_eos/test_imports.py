@@ -62,7 +62,7 @@ def stages_of(program: str, *archives: Path) -> Any:
 
 
 def packages(modules: list[str]) -> set[str]:
-    """Name the modules and all packages that they are in."""
+    """Name the modules and all packages that contain them."""
     return {".".join(name.split(".")[: depth + 1]) for name in modules for depth in range(name.count(".") + 1)}
 
 
@@ -72,9 +72,9 @@ def test_process_imports_only_what_its_role_needs(tmp_path: Path):
         jar.writestr("META-INF/MANIFEST.MF", "")
     found = stages_of(_COMMIT, archive)
     assert found["stages"]["lookup"] == ["spark_eos", "spark_eos.datasource", "spark_eos.spark_api"]
-    # Each process of a write reads the pickled writer.
+    # Each process of a write unpickles the writer.
     assert not packages(found["stages"]["unpickled"]) & {"kafka", "spark_eos.client", "spark_eos.sink.driver"}
-    # What is written, and what becomes of it, is the business of tasks and of the commit.
+    # Only tasks and the commit need the code that writes and ends transactions.
     assert not packages(found["stages"]["planning"]) & {
         "pyarrow.compute", "spark_eos.codec", "spark_eos.client.producer", "spark_eos.client.fetch",
         "spark_eos.sink.task", "spark_eos.sink.driver.committer", "spark_eos.sink.factory",
@@ -83,7 +83,7 @@ def test_process_imports_only_what_its_role_needs(tmp_path: Path):
     commit = packages(found["stages"]["commit"])
     assert "spark_eos.sink.driver.committer" in commit
     assert not commit & {"pandas", "pyarrow.compute", "spark_eos.codec.encode", "spark_eos.sink.task"}
-    # The directory of Spark's core jar, which each worker has on its path, is long.
+    # The directory of Spark's core jar, which is on each worker's path, is long.
     assert found["archives"] == [], "an import has looked for its version in an archive"
     assert found["path_is_as_it_was"]
 

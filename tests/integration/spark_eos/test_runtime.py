@@ -10,14 +10,14 @@ from spark_eos.runtime import REAL, ProcessState, Runtime, backoff_ms, exclusive
 
 
 class Kept:
-    """Something that a process keeps."""
+    """A thing that a process keeps."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
 
 
 class Other(Kept):
-    """Something else."""
+    """Another one."""
 
 
 def test_process_creates_each_component_once() -> None:
@@ -28,7 +28,7 @@ def test_process_creates_each_component_once() -> None:
 
 
 class Inherited:
-    """Something that a forked child must not disturb."""
+    """A thing that a forked child must not disturb."""
 
     def __init__(self) -> None:
         self.is_abandoned = False

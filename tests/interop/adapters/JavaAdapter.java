@@ -1,4 +1,4 @@
-// Lend Apache's Java client to the scenarios: `java -cp 'JARS/*' JavaAdapter.java`.
+// The adapter for Apache Kafka's Java client: `java -cp 'JARS/*' JavaAdapter.java`.
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
@@ -43,7 +43,7 @@ public class JavaAdapter {
     private static final String OUT = "copy of ";
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final Map<String, KafkaProducer<String, String>> PRODUCERS = new HashMap<>();
-    // Each with its metadata as of when it joined.
+    // Each with its metadata at the time of its join.
     private static final Map<String, KafkaConsumer<String, String>> MEMBERS = new HashMap<>();
     private static final Map<String, ConsumerGroupMetadata> METADATA = new HashMap<>();
 
@@ -65,7 +65,7 @@ public class JavaAdapter {
         System.exit(0);
     }
 
-    /** Name an error by its class; an answer that the client had not expected is only quoted. */
+    /** Return the class name of an error; a KafkaException may only quote an unexpected response. */
     private static String nameOf(Throwable reason) {
         boolean isQuoted = reason.getClass() == KafkaException.class
             && reason.getMessage().endsWith(Errors.UNKNOWN_SERVER_ERROR.message());
@@ -230,7 +230,7 @@ public class JavaAdapter {
                     }
                 }
             }
-            // Closing may take as long as the last fetch.
+            // The note comes first, because closing may take as long as the last fetch.
             say(new HashMap<>(Map.of("note", records.size())));
         }
         return records;
@@ -276,7 +276,7 @@ public class JavaAdapter {
                     }
                     return counts;
                 } catch (KafkaException failure) {
-                    // A new producer ends what the old one left, and a new member begins where the group is.
+                    // A new producer ends the former one's transaction, and a new member continues at the group's offset.
                     counts.merge("failures", 1, Integer::sum);
                     if (System.currentTimeMillis() > end) {
                         throw failure;
@@ -326,7 +326,7 @@ public class JavaAdapter {
             if (count == request.get("hold_at").asInt()) {
                 producer.flush();
                 say(Map.of("note", count));
-                // Who reads it is going to kill this process.
+                // The test kills this process when it reads the note.
                 Thread.sleep(Long.MAX_VALUE);
             }
             if (every > 0 && count % every == 0) {

@@ -1,6 +1,6 @@
-"""Adapters with one small protocol for every client: a JSON object a line in, a JSON object a line out.
+"""Adapters with one small protocol for every client: one JSON object in a line for each command and each response.
 
-A request names its command in `do`; the answer is `{"answer": ...}` or `{"error": name, "message": ...}`, where the
-name "unsupported" says that the client has no such feature. `{"note": n}` comes before the answer of a `read`: once
-where the request asked for it, and once when n records were all that was wanted.
+A request names its command in `do`; the response is `{"answer": ...}` or `{"error": name, "message": ...}`, where the
+name "unsupported" means that the client has no such feature. `{"note": n}` comes before the response to a `read`: at
+the n-th record if the request names it, and when the last record has been read.
 """

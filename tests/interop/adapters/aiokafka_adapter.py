@@ -18,7 +18,7 @@ CLOSE_S = 2
 
 
 class Aiokafka:
-    """Hold the producers by their names, in an event loop that runs between the commands too."""
+    """The producers by name, in an event loop that also runs between the commands."""
 
     def __init__(self) -> None:
         self._producers: dict[str, AIOKafkaProducer] = {}
@@ -64,7 +64,7 @@ class Aiokafka:
             raise _reason(producer, failure) from failure
 
     async def add(self, name: str, topic: str, partition: int) -> None:
-        # There is no public call for it: `send` does it on the way.
+        # There is no public call for it: `send` does it as a side effect.
         manager, place = self._producers[name]._txn_manager, TopicPartition(topic, partition)
         manager.maybe_add_partition_to_txn(place)
         manager.notify_task_waiter()
@@ -93,7 +93,7 @@ class Aiokafka:
         consumer = await _consumer(at, None, isolation, max_wait_ms, max_partition_fetch_bytes=fetch_bytes)
         try:
             consumer.assign([TopicPartition(topic, each) for each in range(partitions)])
-            while reading.goes_on():
+            while reading.continues():
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                     for record in records:
                         reading.add(record.partition, record.offset, record.value)
@@ -106,7 +106,7 @@ class Aiokafka:
         try:
             place = TopicPartition(topic, partition)
             consumer.assign([place])
-            # The public call gives the offset only; metadata comes from the coordinator object behind it.
+            # The public call returns the offset only; metadata comes from the coordinator object behind it.
             found = await consumer._coordinator.fetch_committed_offsets([place])
         finally:
             await consumer.stop()
@@ -157,9 +157,9 @@ class Aiokafka:
                 await _copy_on(copying, consumer, producer, source, target)
                 return copying.outcome()
             except (KafkaError, TimeoutError):
-                # A new producer ends what the old one left, and a new member begins where the group is.
+                # A new producer ends the former one's transaction, and a new member continues at the group's offset.
                 copying.failures += 1
-                copying.goes_on(lambda _: -1)
+                copying.continues(lambda _: -1)
             finally:
                 if producer is not None:
                     await _close(producer)
@@ -172,10 +172,10 @@ async def _copy_on(
     copying: Copying, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, source: str, target: str
 ) -> None:
     committed = {place: await consumer.committed(TopicPartition(source, place)) or 0 for place in copying.ends_seen()}
-    # A member that joins anew asks for offsets in a way that does not wait for transactions which are still being
-    # completed (KIP-447), and may be sent back: see to it here.
+    # A member that joins again fetches offsets in a version that does not wait for pending transactions (KIP-447), so
+    # it may go back. The adapter waits for them here.
     copied: dict[TopicPartition, int] = {}
-    while copying.goes_on(lambda partition: committed.get(partition, 0)):
+    while copying.continues(lambda partition: committed.get(partition, 0)):
         found = await consumer.getmany(timeout_ms=POLL_MS, max_records=BATCH)
         fresh = {
             place: [each for each in records if each.offset >= copied.get(place, 0)] for place, records in found.items()
@@ -214,7 +214,7 @@ async def _start(producer: AIOKafkaProducer, block_s: float) -> None:
 
 
 async def _close(producer: AIOKafkaProducer) -> None:
-    # What was not sent is not wanted any more; a fenced producer says so once more.
+    # Unsent records are dropped; a fenced producer raises its error again.
     with suppress(KafkaError, TimeoutError):
         await asyncio.wait_for(producer.stop(), CLOSE_S)
 
@@ -238,19 +238,19 @@ async def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int
 
 
 def _reason(producer: AIOKafkaProducer, failure: KafkaError) -> BaseException:
-    """Return the error that ended the sender's task, if one did: its batches are told only that one did."""
+    """Return the error that ended the sender's task, if one did: its batches carry no reason."""
     task = producer._sender.sender_task
     ended = task.exception() if task.done() and not task.cancelled() else None
     return failure if ended is None else ended.__cause__ or ended
 
 
 def _name_of(failure: Exception) -> str:
-    """Return the error's name; the guard against calls in the wrong order is a bare assertion."""
+    """Return the error's name; the check for calls in the wrong order is a bare assertion."""
     return "Invalid state transition" if str(failure).startswith("Invalid state transition") else type(failure).__name__
 
 
 def main() -> None:
-    """Serve from the main thread, work in a loop beside it."""
+    """Serve from the main thread, and run the client in a loop beside it."""
     logging.disable(logging.CRITICAL)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()

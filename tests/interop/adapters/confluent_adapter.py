@@ -12,19 +12,19 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from tests.interop.adapters.serving import BATCH, DEADLINE_S, LONG_SESSION_MS, Copying, Reading, serve
 
 POLL_S = 0.1
-# Errors are what many scenarios are about; the client would report them as emergencies. With one broker every restart
-# would make the client start over from its bootstrap servers (KIP-899), after which send_offsets_to_transaction waits
-# for ever for the coordinator's former connection (seen with 2.16).
+# Many scenarios cause errors, which the client would log as emergencies. With one broker, every restart would make the
+# client start over from its bootstrap servers (KIP-899), after which send_offsets_to_transaction waits forever for the
+# coordinator's former connection (seen with 2.16).
 COMMON = {"log_level": 0, "reconnect.backoff.max.ms": 200, "metadata.recovery.strategy": "none"}
 FAILURES = (KafkaException, KafkaError)
 
 
 class Confluent:
-    """Hold the producers by their names."""
+    """The producers by name."""
 
     def __init__(self) -> None:
         self._producers: dict[str, tuple[Producer, float]] = {}
-        # Each with its metadata as of when it joined.
+        # Each with its metadata at the time of its join.
         self._members: dict[str, tuple[Consumer, Any]] = {}
 
     def version(self) -> list[str]:
@@ -102,7 +102,7 @@ class Confluent:
 
     def close(self, name: str) -> None:
         producer, _ = self._producers.pop(name)
-        # A fenced producer says so once more.
+        # A fenced producer raises its error again.
         with suppress(*FAILURES):
             producer.close(1)
 
@@ -110,10 +110,10 @@ class Confluent:
         self, at: str, topic: str, partitions: int, isolation: str, max_wait_ms: int, fetch_bytes: int, **wanted: Any
     ) -> Any:
         reading = Reading(partitions, **wanted)
-        consumer = _consumer(at, "nobody", isolation, max_wait_ms, fetch_bytes=fetch_bytes)
+        consumer = _consumer(at, "unused", isolation, max_wait_ms, fetch_bytes=fetch_bytes)
         try:
             consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
-            while reading.goes_on():
+            while reading.continues():
                 for message in _messages(consumer, 100):
                     reading.add(message.partition(), message.offset(), message.value())
         finally:
@@ -129,14 +129,14 @@ class Confluent:
         return [found.offset, found.metadata, found.leader_epoch] if found.offset >= 0 else None
 
     def end_of(self, at: str, topic: str, partition: int, isolation: str) -> int:
-        consumer = _consumer(at, "nobody", isolation, 100)
+        consumer = _consumer(at, "unused", isolation, 100)
         try:
             return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), DEADLINE_S)[1])
         finally:
             consumer.close()
 
     def offset_at(self, at: str, topic: str, partition: int, isolation: str, timestamp_ms: int) -> int | None:
-        consumer = _consumer(at, "nobody", isolation, 100)
+        consumer = _consumer(at, "unused", isolation, 100)
         try:
             (found,) = consumer.offsets_for_times([TopicPartition(topic, partition, timestamp_ms)], DEADLINE_S)
         finally:
@@ -165,9 +165,9 @@ class Confluent:
                 _copy_on(copying, consumer, producer, source, target, None if metadata else group)
                 return copying.outcome()
             except FAILURES:
-                # A new producer ends what the old one left, and a new member begins where the group is.
+                # A new producer ends the former one's transaction, and a new member continues at the group's offset.
                 copying.failures += 1
-                copying.goes_on(lambda _: -1)
+                copying.continues(lambda _: -1)
             finally:
                 consumer.close()
 
@@ -179,7 +179,7 @@ def _copy_on(
         (found,) = consumer.committed([TopicPartition(source, partition)], 10)
         return found.offset
 
-    while copying.goes_on(committed):
+    while copying.continues(committed):
         messages = _messages(consumer, BATCH)
         if not messages:
             continue
@@ -259,7 +259,7 @@ def _consumer(
 
 
 def _metadata_without_member(group: str) -> Any:
-    """Return what names a group and no member: the only way to get it is a consumer that has never joined."""
+    """Return metadata with a group and without a member, which only a consumer that has never joined has."""
     consumer = Consumer(COMMON | {"bootstrap.servers": "127.0.0.1:1", "group.id": group})
     try:
         return consumer.consumer_group_metadata()
@@ -268,14 +268,14 @@ def _metadata_without_member(group: str) -> Any:
 
 
 def _messages(consumer: Consumer, count: int) -> list[Any]:
-    """Poll; a broker that is away shows as an error among the records."""
+    """Poll; an offline broker appears as an error among the records."""
     return [each for each in consumer.consume(count, POLL_S) if each.error() is None]
 
 
 def _name_of(failure: BaseException) -> str:
-    """Return librdkafka's name of an error, of which there are three wrappings.
+    """Return librdkafka's name of an error, which is wrapped in one of three ways.
 
-    A fatal one is raised in whatever callback comes next, which shows as SystemError.
+    A fatal error is raised in the next callback, which appears as SystemError.
     """
     if isinstance(failure, KafkaException):
         return str(failure.args[0].name())

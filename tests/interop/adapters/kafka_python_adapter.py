@@ -14,18 +14,18 @@ from tests.interop.adapters.serving import BATCH, LONG_SESSION_MS, Copying, Read
 
 POLL_MS = 100
 WAIT_S = 30
-# Now and then a member that joins twice in a row never tells what it was assigned; it is a member all the same.
+# A member that joins twice in a row sometimes never reports its assignment; it is a member all the same.
 JOIN_S = 5
-# Calls without a time limit of their own wait as long as the broker is away.
+# Calls without a time limit of their own wait as long as the broker is offline.
 LONGEST_BLOCK_MS = 30_000
 
 
 class KafkaPython:
-    """Hold the producers by their names."""
+    """The producers by name."""
 
     def __init__(self) -> None:
         self._producers: dict[str, KafkaProducer] = {}
-        # Each with its metadata as of when it joined.
+        # Each with its metadata at the time of its join.
         self._members: dict[str, tuple[KafkaConsumer, Any]] = {}
 
     def version(self) -> list[str]:
@@ -63,7 +63,7 @@ class KafkaPython:
         return [each.get(WAIT_S).offset for each in sent]
 
     def add(self, name: str, topic: str, partition: int) -> None:
-        # There is no public call for it: `send` does it on the way.
+        # There is no public call for it: `send` does it as a side effect.
         self._producers[name]._transaction_manager.maybe_add_partition_to_transaction(TopicPartition(topic, partition))
 
     def offsets(self, name: str, group: str, topic: str, offsets: list[list[Any]], member: str | None) -> None:
@@ -107,7 +107,7 @@ class KafkaPython:
         try:
             consumer.assign([TopicPartition(topic, each) for each in range(partitions)])
             consumer.seek_to_beginning()
-            while reading.goes_on():
+            while reading.continues():
                 for records in consumer.poll(POLL_MS).values():
                     for record in records:
                         reading.add(record.partition, record.offset, record.value)
@@ -165,9 +165,9 @@ class KafkaPython:
                 _copy_on(copying, consumer, producer, source, target, None if metadata else group)
                 return copying.outcome()
             except KafkaError:
-                # A new producer ends what the old one left, and a new member begins where the group is.
+                # A new producer ends the former one's transaction, and a new member continues at the group's offset.
                 copying.failures += 1
-                copying.goes_on(lambda _: -1)
+                copying.continues(lambda _: -1)
             finally:
                 with suppress(KafkaError):
                     if producer is not None:
@@ -184,7 +184,7 @@ def _copy_on(
     target: str,
     group_alone: str | None,
 ) -> None:
-    while copying.goes_on(lambda partition: consumer.committed(TopicPartition(source, partition)) or 0):
+    while copying.continues(lambda partition: consumer.committed(TopicPartition(source, partition)) or 0):
         found = consumer.poll(POLL_MS)
         if not found:
             continue
@@ -226,7 +226,7 @@ def _producer(
 
 
 def _close(producer: KafkaProducer) -> None:
-    # What was not sent is not wanted any more.
+    # Unsent records are dropped.
     with suppress(KafkaError):
         producer.close(timeout=1)
 
@@ -250,7 +250,7 @@ def _consumer(at: str, group: str | None, isolation: str, max_wait_ms: int, **ow
 
 
 def _name_of(failure: Exception) -> str:
-    """Return the error's name; some are wrapped in a KafkaError that only quotes them, or have no other."""
+    """Return the error's name; some errors are wrapped in a KafkaError that only quotes them."""
     name = type(failure).__name__
     quoted = re.search(r"(Invalid transition|(?<=\] )\w+Error)", str(failure)) if name == "KafkaError" else None
     return quoted[1] if quoted else name

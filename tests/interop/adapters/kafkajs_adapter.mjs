@@ -1,4 +1,4 @@
-// Lend kafkajs to the scenarios; KAFKAJS_FOLDER says where it is installed.
+// The adapter for kafkajs, which is installed in KAFKAJS_FOLDER.
 import { createRequire } from 'node:module'
 import { createInterface } from 'node:readline'
 
@@ -33,7 +33,7 @@ const makeConsumer = (at, groupId, isolation, maxWaitMs, own = {}) =>
     sessionTimeout: 6_000, heartbeatInterval: 500, retry: { retries: 8, maxRetryTime: 500, restartOnFailure: async () => true }, ...own,
   })
 
-// Wait for a condition; the reason the time was up goes to the scenario.
+// Wait for a condition; the scenario gets the reason for a timeout.
 const until = async (probe, story, deadlineMs = DEADLINE_MS) => {
   const end = Date.now() + deadlineMs
   while (!(await probe())) {
@@ -59,7 +59,7 @@ const committedOffsets = async (at, group, topic) => {
 const commands = {
   version: () => ['kafkajs', require('kafkajs/package.json').version],
 
-  // InitProducerId is sent by the first transaction(): it is begun at once, and `begin` hands it out.
+  // The first transaction() sends InitProducerId: it begins at once, and `begin` returns it.
   producer: async ({ at, name, transactional_id: id, timeout_ms: timeoutMs, compression }) => {
     const producer = await makeProducer(at, id, timeoutMs)
     producers.set(name, { producer, next: null, current: null, compression: CompressionTypes[compression?.toUpperCase()] })
@@ -100,7 +100,7 @@ const commands = {
   },
 
   read: async ({ at, topic, partitions, isolation, max_wait_ms: maxWaitMs, until: last, at_least: atLeast, quiet_s: quietS, tell, fetch_bytes: fetchBytes }) => {
-    // There is no reading without a group.
+    // kafkajs cannot read without a group.
     const consumer = makeConsumer(
       at, `kafkajs-reader-${process.pid}-${groups++}`, isolation, maxWaitMs, { maxBytesPerPartition: fetchBytes })
     const records = []
@@ -125,7 +125,7 @@ const commands = {
           : ended.size === partitions,
         () => `read ${JSON.stringify(records)}`,
       )
-      // Closing takes as long as the last fetch.
+      // The note comes first, because closing takes as long as the last fetch.
       say({ note: records.length })
     } finally {
       await consumer.disconnect()
@@ -135,7 +135,7 @@ const commands = {
 
   committed: async ({ at, group, topic, partition }) => {
     const found = (await committedOffsets(at, group, topic)).get(partition)
-    // It tells of no metadata where there is an empty one.
+    // kafkajs returns no metadata where it is empty.
     return found === undefined || found[0] < 0 ? null : [found[0], found[1] ?? '', null]
   },
 
@@ -166,7 +166,7 @@ const commands = {
       count += 1
       if (count === holdAt) {
         say({ note: count })
-        // Who reads it is going to kill this process.
+        // The test kills this process when it reads the note.
         await new Promise(() => {})
       }
       if (abortEvery && count % abortEvery === 0) {
@@ -182,7 +182,7 @@ const commands = {
       await consumer?.disconnect().catch(() => {})
       crashed = false
       consumer = makeConsumer(at, group, 'read_committed', 100, { sessionTimeout: sessionMs })
-      // What kafkajs holds for an error for good ends the consumer; an application makes a new one.
+      // An error that kafkajs considers fatal ends the consumer; an application makes a new one.
       consumer.on(consumer.events.CRASH, ({ payload }) => { crashed ||= !payload.restart })
       await consumer.connect()
       await consumer.subscribe({ topic: source, fromBeginning: true })
@@ -190,7 +190,7 @@ const commands = {
         autoCommit: false,
         eachBatchAutoResolve: false,
         eachBatch: async ({ batch, resolveOffset, isStale, isRunning }) => {
-          // While it works on what the former leader gave, kafkajs fetches the same from a new leader: see to it here.
+          // While kafkajs processes the former leader's records, it fetches them again from a new leader: skip them.
           const messages = batch.messages.filter(each => Number(each.offset) >= (next.get(batch.partition) ?? 0)).slice(0, BATCH)
           if (!messages.length) resolveOffset(batch.lastOffset())
           if (!messages.length || isStale() || !isRunning() || isEnough()) return
@@ -203,7 +203,7 @@ const commands = {
               consumer.seek({ topic: source, partition: batch.partition, offset: messages[0].offset })
             }
           } catch (failure) {
-            // Whatever it was, a new producer ends what the old one left, and the group knows what was committed.
+            // After any error, a new producer ends the former one's transaction, and the group has the committed offsets.
             counts.failures += 1
             const old = producer
             producer = null
@@ -236,7 +236,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   try {
     say({ answer: (await commands[command](request)) ?? null })
   } catch (failure) {
-    // What it has tried too often bears the reason inside.
+    // The error after too many retries contains the reason.
     say({ error: failure.type ?? failure.cause?.type ?? failure.name, message: String(failure.message) })
   }
 }

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 DEADLINE_S = 60
-# A broker may be started twice meanwhile, which takes Apache Kafka its time.
+# Apache Kafka may be started twice in that time, which is slow.
 COPY_DEADLINE_S = 150
 BATCH = 10
-# No member that a scenario has joined by hand is given up.
+# The group keeps members that a scenario has joined by hand.
 LONG_SESSION_MS = 120_000
 OUT = "copy of "
 
 
 class Reading:
-    """Collect records until there are enough: a last one in each partition, or some and then silence."""
+    """The records read, until there are enough: a last one in each partition, or some and then silence."""
 
     def __init__(self, partitions: int, until: str | None, at_least: int, quiet_s: float, tell: int | None) -> None:
         self.records: list[list[Any]] = []
@@ -31,7 +31,7 @@ class Reading:
         self._last_s = time.monotonic()
 
     def add(self, partition: int, offset: int, value: bytes) -> None:
-        """Note a record."""
+        """Add a record."""
         text = value.decode()
         self._last_s = time.monotonic()
         self.records.append([partition, offset, text])
@@ -40,12 +40,12 @@ class Reading:
         if len(self.records) == self._tell:
             say({"note": self._tell})
 
-    def goes_on(self) -> bool:
-        """Return whether more is wanted; TimeoutError when it does not come."""
+    def continues(self) -> bool:
+        """Return whether to read on; raise TimeoutError if records are missing for too long."""
         now_s = time.monotonic()
         if self._until is not None:
             if len(self._ended) == self._partitions:
-                # Closing a consumer may take as long as its last fetch.
+                # The note comes first, because closing a consumer may take as long as its last fetch.
                 say({"note": len(self.records)})
                 return False
         elif len(self.records) >= self._at_least and now_s - self._last_s > self._quiet_s:
@@ -56,7 +56,7 @@ class Reading:
 
 
 class Copying:
-    """Keep account of a consume-transform-produce loop."""
+    """The state of a consume-transform-produce loop."""
 
     def __init__(self, partitions: int, until: str, abort_every: int, hold_at: int, stop_after: int) -> None:
         self.commits = self.aborts = self.failures = 0
@@ -69,10 +69,10 @@ class Copying:
         self._last: dict[int, int] = {}
         self._end_s = time.monotonic() + COPY_DEADLINE_S
 
-    def goes_on(self, committed: Callable[[int], int]) -> bool:
-        """Return whether a partition's last record has not been copied; TimeoutError when that takes too long.
+    def continues(self, committed: Callable[[int], int]) -> bool:
+        """Return whether a partition's last record is still to be copied; raise TimeoutError if that takes too long.
 
-        With `stop_after` so many commits are enough.
+        With `stop_after`, so many commits are enough.
         """
         if self._stop_after and self.commits >= self._stop_after:
             return False
@@ -83,11 +83,11 @@ class Copying:
         return True
 
     def ends_seen(self) -> list[int]:
-        """Return the partitions whose last record has come by."""
+        """Return the partitions whose last record has been read."""
         return list(self._last)
 
     def copies(self, records: Iterable[tuple[int, int, bytes]]) -> list[tuple[int, bytes]]:
-        """Transform: return partition and value of what is to be produced."""
+        """Transform: return partition and value of each record to produce."""
         out = []
         for partition, offset, value in records:
             if value == self._until:
@@ -97,21 +97,21 @@ class Copying:
         return out
 
     def is_to_be_aborted(self) -> bool:
-        """Decide about the next transaction."""
+        """Return whether to abort the next transaction."""
         self._count += 1
         return bool(self._abort_every) and self._count % self._abort_every == 0
 
     def is_to_be_held(self) -> bool:
-        """Return whether the transaction that now awaits its end is the one to stop at."""
+        """Return whether the transaction that is about to end is the one to stop at."""
         return self._count + 1 == self._hold_at
 
     def hold(self) -> None:
-        """Say so and go no further: who reads it is going to kill this process."""
+        """Send a note and stop: the test kills this process."""
         say({"note": self._hold_at})
         threading.Event().wait()
 
     def outcome(self) -> dict[str, int]:
-        """Return how often what happened."""
+        """Return the number of commits, aborts and failures."""
         return {"commits": self.commits, "aborts": self.aborts, "failures": self.failures}
 
 
@@ -127,6 +127,6 @@ def serve(command: Callable[[str, dict[str, Any]], Any], name_of: Callable[[Exce
         request = json.loads(line)
         try:
             say({"answer": command(request.pop("do"), request)})
-        # Whatever a client says goes to the scenario, which knows what had to be said.
+        # Every error goes to the scenario, which knows which one it expects.
         except Exception as failure:
             say({"error": name_of(failure), "message": str(failure)})

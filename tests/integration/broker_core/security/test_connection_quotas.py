@@ -110,7 +110,7 @@ def test_listener_may_have_its_own_connection_rate():
     assert [counted.wait_ms("PLAINTEXT", 10_000), counted.wait_ms("PLAINTEXT", 10_000)] == [0, 0]
 
 
-# On sockets
+# Over sockets
 
 
 def serves(client):
@@ -137,7 +137,7 @@ def test_least_active_connection_is_closed_for_an_inter_broker_connection():
     with EmbeddedBroker(listeners={"CLEAR": "PLAINTEXT", "INSIDE": "PLAINTEXT"}, config=settings) as kafka:
         with RawClient(kafka.bootstrap("CLEAR")) as quiet, RawClient(kafka.bootstrap("CLEAR")) as busy:
             assert serves(quiet)
-            # Who was quiet for longer is told by the clock's milliseconds.
+            # The broker compares idle times in milliseconds of its clock.
             started = kafka._call(lambda cluster: kafka._server.now_ms())
             wait_until(lambda: kafka._server.now_ms() > started, "the clock moves", pause_s=0.001)
             assert serves(busy)
@@ -155,8 +155,8 @@ def test_address_above_its_limit_is_refused():
             with RawClient(kafka.bootstrap_servers) as third:
                 assert third.is_closed_by_peer()
             first.close()
-            # Nobody tells when the broker has noticed.
-            wait_until(lambda: is_let_in(kafka), "there is room again")
+            # The broker notices the closed connection at an unknown time.
+            wait_until(lambda: is_let_in(kafka), "another connection is accepted")
 
 
 def test_ipv4_mapped_ipv6_address_counts_as_ipv4(caplog):
@@ -230,7 +230,7 @@ def test_malformed_bytes_before_authentication_close_only_their_connection(data)
     with EmbeddedBroker(listeners={"S": "SASL_PLAINTEXT"}, users={"alice": "secret"}) as kafka:
         with RawClient(kafka.bootstrap("S")) as other, RawClient(kafka.bootstrap("S")) as vandal:
             with contextlib.suppress(ConnectionError):
-                # It may be closed before all is sent.
+                # The broker may close the connection before all bytes are sent.
                 vandal.send_bytes(data)
             assert vandal.is_closed_by_peer()
             assert serves(other)

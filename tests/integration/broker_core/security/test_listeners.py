@@ -83,17 +83,17 @@ def test_listener_may_have_its_own_settings():
     assert (other.config.max_connections, other.client_auth) == (3, "required")
 
 
-# What clients are told
+# Addresses in responses
 
 
 def returned_addresses(address):
-    """Return the addresses that a client is told in each answer that has any."""
+    """Return the brokers' addresses in each response that has them, and the coordinators' addresses."""
     with RawClient(address) as client:
         found = {key_type: client.send(FindCoordinatorRequest(key="x", key_type=key_type), 3) for key_type in (0, 1)}
         answers = [client.send(MetadataRequest(topics=[]), 9).brokers, client.send(DescribeClusterRequest(), 0).brokers]
         many = client.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["x", "y", "z"]), 4).coordinators
-    told_all = [{f"{broker.host}:{broker.port}" for broker in answer} for answer in answers]
-    return told_all, {f"{broker.host}:{broker.port}" for broker in [*found.values(), *many]}
+    all_addresses = [{f"{broker.host}:{broker.port}" for broker in answer} for answer in answers]
+    return all_addresses, {f"{broker.host}:{broker.port}" for broker in [*found.values(), *many]}
 
 
 def test_metadata_returns_addresses_of_the_requested_listener():
@@ -128,10 +128,10 @@ def test_listener_names_are_case_insensitive():
     [
         ({"listeners": {}}, "a broker needs at least one"),
         ({"listeners": {"A": "HTTP"}}, "'A:HTTP' is not NAME:PROTOCOL"),
-        ({"users": {"alice": "tell-nobody"}}, "users: no listener uses it"),
+        ({"users": {"alice": "top-secret"}}, "users: no listener uses it"),
         ({"listeners": {"A": "SSL"}}, "listener A has no certificate"),
         (
-            {"listeners": {"A": "SASL_PLAINTEXT"}, "config": {"listener.name.a.plain.sasl.jaas.config": "tell-nobody"}},
+            {"listeners": {"A": "SASL_PLAINTEXT"}, "config": {"listener.name.a.plain.sasl.jaas.config": "top-secret"}},
             "listener.name.a.plain.sasl.jaas.config: expected one login module",
         ),
     ],
@@ -140,7 +140,7 @@ def test_mistakes_in_listener_arguments_are_reported(given, complaint):
     with pytest.raises(ConfigError, match=re.escape(complaint)) as refused:
         with EmbeddedBroker(**given):
             pass
-    assert "tell-nobody" not in str(refused.value)
+    assert "top-secret" not in str(refused.value)
 
 
 def test_listener_ports_may_be_given():
@@ -153,15 +153,15 @@ def test_listener_ports_may_be_given():
 def test_repr_hides_secrets():
     config = BrokerConfig().override(
         {
-            "listener.name.a.plain.sasl.jaas.config": "tell-nobody",
-            "ssl.keystore.key": "tell-nobody",
-            "ssl.key.password": "tell-nobody",
-            "ssl.keystore.certificate.chain": "tell-nobody",
-            "ssl.truststore.certificates": "tell-nobody",
+            "listener.name.a.plain.sasl.jaas.config": "top-secret",
+            "ssl.keystore.key": "top-secret",
+            "ssl.key.password": "top-secret",
+            "ssl.keystore.certificate.chain": "top-secret",
+            "ssl.truststore.certificates": "top-secret",
         }
     )
-    assert "tell-nobody" not in repr(config)
-    assert "tell-nobody" not in str(config.as_text())
+    assert "top-secret" not in repr(config)
+    assert "top-secret" not in str(config.as_text())
     assert config.as_text()["ssl.keystore.key"] == "[hidden]"
 
 
@@ -186,7 +186,7 @@ def test_properties_support_java_escapes(text, settings):
 
 def test_invalid_properties_line_is_not_quoted():
     with pytest.raises(ConfigError) as refused:
-        parse_properties("a=1\ntell-nobody")
+        parse_properties("a=1\ntop-secret")
     assert str(refused.value) == "line 2 is not of the form key=value"
 
 

@@ -99,7 +99,7 @@ def test_kafka_python_authenticates(kafka, authority, listener, mechanism):
         admin.close()
 
 
-@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("nobody", "secret")])
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("unknown", "secret")])
 @pytest.mark.parametrize("mechanism", MECHANISMS[:3])
 def test_librdkafka_reports_failed_authentication(kafka, authority, mechanism, name, password):
     errors = []
@@ -114,7 +114,7 @@ def test_librdkafka_reports_failed_authentication(kafka, authority, mechanism, n
     )
     wait_until(
         lambda: admin.poll(0.05) or any(error.code() == KafkaError._AUTHENTICATION for error in errors),
-        "the client hears of it",
+        "the client gets the error",
     )
 
 
@@ -146,7 +146,7 @@ def test_custom_token_validator_is_used():
         mordred = client("other")
         wait_until(
             lambda: mordred.poll(0.05) or any("insufficient_scope" in str(error) for error in errors),
-            "the client hears why",
+            "the client gets the reason",
         )
 
 
@@ -169,7 +169,7 @@ def test_librdkafka_reauthenticates(mechanism):
 
         def has_come_in_again():
             assert admin.list_topics(timeout=30).brokers
-            # Whoever is late on a busy machine is cut and connects again, and has another chance.
+            # A client that is late on a busy machine is disconnected, connects again, and gets another chance.
             now = {client: client._connection.sasl.expires_ms for client in list(kafka._server._clients)}
             return any(
                 expires_ms is not None and first.setdefault(client, expires_ms) < expires_ms

@@ -20,8 +20,8 @@ from tests.support.direct import CountingEntropy, DirectClient, direct_cluster
 
 UPSERT = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion
 DELETE = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion
-PASSWORD = "tell-nobody"
-KEYS = {"salt": b"s" * 16, "salted_password": b"tell-nobody" * 3}
+PASSWORD = "top-secret"
+KEYS = {"salt": b"s" * 16, "salted_password": b"top-secret" * 3}
 
 
 def alter(client, *changes):
@@ -122,7 +122,7 @@ def test_librdkafka_admin_client_creates_a_user_who_can_authenticate(tmp_path):
         for future in admin.alter_user_scram_credentials([wanted]).values():
             future.result(30)
         assert topics_as_carol(kafka) is not None
-    # The files hold what makes her known, and not what makes somebody else her.
+    # The files have what verifies the password, and not the password.
     logs = [path.read_bytes() for path in tmp_path.rglob("*metadata*/*.log")]
     assert any(b"carol" in log for log in logs)
     assert not any(PASSWORD.encode() in log for log in logs)
@@ -156,10 +156,10 @@ def test_existing_password_is_not_reset_by_the_next_start(tmp_path, caplog):
         ("SCRAM-SHA-256", "erin"),
         ("SCRAM-SHA-512", "erin"),
     }
-    told = [record.getMessage() for record in caplog.records if record.getMessage().startswith("users:")]
+    messages = [record.getMessage() for record in caplog.records if record.getMessage().startswith("users:")]
     assert (
-        told == ["users: 'carol' keeps the SCRAM-SHA-512 password set by an earlier start or an administrator"] * 2
-    ), "once for each listener, and not where it is the same password"
+        messages == ["users: 'carol' keeps the SCRAM-SHA-512 password set by an earlier start or an administrator"] * 2
+    ), "once for each listener; no message where the password is the same"
 
 
 def topics_as_carol(kafka):
@@ -182,11 +182,11 @@ def topics_as_carol(kafka):
 
 
 def test_sensitive_settings_have_no_value_in_responses():
-    line = 'PlainLoginModule required user_a="tell-nobody";'
+    line = 'PlainLoginModule required user_a="top-secret";'
     cluster = secured_cluster(
         **{
-            "ssl_keystore_key": "tell-nobody",
-            "ssl_key_password": "tell-nobody",
+            "ssl_keystore_key": "top-secret",
+            "ssl_key_password": "top-secret",
             "listener.name.secure.plain.sasl.jaas.config": line,
             "listener.name.secure.ssl.client.auth": "required",
         }
@@ -213,4 +213,4 @@ def test_sensitive_settings_have_no_value_in_responses():
         assert (configs[key].value, configs[key].is_sensitive, configs[key].config_type) == (None, True, 9), key
     own = configs["listener.name.secure.ssl.client.auth"]
     assert (own.value, own.is_sensitive, own.config_source) == ("required", False, 4)
-    assert "tell-nobody" not in str(answer)
+    assert "top-secret" not in str(answer)

@@ -21,7 +21,7 @@ from broker_core.server.tls import tls_context
 from tests.support.raw_client import RawClient
 from tests.support.tls_client import TlsClient, trusting
 
-# Each with what Java's X500Principal.getName() makes of it.
+# Each with the result of Java's X500Principal.getName().
 NAMES = [
     (
         "MHAxCzAJBgNVBAYTAkRFMQ8wDQYDVQQIDAZCZXJsaW4xDjAMBgNVBAcMBU1pdHRlMRYwFAYDVQQKDA1FeGFtcGxlLC"
@@ -132,17 +132,17 @@ def test_client_certificate_with_sasl_requires_the_listener_setting(identity, gi
         ({"ssl.keystore.type": "JKS"}, "ssl.keystore.type=JKS: only PEM is read here: openssl pkcs12"),
         ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12"),
         ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem.*No such file"),
-        ({"ssl.keystore.key": "tell-nobody", "ssl.keystore.certificate.chain": "tell-nobody"}, "given as text.*no PEM"),
+        ({"ssl.keystore.key": "top-secret", "ssl.keystore.certificate.chain": "top-secret"}, "given as text.*no PEM"),
         ({"ssl.client.auth": "none,required"}, "ssl.client.auth=none,required"),
         ({"ssl.client.auth": "required", "ssl.truststore.location": "/nowhere.pem"}, "/nowhere.pem"),
-        ({"ssl.client.auth": "required", "ssl.truststore.certificates": "tell-nobody"}, "trusted certificates"),
+        ({"ssl.client.auth": "required", "ssl.truststore.certificates": "top-secret"}, "trusted certificates"),
     ],
 )
 def test_unusable_tls_settings_are_refused_without_showing_secrets(identity, given, complaint):
     own = identity if "ssl.client.auth" in given else {}
     with pytest.raises(ConfigError, match=complaint) as refused:
         context_of({**own, **given})
-    assert "tell-nobody" not in str(refused.value)
+    assert "top-secret" not in str(refused.value)
 
 
 def test_encrypted_key_requires_its_password(identity):
@@ -150,7 +150,7 @@ def test_encrypted_key_requires_its_password(identity):
     locked = key.private_bytes(s.Encoding.PEM, s.PrivateFormat.PKCS8, s.BestAvailableEncryption(b"open")).decode()
     assert context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "open"})
     with pytest.raises(ConfigError, match="cannot be loaded"):
-        context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "tell-nobody"})
+        context_of({**identity, "ssl.keystore.key": locked, "ssl.key.password": "top-secret"})
 
 
 def test_properties_file_may_contain_pem_in_one_line(identity):

@@ -13,7 +13,7 @@ from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
 IDLE_S = 60
-# More than the kernel keeps for a client that does not read.
+# More than the kernel buffers for a client that does not read.
 LARGE = 32 * 2**20
 
 
@@ -109,7 +109,7 @@ def test_client_reading_slowly_is_not_idle_but_one_not_reading_is(kafka, reads):
                 while unsent(kafka) == before:
                     assert client._socket.recv(2**16)
             look_after(kafka, IDLE_S - 10)
-        # Whoever does not read is cut off: nobody waits for what is still to be sent to it.
+        # The broker disconnects a client that does not read, although bytes for it are still unsent.
         wait_until(lambda: connections(kafka) == int(reads), "the server has decided")
 
 

@@ -27,7 +27,7 @@ WITHOUT_CLIENT = "import sys; sys.modules['prometheus_client'] = None; "
 
 
 class Measured:
-    """Be a server of which only the numbers are asked."""
+    """A server of which only the metrics are read."""
 
     def __init__(self, cluster) -> None:
         self.cluster = cluster
@@ -100,7 +100,7 @@ def test_every_metric_is_served_with_its_value(cluster):
         ("kafka_network_requestmetrics_totaltimems_sum", (("request", "InitProducerId"),)): 3,
     }
     assert {key: found[key] for key in expected} == expected
-    # Nothing is served that is not looked at here.
+    # This test covers every metric that the endpoint has.
     assert {name for name, _ in found} == {name for name, _ in expected} | {
         "kafka_network_requestmetrics_requests_total",
         "kafka_server_addpartitionstotxnmanager_verificationtimems",

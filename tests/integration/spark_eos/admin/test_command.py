@@ -68,7 +68,7 @@ def test_complete_makes_rows_of_a_dead_query_visible(world: World, capsys: pytes
 def test_list_does_not_wait_for_open_transactions_of_other_queries(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It read up to the end of the topic, and gave up after a minute where a transaction was open."""
+    """The command once read to the end of the topic, and gave up after a minute if a transaction was open there."""
     world.committer("run1").commit([world.prepare("run1")], 0)
     other = unique("other")
     place = TopicPartition(world.decisions, 0)

@@ -50,7 +50,7 @@ def session(address: str) -> Iterator[RawSession]:
 
 
 def words_of(message: str) -> list[str]:
-    """Return the words of the one command in a message, as a shell takes them apart."""
+    """Return the words of the only command in a message, split as a shell does."""
     [line] = re.findall(r"`(eos-kafka transactions [^`]*)`", message)
     return shlex.split(line)[1:]
 
@@ -90,13 +90,13 @@ def test_pending_offsets_error_suggests_a_working_command(client: KafkaClient, s
         except UnstableOffsetsError as error:
             return str(error)
         except UnansweredError:
-            # A slow machine has not answered at all within that time.
+            # On a slow machine the broker has not responded within that time.
             return None
-        raise AssertionError("the pending offset held nobody back")
+        raise AssertionError("the pending offset blocked no read")
 
     words = words_of(wait_until(message, "the error") or "")
     assert parsed(words).topic == "__consumer_offsets"
-    assert main(words) == ExitCode.DONE, "it is live, and young"
+    assert main(words) == ExitCode.DONE, "the transaction is open, and recent"
 
 
 def test_unreadable_range_error_suggests_a_working_command(address: str, client: KafkaClient) -> None:
@@ -132,6 +132,6 @@ def test_every_suggested_command_parses(topic: str, name: str) -> None:
 
 
 def test_no_message_refers_to_another_tool() -> None:
-    """Only the rooms that copy Apache's tool speak of it; messages name the command that is there."""
+    """Only the modules that reproduce Apache Kafka's tool name it; messages name the command that exists here."""
     naming = {path.name for path in (ROOT / "spark_eos").rglob("*.py") if "kafka-transactions" in path.read_text()}
     assert naming <= {"transactions_command.py", "kafka_tables.py"}

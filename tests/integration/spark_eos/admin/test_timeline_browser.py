@@ -66,7 +66,7 @@ TIMELINE = Timeline(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    """Return a browser without a window."""
+    """Start a browser without a window."""
     if not has_chromium():
         pytest.skip(MISSING)
     with chromium() as chrome:
@@ -98,7 +98,7 @@ def test_every_transaction_is_drawn_from_its_first_record_to_its_marker(picture:
     assert [len(bars(picture, kind)) for kind in (".committed", ".aborted", ".open", ".plain")] == [2, 1, 2, 1]
     assert len(bars(picture, ".blocking")) == 1
     committed = bars(picture, ".committed")
-    # 201 offsets with the marker beside 92 with theirs.
+    # A transaction of 201 offsets including its marker, beside one of 92.
     assert width(committed[0]) / width(committed[1]) == pytest.approx(201 / 92, rel=0.02)
     names = [each.text for each in picture.find_elements(By.CSS_SELECTOR, "#lanes text")]
     assert names == ["stuck<b>", "producer 4", "loader-1", "loader-2", "no transaction"]

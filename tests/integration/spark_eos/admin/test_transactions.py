@@ -24,18 +24,20 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
+from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession
+from tests.support.waiting import wait_until
 
 ANY_AGE = ("--max-transaction-timeout", "-1")
 ABORT = ("abort", "--topic", "t", "--partition", "0", "--producer-id")
 
 
 class Kafka:
-    """Hold a broker that takes late writes, and run the command on it."""
+    """A broker that accepts late writes, and the command run on it."""
 
     def __init__(self, address: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.bootstrap_servers, self.name = address, "broker_core"
@@ -43,19 +45,24 @@ class Kafka:
         self.out = self.err = ""
 
     def run(self, *words: str) -> int:
-        """Run one command; what it printed is in `out` and `err`."""
+        """Run one command; its output is in `out` and `err`."""
         self.capsys.readouterr()
         code = main(["transactions", "--bootstrap-server", self.bootstrap_servers, *words])
         self.out, self.err = self.capsys.readouterr()
         return code
 
     def json(self, *words: str) -> Any:
-        """Run one command and give the JSON that it printed."""
+        """Run one command and return the JSON that it prints."""
         self.run(*words, "--output", "json")
         return json.loads(self.out)
 
+    def run_advice(self, topic: str) -> None:
+        """Run the command that the last one has recommended for a topic."""
+        [line] = [line for line in self.err.splitlines() if "to end it: " in line and f"--topic {topic} " in line]
+        assert self.run_printed(line.partition("to end it: ")[2]) == ExitCode.DONE
+
     def run_printed(self, line: str) -> int:
-        """Run a command that was printed, as a shell would."""
+        """Run a command from the output as a shell does."""
         program, *words = shlex.split(line)
         assert program == "eos-kafka"
         self.capsys.readouterr()
@@ -65,9 +72,16 @@ class Kafka:
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
-        yield broker.bootstrap_servers
+def address(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if broker_kind == "broker_core":
+        with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
+            yield broker.bootstrap_servers
+        return
+    try:
+        with apache_kafka(HANGING_SETTINGS, tmp_path_factory.mktemp("hanging")) as node:
+            yield node.bootstrap_servers
+    except Unavailable as problem:
+        pytest.skip(str(problem))
 
 
 @pytest.fixture
@@ -93,7 +107,7 @@ def admin_of(address: str) -> TransactionAdmin:
     return TransactionAdmin(KafkaClient(ClientOptions(tuple(address.split(",")))))
 
 
-# What is printed
+# Output
 
 
 def test_list_prints_the_table_of_kafka_transactions(kafka: Kafka, session: RawSession) -> None:
@@ -157,6 +171,25 @@ def test_list_accepts_a_duration_and_a_pattern(kafka: Kafka, session: RawSession
     assert "BrokerError" not in kafka.err
 
 
+def test_list_filters_by_broker_state_and_producer_id(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka)
+    identity = open_up(session, topic)
+    name = session.transactional_id
+
+    def ids(*words: str) -> list[str]:
+        return [each["transactional_id"] for each in kafka.json("list", *words)]
+
+    assert name in ids("--broker", "1")
+    assert name in ids("--state", "Ongoing", "--state", "Empty")
+    assert name not in ids("--state", "Empty")
+    assert ids("--producer-id", str(identity.producer_id)) == [name]
+    assert name not in ids("--producer-id", str(identity.producer_id + 1_000_000))
+    assert kafka.run("list", "--broker-id", "99") == ExitCode.USAGE
+    assert kafka.run("list", "--state", "Ongoin") == ExitCode.USAGE
+    assert "does not know the transaction state Ongoin" in kafka.err
+    assert "PrepareCommit" in kafka.err
+
+
 def test_describe_shows_an_open_transaction(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka, partitions=2)
     identity = open_up(session, topic, 1)
@@ -218,7 +251,7 @@ def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session
     assert cells(kafka.out.split("\n")[1])[5] == "None"
 
 
-# What hangs
+# Hanging transactions
 
 
 def test_hanging_transaction_is_explained_and_its_command_ends_it(kafka: Kafka, session: RawSession) -> None:
@@ -281,7 +314,7 @@ def open_topic(kafka: Kafka, session: RawSession) -> str:
 
 
 def test_producer_unknown_to_every_coordinator_is_hanging(kafka: Kafka, session: RawSession) -> None:
-    """An unknown producer id is what remains of an id that has expired."""
+    """A producer id without a transactional id is what remains when the transactional id expires."""
     topic = make_topic(kafka)
     hang(session, topic, Identity(987_654_321, 3))
     with admin_of(kafka.bootstrap_servers) as admin:
@@ -336,16 +369,45 @@ def test_id_unlisted_while_its_coordinator_moves_is_not_hanging(
     assert found.verdict is HangingVerdict.LIVE
 
 
-def test_broker_search_covers_all_topics_but_internal_ones(kafka: Kafka, session: RawSession) -> None:
+def test_broker_search_covers_all_topics(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka, partitions=3)
     hang(session, topic, partition=2)
     assert kafka.run("find-hanging", "--broker-id", "1", *ANY_AGE) == ExitCode.HANGING_FOUND
     assert [topic, "2"] in [cells(line)[:2] for line in kafka.out.splitlines()]
     assert kafka.run("find-hanging", "--topic", topic, "--partition", "1", *ANY_AGE) == ExitCode.DONE
     with admin_of(kafka.bootstrap_servers) as admin:
-        assert "__transaction_state" not in admin.topics()
+        assert {topic, "__transaction_state"} <= set(admin.topics())
         assert len(admin.partitions(["__transaction_state"])) == 5
         assert admin.partitions([topic], broker_id=2) == []
+
+
+def test_broker_search_finds_offsets_that_hang_and_says_what_they_block(kafka: Kafka, session: RawSession) -> None:
+    topic, group = make_topic(kafka), unique("group")
+    identity = open_up(session, topic)
+    assert session.end_until_done(identity, commit=True, version=4)[0] == 0
+    wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
+    assert session.commit_in_transaction(identity, group, topic, 1, version=4) == 0
+    assert kafka.run("find-hanging", "--broker", "1", *ANY_AGE) == ExitCode.HANGING_FOUND
+    assert "__consumer_offsets" in kafka.out
+    assert "the groups whose offsets it contains cannot read their committed offsets" in kafka.err
+    kafka.run_advice("__consumer_offsets")
+
+
+def test_transaction_at_another_epoch_than_the_coordinators_hangs(kafka: Kafka, session: RawSession) -> None:
+    """A later transaction of the same producer lists the partition, before it has written to it."""
+    topic = make_topic(kafka)
+    late = hang(session, topic)
+    later = session.init_until_done()
+    assert later.producer_id == late.producer_id and later.producer_epoch > late.producer_epoch
+    session.add_until_done(later, topic, 0)
+    [found] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
+    assert found["hanging"] is True
+    assert found["producer_epoch"] == late.producer_epoch
+    assert f"at epoch {later.producer_epoch}, which is not this one" in found["why"]
+    assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.HANGING_FOUND
+    kafka.run_advice(topic)
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
+    assert session.end_until_done(later, commit=True, version=4)[0] == 0
 
 
 def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytest.CaptureFixture[str]) -> None:
@@ -371,7 +433,7 @@ def test_list_covers_several_brokers_and_follows_coordinator_moves(capsys: pytes
                 }
 
 
-# What is refused
+# Refusals
 
 
 def test_abort_refuses_a_live_transaction_unless_forced(kafka: Kafka, session: RawSession) -> None:
@@ -417,6 +479,32 @@ def test_abort_by_producer_ends_a_hanging_transaction(kafka: Kafka, session: Raw
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
 
 
+@pytest.mark.parametrize(
+    ("id_off", "epoch_off", "coordinator_epoch"),
+    [(1, 0, 0), (0, 1, 0), (0, 0, -1)],
+    ids=["another producer id", "an epoch that no broker has assigned", "an outdated coordinator epoch"],
+)
+def test_abort_by_producer_refuses_what_is_not_open(
+    kafka: Kafka, session: RawSession, id_off: int, epoch_off: int, coordinator_epoch: int
+) -> None:
+    topic = make_topic(kafka)
+    identity = hang(session, topic)
+    words = (
+        "abort",
+        "--topic",
+        topic,
+        "--partition",
+        "0",
+        f"--producer-id={identity.producer_id + id_off}",
+        f"--producer-epoch={identity.producer_epoch + epoch_off}",
+        f"--coordinator-epoch={coordinator_epoch}",
+    )
+    assert kafka.run(*words) == ExitCode.NOTHING_DONE
+    assert f"{topic}-0 has no open transaction of producer id" in kafka.err
+    assert f"producer id {identity.producer_id}, epoch {identity.producer_epoch}, coordinator epoch 0" in kafka.err
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
+
+
 def test_abort_lists_open_transactions_when_none_matches(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka)
     hang(session, topic)
@@ -454,7 +542,7 @@ def test_force_terminate_creates_no_id_and_leaves_sink_ids_alone(kafka: Kafka) -
         assert session.describe().transaction_state == "Empty"
 
 
-# How it is called
+# Arguments
 
 
 def parsed(line: str) -> Any:
@@ -511,7 +599,7 @@ def test_flags_of_kip_664_are_accepted(name: str) -> None:
     ],
 )
 def test_wrong_usage_is_refused_with_distinct_messages(words: tuple[str, ...]) -> None:
-    """So is a number or a name that no request can carry: kafka-python would fail, or wait for ever."""
+    """A number or a name that no request can carry is refused, too: kafka-python would fail or wait forever."""
     with pytest.raises(SystemExit) as ended:
         main(["transactions", "--bootstrap-server", "127.0.0.1:1", *words])
     assert ended.value.code == ExitCode.USAGE

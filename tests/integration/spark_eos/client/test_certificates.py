@@ -69,7 +69,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def name_shown(kafka: EmbeddedBroker, client: KafkaClient, *, anew: bool = True) -> str:
-    """Say by which certificate the broker knows the client, on a new connection or the one there is."""
+    """Return the name in the certificate that the client presents on a new connection or on the existing one."""
     if anew:
         client.transport.close_connection(1)
     client.metadata([], timeout_ms=5_000)

@@ -1,7 +1,8 @@
 """The feature level changes under a running query (KIP-890): its next transaction uses the new level's protocol.
 
-Tasks and driver of one query have a client each, as in processes of their own, and the level changes at a point of a
-micro-batch's way. Apache Kafka's documents say the same of its own producers: a transaction ends as it was begun.
+Tasks and driver of one query have a client each, as in separate processes, and the level changes at one point of a
+micro-batch. Apache Kafka's documentation describes the same behavior of its own producers: a transaction ends with the
+protocol it began with.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,7 +34,8 @@ from tests.support.spark_eos.brokers import finalize, running_broker
 from tests.support.spark_eos.client_world import make_topic, read_values, unique
 
 CHANGES = [(2, 1), (2, 0), (1, 2), (0, 2)]
-# Before a transaction begins, before and between its produces, before and between the driver's steps, after the end.
+# Before a transaction begins, before and between its produce requests, before and between the driver's steps, after the
+# end.
 POINTS = [
     "task.before_identity",
     "task.before_write",
@@ -46,7 +48,7 @@ POINTS = [
     "driver.after_decide",
     "driver.after_complete",
 ]
-# Large enough to be sent before the second is asked for.
+# So large that the first row is sent before the second is consumed.
 WIDE = "x" * 2_000
 MAX_REQUEST_BYTES = 1_024
 
@@ -109,7 +111,7 @@ class Query:
         return message
 
     def run(self) -> int:
-        """Write and commit a micro-batch; gives the version with which its task's transaction was begun."""
+        """Write and commit a micro-batch; return the protocol version of its task's transaction."""
         message = self.write()
         self._committer.commit([message], self._micro_batch)
         self._micro_batch += 1
@@ -144,7 +146,7 @@ def query_at() -> Iterator[MakeQuery]:
 
 @pytest.fixture
 def at_point(monkeypatch: pytest.MonkeyPatch) -> AtPoint:
-    """Have something happen when a failpoint is reached next."""
+    """Call a function when a failpoint is next reached."""
 
     def arm(wanted: str, action: Callable[[], None]) -> None:
         def reach(point: str, micro_batch: int | None = None) -> None:
@@ -158,13 +160,13 @@ def at_point(monkeypatch: pytest.MonkeyPatch) -> AtPoint:
 
 
 def requests_since(kafka: EmbeddedBroker, last: RequestSeen) -> list[RequestSeen]:
-    """List the clients' requests after one of them."""
+    """List the clients' requests after the given one."""
     seen = kafka.requests()
     return [each for each in seen[seen.index(last) + 1 :] if each.client_id]
 
 
 def protocols(kafka: EmbeddedBroker, last: RequestSeen) -> set[str]:
-    """Name the generations of the requests that write and end transactions, as the broker has seen them."""
+    """Name the protocols of the requests that write and end transactions, as the broker received them."""
     latest = {"Produce": 12, "EndTxn": 5, "TxnOffsetCommit": 5}
     seen = requests_since(kafka, last)
     found = {"V2" if each.version >= latest[each.api] else "V1" for each in seen if each.api in latest}
@@ -229,7 +231,7 @@ def test_coordinator_moving_with_the_level_change_loses_and_duplicates_nothing(
     at_point: AtPoint,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """At level 0 the state log keeps less of a transaction, and a new coordinator knows only what is in the log."""
+    """At level 0 the state log has fewer fields of a transaction, and a new coordinator knows only these."""
     monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(level, brokers=2)
     assert query.run() == level
@@ -262,7 +264,7 @@ def test_both_brokers_serve_transactions_across_level_changes(
                 assert query.run() == (later if point == "task.before_identity" else level), point
                 level = query.run()
                 assert level == later, point
-        # At level 0 Apache Kafka can only go on with a transaction of the old protocol, or end one by it.
+        # At level 0 Apache Kafka can only continue or end a transaction of the old protocol.
         for point in ("task.before_identity", "task.flushed", "driver.after_complete"):
             at_point(point, lambda: finalize(address, 0))
             assert query.run() == (0 if point == "task.before_identity" else 2), point
@@ -277,7 +279,7 @@ def test_both_brokers_serve_transactions_across_level_changes(
 def test_requests_at_level_0_avoid_fields_apache_kafka_cannot_store(
     query_at: MakeQuery, at_point: AtPoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its coordinator refuses what transactions V2 would leave, and every request for that id from then on."""
+    """Its coordinator would refuse values of transactions V2, and every later request for that id."""
     monkeypatch.setattr(metadata, "FEATURES_MAX_AGE_SECONDS", 0.0)
     kafka, query = query_at(2)
     assert query.run() == 2
@@ -312,7 +314,8 @@ def test_steady_transactions_request_features_only_periodically(level: int, quer
         query.run()
     seen = requests_since(kafka, last)
     assert sorted(each.client_id for each in seen if each.api == "ApiVersions") == ["driver", "task"]
-    # A busy broker may have a request sent twice, so kinds are compared. Leaders are asked for again as well by then.
+    # On a busy broker a request may be sent twice, so the test compares kinds of requests. The client also asks for the
+    # leaders again by then.
     assert {each.api for each in seen} == {*steady, "ApiVersions", "Metadata"}
 
 
@@ -325,7 +328,7 @@ def test_first_feature_level_is_learned_while_connecting() -> None:
 
 
 def test_upgraded_broker_is_recognized(query_at: MakeQuery) -> None:
-    """The first broker's versions limited all later connections, so that transactions V2 could not be spoken."""
+    """The first broker's versions once limited all later connections, which made transactions V2 impossible."""
     _, query = query_at(2)
     for client in (query.task, query.driver):
         client.connect()

@@ -25,7 +25,7 @@ from tests.support.spark_eos.client_world import make_topic, unique
 
 @contextmanager
 def listener(*, answer: bytes | None = None) -> Iterator[str]:
-    """Accept connections and say nothing, or one thing, on them."""
+    """Accept connections and send nothing on them, or the given bytes."""
     server = socket.create_server(("127.0.0.1", 0))
     accepted: list[socket.socket] = []
 
@@ -195,7 +195,7 @@ def test_all_brokers_are_queried_for_a_coordinator_concurrently() -> None:
             thread.join()
             named = client.find_coordinator(CoordinatorType.GROUP, "group")
         assert named in kafka.broker_ids
-        assert len(kafka.requests(api="FindCoordinator")) == 3, "what they agree on is remembered"
+        assert len(kafka.requests(api="FindCoordinator")) == 3, "the common version is cached"
 
 
 def test_unknown_node_is_reported(client: KafkaClient) -> None:
@@ -219,9 +219,9 @@ def test_closed_client_reconnects(client: KafkaClient) -> None:
 
 
 def test_forked_child_cannot_use_the_parent_client_or_disturb_it(kafka_address: str) -> None:
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", forked_client.__name__, kafka_address],
         cwd=Path(__file__).parents[4], capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert told.stdout.splitlines() == forked_client.EXPECTED, told.stderr
-    assert told.returncode == 0, told.stderr
+    assert result.stdout.splitlines() == forked_client.EXPECTED, result.stderr
+    assert result.returncode == 0, result.stderr

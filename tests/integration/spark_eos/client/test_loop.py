@@ -101,7 +101,7 @@ def test_reset_socket_ends_the_connection_but_not_the_caller(loop: EventLoop):
     write_directly(transport)
     theirs.close()
     transport.write(b"request")
-    assert protocol.lost is None, "the caller is still at work with the connection"
+    assert protocol.lost is None, "the caller still uses the connection"
     until = time.monotonic() + DEADLINE_S
     while protocol.lost is None and time.monotonic() < until:
         loop.poll(timeout_ms=0)

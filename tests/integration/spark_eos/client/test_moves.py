@@ -160,7 +160,7 @@ def _check_silence(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 class _Late:
-    """Stand for an exchange that ends when somebody waits for it, as one over a slow network does."""
+    """An exchange that ends when its caller waits for it, as over a slow network."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -169,32 +169,32 @@ class _Late:
 
 
 class _SlowNetwork:
-    """Answer nothing until somebody has to wait."""
+    """A network that delivers no response until a caller waits."""
 
     def __init__(self) -> None:
         self.started: list[_Late] = []
         self.waits = 0
 
     def poll(self, timeout_ms: float) -> None:
-        """Leave everything unanswered."""
+        """Deliver nothing."""
 
     def wait(self, pending: Any, deadline: float) -> None:
-        """Answer everything."""
+        """Deliver every response."""
         self.wait_any(pending, deadline)
 
     def wait_any(self, pending: Any, until: float) -> None:
-        """Answer all that was started so far."""
+        """Deliver the responses to all exchanges started so far."""
         self.waits += 1
         for each in self.started:
             each.is_done = True
         self.started.clear()
 
     def pause(self, seconds: float) -> None:
-        """Let no time pass."""
+        """Return at once."""
 
 
 class _SlowClient(FakeClient):
-    """Be a cluster whose leaders take everything, late."""
+    """A cluster whose leaders accept everything, late."""
 
     def __init__(self, partitions: int) -> None:
         super().__init__("t", partitions, ())
@@ -203,7 +203,7 @@ class _SlowClient(FakeClient):
         self.offset = 0
 
     def start(self, leader: int, request: Any, deadline: float, *, min_version: int, max_version: int) -> Any:
-        """Keep no copy of what was sent."""
+        """Start an exchange without keeping a copy of the data."""
         late = _Late(produced(_sent(request), 0, self.offset))
         self.offset += 1_000_000
         self.slow.started.append(late)
@@ -221,7 +221,7 @@ def _sent(request: Any) -> Any:
 
 @pytest.mark.parametrize("partitions", [1, 8])
 def test_partition_of_any_size_passes_through_the_buffer(partitions: int) -> None:
-    """Spark's partition is 12 times the buffer; what is held at its peak stays near the buffer, Arrow's part too."""
+    """Spark's partition is 12 times the buffer; peak memory stays near the buffer, including Arrow's part."""
     buffer_bytes, chunk_rows, row_bytes = 1_000_000, 1_000, 500
     client = _SlowClient(partitions)
     options = SinkOptions(
@@ -257,5 +257,5 @@ def test_partition_of_any_size_passes_through_the_buffer(partitions: int) -> Non
     assert message.transaction.record_count == chunks * chunk_rows  # type: ignore[union-attr]
     assert message.size_bytes > 12 * buffer_bytes  # type: ignore[union-attr]
     held = python_peak + arrow_peak[0] - arrow_before
-    # Brokers of other tests live in this process too; without the limit more than 12 buffers would be held.
+    # Brokers of other tests run in this process too. Without the limit, the task would keep more than 12 buffers.
     assert held < 6 * buffer_bytes, held

@@ -13,7 +13,7 @@ from spark_eos.options.client import ClientOptions
 
 
 def asked(kafka: EmbeddedBroker) -> list[str]:
-    """List the ids of the InitProducerId requests that came, in order."""
+    """List the ids of the InitProducerId requests in order."""
     return [name for each in kafka.requests(api="InitProducerId") for name in each.transactional_ids]
 
 
@@ -77,7 +77,7 @@ def test_unanswered_ids_of_a_batch_are_abandoned(when: str) -> None:
         kafka.fault(api="InitProducerId", when=when, action=Disconnect(), times=1)
         [alone] = owned(client, ids, 3)
         assert alone not in {"id0", "id1", "id2"}
-        assert len(asked(kafka)) == len(set(asked(kafka))), "none is asked for twice"
+        assert len(asked(kafka)) == len(set(asked(kafka))), "no id is requested twice"
 
 
 def test_refusal_of_several_ids_matches_that_of_a_single_id() -> None:

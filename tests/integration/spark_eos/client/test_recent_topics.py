@@ -94,7 +94,7 @@ def test_producer_keeps_only_topics_of_its_last_transaction(client: KafkaClient,
 def test_newly_added_partition_is_found(
     client: KafkaClient, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was told a moment ago must not refuse what is there now."""
+    """A recent response must not make the client refuse a partition that exists now."""
     monkeypatch.setattr("spark_eos.client.leaders.FRESH_ENOUGH_MS", 60_000)
     Leaders(client).require([TopicPartition("t", 2)])
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})

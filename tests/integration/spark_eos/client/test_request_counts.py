@@ -39,7 +39,7 @@ def worker(broker: EmbeddedBroker) -> Iterator["Worker"]:
 
 
 class Worker:
-    """A worker process that writes one task after the other, and what it has asked since the last count."""
+    """A worker process that writes one task after another, and its requests since the last count."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self.broker = broker
@@ -73,7 +73,7 @@ class Worker:
         return message
 
     def make_topic(self, partitions: int = 1, **config: str) -> str:
-        """Create a topic of which the worker has not heard."""
+        """Create a topic that is new to the worker."""
         name = unique("topic")
         self.broker.create_topic(name, partitions, {key.replace("_", "."): value for key, value in config.items()})
         return name
@@ -99,7 +99,7 @@ def test_task_sends_one_request_per_broker_for_any_number_of_partitions(worker: 
     worker.asked()
     for task in range(3):
         message = worker.write(batches, topic)
-        # By chance a few partitions are the hash of no key.
+        # A few partitions are the hash of no key, by chance.
         assert len(message.transaction.ranges) >= 0.9 * partitions and message.transaction.record_count == 5_000
         asked = worker.asked()
         assert asked["Produce"] == min(partitions, BROKERS)
@@ -146,4 +146,4 @@ def test_batch_size_refused_by_a_topic_is_tried_once(worker: Worker) -> None:
         assert worker.write([wide], topic).transaction.record_count == 4_000
         refusals.append(sum(ErrorCode.MESSAGE_TOO_LARGE in each.error_codes for each in worker.seen("Produce")))
     # Half a MiB, a quarter, ... until a batch fits.
-    assert refusals == [4, 4], "nothing was refused a second time"
+    assert refusals == [4, 4], "no batch size was refused twice"

@@ -84,7 +84,7 @@ def test_untrusted_certificate_is_reported(own: Credentials, tmp_path: Path) -> 
 
 
 def test_client_without_a_certificate_is_refused(own: Credentials) -> None:
-    # Apache Kafka sends the alert that TLS has for it; one of ours hangs up.
+    # Apache Kafka sends the TLS alert for this error; the embedded broker closes the connection.
     refuses(
         own.options("TLS", "SSL", {"default.api.timeout.ms": "3000"}),
         EosKafkaError,
@@ -102,9 +102,10 @@ def test_undecryptable_key_is_reported(own: Credentials) -> None:
 
 
 def refuses_credentials(given: dict[str, str]) -> None:
-    """Be told so, or that the broker hangs up: kafka-python drops an answer that comes with the end of a connection.
+    """Return whether the error names the credentials or a closed connection.
 
-    Apache Kafka over TLS sends both together often enough that some twenty attempts in a row have met it.
+    kafka-python drops a response that arrives together with the end of its connection. Apache Kafka over TLS sends both
+    together so often that about twenty attempts in a row have met it.
     """
     with KafkaClient(client_options(given)) as client:
         with pytest.raises((AuthenticationError, UnreachableError)) as refused:

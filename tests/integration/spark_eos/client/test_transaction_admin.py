@@ -29,7 +29,7 @@ def admin(kafka_address: str) -> Iterator[TransactionAdmin]:
 
 
 def test_retriable_errors_are_retried(admin: TransactionAdmin) -> None:
-    """A topic made a moment ago, a leader that moves: asked again; what stays away is told after two seconds."""
+    """New topics and moving leaders cause these errors; after two seconds of retries the error is raised."""
     with pytest.raises(TopicError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         admin.describe_producers([TopicPartition(f"none-{uuid.uuid4().hex}", 0)])
     with pytest.raises(UnansweredError):
@@ -55,26 +55,26 @@ def test_unknown_transaction_state_is_reported(admin: TransactionAdmin) -> None:
 
 
 class Refusing:
-    """Stand in for kafka-python's admin client and meet the same trouble each time."""
+    """A substitute for kafka-python's admin client that meets the same error each time."""
 
     def __init__(self, trouble: Exception) -> None:
         self.trouble = trouble
         self.calls = 0
 
     def abort_transaction(self, spec: object) -> None:
-        """Count, and fail."""
+        """Count the call, and fail."""
         self.calls += 1
         raise self.trouble
 
     def describe_producers(self, places: object, broker_id: int | None) -> None:
-        """Count, and fail."""
+        """Count the call, and fail."""
         self.calls += 1
         raise self.trouble
 
 
 @pytest.mark.parametrize("trouble", [kafka_errors.KafkaConnectionError, kafka_errors.RequestTimedOutError])
 def test_marker_with_a_lost_response_is_not_sent_again(admin: TransactionAdmin, trouble: type[Exception]) -> None:
-    """Between the two its producer may have begun another transaction under the same epoch."""
+    """Between two markers the producer may begin another transaction under the same epoch."""
     admin._admin = Refusing(trouble("lost"))
     with pytest.raises(UnansweredError, match="describe-producers"):
         admin.write_abort_marker(TopicPartition("t", 0), 1, 0, 0)

@@ -33,7 +33,7 @@ NO_SUCH_ID = 105
 
 @dataclass
 class World:
-    """Hold a task's client, a driver's client, and what differs between the two versions."""
+    """A task's client, a driver's client, and what differs between the two protocol versions."""
 
     address: str
     task: KafkaClient
@@ -89,7 +89,7 @@ def tv1(tv1_address: str) -> Iterator[World]:
 
 @pytest.fixture(params=["tv2", "tv1"])
 def either(request: pytest.FixtureRequest, kafka_address: str, tv1_address: str) -> Iterator[World]:
-    """Run on a broker of each version; both are up, so no test pays for starting one."""
+    """Run the test on a broker of each version; the brokers are shared, so no test waits for a start."""
     address, version = (kafka_address, 2) if request.param == "tv2" else (tv1_address, 1)
     with opened(address, version) as world:
         yield world
@@ -202,7 +202,7 @@ def test_tv1_continues_in_one_producer_with_the_same_epoch(tv1: World) -> None:
 
 # Rule I.1/3.
 def test_transactions_v2_can_be_disabled(tv2: World) -> None:
-    """A transaction begun with the older protocol ends with it, whatever the cluster could do."""
+    """A transaction of the older protocol ends with it, even if the cluster supports the newer one."""
     topic = make_topic(tv2.task)
     identity = tv2.begin(transaction_version=1)
     tv2.prepare(topic, ["a"], identity)
@@ -288,7 +288,7 @@ def test_offsets_become_visible_with_the_commit(either: World) -> None:
     def is_called_unstable() -> bool:
         with pytest.raises(UnansweredError) as caught:
             fetch_offsets(either.driver, group, [where], timeout_ms=300)
-        # An attempt that its time has cut short names no code of the broker's.
+        # An attempt that its own time limit ends has no error code of the broker.
         return caught.value.error_code == 88
 
     wait_until(is_called_unstable, "UNSTABLE_OFFSET_COMMIT")
@@ -365,7 +365,7 @@ def test_missing_partition_cannot_be_added(tv1: World) -> None:
     def is_named() -> bool:
         with pytest.raises(EosKafkaError) as caught:
             add_partitions_to_txn(tv1.task, identity, [TopicPartition(topic, 9)], timeout_ms=500)
-        # An attempt that its time has cut short names no code of the broker's.
+        # An attempt that its own time limit ends has no error code of the broker.
         return "UNKNOWN_TOPIC_OR_PARTITION" in str(caught.value)
 
     wait_until(is_named, "the partition is named as missing")

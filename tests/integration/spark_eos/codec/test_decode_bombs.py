@@ -42,7 +42,7 @@ def test_source_reports_a_decompression_bomb_once(codec: Compression, caplog: py
 
 
 def _append(cluster: Any, at: TopicPartition, data: bytearray) -> int:
-    """Put a batch into the log as it is, for a client's would be refused, and return where the log ends."""
+    """Append a batch to the log without a produce request, which would be refused; return the log end offset."""
     log = cluster.logs.get(at, cluster.now_ms)
     log.append_as_leader(data, now_ms=cluster.now_ms, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
     cluster.logs.appended(at)

@@ -12,7 +12,7 @@ KEY_COUNT: Final = 100_000
 
 
 def test_rows_are_placed_as_librdkafka_places_them() -> None:
-    """Compare 10⁵ keys of up to 40 bytes, the empty one among them."""
+    """Compare 10⁵ keys of up to 40 bytes, including the empty key."""
     placed: dict[bytes, int] = {}
 
     def delivered(error: object, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The documented table of rights: each role works with exactly these, and fails without any one of them."""
+"""The documented table of rights: each role works with exactly these rights, and fails without any one of them."""
 
 import logging
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from tests.support.spark_eos.security_scene import (
 
 PAGE = Path(__file__).parents[4] / "docs" / "security" / "access-control.md"
 LACKING = [(role, number) for role, rights in roles.ROLES.items() for number in range(len(rights))]
-# Where a right that is missing is no error but a shorter answer, which says so.
+# Roles to which a missing right is no error: the response is shorter, and the output names the right.
 SAID_ONLY = {"`transactions list`"}
 
 

@@ -116,18 +116,18 @@ def test_sink_source_and_command_do_not_leak_secrets(
     search.look("what the command prints", printed.out + printed.err)
     search.look("the timeline", (tmp_path / "timeline.html").read_bytes())
     search.look("the logs", debug_log.text)
-    assert "kafka.net.connection" in debug_log.text, "requests were not logged, so nothing was looked at"
+    assert "kafka.net.connection" in debug_log.text, "requests were not logged, so the search was empty"
     assert search.places >= 12
 
 
 def properties(given: Mapping[str, str]) -> str:
-    """Write options as the Java client's file."""
+    """Write options as a properties file of the Java client."""
     values = {name: value.replace("\\", "\\\\").replace("\n", "\\n") for name, value in given.items()}
     return "".join(f"{name.removeprefix('kafka.')}={value}\n" for name, value in values.items())
 
 
 def stored(kafka: Secured, topic: str) -> bytes:
-    """Read keys, values and headers of all there is in a topic."""
+    """Read the keys, values and headers of all records of a topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka.bootstrap_servers,

@@ -38,7 +38,7 @@ def world(kafka_address: str) -> Iterator[World]:
 
 
 def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float) -> None:
-    """Let metadata lack the decision topic, as a broker's does that has just started."""
+    """Remove the decision topic from metadata responses, as on a broker that has just started."""
     ask, left = world.client.metadata, [answers]
 
     def lagging(topics: Any, **more: Any) -> Any:
@@ -55,7 +55,7 @@ def _forget_topic(world: World, monkeypatch: pytest.MonkeyPatch, answers: float)
         return [each for each in look_up(self, *asked) if each.name != world.decisions or left[0] <= 0]
 
     monkeypatch.setattr(world.client, "metadata", lagging)
-    # Not by a process that has asked a moment ago: the leaders judge what it knows.
+    # From a new process: one that asked a moment ago uses what it knows, and the leaders check that.
     monkeypatch.setattr(world.client, "recent", RecentTopics())
     monkeypatch.setattr(OffsetLookup, "_describe", lagging_look_up)
 
@@ -111,7 +111,7 @@ def test_pointer_into_another_decision_topic_stops_the_query(world: World) -> No
 def test_failed_end_txn_of_the_decision_is_resolved_by_the_pointer(
     world: World, monkeypatch: pytest.MonkeyPatch, applied: bool
 ) -> None:
-    """What was certainly not decided is decided again, with another transaction of the driver."""
+    """A decision that certainly failed is made again, in another transaction of the driver."""
     end, failed = decision_writer.end_txn, []
 
     def fail(client: KafkaClient, identity: transactions.TransactionIdentity, **more: Any) -> transactions.EndTxnResult:
@@ -145,7 +145,7 @@ def test_decision_is_aborted_at_its_timeout(world: World) -> None:
 
 
 def test_id_forgotten_by_the_coordinator_is_recognized_by_its_error_code(world: World) -> None:
-    """The committer goes by this code when a query was idle for so long that the driver's id expired."""
+    """The committer relies on this code when a query was idle for so long that the driver's id expired."""
     log = world.log()
     driver = log.take_over()
     stranger = replace(driver, identity=driver.identity._replace(producer_id=driver.identity.producer_id + 1_000_000))
@@ -168,7 +168,7 @@ def test_records_blocked_by_a_foreign_transaction_are_resolved_by_their_marker(
         forgetful.setattr(settlement, "described_fate", lambda *_: None)
         assert fates_of(world.cluster, [transaction]) == {transaction: Fate.HIDDEN}
     settlement.end_all(world.cluster, [transaction], commit=commit)
-    # The id goes on, so that its coordinator cannot tell any more.
+    # After further InitProducerIds the id's coordinator no longer knows the outcome.
     transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
     transactions.init_producer_id(world.client, transaction.transactional_id, transaction_timeout_ms=60_000)
     fate = Fate.COMMITTED if commit else Fate.LOST
@@ -182,7 +182,7 @@ def test_records_blocked_by_a_foreign_transaction_are_resolved_by_their_marker(
 def test_open_transactions_are_aborted_when_part_of_the_batch_timed_out(
     kafka_address: str, tv1_address: str, version: int
 ) -> None:
-    """Under the old protocol only the marker tells, behind the open transaction that holds readers back."""
+    """Under the old protocol only the marker shows the outcome, and the open transaction before it blocks readers."""
     with KafkaClient(ClientOptions((kafka_address if version == 2 else tv1_address,))) as client:
         world = World(client.options.bootstrap_servers[0], client)
         still_open, lost = world.prepare("run1"), world.prepare("run1", split=1, timeout_ms=1_000)
@@ -191,7 +191,7 @@ def test_open_transactions_are_aborted_when_part_of_the_batch_timed_out(
         wait_until(lambda: world.state_of(lost) == "CompleteAbort", "one transaction times out")
         assert world.state_of(still_open) == "Ongoing"
         world.committer("run2").commit([world.prepare("run2"), world.prepare("run2", split=1)], 0)
-        # The driver of run 1 wakes up.
+        # The driver of run 1 resumes.
         assert settlement.commit_all(world.cluster, [still_open.transaction, lost.transaction]) == set()
         assert world.visible() == ["row of 0"] * 2
         newest = world.log().newest()
@@ -218,7 +218,10 @@ def test_finished_job_is_reported_or_leaves_no_state(
 
 
 def test_late_task_of_an_older_run_does_not_block_readers(world: World) -> None:
-    """It begins after the newer run has, and nobody will ever decide it; its timeout is a minute away."""
+    """The task begins its transaction after the newer run has started, and no driver will decide it.
+
+    Its timeout is a minute.
+    """
     world.committer("run1").commit([world.prepare("run1")], 0)
     newer, late = world.prepare("run2", 1), world.prepare("run1", 1)
     world.committer("run2").commit([newer], 1)
@@ -273,7 +276,7 @@ def test_partitions_without_a_leader_are_reported_and_uncertainty_does_not_block
 def test_job_killed_during_completion_is_reported_and_completed_by_a_command(
     world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without a jobId no re-run finds it, so only the command can."""
+    """Without a jobId no later run finds the transactions, so only the command can complete them."""
     world.query = unique("job")
     job = replace(world.committer("run1"), may_be_decided=False, retirement=Retirement.FORGET)
     tasks = [world.prepare("run1", split=split) for split in range(2)]

@@ -34,15 +34,15 @@ from tests.support.spark_eos.cost_tables import table
 
 OUT, DECISIONS = "out", "eos-kafka-decisions"
 DRIVER_ID = "eos-kafka.q.driver"
-# One partition of each internal topic: all coordinators are on one broker.
+# With one partition for each internal topic, all coordinators are on one broker.
 SETTINGS = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
 WORKERS: Final = 4
-# What has no part in a micro-batch: a look at the level of features every ten seconds, and new connections.
+# Requests that are not part of a micro-batch: reading the feature levels every ten seconds, and new connections.
 BESIDE: Final = frozenset({"ApiVersions"})
 
 
 class Process:
-    """One Python process of Spark's, known to the broker by its client id."""
+    """A Python process of Spark, which the broker knows by its client id."""
 
     def __init__(self, kafka: EmbeddedBroker, name: str, stack: ExitStack, **kafka_options: str) -> None:
         given = {f"kafka.{key.replace('_', '.')}": value for key, value in kafka_options.items()}
@@ -98,18 +98,18 @@ class Query:
         return [each.api for each in found if each.api not in BESIDE]
 
     def cost_of(self, micro_batch: int) -> tuple[Counter[str], Counter[str]]:
-        """Count what the driver and what the tasks ask for in a micro-batch."""
+        """Count the requests of the driver and of the tasks in a micro-batch."""
         before = [len(self.seen(of_driver=who)) for who in (True, False)]
         self.run(micro_batch)
         driver, tasks = (self.seen(of_driver=who)[count:] for who, count in zip((True, False), before, strict=True))
         return Counter(driver), Counter(tasks)
 
     def newest(self) -> Decision | None:
-        """Read as another process does."""
+        """Read the newest decision as another process does."""
         return Process(self.kafka, "reader", self.stack).log.newest()
 
     def leave_open(self, worker: str = "lost", run: str = "run1") -> str:
-        """Be an attempt at a task that has lost."""
+        """Leave a transaction open, as the attempt at a task that lost does."""
         name = str(TaskId("eos-kafka", "q", run, worker, 0))
         client = self.workers[0].client
         producer = TransactionalProducer(client)
@@ -122,7 +122,7 @@ class Query:
         return str(self.kafka.transaction(transactional_id).state)
 
     def write_beside(self) -> None:
-        """Be another query whose decision lies in the same partition."""
+        """Write a decision of another query to the same partition."""
         newest = self.newest()
         assert newest is not None
         place = next(each for each in self.kafka.written_partitions() if each.topic == DECISIONS)
@@ -224,7 +224,7 @@ def test_transaction_that_is_not_open_aborts_the_decision_in_flight(query: Query
     assert query.visible() == query.expected([0, 1])
 
 
-# Where the decision lies.
+# The offset of the decision
 
 
 def test_decision_pointer_is_corrected_when_another_query_wrote_in_between(query: Query) -> None:
@@ -233,7 +233,7 @@ def test_decision_pointer_is_corrected_when_another_query_wrote_in_between(query
     assert query.cost_of(1)[0]["TxnOffsetCommit"] == 2
     newest = query.newest()
     assert newest is not None and newest.micro_batch == 1
-    # After a wrong prediction none is made the next time.
+    # After a wrong prediction, the next offset is not predicted.
     assert [query.cost_of(micro_batch)[0]["TxnOffsetCommit"] for micro_batch in (2, 3)] == [1, 1]
     newest = query.newest()
     assert newest is not None and newest.micro_batch == 3
@@ -241,7 +241,7 @@ def test_decision_pointer_is_corrected_when_another_query_wrote_in_between(query
 
 @pytest.mark.parametrize("has_written", [False, True])
 def test_offset_that_may_arrive_late_replaces_no_newer_one(stack: ExitStack, has_written: bool) -> None:
-    """It was predicted, and got no answer: only where it is right all the same does the decision go on."""
+    """The request with a predicted offset gets no response: the decision continues only if the prediction is right."""
     query = opened(stack, request_timeout_ms="300")
     query.run(0)
     if has_written:
@@ -253,12 +253,12 @@ def test_offset_that_may_arrive_late_replaces_no_newer_one(stack: ExitStack, has
     newest = query.newest()
     assert newest is not None and newest.micro_batch == 1
     bumps = query.kafka.transaction(DRIVER_ID).producer_epoch - epoch
-    # The decision alone; or its abort, the take-over that follows, and the decision.
+    # The decision alone; or its abort, the InitProducerId after it, and the decision.
     assert bumps == (3 if has_written else 1)
     assert query.visible() == query.expected([0, 1])
 
 
-# The sweep.
+# The sweep
 
 
 def test_losing_attempt_is_ended_by_the_next_commit(query: Query) -> None:
@@ -266,7 +266,7 @@ def test_losing_attempt_is_ended_by_the_next_commit(query: Query) -> None:
     orphan = query.leave_open()
     query.run(1, has_other_attempts=True)
     assert query.state_of(orphan) == "CompleteAbort"
-    # A slow one may follow.
+    # A slow sweep may still run.
     another = query.leave_open("slow")
     query.run(2)
     assert query.state_of(another) == "CompleteAbort"
@@ -285,7 +285,7 @@ def test_losing_attempt_is_ended_by_the_next_commit(query: Query) -> None:
 def test_task_reports_earlier_and_concurrent_attempts(
     monkeypatch: pytest.MonkeyPatch, attempt: int, speculation: str | None, expected: bool
 ) -> None:
-    """Of a task without rows as well: an earlier attempt may have had some."""
+    """A task without rows reports them too: an earlier attempt may have had rows."""
     found = {"spark.speculation": speculation}
     context = SimpleNamespace(attemptNumber=lambda: attempt, getLocalProperty=found.get, taskAttemptId=lambda: 7)
     monkeypatch.setattr(messages, "TaskContext", SimpleNamespace(get=lambda: context))
@@ -340,30 +340,30 @@ def test_sweep_beside_its_own_decision_needs_no_response_of_other_brokers(query:
 
 def test_uninvolved_broker_receives_no_requests(stack: ExitStack) -> None:
     query = with_a_bystander(stack)
-    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
+    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as silent:
         for micro_batch in (2, 3, 4):
             query.run(micro_batch)
-        assert deaf.matched == 0
+        assert silent.matched == 0
     assert query.visible() == query.expected(range(5))
 
 
 def test_unresponsive_broker_does_not_prevent_ending_orphans(
     stack: ExitStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is waited for once, and hardly after that."""
+    """The committer waits for that broker once, and hardly at all after that."""
     query = with_a_bystander(stack)
     orphans = []
-    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as deaf:
+    with query.kafka.fault(broker=3, client_id="driver", action=Drop()) as silent:
         for micro_batch in (2, 3, 4):
             orphans.append(query.leave_open(f"lost{micro_batch}"))
             query.run(micro_batch, has_other_attempts=True)
-        assert deaf.hits >= 1
+        assert silent.hits >= 1
     assert [query.state_of(each) for each in orphans] == ["CompleteAbort"] * 3
     assert caplog.text.count("brokers [3] did not list their transactions in time") == 1
 
 
 def with_a_bystander(stack: ExitStack) -> Query:
-    """Run two micro-batches on three brokers, of which the third leads and coordinates nothing any more."""
+    """Run two micro-batches on three brokers, of which the third no longer leads or coordinates anything."""
     query = opened(stack, brokers=3)
     query.run(0)
     for topic, count in (

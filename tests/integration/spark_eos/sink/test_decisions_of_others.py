@@ -45,7 +45,7 @@ def world(kafka: EmbeddedBroker) -> Iterator[World]:
 
 
 def write_others(kafka: EmbeddedBroker, topic: str, count: int) -> None:
-    """Put decisions of others into the logs as they are there: a compressed batch for each, here without markers."""
+    """Append decisions of other queries to the logs: one compressed batch for each, without markers."""
     value = b'{"version":3,"transactions":[%s]}' % (b'{"split":0,"timeout_ms":60000},' * 20)
 
     def write(cluster: Any) -> None:
@@ -89,9 +89,9 @@ def test_new_query_reads_its_decision_partition_once_despite_other_decisions(
     fetches, looks = asked(kafka, "Fetch"), asked(kafka, "ListOffsets")
     committer = world.committer("run1")
     committer.commit([world.prepare("run1")], 0)
-    # The topic's first records, then each of at most two partitions in one go.
+    # The topic's first records, then those of at most two partitions with each request.
     assert asked(kafka, "Fetch") - fetches <= 4
-    # Beginning and end of the first partition, then of the two, and their end again after the take-over.
+    # Start and end of the first partition, then of at most two, and their ends again after InitProducerId.
     assert asked(kafka, "ListOffsets") - looks <= 5
     fetches, looks = asked(kafka, "Fetch"), asked(kafka, "ListOffsets")
     for micro_batch in range(1, 4):
@@ -110,11 +110,11 @@ def test_task_requests_only_the_pointer_and_only_once(kafka: EmbeddedBroker, wor
 
 
 def test_open_transactions_of_others_do_not_delay_a_new_query(world: World) -> None:
-    """Whoever may write to the topic can leave one in every partition, for as long as its timeout lets it."""
+    """Any client that may write to the topic can leave one in every partition, until its transaction timeout."""
     leave_open(world)
     world.committer("run1").commit([world.prepare("run1")], 0)
     assert world.visible() == ["row of 0"]
-    # What was decided behind it is found by its marker.
+    # The marker behind the open transaction proves the decision.
     log = world.log()
     log.scan_again()
     found = log._newest_by_scan(0)

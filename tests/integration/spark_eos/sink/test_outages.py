@@ -27,7 +27,7 @@ from tests.support.spark_eos.sink_world import World
 from tests.support.waiting import wait_until
 
 STALE, OTHER = 2, 1
-# A transaction that has timed out is looked for often; one partition of each internal topic is coordinated by one.
+# The coordinator often looks for transactions past their timeout; one broker coordinates each internal topic.
 SETTINGS = {
     "transaction.state.log.num.partitions": "1",
     "offsets.topic.num.partitions": "1",
@@ -48,7 +48,7 @@ def open_world(
     patient = replace(options, api_timeout_ms=2_000, delivery_timeout_ms=3_000, retry_backoff_ms=10)
     stack.append(KafkaClient(replace(patient, retry_backoff_max_ms=20)))
     made = World(kafka.bootstrap_servers, stack[-1])
-    # Not before the topics are there: the first requests of a process take their time.
+    # The outage begins after the topics exist, because the first requests of a process take longer.
     stack[-1].options = replace(stack[-1].options, api_timeout_ms=api_timeout_ms)
     if query is not None:
         made.query = query
@@ -72,7 +72,7 @@ def clients() -> Iterator[list[KafkaClient]]:
 @pytest.fixture
 def world(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
     made = open_world(kafka, clients)
-    # Only what a coordinator says is from the past.
+    # Only a coordinator's responses are outdated.
     for topic, count in ((made.topic, 1), (made.decisions, 4)):
         for number in range(count):
             kafka.move_leader((topic, number), OTHER)
@@ -81,21 +81,21 @@ def world(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
 
 @pytest.fixture
 def hasty(kafka: EmbeddedBroker, clients: list[KafkaClient]) -> World:
-    """Wait for no single request as long as an outage lasts."""
-    # The first topics that a cluster makes take longer than that.
+    """Give up each request long before the outage ends."""
+    # Creating the first topics of a cluster takes longer than that.
     open_world(kafka, clients, api_timeout_ms=10_000)
     return open_world(kafka, clients, api_timeout_ms=250)
 
 
 def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> World:
-    """Be another process of the same query, with a client of its own."""
+    """Return another process of the same query, with its own client."""
     other = open_world(kafka, clients, world.query)
     other.topic, other.decisions = world.topic, world.decisions
     other.cluster = other.cluster_of(world.decisions)
     return other
 
 
-# Coordinators that are away.
+# Coordinators that are offline
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def beside(kafka: EmbeddedBroker, clients: list[KafkaClient], world: World) -> W
 def test_coordinator_outage_during_a_decision_is_survived(
     kafka: EmbeddedBroker, hasty: World, api: str, of: str
 ) -> None:
-    """It goes at the driver's first request of a kind, and comes back when the driver has given up more than once."""
+    """The outage begins at the driver's first request of a kind and lasts longer than several attempts."""
     committer = hasty.committer("run1")
     committer.commit([hasty.prepare("run1")], 0)
     following = hasty.prepare("run1", 1)
@@ -128,7 +128,7 @@ def test_coordinator_outage_during_a_decision_is_survived(
 
     with kafka.fault(api=api, nth=1, action=begin), kafka.fault(api="FindCoordinator", nth=40, action=end):
         try:
-            # Another process of the run takes over, so that each of these requests is sent.
+            # Another process of the run takes over, so the driver sends each of these requests.
             hasty.committer("run1").commit([following], 1)
         finally:
             end(None)
@@ -155,7 +155,7 @@ def test_decision_is_made_again_when_its_transaction_timed_out_in_the_outage(
     assert outages and hasty.visible() == ["row of 0"]
 
 
-# A broker cut off from its peers.
+# A broker that is cut off from its peers
 
 
 def test_pointer_from_an_isolated_broker_duplicates_no_row(
@@ -169,8 +169,8 @@ def test_pointer_from_an_isolated_broker_duplicates_no_row(
     later.client.find_coordinator(CoordinatorType.GROUP, group)
     with kafka.stale_broker(STALE):
         world.committer("run1").commit([world.prepare("run1", 1)], 1)
-        told = [each.metadata for each in fetch_offsets_from(later.client, STALE, group).values()]
-        assert len(told) == 1 and '"batch":0' in told[0]
+        pointers = [each.metadata for each in fetch_offsets_from(later.client, STALE, group).values()]
+        assert len(pointers) == 1 and '"batch":0' in pointers[0]
         again = later.prepare("run2", 1)
         later.committer("run2").commit([again], 1)
         assert world.visible() == ["row of 0", "row of 1"]
@@ -182,7 +182,7 @@ def test_pointer_from_an_isolated_broker_duplicates_no_row(
 def test_decision_is_read_from_the_leader_whose_log_contains_it(
     kafka: EmbeddedBroker, clients: list[KafkaClient], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The pointer comes from the true coordinator, and metadata names a leader that is cut off."""
+    """The pointer is that of the true coordinator, and metadata names a leader that is cut off."""
     kafka.move_coordinator(OTHER, group=f"p.{world.query}")
     for number in range(4):
         kafka.move_leader((world.decisions, number), STALE)
@@ -212,7 +212,7 @@ def test_brokers_naming_different_coordinators_are_in_disagreement(
     assert world.client.find_coordinator(CoordinatorType.GROUP, group) == STALE
     later = open_world(kafka, clients, api_timeout_ms=500)
     later.client.metadata([])
-    # What the broker that is cut off says of its peers.
+    # What the isolated broker reports of its peers.
     monkeypatch.setattr(later.client, "metadata", lambda *_, **__: {})
     with kafka.stale_broker(STALE):
         with pytest.raises(UnansweredError, match="disagree on the coordinator"):
@@ -222,7 +222,7 @@ def test_brokers_naming_different_coordinators_are_in_disagreement(
 
 
 def test_committed_group_offset_comes_only_from_the_requested_broker(kafka: EmbeddedBroker, world: World) -> None:
-    """A pending offset is as if not there, and the one before it is shown."""
+    """The broker treats a pending offset as missing and returns the previous one."""
     group = f"p.{world.query}"
     world.committer("run1").commit([world.prepare("run1")], 0)
     kafka.move_coordinator(OTHER, group=group)
@@ -237,7 +237,8 @@ def test_abort_beside_an_isolated_broker_ends_no_decided_transaction(
 ) -> None:
     """The process that commits dies after the decision, and the one that aborts asks the former coordinator."""
     group = f"p.{world.query}"
-    # The broker that is cut off would refuse the offset of an id that it coordinated (49), and `decide` tries once.
+    # The isolated broker would refuse the offset of an id that it coordinated (INVALID_TXN_STATE), and `decide` tries
+    # once.
     kafka.move_coordinator(OTHER, transactional_id=f"{group}.driver")
     kafka.move_coordinator(STALE, group=group)
     later = beside(kafka, clients, world)
@@ -246,7 +247,7 @@ def test_abort_beside_an_isolated_broker_ends_no_decided_transaction(
         prepared = world.prepare("run1")
         world.log().decide(world.decision(prepared), world.log().take_over())
         later.client._coordinators._nodes[CoordinatorType.GROUP, group] = STALE
-        # It finds out, or gives up.
+        # The process detects it, or gives up.
         with suppress(UnansweredError):
             later.committer("run1").abort([prepared], 0)
         assert world.state_of(prepared) == "Ongoing"
@@ -279,7 +280,7 @@ def test_stale_transaction_coordinator_is_not_trusted(
 def test_isolated_broker_with_retriable_errors_is_not_retried_forever(
     kafka: EmbeddedBroker, clients: list[KafkaClient], code: str
 ) -> None:
-    """What it has begun for the id waits for its peers, and so must whoever asks for the id: preflight, for one."""
+    """The transaction it began for the id waits for the broker's peers, and every request for the id waits with it."""
     name = unique("p.preflight")
     client = open_world(kafka, clients).client
     kafka.move_coordinator(STALE, transactional_id=name)
@@ -299,10 +300,10 @@ def test_pool_leaves_an_id_with_a_stale_coordinator_alone(
     pool = IdentityPool(world.cluster, "p", world.query, "run1", unique("w"))
     taken = pool.take(60_000, 0)
     kafka.move_coordinator(STALE, transactional_id=taken.transactional_id)
-    # Waits until the state is loaded there.
+    # This waits until the coordinator has loaded its state.
     world.cluster.describe_transactions([taken.transactional_id])
     world.client._coordinators._nodes[CoordinatorType.TRANSACTION, taken.transactional_id] = STALE
-    # Makes topics, which the broker that is cut off would refuse.
+    # This creates topics, which the isolated broker would refuse.
     other = beside(kafka, clients, world)
     with kafka.stale_broker(STALE):
         prepare_as(other, taken.transactional_id, taken.identity, taken.transaction_version)

@@ -70,7 +70,7 @@ def options_for(client: KafkaClient, **more: str) -> SinkOptions:
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -> list[list[int]]:
-    """Have brokers say this of themselves, in so far as they answer; gives the lists of those that were asked."""
+    """Replace the feature responses of the brokers that respond; return the lists of brokers that were queried."""
     asked: list[list[int]] = []
 
     def answer(_: object, node_ids: Collection[int], *__: object, **___: object) -> dict[int, BrokerFacts]:
@@ -82,12 +82,12 @@ def pretend(monkeypatch: pytest.MonkeyPatch, facts: Mapping[int, BrokerFacts]) -
 
 
 def facts(**settings: str) -> BrokerFacts:
-    """Be a new broker with settings; `a_b=c` stands for the setting `a.b=c`."""
+    """Return what a new broker with these settings reports; `a_b=c` stands for the setting `a.b=c`."""
     return BrokerFacts(5, {name.replace("_", "."): value for name, value in settings.items()})
 
 
 def test_decision_topic_is_waited_for_until_all_brokers_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that takes over thousands of new partitions answers for seconds as if a later topic did not exist."""
+    """A broker that creates thousands of new partitions denies for seconds that a later topic exists."""
     monkeypatch.setattr("spark_eos.client.kafka_client._MISSING_TOPIC_GRACE_SECONDS", 0.0)
     with (
         EmbeddedBroker(topics={"data": 1}) as broker,
@@ -174,14 +174,14 @@ def test_decision_topic_that_cannot_be_created_is_reported_with_its_settings(
         raise failure(Api.CREATE_TOPICS, 29, f"topic '{name}'")
 
     monkeypatch.setattr("spark_eos.sink.driver.decision_topic.create_topic", refused)
-    wanted = "8 partitions and (1|the brokers' default number of) replica"
+    wanted = "8 partitions and (1 replica|the brokers' default number of replicas)"
     with pytest.raises(TopicError, match=rf"cannot be created.*cleanup\.policy=compact, {wanted}"):
         check_cluster(client, options_for(client))
 
 
 def test_unwritable_decision_topic_is_refused(client: KafkaClient) -> None:
     topic = make_topic(client, cleanup_policy="compact", min_insync_replicas="2")
-    with pytest.raises(TopicError, match=r"1 replica\(s\) and min\.insync\.replicas=2.*Add replicas, or lower"):
+    with pytest.raises(TopicError, match=r"1 replica and min\.insync\.replicas=2.*Add replicas, or lower"):
         ensure_decision_topic(client, topic, Durability(1, 1), BrokerCapabilities())
 
 
@@ -207,12 +207,12 @@ def test_settings_that_lose_or_refuse_decisions_are_reported(
     [
         ({}, 3, Durability(3, 1), []),
         ({"unclean.leader.election.enable": "false"}, 3, Durability(1, 0), []),
-        ({}, 1, Durability(3, 0), ["has 1 replica(s), the data has 3"]),
+        ({}, 1, Durability(3, 0), ["has 1 replica, the data has 3"]),
         ({"unclean.leader.election.enable": "true"}, 3, Durability(3, 1), ["decisions can be lost"]),
         ({"min.insync.replicas": "1"}, 3, Durability(3, 2), ["min.insync.replicas=1, the data has 2", "Set it to 2"]),
-        ({}, 3, Durability(5, 3), ["has 3 replica(s), the data has 5", "has min.insync.replicas=1, the data has 3"]),
+        ({}, 3, Durability(5, 3), ["has 3 replicas, the data has 5", "has min.insync.replicas=1, the data has 3"]),
         ({"min.insync.replicas": "2"}, 3, Durability(3, 2), []),
-        # It could not be higher without stopping at the first broker that is away.
+        # With 2 replicas, a higher min.insync.replicas would stop all writes while one broker is offline.
         ({"min.insync.replicas": "1"}, 2, Durability(2, 2), []),
     ],
 )
@@ -300,7 +300,7 @@ def test_job_with_a_name_in_use_logs_a_warning(client: KafkaClient, caplog: pyte
         check_cluster(client, options_for(client, jobId=unique("other"), transactionalIdPrefix="p"))
         assert "already has" not in caplog.text
         check_cluster(client, options_for(client, jobId=world.query, transactionalIdPrefix="p"))
-    assert f"job {world.query} already has 1 open transactions" in caplog.text
+    assert f"job {world.query} already has 1 open transaction" in caplog.text
     assert "its own jobId" in caplog.text
 
 
@@ -328,7 +328,7 @@ def test_missing_acls_are_reported_before_data_is_sent(broker_kind: str) -> None
 
 @contextmanager
 def _guarded_broker(kind: str) -> Iterator[str]:
-    """Run a broker on which ACLs decide, and all is allowed that none forbids."""
+    """Run a broker with ACLs that allow whatever no ACL denies."""
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
@@ -364,7 +364,7 @@ def test_two_runs_of_one_name_fence_each_other_before_anything_is_visible(
 def test_broker_versions_and_settings_are_reported(client: KafkaClient) -> None:
     started = time.monotonic()
     found = ask_brokers(client, [client.brokers()[0].node_id, 4711], ["transaction.max.timeout.ms"], timeout_ms=10_000)
-    assert time.monotonic() - started < 10, "a broker that is not there must not be waited for"
+    assert time.monotonic() - started < 10, "the check must not wait for a missing broker"
     [(_, said)] = found.items()
     assert said.settings == {"transaction.max.timeout.ms": "900000"} and said.trouble is None
     assert said.add_partitions_version >= 4
@@ -390,7 +390,7 @@ def test_each_broker_is_checked_once_and_unavailable_ones_again_at_every_check(
     assert capabilities.troubles == ["broker 3 does not respond"]
 
 
-# The versions that a broker of 3.5 serves, and one of 3.6.
+# The versions that Apache Kafka 3.5 serves, and those of 3.6.
 OLD, NEW = 3, 4
 
 
@@ -402,7 +402,7 @@ OLD, NEW = 3, 4
         (BrokerFacts(NEW, {VERIFICATION: "false"}), 1, f"has {VERIFICATION}=false"),
         (BrokerFacts(NEW, {VERIFICATION: "true"}), 0, None),
         (BrokerFacts(NEW, {}), 0, None),
-        # From transactions V2 on a leader adds what it does not know, whatever the setting says.
+        # From transactions V2 on, a leader adds unknown partitions itself, whatever the setting is.
         (BrokerFacts(5, {VERIFICATION: "false"}), 2, None),
     ],
 )
@@ -424,14 +424,14 @@ def test_old_broker_in_a_new_cluster_is_refused_or_accepted_by_option(
         UnsupportedError, match=r"broker 2 supports.*Kafka 3\.6 or newer.*allowHangingTransactions=true"
     ):
         check_cluster(client, wanted, BrokerCapabilities(facts=brokers))
-    assert wanted.decision_topic not in client.metadata(None), "nothing is made for a query that is refused"
+    assert wanted.decision_topic not in client.metadata(None), "a refused query creates nothing"
     accepting = options_for(client, allowHangingTransactions="true")
     for is_first in (True, False):
         assert check_cluster(
             client, accepting, BrokerCapabilities(facts=brokers), is_first=is_first
         ).allow_hanging_transactions
     assert caplog.text.count("transactions may hang") == 1
-    # The option has no effect on brokers that verify; where that cannot be known it has.
+    # The option has no effect on brokers that verify; it has one where that cannot be known.
     assert not check_cluster(client, accepting).allow_hanging_transactions
     pretend(monkeypatch, {})
     assert check_cluster(client, accepting).allow_hanging_transactions
@@ -462,7 +462,7 @@ def requests_since(kafka: EmbeddedBroker, before: int) -> Counter[str]:
 
 
 def until_next_look(clock: AheadClock, process: ProcessState, wanted: SinkOptions) -> None:
-    """Let ten minutes pass in which the query makes writers."""
+    """Advance the clock by ten minutes, during which the query makes writers."""
     half = preflight._LOOKS_EVERY_SECONDS / 2
     clock.ahead_seconds += half
     preflight.preflight(process, wanted)
@@ -476,36 +476,36 @@ def test_running_query_is_checked_once_over_persistent_connections() -> None:
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
         settled = preflight.preflight(process, wanted)
         first = requests_since(kafka, 0)
-        # The probe's id.
+        # The id of the check.
         assert first["CreateTopics"] == 1 and first["InitProducerId"] == 1
-        # One for the bootstrap, and one for each broker; each is asked for its versions once more.
+        # One for the bootstrap connection, one for each broker, and one for each of their connections.
         assert first["ApiVersions"] == 1 + 3 + 3
         before = len(kafka.requests())
         for _ in range(5):
             assert preflight.preflight(process, wanted) == settled
         assert requests_since(kafka, before) == {}
-        # Other options of the same cluster: another query, over the same connections.
+        # Other options for the same cluster: another query uses the same connections.
         other = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data", "jobId": "other"})
         preflight.preflight(process, other)
         asked = requests_since(kafka, before)
-        # Only a job can have been begun by another process under the same name.
+        # Only a job may have been started by another process under the same name.
         assert asked["ApiVersions"] == 3 and asked["ListTransactions"] == 3 and first["ListTransactions"] == 0
         before = len(kafka.requests())
         until_next_look(clock, process, wanted)
         assert requests_since(kafka, before) == {}
         assert preflight.preflight(process, wanted) == settled
-        # Which brokers there are; the decision topic and its settings.
+        # The list of brokers; the decision topic and its settings.
         asked = requests_since(kafka, before)
-        # And the feature level, as before each transaction that begins so long after the last.
+        # The feature level as well, as before each transaction that begins so long after the last.
         assert asked.pop("ApiVersions") == 1
         assert asked == {"Metadata": 2, "DescribeConfigs": 1}
 
 
 def test_first_check_takes_a_fixed_number_of_round_trips() -> None:
-    """One after the other; a connection is asked for its versions as it opens."""
+    """The requests come one after another; each connection begins with ApiVersions."""
     with EmbeddedBroker(topics={"data": 1}) as kafka:
         wanted = sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "data"})
-        # In the first one the decision topic is made, and marked.
+        # The first check creates and marks the decision topic.
         for expected in (15, 10):
             before = len(kafka.requests())
             preflight.preflight(ProcessState(REAL), wanted)
@@ -528,7 +528,9 @@ def test_outage_during_a_later_check_does_not_stop_the_query(
     with caplog.at_level(logging.INFO, "spark_eos.sink"):
         for _ in range(3):
             assert preflight.preflight(process, wanted) == settled
-    assert caplog.text.count("the cluster checks are skipped for now") == 1, "each micro-batch waits for the brokers"
+    assert caplog.text.count("the cluster checks are skipped for now") == 1, (
+        "only the first micro-batch waits for the brokers"
+    )
 
 
 def test_later_check_finds_brokers_missing_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,7 +561,7 @@ def test_later_check_finds_brokers_missing_at_the_start(monkeypatch: pytest.Monk
 
 
 def test_write_after_a_failed_commit_checks_the_cluster_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A decision topic that was deleted stayed missing for the ten minutes in which a check counts."""
+    """A check is valid for ten minutes, and a deleted decision topic once stayed missing for that long."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     schema = StructType().add("value", "string")
     with EmbeddedBroker(topics={"data": 1}) as kafka:
@@ -580,4 +582,4 @@ def test_write_after_a_failed_commit_checks_the_cluster_again(tmp_path: Path, mo
         again.commit([])
         before = len(kafka.requests())
         BatchWriter(options, schema, False)
-        assert requests_since(kafka, before) == {}, "once is enough"
+        assert requests_since(kafka, before) == {}, "the cluster is checked once"

@@ -35,18 +35,18 @@ QUERY, RUN, PREFIX = "q", "run1", "p"
 PARTITIONS = 4
 
 
-# The identity pool.
+# The pool of identities.
 
 
 class Worker:
-    """One worker process, whose driver commits every transaction and may report that."""
+    """A worker process, whose driver commits every transaction and may report that to the tasks."""
 
     def __init__(self, memory: MemoryCluster) -> None:
         self.cluster = memory
         self.pool = IdentityPool(memory, PREFIX, QUERY, RUN, "w")
 
     def run_tasks(self, micro_batch: int, count: int) -> list[str]:
-        """Take and prepare; gives what was asked of the cluster, but for a fresh id's InitProducerId."""
+        """Run tasks up to prepare; return the requests, without InitProducerId of new ids."""
         self.taken = []
         before = len(self.cluster.calls)
         for _ in range(count):
@@ -57,7 +57,7 @@ class Worker:
         return self.cluster.calls[before:]
 
     def commit(self, micro_batch: int, *, is_reported: bool, lost: int = 0) -> None:
-        """Commit all but the first `lost` ones, which are aborted."""
+        """Commit all transactions but the first `lost` ones, which are aborted."""
         version = self.cluster.version
         for number, (name, identity, _) in enumerate(self.taken):
             self.cluster.end_transactions([Ending(name, identity, number >= lost, version)])
@@ -79,7 +79,7 @@ def test_worker_describes_ids_at_most_once_per_micro_batch_and_needs_one_per_tas
         asked = [call for call in calls if call.startswith("describe")]
         assert asked == ([] if is_reported or not micro_batch else [f"describe {count}"])
         initialised = [call for call in calls if call.startswith("init")]
-        # Those that are initialised beside the ones that are needed are the next to be used.
+        # Ids that are initialized beside the needed ones are used next.
         spare = len(worker.pool._spares)
         expected = count if version == 1 or not micro_batch else 0
         assert len(initialised) == expected + (0 if micro_batch else spare)
@@ -106,7 +106,7 @@ def test_worker_initializes_more_ids_at_a_time_as_it_needs_more() -> None:
 @pytest.mark.parametrize(
     ("timeout_ms", "version", "pause_ms", "is_usable"),
     [(60_000, 2, 0, True), (30_000, 2, 0, False), (60_000, 1, 0, False), (60_000, 2, 400_000, False)],
-    ids=["as it was owned", "another timeout", "another protocol", "after minutes"],
+    ids=["unchanged", "another timeout", "another protocol", "after minutes"],
 )
 def test_spare_id_is_used_unchanged_or_not_at_all(
     timeout_ms: int, version: int, pause_ms: int, is_usable: bool
@@ -158,7 +158,7 @@ def test_late_report_is_ignored_for_ids_used_since() -> None:
 
 
 def test_transaction_open_after_its_micro_batch_is_skipped_and_described_once_in_the_next() -> None:
-    """A foreachBatch function may go on after a commit that failed behind its decision."""
+    """A foreachBatch function may continue after a commit that failed behind its decision."""
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
     assert worker.run_tasks(1, 2) == ["describe 2", "init p.q.run1.w.2", "init p.q.run1.w.3"]
@@ -166,7 +166,7 @@ def test_transaction_open_after_its_micro_batch_is_skipped_and_described_once_in
 
 
 def test_id_unused_for_minutes_is_described_before_use() -> None:
-    """A coordinator forgets ids, and would refuse the epoch that follows the last one."""
+    """A coordinator forgets ids, and would then refuse the epoch that follows the last one."""
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 2)
     worker.commit(0, is_reported=True)
@@ -185,7 +185,7 @@ def test_task_of_an_older_micro_batch_takes_no_current_id() -> None:
 
 
 def test_no_id_continues_with_its_next_epoch_after_an_abort() -> None:
-    """What is described of a decided transaction could else be the abort of the one before it."""
+    """Otherwise the description of a decided transaction could be the abort of the one before it."""
     worker = Worker(MemoryCluster())
     worker.run_tasks(0, 1)
     worker.commit(0, is_reported=False, lost=1)
@@ -194,7 +194,7 @@ def test_no_id_continues_with_its_next_epoch_after_an_abort() -> None:
     assert worker.taken[0].identity == ProducerIdentity(before.producer_id, before.producer_epoch + 1)
 
 
-# What the driver reports.
+# What the driver reports
 
 
 @pytest.fixture
@@ -235,13 +235,13 @@ def test_driver_does_not_report_aborted_transactions(cluster: MemoryCluster, loc
     messages = prepare(cluster, 0, "run0")
     dead = committer_of(cluster, "run0").log
     dead.decide(decision_of(messages, 0), dead.take_over())
-    # Tasks that did not see the decision have written once more.
+    # Tasks that did not see the decision write once more.
     commit(committer_of(cluster), prepare(cluster, 0), 0)
     assert last_report("/checkpoint") is None
 
 
 def test_driver_does_not_report_transactions_committed_earlier(cluster: MemoryCluster, local_folder: Path) -> None:
-    """The tasks that did not see the decision have written all of it; what they repeat is dropped."""
+    """Tasks that did not see the decision write all of their rows; what they repeat is dropped."""
     first = prepare(cluster, 0, "run0")
     dead = committer_of(cluster, "run0").log
     dead.decide(decision_of(first, 0), dead.take_over())
@@ -276,7 +276,7 @@ def test_report_of_thousands_of_tasks_is_small(local_folder: Path) -> None:
     assert file.stat().st_size < 3_000
 
 
-# What a process keeps.
+# What a process keeps
 
 
 def test_idle_pools_are_dropped_by_age_and_not_by_count() -> None:
@@ -328,7 +328,7 @@ def run_task(
 def run_micro_batch(
     process: ProcessState, kafka: EmbeddedBroker, options: SinkOptions, query: str, micro_batch: int, count: int
 ) -> Counter[str]:
-    """Run a micro-batch in one worker and commit it as Spark's writers do; gives the requests of its tasks."""
+    """Run a micro-batch in one worker and commit it as Spark's writers do; return the requests of its tasks."""
     before = len(kafka.requests())
     report = last_report(query)
     messages = [run_task(process, options, Place(query, RUN, micro_batch, split), report) for split in range(count)]
@@ -344,10 +344,10 @@ def test_steady_task_requests_nothing_about_its_ids(
     options, query = options_of(kafka), unique("query")
     run_micro_batch(process, kafka, options, query, 0, count)
     asked = run_micro_batch(process, kafka, options, query, 1, count)
-    # What goes by time is asked now and then, whatever the number of tasks.
+    # Requests that depend on time are sent at intervals, whatever the number of tasks is.
     asked = Counter({api: number for api, number in asked.items() if api not in ("Metadata", "ApiVersions")})
     assert asked == {api: number * count for api, number in table("A task", count).items()}
-    # The report is lost: all is asked at once, of the one broker.
+    # Without the report, the worker describes all ids at once, with one request to the one broker.
     for file in local_folder.iterdir():
         file.unlink()
     asked = run_micro_batch(process, kafka, options, query, 2, count)
@@ -356,7 +356,7 @@ def test_steady_task_requests_nothing_about_its_ids(
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
-    """Collect the clients that are made; none may be closed."""
+    """Collect the clients that are made, none of which may be closed."""
     found: list[KafkaClient] = []
 
     class Counted(KafkaClient):
@@ -376,7 +376,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[KafkaClient]]:
 def test_ids_groups_and_clients_stay_constant_when_options_change(
     process: ProcessState, kafka: EmbeddedBroker, local_folder: Path, opened: list[KafkaClient]
 ) -> None:
-    """As in a foreachBatch function: its writer is another one for each micro-batch, its query and run are not."""
+    """In a foreachBatch function each micro-batch has another writer, and the same query and run."""
     query = unique("query")
     for micro_batch in range(12):
         options = options_of(kafka, **{"batch.size": str(100_000 + micro_batch)})
@@ -389,7 +389,7 @@ def test_ids_groups_and_clients_stay_constant_when_options_change(
 def test_hundreds_of_queries_in_one_process_keep_their_ids_and_one_client(
     process: ProcessState, kafka: EmbeddedBroker, opened: list[KafkaClient]
 ) -> None:
-    """Each round over more than 64 of them made all ids, clients and decision logs again."""
+    """With a limit of 64, each round over more queries made all ids, clients and decision logs again."""
     writers, committers = [], []
     for _ in range(2):
         for number in range(500):

@@ -38,7 +38,7 @@ def world(broker: EmbeddedBroker) -> Iterator[World]:
 
 
 class Loser:
-    """Be an attempt whose rows Spark does not want, in a worker that has not heard of it."""
+    """An attempt whose rows Spark drops, in a worker that does not know it."""
 
     def __init__(self, world: World, run: str = RUN) -> None:
         self._place = TopicPartition(world.topic, PLACE)
@@ -86,14 +86,14 @@ def test_live_losing_attempt_is_left_to_its_timeout_on_unverified_clusters(
     for loser in (own, others):
         loser.write("late")
         assert broker.transaction(loser.id).state == "Ongoing"
-        # Here its own worker ends it; its timeout would do as well.
+        # The worker ends the transaction here; its timeout would end it as well.
         loser.abort()
     wait_until(lambda: _is_stable(broker, world), "nothing hangs")
     assert world.visible() == rows
 
 
 def test_flushed_transactions_are_ended_on_unverified_clusters(broker: EmbeddedBroker, world: World) -> None:
-    """An aborted micro-batch, and one that turns out to be decided, know which tasks are done with writing."""
+    """An aborted micro-batch, and one that turns out to be decided, know which tasks have finished writing."""
     dropped = world.prepare(RUN)
     _committer(world, may_hang=True).abort([dropped], 0)
     assert world.state_of(dropped) == "CompleteAbort"
@@ -115,7 +115,7 @@ def test_committer_is_as_cautious_as_the_preflight_result() -> None:
 
 
 def _do(committer: Committer, world: World, step: str) -> list[str]:
-    """Commit or abort a micro-batch; gives the rows that are visible then."""
+    """Commit or abort a micro-batch; return the rows that are visible afterwards."""
     winner = world.prepare(RUN)
     if step == "commit":
         committer.commit([winner], 0)

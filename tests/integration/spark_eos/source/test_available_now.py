@@ -77,7 +77,7 @@ def test_log_truncated_below_the_recorded_end_stops_the_query() -> None:
 
 
 def test_micro_batch_from_the_checkpoint_is_not_checked_against_the_new_ends(kafka_address: str) -> None:
-    """It was planned before partitions were added; Spark runs it again before it asks for any other end."""
+    """The micro-batch was planned before partitions were added; Spark runs it again before it requests another end."""
     topic = create_topic(kafka_address)
     send_plain(kafka_address, topic, "ab")
     with running(kafka_address, subscribe=topic, **EARLIEST) as query:

@@ -25,11 +25,11 @@ def test_oldest_open_transaction_is_reported(kafka_address: str) -> None:
         send(producer, topic, ["open"])
     options = batch_options({"kafka.bootstrap.servers": kafka_address, "subscribe": topic})
     with KafkaClient(options.client) as client:
-        told = name_lso_blocker(client, TopicPartition(topic, 0))
-        assert f"It is the transaction of '{topic}-first'" in told
-        assert "Ongoing for" in told
-        assert f"--bootstrap-server {kafka_address} force-terminate --transactional-id={topic}-first`" in told
-        # An abort is answered before its markers are written.
+        message = name_lso_blocker(client, TopicPartition(topic, 0))
+        assert f"It is the transaction of '{topic}-first'" in message
+        assert "Ongoing for" in message
+        assert f"--bootstrap-server {kafka_address} force-terminate --transactional-id={topic}-first`" in message
+        # The coordinator answers an abort before it writes the markers.
         first.abort_transaction(30)
         wait_until(
             lambda: f"'{topic}-second'" in name_lso_blocker(client, TopicPartition(topic, 0)), "the first has ended"

@@ -43,7 +43,7 @@ def test_moving_start_is_pinned_by_an_empty_micro_batch(
     assert (pinned == start) is moves
     assert first.latestOffset(pinned, ReadAllAvailable()) == {topic: {"0": 5}}
     first.stop()
-    # The query died in its first micro-batch: Spark runs it again and asks for its start anew.
+    # The query died in its first micro-batch: Spark runs that again and requests the start a second time.
     again = new_reader(kafka_address, topic, **given)
     rerun = planned(again, again.initialOffset(), pinned)
     assert rerun == ([] if moves else [f"{topic}-0 [{start[topic]['0']}, 5)"])
@@ -58,7 +58,7 @@ def mixed_start(topic: str) -> str:
 
 
 def test_start_is_pinned_once(kafka_address: str) -> None:
-    """Spark asks for the start again when it plans the first micro-batch, and then for the end of the second."""
+    """Spark requests the start again when it plans the first micro-batch, and then the end of the second."""
     topic = create_topic(kafka_address, partitions=2)
     send_plain(kafka_address, topic, ["a", "b"])
     reader = new_reader(kafka_address, topic, startingOffsets=mixed_start(topic))

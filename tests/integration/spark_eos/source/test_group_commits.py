@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 
 
 def test_commit_failure_is_logged_once_and_delays_nothing(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
-    """A consumer is active in the group, so that nobody else may commit; then it leaves."""
+    """An active consumer of the group keeps others from committing; then it leaves."""
     caplog.set_level("INFO", "spark_eos.source.group_commits")
     topic, group = create_topic(kafka_address), new_group()
     place = types.TopicPartition(topic, 0)

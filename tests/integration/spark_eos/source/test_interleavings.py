@@ -1,6 +1,6 @@
 """Random interleavings of transactions over several partitions, read by the source and by brute force.
 
-Brute force looks at the whole log, record by record, and asks of each alone: which marker of its producer follows?
+Brute force reads the whole log and looks, for each record, for the next marker of its producer.
 """
 
 import uuid
@@ -39,7 +39,7 @@ Found = dict[int, list[tuple[int, bytes]]]
 
 
 class World:
-    """Hold a broker, producers that outlive an example, and which of them have a transaction open."""
+    """A broker, producers that are shared by all examples, and which of them have a transaction open."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         self.broker = broker
@@ -72,12 +72,12 @@ def world() -> Iterator[World]:
     with EmbeddedBroker() as broker:
         world = World(broker)
         yield world
-        # Or librdkafka complains about a broker that is gone.
+        # Otherwise librdkafka logs errors about a broker that has stopped.
         world.producers.clear()
 
 
 def by_brute_force(broker: EmbeddedBroker, topic: str) -> tuple[Found, Found]:
-    """Return what readers of committed and of uncommitted records must see."""
+    """Return what read_committed and read_uncommitted readers must see."""
     committed: Found = {}
     uncommitted: Found = {}
     for partition in range(PARTITIONS):

@@ -76,15 +76,15 @@ def test_every_micro_batch_reports_the_lag_of_every_partition(
     producer.begin_transaction()
     send(producer, topic, ["open"])
     options = {"subscribe": topic, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
-    told = f"{topic}-0: read up to %d, lag %d to the last stable offset, %d to the high watermark"
+    template = f"{topic}-0: read up to %d, lag %d to the last stable offset, %d to the high watermark"
     with running(kafka_address, **options) as query, caplog.at_level(logging.INFO, logger="spark_eos.source.lag"):
         for behind in (4, 2):
             caplog.clear()
             assert len(query.trigger()) == 2
-            assert told % (4 - behind, behind, behind + 1) in caplog.messages
-            assert told.replace("-0:", "-1:") % (0, 0, 0) in caplog.messages
+            assert template % (4 - behind, behind, behind + 1) in caplog.messages
+            assert template.replace("-0:", "-1:") % (0, 0, 0) in caplog.messages
         caplog.clear()
-        assert query.trigger() == [] == caplog.messages, "an idle query is asked many times a second"
+        assert query.trigger() == [] == caplog.messages, "Spark triggers an idle query many times a second"
     producer.abort_transaction(30)
 
 
@@ -97,7 +97,8 @@ def test_lag_warning_names_the_transaction_and_the_remedy(kafka_address: str, ca
         query.trigger()
         wait_until(lambda: query.trigger() or "an open transaction" in caplog.text, "the warning")
     (warning,) = [each for each in caplog.messages if "an open transaction" in each]
-    for part in (f"{topic}-0: an open transaction has blocked the last stable offset at 0", "1 offsets wait behind",
+    for part in (f"{topic}-0: an open transaction has blocked the last stable offset at 0",
+                 "1 offset below the high watermark",
                  f"the transaction of '{topic}-stuck' (producer id ", "Ongoing for ", "timeout ",
                  f" force-terminate --transactional-id={topic}-stuck` ends it"):  # fmt: skip
         assert part in warning

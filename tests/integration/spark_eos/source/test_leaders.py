@@ -33,7 +33,7 @@ TP = TopicPartition("t", 0)
 LIMITS = FetchLimits(max_bytes=1_000, partition_max_bytes=1_000, min_bytes=1, max_wait_ms=1, poll_timeout_ms=1_000)
 
 
-# Scripted leaders.
+# Scripted leaders
 
 
 def batch(first: int, count: int = 1, epoch: int = 4) -> bytes:
@@ -51,7 +51,7 @@ FENCED, UNKNOWN = (answer(error=ErrorCode(code)) for code in (74, 75))
 
 
 class ScriptedCluster:
-    """Answer fetches, questions about epochs and metadata from scripts; the last metadata stays."""
+    """A cluster whose responses to Fetch, OffsetForLeaderEpoch and Metadata are scripted; the last metadata stays."""
 
     def __init__(self, *fetches: Any, metadata: list[tuple[int, int]], ends: list[Any] | None = None) -> None:
         self.fetches, self.leaders, self.ends = list(fetches), list(metadata), list(ends or [])
@@ -180,7 +180,7 @@ def test_fatal_epoch_lookup_error_is_raised() -> None:
         read(ScriptedCluster(FENCED, metadata=[(2, 5)], ends=[(35, -1)]), PLANNED)
 
 
-# The driver, between micro-batches.
+# The driver, between micro-batches
 
 
 class EpochTable:
@@ -194,7 +194,7 @@ class EpochTable:
 
 
 def watch(table: EpochTable, *looks: tuple[int, int, int, int]) -> None:
-    """Look at partition TP several times: read up to, topic id, leader epoch, end."""
+    """Check partition TP several times; each step is the offset read up to, topic id, leader epoch and end."""
     rewritten = RewrittenLogs(table, DataLossPolicy(fail=True))
     for read_up_to, topic_id, epoch, end in looks:
         place = PartitionPlace(UUID(int=topic_id), 1, epoch)
@@ -221,12 +221,12 @@ def test_leader_without_the_old_epoch_has_lost_its_records() -> None:
 
 
 @pytest.mark.parametrize("looks", [
-    [(10, 1, 5, 30)],  # as after a restart: a checkpoint holds no epochs
+    [(10, 1, 5, 30)],  # as after a restart: a checkpoint has no epochs
     [(0, 1, 5, 10), (10, 1, 5, 30)],
     [(0, 1, -1, 10), (10, 1, 5, 30)],
     [(0, 1, 5, 10), (10, 1, 4, 10)],
     [(0, 1, 5, 0), (0, 2, 7, 30)],  # a new topic, of which nothing was read
-    [(0, 1, 5, 10), (10, 2, 7, 3)],  # shorter than what was read: the plan tells
+    [(0, 1, 5, 10), (10, 2, 7, 3)],  # shorter than what was read: the plan shows it
 ], ids=str)  # fmt: skip
 def test_unknown_or_unchanged_epochs_require_no_lookup(looks: Any) -> None:
     table = EpochTable({})
@@ -239,7 +239,7 @@ def test_recreated_topic_longer_than_the_position_is_detected() -> None:
         watch(EpochTable({}), (0, 1, 4, 10), (10, 2, 0, 10))
 
 
-# A cluster whose leaders move.
+# A cluster whose leaders move
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +255,7 @@ def options_for(broker: EmbeddedBroker, topic: str, **options: str) -> SourceOpt
 
 
 def fill(broker: EmbeddedBroker, topic: str, values: range) -> None:
-    """Write each value in a batch of its own, so that small fetches bring a few at a time."""
+    """Write each value in its own batch, so that small fetches return a few at a time."""
     for value in values:
         send_plain(broker.bootstrap_servers, topic, [value])
 
@@ -272,7 +272,7 @@ def move(broker: EmbeddedBroker, topic: str) -> None:
 
 
 def cut(broker: EmbeddedBroker, topic: str, offset: int) -> None:
-    """Elect a leader that has the log up to `offset` only."""
+    """Elect a leader whose log ends at `offset`."""
     tp = TopicPartition(topic, 0)
     broker._call(lambda cluster: cluster.logs.get(tp, cluster.now_ms).truncate_to(offset, cluster.now_ms))
     move(broker, topic)
@@ -364,7 +364,7 @@ def test_running_query_detects_a_log_truncated_below_its_position(cluster: Embed
 def assert_restart_goes_on(
     broker: EmbeddedBroker, topic: str, position: dict[str, Any], end: dict[str, Any], said: str
 ) -> None:
-    """Start the query again and see that it does what the error has said: a checkpoint holds offsets only."""
+    """Start the query again and check that it does what the error message says: a checkpoint has offsets only."""
     assert "continues at the offsets of its checkpoint in the current log" in said
     assert "the records named above are never read" in said
     assert "new checkpoint and startingOffsets" in said

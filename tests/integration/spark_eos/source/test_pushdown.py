@@ -24,7 +24,7 @@ def moment(timestamp_ms: float) -> datetime.datetime:
 
 @pytest.fixture
 def fetched_bytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
-    """Count the bytes of records that fetches bring."""
+    """Count the bytes of records that fetches return."""
     count = 0
     original = fetch.read_chunk
 
@@ -69,5 +69,5 @@ def test_pushed_down_filters_reduce_fetched_bytes(
     rows, planned = rows_and_ranges(options, named)
     assert planned == sorted(each.format(*topics) for each in ranges)
     assert rows == sum(int(end) - int(start) for start, end in re.findall(r"\[(\d+), (\d+)\)", " ".join(planned)))
-    # A range ends within what one answer brings, which is 4 MiB at most: the rest of a log is fetched and cut off.
+    # A range ends within one response, which has 4 MiB at most: the rest of the log is fetched and dropped.
     assert fetched_bytes() <= share * 4 * RECORDS * (len(VALUE) + 100) + (20 * len(VALUE) if share else 0)

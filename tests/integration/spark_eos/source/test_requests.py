@@ -43,7 +43,7 @@ def look_at_the_lag_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def process(monkeypatch: pytest.MonkeyPatch) -> ProcessState:
-    """Have no clients of other tests."""
+    """Start without clients of other tests."""
     state = ProcessState(REAL)
     monkeypatch.setattr(range_reader, "process_state", lambda: state)
     return state
@@ -58,14 +58,14 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[tuple[EmbeddedBroker, st
 
 
 def counted(kafka: EmbeddedBroker, work: Callable[[], object]) -> Counter[str]:
-    """Count the requests of a piece of work by name."""
+    """Count the requests of a function by name."""
     before = len(kafka.requests(client_id=OURS["kafka.client.id"]))
     work()
     return Counter(each.api for each in kafka.requests(client_id=OURS["kafka.client.id"])[before:])
 
 
 def steady(kafka: EmbeddedBroker, topic: str, **options: str) -> Query:
-    """Start a query and give it two triggers, so that it has looked at its lag and has all its connections."""
+    """Start a query and run two triggers, so that it has checked its lag and has all its connections."""
     query = Query(kafka.bootstrap_servers, subscribe=topic, startingOffsets="latest", lagWarningAfter="10h",
                   **OURS | NEVER_OLD | options)  # fmt: skip
     query.trigger()
@@ -106,7 +106,7 @@ def test_planning_a_micro_batch_requests_topics_and_ends_once(cluster: tuple[Emb
         assert query.reader.partitions(query.position, end)
         query.position = end
 
-    # What was idle looks again, with the partitions of now, when it finds something.
+    # An idle query reads the metadata again, with the present partitions, when there is data.
     assert counted(kafka, plan) == {"ListOffsets": 2 * BROKERS, "Metadata": 1}
     asked = counted(kafka, lambda: [plan() for _ in range(TRIGGERS)])
     assert asked == {"ListOffsets": TRIGGERS * BROKERS, "Metadata": TRIGGERS}
@@ -119,7 +119,7 @@ def test_batch_read_is_planned_with_one_metadata_request(cluster: tuple[Embedded
     options = {"kafka.bootstrap.servers": kafka.bootstrap_servers, "subscribe": topic} | OURS
     reader = spark_readers.BatchReader(options, source_schema(False))
     asked = counted(kafka, reader.partitions)
-    # Both ends; the other Metadata finds the brokers.
+    # Both ends of the partitions; the other Metadata finds the brokers.
     assert asked.pop("ApiVersions") <= 1 + BROKERS
     assert asked == {"ListOffsets": 2 * BROKERS, "Metadata": 2}
 
@@ -181,11 +181,11 @@ def test_idle_clients_are_limited_in_number_and_age(monkeypatch: pytest.MonkeyPa
     assert len(closed) == 20
 
 
-# A long life
+# Long runs
 
 
 class BusyCluster:
-    """Grow with every look, and have one topic of two come and go."""
+    """A cluster that grows with every check, and in which one of two topics comes and goes."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -290,7 +290,7 @@ def test_deleted_topic_of_a_pattern_is_dropped_without_a_new_listing() -> None:
             assert driver.planner.ends.keys() == driver.planner.places.keys() == {TopicPartition("lines-a", 0)}
 
 
-# Answers about topics
+# Cached metadata
 
 
 def metadata_answer(version: int, topics: dict[str, int], **changes: Any) -> bytes:

@@ -1,4 +1,4 @@
-"""A transaction that blocks many partitions is named once, at a constant cost, beside the planning."""
+"""A transaction that blocks many partitions is reported once, at a constant cost, without delaying the planning."""
 
 import threading
 from collections import Counter
@@ -64,13 +64,13 @@ def test_transaction_in_many_partitions_is_looked_up_once(caplog: pytest.LogCapt
         warnings = LsoStallWarnings(options, at_once, Clock())
         warnings.report(stands(*range(PINNED)))
         assert requests(kafka) == {
-            # Two of no topic, for the brokers: to connect, and to ask all of them.
+            # Two requests without a topic, for the brokers: one to connect, and one to query all of them.
             "Metadata": 3, "DescribeProducers": 1, "ListTransactions": BROKERS, "FindCoordinator": 1,
             "DescribeTransactions": 1,
         }  # fmt: skip
         producer.abort_transaction(DEADLINE_SECONDS)
     (warning,) = named(caplog)
-    assert warning.startswith(f"t-{PINNED - 1}: an open transaction has blocked the last stable offset at 0 for 60 s; ")
+    assert warning.startswith(f"t-{PINNED - 1}: an open transaction has blocked the last stable offset at 0 for 60 s, ")
     assert "the transaction of 'wide' (producer id " in warning
     assert f"It also blocks {PINNED - 1} more partitions, t-{PINNED - 2}, t-{PINNED - 3}" in warning
 
@@ -93,7 +93,7 @@ def test_reported_transaction_is_not_looked_up_again_for_minutes(caplog: pytest.
         moved = [each._replace(last_stable_offset=7) for each in stands(0)]
         clock.now += 60
         warnings.report(moved)
-        assert len(named(caplog)) == 3, "one that stands at another place is another standstill"
+        assert len(named(caplog)) == 3, "a blocked offset elsewhere is another report"
         producer.abort_transaction(DEADLINE_SECONDS)
 
 
@@ -145,5 +145,5 @@ def test_planning_does_not_wait_for_the_search(caplog: pytest.LogCaptureFixture)
         with kafka.fault(api="ListTransactions", action=Hold(threading.Event())) as held:
             with running(kafka.bootstrap_servers, **options) as query:
                 wait_until(lambda: query.trigger() or held.hits, "a search")
-                assert query.trigger() == [], "an answer that does not come keeps nothing from being planned"
+                assert query.trigger() == [], "a missing response does not delay the planning"
         producer.abort_transaction(DEADLINE_SECONDS)

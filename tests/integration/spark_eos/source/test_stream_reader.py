@@ -49,11 +49,11 @@ def test_every_kind_of_subscription_and_start_is_read(
         assert query.texts() == ["c"]
     send_plain(kafka_address, topic, ["d"], partition=1)
     query = Query(kafka_address, query.position, **options)
-    assert query.texts() == ["d"], "what came while the query was down"
+    assert query.texts() == ["d"], "records written while the query was down"
     if subscription != "assign":
         add_partitions(kafka_address, topic, 3)
         send_plain(kafka_address, topic, ["e"], partition=2)
-        # A broker hears of it a moment after the controller has answered.
+        # A broker learns of the topic a moment after the controller has answered.
         assert wait_until(query.texts, "a partition added under the query") == ["e"]
     assert query.texts() == []
     query.reader.stop()

@@ -135,7 +135,7 @@ BROKEN_SECTIONS = [
     ("a header without a key", bytes([16, 0, 0, 0, 1, 1, 2, 1, 1]), "no key"),
     ("a varint without an end", bytes([24, 0]) + b"\xff" * 11, "longer than 10"),
     ("no record", b"", "cut short"),
-    ("bytes after the last record", bytes([12, 0, 0, 0, 1, 1, 0, 9]), "1 bytes follow"),
+    ("bytes after the last record", bytes([12, 0, 0, 0, 1, 1, 0, 9]), "1 byte after the last record"),
 ]
 
 

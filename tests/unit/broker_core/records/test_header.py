@@ -16,7 +16,7 @@ from broker_core.records.header import (
     iter_headers,
     write_timestamps,
 )
-from broker_core.types import TimestampType
+from broker_core.types import TimestampType, counted
 
 RECORDS = [NewRecord(b"k", b"v", (), 1000), NewRecord(None, b"w", (), 900), NewRecord(b"l", None, (), 1100)]
 
@@ -61,7 +61,7 @@ def test_unknown_codec_is_refused_on_access() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 60])
 def test_parse_refuses_a_short_buffer(size: int) -> None:
-    with pytest.raises(InvalidBatch, match=f"{size} bytes at byte 0 are too few"):
+    with pytest.raises(InvalidBatch, match=f"{counted(size, 'byte')} at byte 0: too few"):
         BatchHeader.parse(batch()[:size])
 
 

@@ -45,7 +45,7 @@ def test_complete_commits_the_decision_and_a_restart_writes_nothing(
 ) -> None:
     decided(cluster)
     assert run(parsed("complete", "--yes", "--reason", "machine lost"), cluster) == ExitCode.DONE
-    assert "2 of 2 transactions are committed" in capsys.readouterr().out
+    assert "2 transactions: 2 committed" in capsys.readouterr().out
     assert (states(cluster), visible(cluster)) == ({S.COMPLETE_COMMIT}, 2)
     done = newest(cluster)
     assert (done.rank, done.completed_at_ms is not None) == ((3, 1, 2), True)
@@ -106,7 +106,7 @@ def _die(*_: object) -> None:
 def test_partly_visible_micro_batch_is_not_rewritten(cluster: MemoryCluster) -> None:
     decision = decided(cluster)
     end(cluster, decision, 0, commit=True)
-    with pytest.raises(RefusedError, match=r"1 transactions .* are committed .*--restart skip"):
+    with pytest.raises(RefusedError, match=r"1 committed transaction and .*--restart skip"):
         run(parsed("abort", "--yes"), cluster)
     assert not newest(cluster).is_abandoned
 
@@ -150,10 +150,10 @@ def test_complete_aborts_a_batch_with_a_lost_part_and_nothing_committed(
     cluster.time_out(task_id(worker="w1"))
     assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
     planned = capsys.readouterr().out
-    assert "abort the 1 open transactions of micro-batch 3" in planned and "1 are lost" in planned
+    assert "abort 1 open transaction of micro-batch 3" in planned and "1 lost transaction and none" in planned
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
     printed = capsys.readouterr()
-    assert "0 of 2 transactions are committed, 2 are aborted or lost" in printed.out
+    assert "2 transactions: 0 committed, 2 aborted or lost" in printed.out
     assert "No row of the micro-batch is or becomes visible" in printed.err
     assert (states(cluster), visible(cluster)) == ({S.COMPLETE_ABORT}, 0)
     assert run(parsed("complete"), cluster) == ExitCode.NOTHING_DONE
@@ -167,7 +167,7 @@ def test_complete_reports_what_it_waits_for(cluster: MemoryCluster, monkeypatch:
     cluster.forgotten = {task_id(worker="w1")}
     plan = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0).plan(newest(cluster), OperatorAction.COMPLETE)
     assert plan.count(Fate.HIDDEN) == 1
-    assert "wait until 1 transactions of micro-batch 3" in plan.steps()[2]
+    assert "wait until 1 transaction of micro-batch 3" in plan.steps()[2]
 
 
 def test_complete_commits_the_rest_when_a_transaction_outcome_is_unknown(
@@ -181,7 +181,7 @@ def test_complete_commits_the_rest_when_a_transaction_outcome_is_unknown(
         restart(cluster)
     assert cluster.ids[task_id(worker="w0")].state is S.ONGOING
     assert run(parsed("complete", "--yes"), cluster) == ExitCode.DONE_IN_PART
-    assert "commit the 1 open transactions" in capsys.readouterr().out
+    assert "commit 1 open transaction" in capsys.readouterr().out
     assert settle(cluster, newest(cluster)).committed == decision.transactions[:1]
 
 
@@ -401,7 +401,7 @@ def test_transactions_committed_after_the_listing_are_checked_again(cluster: Mem
     operator = DecisionOperator(cluster, DECISIONS, "ann", watch_seconds=0)
     plan = operator.plan(decision, OperatorAction.ABORT, Restart.REWRITE)
     end(cluster, decision, 0, commit=True)
-    with pytest.raises(RefusedError, match="are committed"):
+    with pytest.raises(RefusedError, match="committed transaction"):
         operator.carry_out(plan)
     assert not newest(cluster).is_abandoned
     assert cluster.ids[task_id(worker="w1")].state is S.ONGOING

@@ -79,7 +79,7 @@ def a_timeline(bars: Sequence[TransactionBar], *, stable: int, high: int, **more
 
 
 def described(producer_id: int, state: str, *partitions: TopicPartition) -> TransactionDescription:
-    return TransactionDescription("an-id", 0, state, producer_id, 0, 900_000, NOW_MS, partitions)
+    return TransactionDescription("an-id", 0, state, producer_id, 1, 900_000, NOW_MS, partitions)
 
 
 def test_timeline_separates_interleaved_producers_and_epochs() -> None:
@@ -135,7 +135,7 @@ def test_summary_names_the_blocking_transaction_and_its_coordinator_state() -> N
     bars = [TransactionBar(8, 2, first_offset=30), TransactionBar(7, 1, first_offset=20)]
     live = a_timeline(bars, stable=20, high=100, owners={7: "an-id"}, descriptions={7: described(7, "Ongoing", TP)})
     assert summary_of(live) == (
-        "The last stable offset of orders-3 is 20; 80 offsets wait behind it, up to the high watermark 100. The "
+        "The last stable offset of orders-3 is 20, 80 offsets below the high watermark 100. The "
         "blocking transaction is that of 'an-id' (producer id 7, epoch 1), open since offset 20. Its coordinator "
         "has had it in state Ongoing for 60 s and ends it after 900 s."
     )

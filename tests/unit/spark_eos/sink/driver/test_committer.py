@@ -162,7 +162,7 @@ def test_tasks_that_found_the_batch_committed_need_no_decision(cluster: MemoryCl
 def test_already_committed_report_without_a_decision_is_an_error(cluster: MemoryCluster) -> None:
     messages = [*prepare(cluster, 0, splits=(0,)), *repeated("run1", 0, (1,))]
     with pytest.raises(
-        TransactionError, match="1 tasks, among them task 1.*no decision for it.*outdated.*restarting is safe"
+        TransactionError, match="1 task, among them task 1.*no decision for it.*outdated.*restarting is safe"
     ):
         committer_of(cluster).commit(messages, 0)
     assert "decide" not in cluster.calls
@@ -171,7 +171,9 @@ def test_already_committed_report_without_a_decision_is_an_error(cluster: Memory
 def test_conflict_between_task_and_driver_about_a_lost_batch_is_an_error(cluster: MemoryCluster) -> None:
     _decide_and_lose(cluster, lost=(0, 1))
     messages = [*prepare(cluster, 0, "run2", (0,)), *repeated("run2", 0, (1,))]
-    with pytest.raises(TransactionError, match="driver found all 2 transactions of attempt 1 lost.*restarting is safe"):
+    with pytest.raises(
+        TransactionError, match="driver found 2 transactions of attempt 1, all lost.*restarting is safe"
+    ):
         committer_of(cluster, "run2").commit(messages, 0)
     assert cluster.calls.count("decide") == 1
 

@@ -31,7 +31,7 @@ def test_every_step_is_logged_with_its_time_and_a_summary(
     lines = [record.getMessage() for record in caplog.records if record.levelno == logging.INFO]
     timed = [found[1] for line in lines if (found := re.match(r"micro-batch 7 of q: ([a-z ]+) took \d+ ms$", line))]
     assert timed == list(STEPS)
-    assert any("2 records in 2 transactions are committed" in line for line in lines)
+    assert any("committed 2 records in 2 transactions" in line for line in lines)
     for name in (*GAUGES, *COUNTERS):
         assert f"'{name}':" in lines[-1]
 

@@ -206,7 +206,7 @@ def test_records_above_the_last_stable_offset_are_unresolved_and_not_lost(
     with caplog.at_level(logging.INFO):
         settled = settle(cluster, decision)
     assert settled.pending == (one,) and not settled.took_effect and not settled.took_no_effect
-    assert f"1 of {len(decision.transactions)} decided transactions are not settled yet" in caplog.text
+    assert f"1 transaction not settled of {len(decision.transactions)} decided" in caplog.text
     for policy in OnLostTransaction:
         so_far = "two .*The lost transactions stay lost" if others_lost else "Nothing is lost so far"
         with pytest.raises(TransactionError, match=so_far) as caught:

@@ -180,18 +180,18 @@ DIFFERENT = [
     (
         [[t(2, 5)]],
         [[t(2, 6)]],
-        "topic 't': 2 rows were written, now there are 2 different ones; tasks with different rows: 0",
+        "topic 't': 2 rows written before, now 2 different rows; tasks with different rows: 0",
     ),
-    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows were written, now there are 2; tasks with different rows: 1"),
-    ([[t(2, 5)]], [[]], "2 rows were written, now there are 0"),
-    ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows were written, now there are 1"),
+    ([[t(2, 5)], [t(1, 1)]], [[t(2, 5)], []], "3 rows written before, now 2 rows; tasks with different rows: 1"),
+    ([[t(2, 5)]], [[]], "2 rows written before, now 0 rows"),
+    ([[t(2, 5)]], [[t(2, 5), t(1, 7, "u")]], "topic 'u': 0 rows written before, now 1 row"),
     (
         [[t(2, 5, "a"), t(2, 6, "b")]],
         [[t(2, 6, "a"), t(2, 5, "b")]],
-        "'a': .* 2 different ones; topic 'b': .* 2 different ones",
+        "'a': .* 2 different rows; topic 'b': .* 2 different rows",
     ),
-    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5; the number of tasks differs as well"),
-    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 different ones"),
+    ([[t(2, 5)], [t(2, 5)]], [[t(5, 10)]], "4 rows .* 5 rows; the number of tasks differs as well"),
+    ([[t(1, 2**63)], [t(1, 2**63)]], [[t(2, 1)]], "2 different rows"),
 ]
 
 
@@ -277,7 +277,7 @@ def test_messages_stay_readable_with_very_many_topics_and_tasks(is_same_plan: bo
         check(decided(tasks), others if is_same_plan else others[:-1], by_task=by_task)
     text = str(caught.value)
     assert len(text) < READABLE_CHARACTERS
-    assert "topic 'topic-0000': 5 rows were written" in text and "990 more topics" in text
+    assert "topic 'topic-0000': 5 rows written before" in text and "990 more topics" in text
     if is_same_plan:
         assert "tasks with different rows: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 4990 more" in text
 
