@@ -31,6 +31,8 @@ from spark_eos.runtime import Pending, Runtime
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02
 _TOKEN_CHECK_SECONDS: Final = 0.005
+# Ends the wait for a token before the request ends, whose error does not name the step.
+_TOKEN_MARGIN_SECONDS: Final = 0.2
 _REJECTED: Final = "The broker rejected the credentials"
 _IDLE_SECONDS: Final = 1.0
 # TLS alerts that a broker sends about the client's certificate, as OpenSSL names them.
@@ -220,6 +222,7 @@ class SocketTransport:
         attempt = None if self._tokens is None else self._tokens.attempt()
         if attempt is None:
             return
+        deadline -= _TOKEN_MARGIN_SECONDS
         if attempt.patience_s is not None:
             deadline = min(deadline, self._monotonic() + attempt.patience_s)
         while not attempt.done.is_set() and self._monotonic() < deadline:

@@ -15,8 +15,11 @@ from spark_eos.runtime import REAL
 from tests.support.oidc_provider import encoded
 
 SECRET = "tell-no-one"
-NOW_S = REAL.clock.time_ns() / 1e9
 MODULE = "own_tokens_of_a_test"
+
+
+def now_s() -> float:
+    return REAL.clock.time_ns() / 1e9
 
 
 class AccessToken(NamedTuple):
@@ -43,25 +46,25 @@ def jwt(expires_s: float) -> str:
 
 
 def test_token_with_everything_is_returned(module: types.ModuleType) -> None:
-    token = called(module, lambda: ("abc", NOW_S + 3600, "alice", {"logicalCluster": "lkc-1"}))
+    token = called(module, lambda: ("abc", now_s() + 3600, "alice", {"logicalCluster": "lkc-1"}))
     assert (token.value, token.principal, token.extensions) == ("abc", "alice", (("logicalCluster", "lkc-1"),))
     assert token.lifetime_s == pytest.approx(3600, abs=60)
 
 
 @pytest.mark.parametrize(
-    ("result", "lifetime_s"),
+    ("function", "lifetime_s"),
     [
-        (("abc", None), None),
-        (("abc", None, None, None), None),
-        (("abc", NOW_S + 100, "alice"), 100),
-        ((jwt(NOW_S + 100), None), 100),
-        (AccessToken("abc", int(NOW_S + 100)), 100),
+        (lambda: ("abc", None), None),
+        (lambda: ("abc", None, None, None), None),
+        (lambda: ("abc", now_s() + 100, "alice"), 100),
+        (lambda: (jwt(now_s() + 100), None), 100),
+        (lambda: AccessToken("abc", int(now_s() + 100)), 100),
     ],
 )
 def test_expiration_may_be_the_tokens_own_or_unknown(
-    module: types.ModuleType, result: Any, lifetime_s: float | None
+    module: types.ModuleType, function: Callable[[], Any], lifetime_s: float | None
 ) -> None:
-    found = called(module, lambda: result).lifetime_s
+    found = called(module, function).lifetime_s
     assert found == (None if lifetime_s is None else pytest.approx(lifetime_s, abs=60))
 
 
@@ -100,8 +103,8 @@ def raising(error: BaseException) -> Callable[[], Any]:
         (lambda: (SECRET, float("nan")), "returned a float that is no time"),
         (lambda: (SECRET, True), "returned a bool that is no time"),
         (lambda: (SECRET, 10**400), "returned a int that is no time"),
-        (lambda: (SECRET, NOW_S - 100), r"returned a token that expired 1\d\d s ago by this machine's clock"),
-        (lambda: (jwt(NOW_S - 100), None), "returned a token that expired"),
+        (lambda: (SECRET, now_s() - 100), r"returned a token that expired 1\d\d s ago by this machine's clock"),
+        (lambda: (jwt(now_s() - 100), None), "returned a token that expired"),
         (lambda: (SECRET, None, 5), "returned a int instead of a principal"),
         (lambda: (SECRET, None, None, [SECRET]), "returned a list instead of a dict of extensions"),
         (lambda: (SECRET, None, None, {"a": 1}), "returned a dict instead of a dict of extensions"),
