@@ -4,6 +4,7 @@ SEEDS ?= 100
 ROUNDS ?= 1
 CUTS ?= 5
 SECONDS ?= 30
+VERSIONS ?= --write
 BROKER ?= broker_core
 FAULTS ?= all
 
@@ -52,8 +53,8 @@ conformance: java $(INSTALLED) ## Run the conformance tests and third-party clie
 	@$(RUN) -m pytest tests/conformance tests/interop tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
 	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
 
-compatibility: java $(INSTALLED) ## Run the same jobs with PySpark 3.5 to 4.3 and Apache Kafka 3.6 to 4.4, each PySpark in its own environment
-	@$(RUN) -m tests.compatibility
+compatibility: java $(INSTALLED) ## Run the same jobs with PySpark 3.5 to 4.3 and Apache Kafka 3.6 to 4.4, each PySpark in its own environment; VERSIONS="--kafka 3.9" tries some
+	@$(RUN) -m tests.compatibility $(VERSIONS)
 
 crash: java $(INSTALLED) ## Inject every fault at every step of the sink, ROUNDS=n times on both brokers, and into three nodes of Apache Kafka, with CUTS=n nodes cut off in a round; count what readers see
 	@$(RUN) -m tests.crash --rounds $(ROUNDS) --cuts $(CUTS)

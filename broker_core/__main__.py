@@ -1,4 +1,8 @@
-"""A standalone broker: `python -m broker_core --port 9092 --data-dir DIR --config conf/broker.properties`."""
+"""A standalone broker: `broker-core --port 9092 --data-dir DIR --config conf/broker.properties`.
+
+`python -m broker_core` is the same. The broker itself is imported when it starts, so that a missing library is reported
+in one line, like a setting that cannot be used.
+"""
 
 import argparse
 import asyncio
@@ -8,20 +12,20 @@ import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from broker_core import __version__
 from broker_core.config import BrokerConfig, parse_properties
-from broker_core.errors import ConfigError, DamageError
-from broker_core.ports import Storage
-from broker_core.server.clock import SystemClock, SystemEntropy
-from broker_core.server.disk import DiskStorage
-from broker_core.server.listeners import plan_listeners
-from broker_core.server.metrics_endpoint import MetricsEndpoint
-from broker_core.server.socket_server import SocketServer
-from broker_core.simulation.disk import MemoryStorage
+from broker_core.errors import ConfigError, DamageError, MissingExtraError
+
+if TYPE_CHECKING:
+    from broker_core.ports import Storage
+    from broker_core.server.socket_server import SocketServer
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m broker_core", description="Run a Kafka-compatible broker.")
+    parser = argparse.ArgumentParser(prog="broker-core", description="Run a Kafka-compatible broker.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("--host", default="127.0.0.1", help="host of listeners that name none (%(default)s)")
     parser.add_argument(
         "--port",
@@ -47,6 +51,13 @@ def _config(path: Path | None) -> BrokerConfig:
 
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
+    from broker_core.server.clock import SystemClock, SystemEntropy
+    from broker_core.server.disk import DiskStorage
+    from broker_core.server.listeners import plan_listeners
+    from broker_core.server.metrics_endpoint import MetricsEndpoint
+    from broker_core.server.socket_server import SocketServer
+    from broker_core.simulation.disk import MemoryStorage
+
     storage: Storage = MemoryStorage() if arguments.data_dir is None else DiskStorage(arguments.data_dir)
     plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
     server = SocketServer(
@@ -82,7 +93,7 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
         server.failure.result()
 
 
-def _where(server: SocketServer) -> str:
+def _where(server: "SocketServer") -> str:
     """Return the addresses in the form clients take; with listener names only where there are several."""
     by_listener = {
         name: ",".join(f"{host}:{port}" for host, port in addresses.values())
@@ -93,17 +104,17 @@ def _where(server: SocketServer) -> str:
     return " and ".join(f"{name} {addresses}" for name, addresses in by_listener.items())
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM; return the exit code."""
     arguments = _parser().parse_args(argv)
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         asyncio.run(_serve(arguments, _config(arguments.config)))
-    except (ConfigError, DamageError, OSError) as error:
+    except (ConfigError, DamageError, MissingExtraError, OSError) as error:
         print(f"broker_core cannot start: {error}", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

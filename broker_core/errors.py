@@ -143,6 +143,15 @@ class ConfigError(ValueError):
     """A setting that cannot be used; the message says what was expected and what to write instead."""
 
 
+class MissingExtraError(ImportError):
+    """A library of an extra that is not installed; the message says how to install it."""
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(
+            f"the {extra} needs {library}, which is not installed: run pip install 'eos-kafka[{extra}]'", name=library
+        )
+
+
 class InvalidBatch(ValueError):
     """Bytes that cannot be read as a record batch; the caller knows whether that is a verdict or damage."""
 

@@ -88,6 +88,7 @@ class EosKafkaDataSource(DataSource):
 
     def schema(self) -> "StructType":
         """Return the schema of the source, which depends on `includeHeaders` only."""
+        _check_libraries()
         from spark_eos.options.source import include_headers
         from spark_eos.source.schema import source_schema
 
@@ -95,24 +96,34 @@ class EosKafkaDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> DataSourceReader:
         """Return the reader of a batch query."""
+        _check_libraries()
         from spark_eos.source.spark_readers import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """Return the reader of a streaming query."""
+        _check_libraries()
         from spark_eos.source.spark_readers import StreamReader
 
         return StreamReader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> DataSourceArrowWriter:
         """Return the writer of a batch job."""
+        _check_libraries()
         from spark_eos.sink.spark_writers import BatchWriter
 
         return BatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """Return the writer of a streaming query."""
+        _check_libraries()
         from spark_eos.sink.spark_writers import StreamWriter
 
         return StreamWriter(self.options, schema, overwrite)
+
+
+def _check_libraries() -> None:
+    from spark_eos.column_libraries import check_column_libraries
+
+    check_column_libraries()

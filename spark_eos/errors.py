@@ -72,7 +72,7 @@ class AuthorizationError(EosKafkaError):
 
 
 class UnsupportedError(EosKafkaError):
-    """A broker or feature that is too old for the request."""
+    """A broker, library or feature that is missing or too old."""
 
 
 class UnansweredError(EosKafkaError):

@@ -4,9 +4,12 @@ Kafka uses RE2/J, so RE2 itself is used here. Python's `re` has another syntax, 
 `(a*)*b` takes exponential time, and would block the thread that serves all clients.
 """
 
-import re2
+from broker_core.errors import ErrorCode, KafkaError, MissingExtraError
 
-from broker_core.errors import ErrorCode, KafkaError
+try:
+    import re2
+except ModuleNotFoundError as error:
+    raise MissingExtraError("google-re2", "broker") from error
 
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False

@@ -7,9 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from asn1crypto.x509 import Certificate, Name, NameTypeAndValue
+from broker_core.errors import ConfigError, MissingExtraError
 
-from broker_core.errors import ConfigError
+try:
+    from asn1crypto.x509 import Certificate, Name, NameTypeAndValue
+except ModuleNotFoundError as error:
+    raise MissingExtraError("asn1crypto", "broker") from error
 
 
 @dataclass(frozen=True, slots=True)

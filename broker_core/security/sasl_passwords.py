@@ -10,12 +10,15 @@ from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Final
 
-from scramp import ScramException, ScramMechanism
-from scramp.core import ScramServer
-
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import ErrorCode, KafkaError, MissingExtraError
 from broker_core.ports import Entropy
 from broker_core.security.sasl import AuthenticationFailed
+
+try:
+    from scramp import ScramException, ScramMechanism
+    from scramp.core import ScramServer
+except ModuleNotFoundError as error:
+    raise MissingExtraError("scramp", "broker") from error
 
 # The mechanisms by their numbers in Kafka's protocol.
 SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}

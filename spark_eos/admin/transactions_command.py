@@ -119,7 +119,10 @@ def _add(
 def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     listing = _add(commands, "list", "list all transactional ids with their states", transactions_view.list_all)
     listing.add_argument(
-        "--duration-filter", type=_number(64), metavar="MS", help="only transactions that have run longer than this"
+        "--duration-filter",
+        type=_number(64),
+        metavar="MS",
+        help="only transactions that have run longer than this (brokers from Kafka 3.8 on)",
     )
     listing.add_argument(
         "--transactional-id-pattern",

@@ -1,4 +1,4 @@
-"""The TLS context of a client, from PEM files or PEM text, created again when a file has changed.
+"""The TLS context of a client, from files or PEM text, created again when a file has changed.
 
 The context is created where it is used, because it cannot be pickled and files are read on the machine that connects.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
+from spark_eos.client.key_stores import identity, is_java_store, trusted_certificates
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
 
@@ -86,23 +87,31 @@ def _trust(context: ssl.SSLContext, options: ClientOptions) -> None:
     if options.ssl_ca_path is None and options.ssl_ca_pem is None:
         context.load_default_certs()
         return
+    path, text = options.ssl_ca_path, options.ssl_ca_pem
     try:
-        context.load_verify_locations(cafile=options.ssl_ca_path, cadata=options.ssl_ca_pem)
+        if path is not None and is_java_store(path):
+            text = trusted_certificates(path, options.ssl_ca_password) + (text or "")
+            path = None
+        context.load_verify_locations(cafile=path, cadata=text)
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
             f"Cannot read the trusted certificates: {error}",
             checked=f"kafka.ssl.truststore.location={options.ssl_ca_path}",
-            remedy="Use a PEM file that exists on the driver and on every executor",
+            remedy="Use a PEM, PKCS12 or JKS file that exists on the driver and on every executor",
         ) from error
 
 
 def _identify(context: ssl.SSLContext, options: ClientOptions) -> None:
     if options.ssl_certificate_path is None and options.ssl_certificate_pem is None:
         return
+    certificate_text, key_text = options.ssl_certificate_pem, options.ssl_key_pem
+    path = options.ssl_certificate_path
     try:
+        if certificate_text is None and path is not None and is_java_store(path):
+            certificate_text, key_text = identity(path, options.ssl_keystore_password, options.ssl_key_password)
         with (
-            _as_file(options.ssl_certificate_pem, options.ssl_certificate_path) as certificate,
-            _as_file(options.ssl_key_pem, options.ssl_key_path) as key,
+            _as_file(certificate_text, path) as certificate,
+            _as_file(key_text, options.ssl_key_path) as key,
         ):
             # The empty password keeps OpenSSL from prompting on the terminal if the key is encrypted.
             context.load_cert_chain(certificate or "", key, options.ssl_key_password or "")
@@ -110,8 +119,8 @@ def _identify(context: ssl.SSLContext, options: ClientOptions) -> None:
         raise OptionError(
             f"Cannot read the client certificate or its key: {error}",
             checked=f"kafka.ssl.keystore.location={options.ssl_certificate_path}, key at {options.ssl_key_path}",
-            remedy="Use PEM files that exist on the driver and every executor, and set kafka.ssl.key.password if "
-            "the key is encrypted",
+            remedy="Use PEM, PKCS12 or JKS files that exist on the driver and every executor, and set "
+            "kafka.ssl.key.password if the key is encrypted",
         ) from error
 
 

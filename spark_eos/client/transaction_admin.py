@@ -143,13 +143,23 @@ class TransactionAdmin:
         id_pattern: str | None = None,
     ) -> dict[int, list[TransactionListing]]:
         """List transactional ids by the broker that coordinates them; every broker must answer."""
-        needed = FIRST_DURATION_VERSION if duration_ms is not None else 0
-        self.client.api_version(
-            ListTransactionsRequest, min_version=needed if id_pattern is None else FIRST_PATTERN_VERSION
-        )
+        if duration_ms is not None:
+            self._require_filter("duration", FIRST_DURATION_VERSION, "3.8")
+        if id_pattern is not None:
+            self._require_filter("pattern", FIRST_PATTERN_VERSION, "4.1")
         return list_by_broker(
             self.client, states=states, producer_ids=producer_ids, duration_ms=duration_ms, id_pattern=id_pattern
         )
+
+    def _require_filter(self, what: str, version: int, kafka: str) -> None:
+        try:
+            self.client.api_version(ListTransactionsRequest, min_version=version)
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"The brokers cannot filter transactions by {what}: Kafka {kafka} is the first that does",
+                checked=error.happened,
+                remedy="List all transactions and filter the output",
+            ) from error
 
     def write_abort_marker(
         self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int

@@ -23,6 +23,7 @@ from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.event_loop import EventLoop, write_directly
 from spark_eos.client.oauth_tokens import TokenProvider
 from spark_eos.client.response_reader import MalformedResponse, install_response_reader
+from spark_eos.client.sasl_logins import sasl_login
 from spark_eos.client.tls import TlsContext, tls_context
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
 from spark_eos.options.client import ClientOptions
@@ -296,8 +297,6 @@ def manager_config(options: ClientOptions, context: TlsContext | None, tokens: T
         "sasl_mechanism": options.sasl_mechanism,
         "sasl_plain_username": options.sasl_username,
         "sasl_plain_password": options.sasl_password,
-        "sasl_oauth_token_provider": tokens,
-        "sasl_kerberos_service_name": options.sasl_kerberos_service_name,
-        "sasl_kerberos_domain_name": options.sasl_kerberos_domain_name,
+        "sasl_oauth_token_provider": sasl_login(options) or tokens,
         "client_dns_lookup": options.client_dns_lookup,
     }

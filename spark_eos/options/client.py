@@ -8,11 +8,21 @@ from typing import Final
 from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
 from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
+from spark_eos.options.key_stores import tls_files
+from spark_eos.options.logins import (
+    KERBEROS,
+    MSK_IAM,
+    AwsLogin,
+    KerberosLogin,
+    is_delegation_token,
+    sasl_login,
+    sasl_mechanism,
+)
 from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
 
 PREFIX: Final = "kafka."
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", KERBEROS, MSK_IAM)
 # Kafka settings that the source or the sink also accepts without the prefix; one set of options may serve both.
 _WITHOUT_PREFIX: Final = frozenset(
     {
@@ -24,10 +34,6 @@ _WITHOUT_PREFIX: Final = frozenset(
     }
 )
 _DEFAULT_PORT: Final = 9092
-_PEM_HINT: Final = (
-    "Convert the store to PEM (`keytool -importkeystore ... -deststoretype PKCS12`, then `openssl pkcs12 -in ... "
-    "-out ... -nodes`), then set kafka.{name}.location to the PEM file and kafka.{name}.type=PEM"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +50,16 @@ class ClientOptions:
     sasl_unsigned_subject: str | None = None
     sasl_oauth: OAuthOptions | None = None
     sasl_extensions: tuple[tuple[str, str], ...] = ()
-    sasl_kerberos_service_name: str = "kafka"
-    sasl_kerberos_domain_name: str | None = None
+    sasl_login: AwsLogin | KerberosLogin | None = None
+    sasl_delegation_token: bool = False
     ssl_ca_path: str | None = None
     ssl_ca_pem: str | None = field(default=None, repr=False)
+    ssl_ca_password: str | None = field(default=None, repr=False)
     ssl_certificate_path: str | None = None
     ssl_certificate_pem: str | None = field(default=None, repr=False)
     ssl_key_path: str | None = None
     ssl_key_pem: str | None = field(default=None, repr=False)
+    ssl_keystore_password: str | None = field(default=None, repr=False)
     ssl_key_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
     client_dns_lookup: str = "use_all_dns_ips"
@@ -86,7 +94,7 @@ class ClientOptions:
         if self.sasl_mechanism == "OAUTHBEARER":
             if self.sasl_token_path is None and self.sasl_unsigned_subject is None and self.sasl_oauth is None:
                 raise no_token(self.security_protocol)
-        elif self.sasl_mechanism != "GSSAPI" and (self.sasl_username is None or self.sasl_password is None):
+        elif self.sasl_login is None and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
                 f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
                 remedy="Set kafka.sasl.jaas.config, or kafka.sasl.username and kafka.sasl.password",
@@ -141,12 +149,13 @@ def refuse_without_prefix(options: Iterable[str]) -> None:
 
 def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     """Build `ClientOptions` from settings that `kafka_settings` has checked."""
-    mechanism = settings.get("sasl.mechanism", "GSSAPI").upper()
+    mechanism = sasl_mechanism(settings)
+    login = sasl_login(settings)
     by_token = mechanism == "OAUTHBEARER"
     check_values(settings)
     tokens = _token_source(settings) if by_token else TokenSource()
-    username, password = (None, None) if by_token else _credentials(settings)
-    ca_path, certificate_path, key_path = _tls_files(settings)
+    username, password = (None, None) if by_token or login is not None else _credentials(settings)
+    files = tls_files(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
         client_id=settings.get("client.id", "spark-eos"),
@@ -158,14 +167,16 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         sasl_unsigned_subject=tokens.unsigned_subject,
         sasl_oauth=tokens.oauth,
         sasl_extensions=tokens.extensions,
-        sasl_kerberos_service_name=settings.get("sasl.kerberos.service.name", "kafka"),
-        sasl_kerberos_domain_name=settings.get("sasl.kerberos.domain.name"),
-        ssl_ca_path=ca_path,
+        sasl_login=login,
+        sasl_delegation_token=is_delegation_token(settings),
+        ssl_ca_path=files.trusted,
         ssl_ca_pem=settings.get("ssl.truststore.certificates"),
-        ssl_certificate_path=certificate_path,
+        ssl_ca_password=settings.get("ssl.truststore.password"),
+        ssl_certificate_path=files.certificate,
         ssl_certificate_pem=settings.get("ssl.keystore.certificate.chain"),
-        ssl_key_path=key_path,
+        ssl_key_path=files.key,
         ssl_key_pem=settings.get("ssl.keystore.key"),
+        ssl_keystore_password=settings.get("ssl.keystore.password"),
         ssl_key_password=settings.get("ssl.key.password"),
         ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         client_dns_lookup=settings.get("client.dns.lookup", "use_all_dns_ips"),
@@ -273,38 +284,3 @@ def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:
             remedy=f"Use {' or '.join(modules)}, to match kafka.sasl.mechanism",
         )
     return line.options
-
-
-def _tls_files(settings: Mapping[str, str]) -> tuple[str | None, str | None, str | None]:
-    _refuse_pem_for_path(settings)
-    trust = _pem_store(settings, "ssl.truststore")
-    keystore = _pem_store(settings, "ssl.keystore")
-    certificate = settings.get("ssl.certificate.location", keystore)
-    key = settings.get("ssl.key.location", certificate)
-    return trust, certificate, key
-
-
-def _refuse_pem_for_path(settings: Mapping[str, str]) -> None:
-    for name in ("ssl.truststore", "ssl.keystore", "ssl.certificate", "ssl.key"):
-        if "-----BEGIN" in settings.get(f"{name}.location", ""):
-            # Text that is not a file name may be a key, so it is not shown.
-            raise OptionError(
-                f"kafka.{name}.location contains PEM text instead of a file name",
-                remedy="Set PEM text with kafka.ssl.truststore.certificates, "
-                "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
-            )
-
-
-def _pem_store(settings: Mapping[str, str], name: str) -> str | None:
-    """Return a PEM store; a Java key store cannot be read without Java, so it is refused with a remedy."""
-    location = settings.get(f"{name}.location")
-    if location is None:
-        return None
-    kind = settings.get(f"{name}.type", "").upper()
-    java_name = location.lower().endswith((".jks", ".p12", ".pfx", ".keystore", ".truststore"))
-    if kind not in {"", "PEM"} or (not kind and java_name):
-        raise OptionError(
-            f"kafka.{name}.location={location} is a {kind or 'Java'} key store; only PEM is supported",
-            remedy=_PEM_HINT.format(name=name),
-        )
-    return location

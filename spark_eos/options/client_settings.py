@@ -12,7 +12,9 @@ from spark_eos.options.oauth_settings import OAUTH_ALIASES, OAUTH_IGNORED, OAUTH
 
 _Def: Final = OptionDefinition
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM")
+_MSK_CLASSES: Final = "software.amazon.msk.auth.iam."
+_STORES: Final = ("PEM", "PKCS12", "JKS")
 
 CONNECTION_SETTINGS: Final = (
     _Def("bootstrap.servers", "Addresses of brokers. Required.", values="`host:port`, several with commas"),
@@ -66,7 +68,7 @@ SECURITY_SETTINGS: Final = (
     _Def("security.protocol", "The protocol of the brokers' listener.", default="PLAINTEXT", choices=_PROTOCOLS),
     _Def(
         "sasl.mechanism",
-        "The SASL mechanism, for `SASL_PLAINTEXT` and `SASL_SSL`. GSSAPI is not tested.",
+        "The SASL mechanism, for `SASL_PLAINTEXT` and `SASL_SSL`.",
         default="GSSAPI",
         choices=_MECHANISMS,
     ),
@@ -74,31 +76,65 @@ SECURITY_SETTINGS: Final = (
         "sasl.jaas.config",
         "User name and password in Java's form. For OAUTHBEARER, `clientId`, `clientSecret`, `scope`, `extension_*`, "
         "and `ssl.truststore.*` for the token endpoint; or unsigned tokens of test brokers.",
-        values='`...PlainLoginModule required username="u" password="p";`, `ScramLoginModule` or '
-        "`OAuthBearerLoginModule`",
+        values='`...PlainLoginModule required username="u" password="p";`, `ScramLoginModule`, '
+        "`OAuthBearerLoginModule`, `Krb5LoginModule` or `IAMLoginModule`",
     ),
     _Def("sasl.username", "The user name, if `sasl.jaas.config` is not given.", values="any text"),
     _Def("sasl.password", "The password, if `sasl.jaas.config` is not given.", values="any text"),
     *OAUTH_SETTINGS,
-    _Def("sasl.kerberos.service.name", "The brokers' service name for GSSAPI. Not tested.", default="kafka"),
-    _Def("sasl.kerberos.domain.name", "The brokers' domain name for GSSAPI. Not tested.", values="any text"),
+    _Def("sasl.kerberos.service.name", "The brokers' service name, for GSSAPI.", default="kafka"),
+    _Def(
+        "sasl.kerberos.domain.name",
+        "The host name in the brokers' service, for GSSAPI.",
+        default_note="each broker's host name",
+        values="a host name",
+    ),
+    _Def(
+        "sasl.kerberos.principal",
+        "The client's principal, for GSSAPI.",
+        default_note="that of the keytab or the ticket cache",
+        values="`name@REALM`",
+    ),
+    _Def(
+        "sasl.kerberos.keytab",
+        "The client's keytab, for GSSAPI.",
+        default_note="the tickets of `kinit`",
+        values="a path",
+    ),
     _Def(
         "ssl.truststore.location",
-        "A PEM file with the authorities that sign the brokers' certificates.",
+        "A file with the authorities that sign the brokers' certificates.",
         default_note="the system's authorities",
         values="a path",
     ),
-    _Def("ssl.truststore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def(
+        "ssl.truststore.type",
+        "The format of that file. The file's content decides, so this is never needed.",
+        default_note="from the content",
+        choices=_STORES,
+    ),
+    _Def("ssl.truststore.password", "The password of that file, if it is PKCS12 or JKS.", values="any text"),
     _Def("ssl.truststore.certificates", "The authorities as PEM text.", values="PEM text"),
     _Def(
         "ssl.keystore.location",
-        "A PEM file with the client's certificate chain and key.",
+        "A file with the client's certificate chain and key.",
         values="a path",
     ),
-    _Def("ssl.keystore.type", "The format of that file. Only PEM is supported.", default="PEM", choices=("PEM",)),
+    _Def(
+        "ssl.keystore.type",
+        "The format of that file. The file's content decides, so this is never needed.",
+        default_note="from the content",
+        choices=_STORES,
+    ),
+    _Def("ssl.keystore.password", "The password of that file, if it is PKCS12 or JKS.", values="any text"),
     _Def("ssl.keystore.certificate.chain", "The client's certificate chain as PEM text.", values="PEM text"),
     _Def("ssl.keystore.key", "The client's key as PEM text.", values="PEM text"),
-    _Def("ssl.key.password", "The password of an encrypted key.", values="any text"),
+    _Def(
+        "ssl.key.password",
+        "The password of an encrypted key.",
+        default_note="for a JKS file, `ssl.keystore.password`",
+        values="any text",
+    ),
     _Def(
         "ssl.certificate.location",
         "A PEM file with the client's certificate chain.",
@@ -214,9 +250,11 @@ IGNORED: Final = frozenset(
         "log_level",
         "debug",
         "client.rack",
-        # PEM stores have no password; that of the key is ssl.key.password.
-        "ssl.truststore.password",
-        "ssl.keystore.password",
+        # The Kerberos library renews tickets by its own rules.
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.min.time.before.relogin",
+        "sasl.kerberos.ticket.renew.jitter",
+        "sasl.kerberos.ticket.renew.window.factor",
         # librdkafka's own queues, sockets and reports.
         "queue.buffering.max.ms",
         "queue.buffering.max.messages",
@@ -240,8 +278,13 @@ FIXED: Final[Mapping[str, tuple[frozenset[str], str]]] = {
         frozenset({"true"}),
         "certificates are always verified; set the certificate authority with ssl.truststore.location",
     ),
+    "sasl.client.callback.handler.class": (
+        frozenset(f"{shaded}{_MSK_CLASSES}iamclientcallbackhandler" for shaded in ("", "shadedmskiam.")),
+        "Java classes are not supported, except Amazon's for MSK IAM",
+    ),
     "sasl.login.callback.handler.class": (
-        frozenset(
+        frozenset(f"{shaded}{_MSK_CLASSES}iamoauthbearerlogincallbackhandler" for shaded in ("", "shadedmskiam."))
+        | frozenset(
             {
                 f"org.apache.kafka.common.security.oauthbearer.{package}oauthbearer{kind}logincallbackhandler"
                 for package, kind in (("", ""), ("secured.", ""), ("internals.unsecured.", "unsecured"))
@@ -274,10 +317,9 @@ REFUSED: Final[Mapping[str, str]] = {
     "group.instance.id": "the source assigns partitions itself and joins no group",
     "group.protocol": "the source assigns partitions itself and joins no group",
     "partition.assignment.strategy": "the source assigns partitions itself and joins no group",
-    "sasl.client.callback.handler.class": "Java classes are not supported",
     "sasl.login.class": "Java classes are not supported",
     "sasl.oauthbearer.config": "use sasl.oauthbearer.token.endpoint.url or sasl.oauthbearer.token.provider",
     "ssl.engine.factory.class": "Java classes are not supported",
-    "ssl.keymanager.algorithm": "keys come from PEM files",
-    "ssl.trustmanager.algorithm": "certificates come from PEM files",
+    "ssl.keymanager.algorithm": "OpenSSL chooses the key",
+    "ssl.trustmanager.algorithm": "OpenSSL verifies certificates",
 }

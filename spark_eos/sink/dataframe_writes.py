@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 
+from spark_eos.column_libraries import check_column_libraries
 from spark_eos.errors import ClientStateError, EosKafkaError
 from spark_eos.runtime import exclusive_state
 from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
@@ -60,6 +61,7 @@ def foreach_batch_sink(**options: Any) -> "Callable[[DataFrame, int], None]":
 
 
 def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bool) -> None:
+    check_column_libraries()
     texts = {name: _text(value) for name, value in options.items() if value is not None}
     # A driver runs several queries in threads of one process, and a client serves one thread.
     with exclusive_state(repr(texts)):
@@ -87,7 +89,7 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
             raise
 
 
-def _abort(writer: BatchWriter, messages: list[Any]) -> None:
+def _abort(writer: "BatchWriter", messages: list[Any]) -> None:
     """Abort; if that fails, too, the first error is the one to report."""
     try:
         writer.abort(messages)
@@ -108,6 +110,8 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _prepare(writer: BatchWriter, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _prepare(writer: "BatchWriter", batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+    import pyarrow as pa
+
     message = pickle.dumps(writer.write(batches))
     yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], ["message"])

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-import pyarrow as pa
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
 
@@ -37,6 +36,8 @@ from spark_eos.spark_api import DataSourceArrowWriter, DataSourceStreamArrowWrit
 from spark_eos.worker_memory import loading_modules
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from spark_eos.sink.driver.committer import Committer
 
 # The parent of all loggers of the sink.
@@ -78,7 +79,7 @@ class BatchWriter(DataSourceArrowWriter):
         # Set by a driver that knows it; otherwise only the tasks do.
         self.place: Place | None = None
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Prepare the rows of one task."""
         with loading_modules(process_state()):
             from spark_eos.sink.factory import task_writer
@@ -175,7 +176,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.incarnation = current_incarnation(self.checkpoint)
         self.committed = last_report(self.checkpoint)
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         """Prepare the rows of one task of a micro-batch."""
         with loading_modules(process_state()):
             from spark_eos.sink.factory import task_writer

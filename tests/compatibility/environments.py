@@ -23,10 +23,16 @@ def python_with(pyspark: str) -> Path:
     subprocess.run(
         [
             python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input",
-            str(ROOT), f"pyspark=={pyspark}.*", "pandas<3",
+            f"{ROOT}[arrow]", f"pyspark=={pyspark}.*", "pandas<3",
         ],
         check=True,
         timeout=INSTALL_DEADLINE_S,
     )  # fmt: skip
     made_from.write_text(wanted)
     return python
+
+
+def pyspark_version(python: Path) -> str:
+    """Return the version of PySpark that an interpreter imports, with its patch."""
+    command = [python, "-c", "from importlib.metadata import version; print(version('pyspark'))"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()

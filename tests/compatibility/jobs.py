@@ -1,7 +1,7 @@
-"""The jobs that each version of PySpark runs: `python -m tests.compatibility.jobs KIND ADDRESS FOLDER`.
+"""The jobs that each version of PySpark runs: `python -m tests.compatibility.jobs ADDRESS FOLDER JOB...`.
 
-This module runs in the environment of the version that is tried. It imports PySpark and `spark_eos` only. `data-source`
-uses the format `eos-kafka`, `function` the functions `spark_eos.write` and `spark_eos.foreach_batch_sink`.
+This module runs in the environment of the version that is tried. It imports PySpark and `spark_eos` only. "by data
+source" uses the format `eos-kafka`, "by functions" uses `spark_eos.write` and `spark_eos.foreach_batch_sink`.
 """
 
 import sys
@@ -15,16 +15,24 @@ from pyspark.sql import DataFrame, SparkSession
 import spark_eos
 
 IN, OUT, ONCE = "lines", "copied", "once"
+LINES, ROWS = 1_000, 100
+# A job is over before a compiler pays off.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+DATA_SOURCE, FUNCTIONS = "data source", "functions"
 
 
 def stream_by_data_source(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
-    """Copy one topic to another, 50 offsets a micro-batch, until the process is killed."""
+    """Copy one topic to another, 100 offsets a micro-batch, until the process is killed."""
     lines = (
         spark.readStream.format("eos-kafka")
         .options(**kafka)
         .option("subscribe", IN)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", 50)
+        .option("maxOffsetsPerTrigger", 100)
         .load()
     )
     query = lines.selectExpr("key", "value").writeStream.format("eos-kafka").options(**kafka).option("topic", OUT)
@@ -39,13 +47,11 @@ def stream_by_function(spark: SparkSession, kafka: dict[str, str], folder: Path)
 
 
 def batch_by_data_source(spark: SparkSession, kafka: dict[str, str], _folder: Path) -> None:
-    """Write the same rows twice under one name, and read them."""
+    """Write the same rows twice under one name."""
     for _ in range(2):
         _rows(spark).write.format("eos-kafka").mode("append").options(**kafka).option("topic", ONCE).option(
             "jobId", "load"
         ).save()
-    read = spark.read.format("eos-kafka").options(**kafka).option("subscribe", ONCE).load()
-    assert read.selectExpr("cast(value as string)").distinct().count() == read.count() == 100
 
 
 def batch_by_function(spark: SparkSession, kafka: dict[str, str], _folder: Path) -> None:
@@ -54,15 +60,33 @@ def batch_by_function(spark: SparkSession, kafka: dict[str, str], _folder: Path)
         spark_eos.write(_rows(spark), topic=ONCE, jobId="load", **kafka)
 
 
+def source(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
+    """Read what the killed streams have written, in a batch and in a stream that ends."""
+    read = spark.read.format("eos-kafka").options(**kafka).option("subscribe", OUT)
+    _check(read.load())
+    _check(read.option("startingTimestamp", 0).load())
+    stream = spark.readStream.format("eos-kafka").options(**kafka).option("subscribe", OUT)
+    lines = stream.option("startingOffsets", "earliest").load().selectExpr("value")
+    to_files = lines.writeStream.format("parquet").option("path", str(folder / "read")).trigger(availableNow=True)
+    to_files.option("checkpointLocation", str(folder / "read-checkpoint")).start().awaitTermination()
+    _check(spark.read.parquet(str(folder / "read")))
+
+
+def _check(lines: DataFrame) -> None:
+    values = lines.selectExpr("cast(value as string) as value")
+    assert (values.count(), values.distinct().count()) == (LINES, LINES)
+
+
 def _rows(spark: SparkSession) -> DataFrame:
-    return spark.range(100).selectExpr("cast(id as string) as value")
+    return spark.range(ROWS).selectExpr("cast(id as string) as value")
 
 
 JOBS: dict[str, Callable[[SparkSession, dict[str, str], Path], None]] = {
-    "stream by data source": stream_by_data_source,
-    "stream by function": stream_by_function,
-    "batch by data source": batch_by_data_source,
-    "batch by function": batch_by_function,
+    f"stream by {DATA_SOURCE}": stream_by_data_source,
+    f"stream by {FUNCTIONS}": stream_by_function,
+    f"batch by {DATA_SOURCE}": batch_by_data_source,
+    f"batch by {FUNCTIONS}": batch_by_function,
+    "source": source,
 }
 
 
@@ -75,12 +99,17 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Run one job."""
-    kind, address, folder = sys.argv[1:]
+    """Run jobs, one after the other."""
+    address, folder, *jobs = sys.argv[1:]
     threading.Thread(target=end_with_parent, daemon=True).start()
     print("pyspark", pyspark.__version__, flush=True)
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    JOBS[kind](spark, {"kafka.bootstrap.servers": address}, Path(folder))
+    builder = SparkSession.builder.master("local[2]")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    for job in jobs:
+        JOBS[job](spark, {"kafka.bootstrap.servers": address}, Path(folder))
+        print(f"done: {job}", flush=True)
     spark.stop()
 
 

@@ -12,13 +12,12 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.compatibility.environments import ROOT
-from tests.compatibility.jobs import IN, ONCE, OUT
+from tests.compatibility.jobs import DATA_SOURCE, IN, LINES, ONCE, OUT, ROWS
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_producer, send, values_to_end
 from tests.support.waiting import wait_until
 
-LINES = 1_000
-FILES = 20
+FILES = 10
 PARTITIONS = 2
 KILLS = 2
 DEADLINE_S = 240
@@ -31,6 +30,7 @@ class Trial:
     python: Path
     kafka: Kafka
     folder: Path
+    kills: int = KILLS
 
     def prepare(self) -> None:
         """Create the topics, and write the lines that a stream copies to a topic and to files."""
@@ -46,25 +46,35 @@ class Trial:
         for number in range(FILES):
             (files / f"{number}.txt").write_bytes(b"\n".join(lines[number::FILES]) + b"\n")
 
-    def stream(self, by: str) -> str:
-        """Kill a stream during its work and restart it; return the results."""
-        for kills in range(KILLS):
-            wanted = LINES * (kills + 1) // (2 * KILLS)
-            with self._job(f"stream by {by}") as process:
+    def stream(self, by: str, *before: str) -> str:
+        """Kill a stream during its work and restart it, after the jobs `before` in the first process; return the results."""
+        for kills in range(self.kills):
+            wanted = LINES * (kills + 1) // (2 * self.kills)
+            with self._jobs(*(before if kills == 0 else ()), f"stream by {by}") as process:
                 self._wait(process, lambda wanted=wanted: sum(self._written().values()) >= wanted)
-        with self._job(f"stream by {by}") as process:
+        with self._jobs(f"stream by {by}") as process:
             self._wait(process, lambda: len(self._written()) == LINES)
         written = self._written()
         assert set(written.values()) == {1}, f"{sum(written.values()) - LINES} lines were written twice"
-        return f"killed {KILLS} times: {LINES:,} rows once each"
+        return f"killed {_times(self.kills)}: {LINES:,} rows once each"
 
-    def batch(self, by: str) -> str:
-        """Run a named batch job twice; return the results."""
-        with self._job(f"batch by {by}") as process:
+    def others(self, by: str) -> dict[str, str]:
+        """Run a named batch job twice, and read what the killed stream has written; return what was seen, by column."""
+        jobs = [f"batch by {by}", "source"] if by == DATA_SOURCE else [f"batch by {by}"]
+        with self._jobs(*jobs) as process:
             assert process.wait(DEADLINE_S) == 0, self._log()
+        seen = {"batch": self._batch_seen()}
+        return seen | ({"source": f"batch, stream: {LINES:,} rows once each"} if "source" in jobs else {})
+
+    def quick(self, by: str) -> dict[str, str]:
+        """Run a named batch job twice, and a stream that is killed, in two processes; return what was seen."""
+        seen = {"stream": self.stream(by, f"batch by {by}")}
+        return seen | {"batch": self._batch_seen()}
+
+    def _batch_seen(self) -> str:
         values = values_to_end(self.kafka, ONCE, partitions=PARTITIONS)
-        assert len(values) == len(set(values)) == 100, f"{len(values)} rows of 100"
-        return "run twice: 100 rows once each"
+        assert len(values) == len(set(values)) == ROWS, f"{len(values)} rows of {ROWS}"
+        return f"run twice: {ROWS} rows once each"
 
     def _written(self) -> "Counter[bytes]":
         return Counter(values_to_end(self.kafka, OUT, partitions=PARTITIONS))
@@ -73,15 +83,15 @@ class Trial:
         def holds_or_ended() -> bool:
             return process.poll() is not None or condition()  # type: ignore[operator]
 
-        wait_until(holds_or_ended, "the stream writes its rows", deadline_s=DEADLINE_S, pause_s=0.2)
+        wait_until(holds_or_ended, "the stream writes its rows", deadline_s=DEADLINE_S, pause_s=1)
         assert process.poll() is None, self._log()
 
     @contextmanager
-    def _job(self, kind: str) -> "Iterator[subprocess.Popen[bytes]]":
-        """Run a job in a separate process group until the block ends; then kill the whole group."""
+    def _jobs(self, *jobs: str) -> "Iterator[subprocess.Popen[bytes]]":
+        """Run jobs in a separate process group until the block ends; then kill the whole group."""
         with (self.folder / "log").open("ab") as log:
             process = subprocess.Popen(
-                [self.python, "-m", "tests.compatibility.jobs", kind, self.kafka.bootstrap_servers, str(self.folder)],
+                [self.python, "-m", "tests.compatibility.jobs", self.kafka.bootstrap_servers, str(self.folder), *jobs],
                 cwd=ROOT,
                 env=os.environ | {"PYSPARK_PYTHON": str(self.python), "SPARK_LOCAL_IP": "127.0.0.1"},
                 stdin=subprocess.PIPE,
@@ -98,3 +108,7 @@ class Trial:
 
     def _log(self) -> str:
         return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -39,9 +39,9 @@ class Query(NamedTuple):
 def judge(address: str, queries: Mapping[str, Query], partition_count: int) -> list[str]:
     """Return the problems of each topic, none if all is well."""
     wrong = _unstable(address, list(queries), partition_count)
-    found = _read(address, [topic for topic in queries if topic not in wrong], partition_count)
+    found = read_placed(address, [topic for topic in queries if topic not in wrong], partition_count)
     written = transactions(address, found, partition_count)
-    ends = verdicts(_decisions(address, {query.decision_topic for query in queries.values()}))
+    ends = verdicts(read_decisions(address, {query.decision_topic for query in queries.values()}))
     for topic, by_partition in found.items():
         query = queries[topic]
         seen = Counter(line for records in by_partition.values() for _, line in records)
@@ -63,7 +63,7 @@ def read_committed(address: str, topics: Collection[str], partition_count: int) 
     """Read all committed values of topics, partition by partition."""
     return {
         topic: {number: [line for _, line in records] for number, records in by_partition.items()}
-        for topic, by_partition in _read(address, topics, partition_count).items()
+        for topic, by_partition in read_placed(address, topics, partition_count).items()
     }
 
 
@@ -101,17 +101,21 @@ def history(topic: str, written: Written, ends: Verdicts, read: Records, feed: F
     ]
 
 
-def _decisions(address: str, topics: Collection[str]) -> list[str]:
+def read_decisions(address: str, topics: Collection[str]) -> list[str]:
+    """Read all decisions of decision topics, closed ones included."""
     known = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S).topics
     found = []
     for topic in topics & known.keys():
-        for records in _read(address, [topic], len(known[topic].partitions))[topic].values():
+        for records in read_placed(address, [topic], len(known[topic].partitions))[topic].values():
             # A record without a value closes a decision: the transactions were decided all the same.
             found += [value for _, value in records if value]
     return found
 
 
-def _read(address: str, topics: Collection[str], partition_count: int) -> dict[str, dict[int, list[tuple[int, str]]]]:
+def read_placed(
+    address: str, topics: Collection[str], partition_count: int
+) -> dict[str, dict[int, list[tuple[int, str]]]]:
+    """Read all committed values of topics with their offsets, partition by partition."""
     settings = {
         "bootstrap.servers": address,
         "group.id": f"judge-{uuid.uuid4().hex}",

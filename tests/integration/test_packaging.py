@@ -1,11 +1,13 @@
 """The distributions of `python -m build` can be uploaded, are complete, and work in an empty environment."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from email.parser import HeaderParser
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,26 @@ def test_wheel_contains_all_modules_and_data_files(wheel: Path) -> None:
     assert packed == wanted | {"pyspark_eos_kafka.py"}
 
 
+def test_extras_bring_what_their_parts_need(wheel: Path) -> None:
+    """An installation on a cluster replaces nothing of Spark's, and that of a Spark job has nothing of the broker's."""
+    with zipfile.ZipFile(wheel) as packed:
+        [name] = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = HeaderParser().parsestr(packed.read(name).decode())
+    needed: dict[str, set[str]] = {extra: set() for extra in ["", *metadata.get_all("Provides-Extra", [])]}
+    for line in metadata.get_all("Requires-Dist", []):
+        requirement, _, marker = line.partition("; extra == ")
+        needed[marker.strip('"')].add(re.match(r"[\w-]+(\[\w+\])?", requirement)[0])  # type: ignore[index]
+    assert needed[""] == {"kafka-python", "crc32c", "cramjam"}
+    assert needed["cli"] == set()
+    assert needed["arrow"] == {"pyarrow", "numpy"}
+    assert needed["spark"] == {"eos-kafka[arrow]", "pyspark"}
+    assert needed["broker"] == {"google-re2", "scramp", "asn1crypto"}
+    assert needed["testing"] == {"eos-kafka[broker]", "confluent-kafka", "pytest"}
+    # `spark` and `testing` bring `arrow` and `broker`; what `jks` and `kerberos` need is built by a C compiler.
+    left_out = {"all", "arrow", "broker", "dev", "docs", "fuzz", "jks", "kerberos", ""}
+    assert needed["all"] == {f"eos-kafka[{extra}]" for extra in needed if extra not in left_out}
+
+
 def test_wheel_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:
     """The dependencies are those of this environment; the packages are those of the wheel."""
     installed, elsewhere = tmp_path / "installed", tmp_path / "elsewhere"
@@ -92,5 +114,6 @@ def test_wheel_works_without_its_sources(wheel: Path, tmp_path: Path) -> None:
     )
     places = run(*python, "-c", code, cwd=elsewhere, PYTHONPATH=path).splitlines()
     assert [str(installed) in place for place in places] == [True] * 3
-    command = run(*python, installed / "bin" / "eos-kafka", "--version", cwd=elsewhere, PYTHONPATH=path)
-    assert command.strip() == f"eos-kafka {broker_core.__version__}"
+    for command in ("eos-kafka", "broker-core"):
+        said = run(*python, installed / "bin" / command, "--version", cwd=elsewhere, PYTHONPATH=path)
+        assert said.strip() == f"{command} {broker_core.__version__}"

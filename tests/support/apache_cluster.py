@@ -84,13 +84,14 @@ _CLUSTER = {
 
 @dataclass
 class Node:
-    """One node: its addresses, its files, and its process while it runs."""
+    """One node: its addresses, its files, its version (None: the POM's), and its process while it runs."""
 
     number: int
     folder: Path
     client_port: int
     peer_port: int
     controller_port: int
+    version: str | None = None
     process: subprocess.Popen[bytes] | None = None
     is_paused: bool = False
 
@@ -113,12 +114,12 @@ class Node:
 class ApacheCluster:
     """A running cluster; `apache_cluster` starts one."""
 
-    def __init__(self, folder: Path, properties: Mapping[str, str], log_level: str) -> None:
-        self._jars = fetch_jars()
+    def __init__(self, folder: Path, properties: Mapping[str, str], log_level: str, version: str | None) -> None:
+        fetch_jars(version=version)
         ports = free_ports(3 * len(NODES))
         self.nodes = {
             number: Node(
-                number, folder / f"node-{number}", ports[3 * index], ports[3 * index + 1], ports[3 * index + 2]
+                number, folder / f"node-{number}", ports[3 * index], ports[3 * index + 1], ports[3 * index + 2], version
             )
             for index, number in enumerate(NODES)
         }
@@ -202,6 +203,13 @@ class ApacheCluster:
             self.stop(number)
             self.start(number)
             self.wait_in_sync()
+
+    def upgrade(self, number: int, version: str) -> None:
+        """Stop a node and start it with the jars of another version; does not wait until it serves requests."""
+        fetch_jars(version=version)
+        self.stop(number)
+        self.nodes[number].version = version
+        self.start(number)
 
     def repair(self) -> None:
         """Undo all faults and wait until all replicas are in sync."""
@@ -357,7 +365,7 @@ class ApacheCluster:
             f"-Dlog4j2.configurationFile={node.folder / 'log4j2.xml'}",
             f"-Djdk.net.hosts.file={node.folder / 'hosts'}",
             "-cp",
-            str(self._jars / "*"),
+            str(fetch_jars(version=node.version) / "*"),
         ]
 
     def _configure(self, node: Node, properties: Mapping[str, str], log_level: str) -> None:
@@ -403,9 +411,13 @@ def _reassignment(replicas: Mapping[str, Mapping[int, list[int]]]) -> Any:
 
 @contextmanager
 def apache_cluster(
-    folder: Path, properties: Mapping[str, str] | None = None, *, log_level: str = "WARN"
+    folder: Path,
+    properties: Mapping[str, str] | None = None,
+    *,
+    log_level: str = "WARN",
+    version: str | None = None,
 ) -> Iterator[ApacheCluster]:
-    """Run three nodes until the block ends, with the given settings added to the small defaults.
+    """Run three nodes of a version, by default the POM's, with the given settings added to the small defaults.
 
     Raises:
         Unavailable: If Java, Maven, the jars or loopback addresses for each node are missing.
@@ -415,7 +427,7 @@ def apache_cluster(
         raise Unavailable(problem)
     if sys.platform != "linux":
         raise Unavailable("A cluster of three needs the whole of 127.0.0.0/8 on the loopback device; use Linux.")
-    cluster = ApacheCluster(folder, properties or {}, log_level)
+    cluster = ApacheCluster(folder, properties or {}, log_level, version)
     try:
         cluster.boot()
         yield cluster

@@ -12,7 +12,8 @@ HANGING_SETTINGS: Final = {
     "offsets.topic.num.partitions": "5",
     "transaction.partition.verification.enable": "false",
 }
-_CLASSIC_PRODUCE, _CLASSIC_END = 11, 4
+# The highest versions of Kafka 3.6, which later brokers serve too: a client of transactions V1.
+_CLASSIC_INIT, _CLASSIC_PRODUCE, _CLASSIC_END = 4, 9, 3
 
 
 def open_up(session: RawSession, topic: str, *partitions: int, age_ms: int = 0) -> Identity:
@@ -20,7 +21,7 @@ def open_up(session: RawSession, topic: str, *partitions: int, age_ms: int = 0) 
 
     The record's timestamp may lie in the past; brokers and tools derive the age from it.
     """
-    identity = session.init_until_done()
+    identity = session.init_until_done(version=_CLASSIC_INIT)
     session.add_until_done(identity, topic, *partitions)
     for partition in partitions or (0,):
         batch = record_batch([b"open"], identity, 0, timestamp_ms=_ago(age_ms))
@@ -43,7 +44,7 @@ def hang(
     """
     sequence = 0
     if identity is None:
-        identity = session.init_until_done()
+        identity = session.init_until_done(version=_CLASSIC_INIT)
         session.add_until_done(identity, topic, partition)
         batch = record_batch([b"in time"], identity, 0)
         assert session.produce(topic, batch, version=_CLASSIC_PRODUCE, partition=partition)[0] == 0

@@ -25,7 +25,9 @@ _EOS_BASE = _packages(
     "options",
     "runtime",
 )
-_EOS_TOOLS = _packages("spark_eos", "codec", "client", "metrics_endpoint", "spark_api", "worker_memory")
+_EOS_TOOLS = _packages(
+    "spark_eos", "codec", "client", "column_libraries", "metrics_endpoint", "spark_api", "worker_memory"
+)
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
 _SHARED_BASE = _packages("broker_core", "errors", "types")
@@ -51,10 +53,13 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.wire": _CORE_BASE,
         "broker_core.records": _CORE_BASE,
+        "spark_eos.column_libraries": _packages("spark_eos", "errors"),
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
+        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
+        "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
     {
@@ -67,7 +72,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.oauth_settings"),
     },
     {
-        "spark_eos.options.client": _packages("spark_eos", "errors", "options.client_settings", "options.oauth")
+        "spark_eos.options.client": _packages(
+            "spark_eos", "errors", "options.client_settings", "options.key_stores", "options.logins", "options.oauth"
+        )
         | {"broker_core.jaas"},
     },
     {
@@ -99,7 +106,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
-        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
         "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
@@ -130,7 +137,7 @@ _EOS_REAL = _packages("spark_eos", "client", "sink", "source", "admin", "runtime
 _EOS_METRICS = _packages("spark_eos", "metrics")
 # A failpoint stops or kills its process by design.
 _FAILPOINTS = _packages("spark_eos", "failpoints")
-_EOS_COLUMNS = _packages("spark_eos", "codec", "sink", "source", "datasource")
+_EOS_COLUMNS = _packages("spark_eos", "codec", "column_libraries", "sink", "source", "datasource")
 
 # Libraries, clocks, randomness, files, sockets and threads, and the packages that may use them. The longest name
 # counts. A third-party module that is not listed is no dependency; a standard module that is not listed may be used
@@ -147,8 +154,11 @@ OUTSIDE: dict[str, frozenset[str]] = {
     | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
-    # An extra that signs assertions; nothing else may need it.
-    "cryptography": _packages("spark_eos", "client.oauth_assertion"),
+    # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
+    "cryptography": _packages("spark_eos", "client.key_stores", "client.oauth_assertion"),
+    "jks": _packages("spark_eos", "client.key_stores"),
+    "botocore": _packages("spark_eos", "client.msk_iam"),
+    "gssapi": _packages("spark_eos", "client.kerberos"),
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
@@ -185,8 +195,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's environment.
-    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.tls", "sink", "admin"),
-    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS,
+    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin"),
+    # Credentials that are renewed in threads belong to one process.
+    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam"),
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
@@ -194,7 +205,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
-    | _packages("spark_eos", "admin", "client.credentials", "client.oauth_assertion", "sink.incarnation"),
+    | _packages(
+        "spark_eos", "admin", "client.credentials", "client.key_stores", "client.oauth_assertion", "sink.incarnation"
+    ),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one.

@@ -78,9 +78,9 @@ class RawSession:
         """Send one InitProducerId; retried only while the coordinator loads."""
         return self._retry(lambda: self._init(expected, timeout_ms, version), LOADING)
 
-    def init_until_done(self, *, expected: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
+    def init_until_done(self, *, expected: Identity = NOBODY, timeout_ms: int = 60_000, version: int = 5) -> Identity:
         """Send InitProducerId until no other transaction blocks it."""
-        error, identity = self._retry(lambda: self._init(expected, timeout_ms, 5), NOT_YET)
+        error, identity = self._retry(lambda: self._init(expected, timeout_ms, version), NOT_YET)
         assert error == 0, error
         return identity
 

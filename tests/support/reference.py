@@ -395,9 +395,9 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
 }
 
 
-def rewritten(page: str) -> str:
+def rewritten(page: str, blocks: Mapping[str, Callable[[], str]] = BLOCKS) -> str:
     """Return a page with its generated parts rewritten."""
-    return _BLOCK.sub(lambda found: f"{found['begin']}\n{BLOCKS[found['name']]()}\n\n{found['end']}", page)
+    return _BLOCK.sub(lambda found: f"{found['begin']}\n{blocks[found['name']]()}\n\n{found['end']}", page)
 
 
 def block_names(page: str) -> list[str]:

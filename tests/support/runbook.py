@@ -405,7 +405,6 @@ def refused() -> Iterator[tuple[str, str]]:
             terminal = Terminal(kafka.bootstrap_servers, Path(folder))
             plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
             for name, lines in {
-                "auth-msk-iam": ["security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"],
                 "auth-token-url": [
                     "security.protocol=SASL_SSL",
                     "sasl.mechanism=OAUTHBEARER",
@@ -414,7 +413,6 @@ def refused() -> Iterator[tuple[str, str]]:
                     "sasl.oauthbearer.client.credentials.client.secret=secret",
                     "sasl.login.retry.backoff.max.ms=500",
                 ],
-                "auth-jks": ["security.protocol=SSL", "ssl.truststore.location=/etc/kafka/truststore.jks"],
                 "auth-password": [
                     "security.protocol=SASL_PLAINTEXT",
                     "sasl.mechanism=PLAIN",

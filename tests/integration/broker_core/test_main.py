@@ -74,3 +74,25 @@ def test_occupied_port_is_reported_in_one_line():
         )
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
     assert f"cannot listen on 127.0.0.1:{port}" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "library"), [("re2", "google-re2"), ("scramp", "scramp"), ("asn1crypto", "asn1crypto")]
+)
+def test_missing_extra_is_reported_in_one_line(module, library):
+    program = f"import sys; sys.modules[{module!r}] = None; from broker_core.__main__ import main; sys.exit(main([]))"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1), answer.stderr
+    assert f"the broker needs {library}" in answer.stderr
+    assert "pip install 'eos-kafka[broker]'" in answer.stderr
+
+
+def test_embedded_broker_names_the_missing_extra():
+    program = "import sys; sys.modules['scramp'] = None; from broker_core import EmbeddedBroker"
+    answer = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    assert answer.returncode == 1
+    assert answer.stderr.splitlines()[-1].endswith("pip install 'eos-kafka[broker]'")

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import trustme
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509 import load_pem_x509_certificates
 
 from spark_eos.client.credentials import token_provider
 from spark_eos.options.client import ClientOptions
@@ -51,12 +54,20 @@ class Credentials:
         self.token = token()
         self.authority = self._file("ca.pem", kafka.authority.cert_pem.bytes().decode())
         self.both_path = self._file("client.pem", self.certificate + self.locked_key)
+        self.store_path = str(folder / "client.jks")
+        Path(self.store_path).write_bytes(self._store(loaded))
         self.token_path = self._file("token", self.token + "\n")
 
     def _file(self, name: str, text: str) -> str:
         path = self.folder / name
         path.write_text(text)
         return str(path)
+
+    def _store(self, key: Any) -> bytes:
+        """Make a PKCS12 store of the client, as keytool does also under the name .jks."""
+        chain = load_pem_x509_certificates(self.certificate.encode())
+        locked = serialization.BestAvailableEncryption(KEY_PASSWORD.encode())
+        return pkcs12.serialize_key_and_certificates(b"client", key, chain[0], chain[1:], locked)
 
     def options(self, listener: str, protocol: str, more: Mapping[str, str]) -> dict[str, str]:
         """Return the options for one listener; `more` is without the prefix."""
@@ -120,6 +131,18 @@ class Credentials:
             },
         )
 
+    def by_key_store(self, password: str = KEY_PASSWORD) -> dict[str, str]:
+        """Authenticate with a certificate and a key in a Java key store."""
+        return self.options(
+            "TLS",
+            "SSL",
+            {
+                "ssl.keystore.location": self.store_path,
+                "ssl.keystore.type": "JKS",
+                "ssl.keystore.password": password,
+            },
+        )
+
     def by_certificate_text(self) -> dict[str, str]:
         """Authenticate with a certificate and a key in the options themselves."""
         return self.options(
@@ -145,6 +168,7 @@ WAYS: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
     "unsigned token": Credentials.by_unsigned_token,
     "certificate file": Credentials.by_certificate_file,
     "certificate text": Credentials.by_certificate_text,
+    "key store": Credentials.by_key_store,
 }
 
 

@@ -161,7 +161,7 @@ def test_missing_client_library_is_reported_with_the_extra(cluster, monkeypatch)
 
 def test_broker_returns_its_metrics_without_the_client_library():
     program = WITHOUT_CLIENT + (
-        "import broker_core.__main__; from broker_core import EmbeddedBroker\n"
+        "import broker_core.server.metrics_endpoint; from broker_core import EmbeddedBroker\n"
         "with EmbeddedBroker(topics={'t': 1}) as kafka: print(kafka.metrics.last_stable_offset_lag(('t', 0)))"
     )
     answer = subprocess.run(

@@ -171,6 +171,24 @@ def test_list_accepts_a_duration_and_a_pattern(kafka: Kafka, session: RawSession
     assert "BrokerError" not in kafka.err
 
 
+@pytest.mark.parametrize(
+    ("option", "first"),
+    [(("--duration-filter", "0"), "Kafka 3.8"), (("--transactional-id-pattern", "a.*"), "Kafka 4.1")],
+)
+def test_filter_that_brokers_lack_is_an_error_with_their_first_version(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch, option: tuple[str, str], first: str
+) -> None:
+    def older(_: KafkaClient, request: Any, *, min_version: int = 0, **rest: Any) -> int:
+        if min_version > 0:
+            raise UnsupportedError("The broker does not serve it")
+        return 0
+
+    monkeypatch.setattr(KafkaClient, "api_version", older)
+    assert kafka.run("list", *option) == ExitCode.FAILED
+    assert f"{first} is the first that does" in kafka.err
+    assert kafka.run("list") == ExitCode.DONE
+
+
 def test_list_filters_by_broker_state_and_producer_id(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka)
     identity = open_up(session, topic)

@@ -155,7 +155,7 @@ def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> 
         ({"sasl.mechanism": "OAUTHBEARER", "sasl.jaas.config": jaas("PLAIN", "")}, "Use OAuthBearerLoginModule"),
         ({"sasl.mechanism": "PLAIN", "sasl.jaas.config": jaas("OAUTHBEARER", "")}, "Use PlainLoginModule or Scram"),
         ({"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=x"}, "not supported"),
-        ({"sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
+        ({"sasl.mechanism": "NTLM"}, "Use one of PLAIN, SCRAM"),
     ],
 )
 def test_unsupported_mechanism_is_refused(settings: dict[str, Any], text: str) -> None:

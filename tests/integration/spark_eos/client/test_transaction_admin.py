@@ -20,6 +20,7 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.options.client import ClientOptions
+from tests.support.spark_eos.client_world import make_topic
 
 
 @pytest.fixture
@@ -111,6 +112,7 @@ def test_logs_never_contain_the_password(kafka_address: str, caplog: pytest.LogC
     """kafka-python writes its configuration to the debug log."""
     options = ClientOptions((kafka_address,), sasl_password="s3cret")
     with caplog.at_level(logging.DEBUG), KafkaClient(options) as client, TransactionAdmin(client) as admin:
-        admin.topics()
+        place = TopicPartition(make_topic(client), 0)
+        assert admin.describe_producers([place])[place] == []
     assert "Starting KafkaAdminClient with configuration" in caplog.text
     assert "s3cret" not in caplog.text

@@ -146,6 +146,13 @@ def stored(kafka: Secured, topic: str) -> bytes:
     return bytes(message.key()) + bytes(message.value()) + repr(message.headers()).encode()
 
 
+def by_aws_keys(own: Credentials, option: str) -> dict[str, str]:
+    """Ask for MSK IAM, which no broker here offers."""
+    words = f'awsRoleArn="arn:aws:iam::1:role/r" awsRoleAccessKeyId="k" {option}="{MISPLACED}"'
+    jaas_line = f"software.amazon.msk.auth.iam.IAMLoginModule required {words};"
+    return own.options("SECURE", "SASL_SSL", {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": jaas_line})
+
+
 WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
     "wrong password": lambda own: own.by_password("SCRAM-SHA-512", MISPLACED),
     "wrong password, plain": lambda own: own.by_password("PLAIN", MISPLACED, protocol="SASL_PLAINTEXT"),
@@ -171,6 +178,17 @@ WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
     "a key for another file name": lambda own: own.by_certificate_file() | {"kafka.ssl.key.location": own.key},
     "a key for the authority": lambda own: own.by_certificate_text() | {"kafka.ssl.truststore.certificates": own.key},
     "a key that is none": lambda own: own.by_certificate_text() | {"kafka.ssl.keystore.key": MISPLACED},
+    "password of another store": lambda own: own.by_key_store(MISPLACED),
+    "password of another trust store": lambda own: (
+        own.by_key_store()
+        | {"kafka.ssl.truststore.location": own.store_path, "kafka.ssl.truststore.password": MISPLACED}
+    ),
+    "no such delegation token": lambda own: (
+        own.by_password("SCRAM-SHA-256")
+        | {"kafka.sasl.jaas.config": jaas("SCRAM-SHA-256", f'username="x" password="{MISPLACED}" tokenauth="true"')}
+    ),
+    "keys of AWS for another cluster": lambda own: by_aws_keys(own, "awsRoleSecretAccessKey"),
+    "misspelt keys of AWS": lambda own: by_aws_keys(own, "awsRoleSecretAcessKey"),
     "url with a password": lambda own: own.by_token_file(f"https://client:{MISPLACED}@issuer/token"),
     "a token for a url": lambda own: own.by_token_file(own.token),
     "no token in the file": lambda own: own.by_token_file(Path(own.both_path).as_uri()),

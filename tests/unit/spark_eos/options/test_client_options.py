@@ -8,8 +8,10 @@ import pytest
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions, client_options, int_setting, kafka_settings
 from spark_eos.options.client_settings import ALIASES, FIXED, IGNORED, REFUSED, USED
+from spark_eos.options.logins import AwsLogin, KerberosLogin
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
+KERBEROS_MODULE = "com.sun.security.auth.module.Krb5LoginModule required"
 PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
@@ -135,16 +137,21 @@ def test_jaas_config_yields_username_and_password(jaas: str, username: str, pass
     ("extra", "text"),
     [
         ({"kafka.security.protocol": "TLS"}, "Use one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Use one of PLAIN, SCRAM"),
+        ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "NTLM"}, "Use one of PLAIN, SCRAM"),
+        ({"kafka.sasl.mechanism": "AWS_MSK_IAM"}, "Set kafka.security.protocol=SASL_SSL"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "OAUTHBEARER"}, "needs a token"),
         ({"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}, "needs a user name and a password"),
-        ({"kafka.sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "Krb5LoginModule"),
-        ({"kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"}, "no username or no password"),
-        ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "Convert the store to PEM"),
         (
-            {"kafka.ssl.keystore.location": "/x/key.pem", "kafka.ssl.keystore.type": "PKCS12"},
-            "Convert the store to PEM",
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": f"{PLAIN_MODULE};"},
+            "Use Krb5LoginModule, to match",
         ),
+        ({"kafka.sasl.jaas.config": f"{KERBEROS_MODULE} useKeyTab=true;"}, 'Add keyTab="/path'),
+        (
+            {"kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": f"{PLAIN_MODULE} username=x;"},
+            "no username or no password",
+        ),
+        ({"kafka.ssl.truststore.type": "BCFKS"}, "Use one of PEM, PKCS12, JKS; convert other stores"),
+        ({"kafka.ssl.keystore.type": "BCFKS"}, "Use one of PEM, PKCS12, JKS; convert other stores"),
     ],
 )
 def test_unsupported_security_settings_are_refused_with_a_remedy(extra: dict[str, str], text: str) -> None:
@@ -168,6 +175,46 @@ def test_pem_stores_are_accepted_under_both_names(tmp_path: Path) -> None:
     assert (other.ssl_ca_path, other.ssl_key_path, other.ssl_check_hostname) == ("c", "k", True)
 
 
+@pytest.mark.parametrize(
+    ("settings", "login"),
+    [
+        ({}, KerberosLogin("kafka")),
+        (
+            {"sasl.jaas.config": f'{KERBEROS_MODULE} useKeyTab=true storeKey=true keyTab="/k" principal="p@R";'},
+            KerberosLogin("kafka", None, "p@R", "/k"),
+        ),
+        (
+            {"sasl.jaas.config": f'{KERBEROS_MODULE} useTicketCache=true ticketCache="/c" serviceName="s";'},
+            KerberosLogin("s", None, None, None, "/c"),
+        ),
+        (
+            {"sasl.jaas.config": f'{KERBEROS_MODULE} useKeyTab=false keyTab="/k";', "sasl.kerberos.service.name": "s"},
+            KerberosLogin("s"),
+        ),
+        (
+            {
+                "sasl.kerberos.keytab": "/k",
+                "sasl.kerberos.principal": "p",
+                "sasl.kerberos.domain.name": "d",
+                "sasl.kerberos.kinit.cmd": "kinit",
+            },
+            KerberosLogin("kafka", "d", "p", "/k"),
+        ),
+    ],
+)
+def test_kerberos_settings_of_both_clients_are_read(settings: dict[str, str], login: KerberosLogin) -> None:
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI", **settings}
+    options = client_options({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}})
+    assert options.sasl_login == login
+
+
+@pytest.mark.parametrize(("word", "is_token"), [("true", True), ("false", False)])
+def test_delegation_token_is_marked_in_the_jaas_line(word: str, is_token: bool) -> None:
+    jaas = f'x.scram.ScramLoginModule required username="id" password="hmac" tokenauth="{word}";'
+    given = {"kafka.sasl.mechanism": "SCRAM-SHA-256", "kafka.sasl.jaas.config": jaas}
+    assert client_options({**SERVERS, **given}).sasl_delegation_token is is_token
+
+
 def test_options_are_pickled_and_hide_secrets_in_repr() -> None:
     options = ClientOptions(
         ("a:1",),
@@ -176,7 +223,10 @@ def test_options_are_pickled_and_hide_secrets_in_repr() -> None:
         sasl_username="alice",
         sasl_password="hidden-1",
         ssl_key_pem="hidden-2",
+        ssl_ca_password="hidden-4",
+        ssl_keystore_password="hidden-5",
         ssl_key_password="hidden-3",
+        sasl_login=AwsLogin(secret_key="hidden-6", session_token="hidden-7", role_external_id="hidden-8"),
     )
     assert pickle.loads(pickle.dumps(options)) == options
     assert "hidden" not in repr(options)

@@ -92,7 +92,7 @@ def test_compression_levels_are_parsed() -> None:
         ({"kafka.key.serializer": "x"}, "not supported"),
         ({"kafka.acks": "1"}, "acks"),
         ({"kafka.secruity.protocol": "SSL"}, r"Unknown option 'kafka.secruity.protocol'.*Did you mean 'kafka.security"),
-        ({"kafka.ssl.truststore.location": "/x/trust.jks"}, "is a Java key store; only PEM.*Convert the store to PEM"),
+        ({"kafka.ssl.truststore.type": "BCFKS"}, "Use one of PEM, PKCS12, JKS"),
         ({"kafka.enable.idempotence": "false"}, "idempotence"),
         ({"allowHangingTransactions": "yes"}, "Use true or false"),
         ({"kafka.acks": "0"}, "a transaction needs acks=all"),

@@ -1,0 +1,202 @@
+"""Stores that the JDK's keytool makes, PKCS12 and JKS, used by a client with TLS on both sides."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509 import load_pem_x509_certificate
+
+from broker_core import EmbeddedBroker
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.tls import tls_context
+from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.options.client import client_options
+
+AUTHORITY = trustme.CA()
+STORE_PASSWORD, KEY_PASSWORD = "open-the-store", "open-its-key"
+KINDS = ("PKCS12", "JKS")
+
+
+class Stores:
+    """A trust store and a key store of one kind."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        if kind == "JKS":
+            pytest.importorskip("jks", reason="needs pyjks: pip install 'eos-kafka[jks]'")
+        # Names that do not give the format away, as many files named .jks are PKCS12.
+        self.folder, self.kind = folder, kind
+        self.trust, self.keys = folder / f"{kind}-trust", folder / f"{kind}-keys"
+        ca = folder / "ca.pem"
+        ca.write_bytes(AUTHORITY.cert_pem.bytes())
+        store = ("-keystore", str(self.trust), "-storetype", kind, "-storepass", STORE_PASSWORD)
+        keytool("-importcert", "-noprompt", "-alias", "ca", "-file", str(ca), *store)
+        self.put("before")
+
+    def put(self, name: str) -> None:
+        """Replace the key store by one with a new certificate of this name."""
+        source = self.folder / "client.p12"
+        source.write_bytes(client_pkcs12(name))
+        made = self.folder / "made"
+        made.unlink(missing_ok=True)
+        words = ["-importkeystore", "-noprompt", "-srckeystore", str(source), "-srcstoretype", "PKCS12"]
+        words += ["-srcstorepass", STORE_PASSWORD, "-srcalias", "client", "-destkeystore", str(made)]
+        words += ["-deststoretype", self.kind, "-deststorepass", STORE_PASSWORD]
+        # A PKCS12 store has one password for all.
+        words += ["-destkeypass", KEY_PASSWORD] if self.kind == "JKS" else []
+        keytool(*words)
+        made.replace(self.keys)
+
+    def settings(self, **more: str) -> dict[str, str]:
+        return {
+            "security.protocol": "SSL",
+            "default.api.timeout.ms": "5000",
+            "ssl.truststore.location": str(self.trust),
+            "ssl.truststore.password": STORE_PASSWORD,
+            "ssl.keystore.location": str(self.keys),
+            "ssl.keystore.password": STORE_PASSWORD,
+            **({"ssl.key.password": KEY_PASSWORD} if self.kind == "JKS" else {}),
+            **{name.replace("_", "."): value for name, value in more.items()},
+        }
+
+
+def client_pkcs12(name: str) -> bytes:
+    issued = AUTHORITY.issue_cert(f"{name}.example", common_name=name)
+    key: Any = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    certificate = load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
+    locked = serialization.BestAvailableEncryption(STORE_PASSWORD.encode())
+    authority = load_pem_x509_certificate(AUTHORITY.cert_pem.bytes())
+    return pkcs12.serialize_key_and_certificates(b"client", key, certificate, [authority], locked)
+
+
+def keytool(*words: str) -> None:
+    path = shutil.which("keytool")
+    if path is None:
+        pytest.skip("needs keytool of a JDK on the PATH")
+    ran = subprocess.run([path, *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Stores:
+    return Stores(tmp_path_factory.mktemp("stores"), request.param)
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[EmbeddedBroker]:
+    own = AUTHORITY.issue_cert("127.0.0.1")
+    with EmbeddedBroker(
+        config={
+            "listeners": "SSL://127.0.0.1:0",
+            "ssl.client.auth": "required",
+            "ssl.keystore.certificate.chain": "".join(each.bytes().decode() for each in own.cert_chain_pems),
+            "ssl.keystore.key": own.private_key_pem.bytes().decode(),
+            "ssl.truststore.certificates": AUTHORITY.cert_pem.bytes().decode(),
+        }
+    ) as running:
+        yield running
+
+
+def client_of(kafka: EmbeddedBroker, settings: Mapping[str, str]) -> KafkaClient:
+    given = {"bootstrap.servers": kafka.bootstrap_servers, **settings}
+    return KafkaClient(client_options({f"kafka.{name}": value for name, value in given.items()}))
+
+
+def name_shown(kafka: EmbeddedBroker, client: KafkaClient) -> str:
+    client.transport.close_connection(1)
+    client.metadata([], timeout_ms=5_000)
+    return kafka.requests()[-1].principal.partition("CN=")[2].partition(",")[0]
+
+
+def refused(settings: Mapping[str, str]) -> str:
+    given = {"bootstrap.servers": "h:1", **settings}
+    with pytest.raises(OptionError) as caught:
+        tls_context(client_options({f"kafka.{name}": value for name, value in given.items()}))
+    text = str(caught.value)
+    assert STORE_PASSWORD not in text
+    assert KEY_PASSWORD not in text
+    return text
+
+
+def test_client_uses_stores_and_their_replacements(kafka: EmbeddedBroker, stores: Stores) -> None:
+    with client_of(kafka, stores.settings()) as client:
+        assert name_shown(kafka, client) == "before"
+        before = stores.keys.read_bytes()
+        stores.put("after")
+        assert name_shown(kafka, client) == "after"
+        stores.keys.write_bytes(stores.keys.read_bytes()[:300])
+        assert name_shown(kafka, client) == "after"
+        stores.keys.write_bytes(before)
+        assert name_shown(kafka, client) == "before"
+
+
+@pytest.mark.parametrize("type_", [*KINDS, "pkcs12"])
+def test_content_decides_the_format(stores: Stores, type_: str) -> None:
+    settings = stores.settings(ssl_truststore_type=type_, ssl_keystore_type=type_)
+    tls_context(
+        client_options({f"kafka.{name}": value for name, value in ({"bootstrap.servers": "h:1"} | settings).items()})
+    )
+
+
+def test_wrong_and_missing_passwords_are_refused(stores: Stores) -> None:
+    unread = f"cannot be read as {stores.kind}"
+    for store in ("truststore", "keystore"):
+        setting = f"ssl.{store}.password"
+        text = refused(stores.settings() | {setting: "wrong"})
+        assert unread in text
+        assert f"Set kafka.{setting} to" in text
+    without = {name: value for name, value in stores.settings().items() if name != "ssl.keystore.password"}
+    if stores.kind == "PKCS12":
+        assert "No password is set. Set kafka.ssl.keystore.password" in refused(without)
+    else:
+        assert "Set kafka.ssl.key.password" in refused(stores.settings(ssl_key_password="wrong"))
+
+
+def test_jks_trust_store_needs_no_password(kafka: EmbeddedBroker, tmp_path: Path) -> None:
+    stores = Stores(tmp_path, "JKS")
+    given = {name: value for name, value in stores.settings().items() if name != "ssl.truststore.password"}
+    with client_of(kafka, given) as client:
+        assert name_shown(kafka, client) == "before"
+
+
+def test_store_without_the_wanted_entry_is_refused(stores: Stores) -> None:
+    assert "contains no private key" in refused(stores.settings(ssl_keystore_location=str(stores.trust)))
+    swapped = stores.settings(ssl_truststore_location=str(stores.keys))
+    assert "contains no trusted certificate" in refused(swapped)
+
+
+def test_damaged_store_is_refused(stores: Stores, tmp_path: Path) -> None:
+    data = stores.trust.read_bytes()
+    damaged = tmp_path / "damaged"
+    for part in (data[:-30], data[: len(data) // 2], data[:4]):
+        damaged.write_bytes(part)
+        refused(stores.settings(ssl_truststore_location=str(damaged)))
+
+
+def test_other_formats_are_refused(stores: Stores, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"\xce\xce\xce\xce")
+    assert "is a JCEKS store. Convert it" in refused(stores.settings(ssl_truststore_location=str(other)))
+    other.write_bytes(b"neither")
+    assert "Use a PEM, PKCS12 or JKS file" in refused(stores.settings(ssl_truststore_location=str(other)))
+    assert "Use one of PEM, PKCS12, JKS" in refused(stores.settings(ssl_keystore_type="BCFKS"))
+
+
+def test_missing_package_is_named(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("jks", "cryptography.hazmat.primitives.serialization.pkcs12"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert f"Install eos-kafka[{stores.kind.lower()}]" in refused(stores.settings())
+
+
+def test_untrusting_store_fails_the_handshake(kafka: EmbeddedBroker, stores: Stores, tmp_path: Path) -> None:
+    other = tmp_path / "other.pem"
+    other.write_bytes(trustme.CA().cert_pem.bytes())
+    with client_of(kafka, stores.settings(ssl_truststore_location=str(other))) as client:
+        with pytest.raises(EosKafkaError, match="certificate is not trusted"):
+            client.connect()

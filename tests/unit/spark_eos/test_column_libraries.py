@@ -1,0 +1,63 @@
+"""The check of pyarrow and NumPy when a query starts."""
+
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+
+import numpy
+import pyarrow
+import pytest
+from pyspark.sql.types import StructType
+
+from spark_eos import EosKafkaDataSource, foreach_batch_sink
+from spark_eos.column_libraries import NEEDED, check_column_libraries
+from spark_eos.errors import UnsupportedError
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_versions_are_those_of_the_extra():
+    extras = ConfigParser()
+    extras.read(ROOT / "setup.cfg")
+    wanted = {f"{name}>={version[0]}" + (f".{version[1]}" if version[1] else "") for name, version in NEEDED.items()}
+    assert set(extras["options.extras_require"]["arrow"].split()) == wanted
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_missing_library_is_refused_with_the_command(name: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        UnsupportedError, match=rf"needs {name} [\d.]+ or newer, which is not installed.* 'eos-kafka\[arrow"
+    ):
+        check_column_libraries()
+
+
+@pytest.mark.parametrize(("library", "found"), [(pyarrow, "18.1.0"), (numpy, "1.25.2")])
+def test_old_library_is_refused_with_its_version(library, found: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(library, "__version__", found)
+    with pytest.raises(UnsupportedError, match=f"needs {library.__name__} [\\d.]+ or newer, and finds {found}"):
+        check_column_libraries()
+
+
+@pytest.mark.parametrize("found", ["19.0.0", "20.0.0.dev12", "26.0.1"])
+def test_version_is_accepted(found: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pyarrow, "__version__", found)
+    check_column_libraries()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda source: source.schema(),
+        lambda source: source.reader(StructType()),
+        lambda source: source.streamReader(StructType()),
+        lambda source: source.writer(StructType(), False),
+        lambda source: source.streamWriter(StructType(), False),
+        lambda _: foreach_batch_sink(topic="t")(None, 0),
+    ],
+    ids=["schema", "reader", "streamReader", "writer", "streamWriter", "foreach_batch_sink"],
+)
+def test_every_use_checks_the_libraries(use, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pyarrow, "__version__", "18.1.0")
+    with pytest.raises(UnsupportedError):
+        use(EosKafkaDataSource({}))
