@@ -8,7 +8,6 @@ a worker, and the message of each task comes back as a row.
 import logging
 import pickle
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
@@ -16,6 +15,7 @@ from pyspark.errors import PySparkException
 from spark_eos.column_libraries import check_column_libraries
 from spark_eos.errors import ClientStateError, EosKafkaError
 from spark_eos.runtime import exclusive_state
+from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.spark_writers import BatchWriter, foreach_batch_place
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _write(frame: "DataFrame", options: Mapping[str, Any], *, is_micro_batch: bo
         # Spark does not say which tasks have finished before a job failed: what is open is found by its name.
         messages: list[Any] = [None]
         try:
-            rows = frame.mapInArrow(partial(_prepare, writer), _MESSAGES).collect()
+            rows = frame.mapInArrow(_Task(writer), _MESSAGES).collect()
             messages = [pickle.loads(row.message) for row in rows]
             writer.commit(messages)
         except BaseException:
@@ -110,8 +110,14 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _prepare(writer: "BatchWriter", batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-    import pyarrow as pa
+class _Task(SentToTasks):
+    """The function of each task: the rows are prepared, and the writer's message becomes a row."""
 
-    message = pickle.dumps(writer.write(batches))
-    yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], ["message"])
+    def __init__(self, writer: "BatchWriter") -> None:
+        self._writer = writer
+
+    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+
+        message = pickle.dumps(self._writer.write(batches))
+        yield pa.RecordBatch.from_arrays([pa.array([message], pa.binary())], ["message"])

@@ -16,7 +16,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.types import StructType
 from pyspark.taskcontext import TaskContext
@@ -27,11 +27,13 @@ from spark_eos.metrics import SINK_METRICS
 from spark_eos.metrics_endpoint import check_servable, serve
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
+from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.sink.columns import check_append, check_columns
 from spark_eos.sink.commit_report import last_report, leave_report, report_of
 from spark_eos.sink.incarnation import checkpoint_of, current_incarnation, end_incarnation, new_incarnation
 from spark_eos.sink.messages import Place, TaskMessage
 from spark_eos.sink.spark_sockets import acknowledge_input, report_sockets
+from spark_eos.sink.stream_sessions import LocalProperties, refuse_unseen_query
 from spark_eos.spark_api import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from spark_eos.worker_memory import loading_modules
 
@@ -56,7 +58,7 @@ _TOPICS_BY_COLUMN: Final = "*"
 BATCH_JOB_MICRO_BATCH: Final = 0
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(SentToTasks, DataSourceArrowWriter):
     """The writer of one DataFrame: all of it or nothing.
 
     In `foreachBatch` each micro-batch is written once, elsewhere each `jobId`; a job without one is written every time.
@@ -151,7 +153,7 @@ class BatchWriter(DataSourceArrowWriter):
         )
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
     """The writer of a streaming query's micro-batches; output modes do not matter, as in Spark's sink."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -262,13 +264,6 @@ def streaming_place(context: TaskContext) -> Place:
     return Place(str(found[_QUERY_PROPERTY]), str(found[_RUN_PROPERTY]), micro_batch, context.partitionId())
 
 
-class LocalProperties(Protocol):
-    """What Spark's TaskContext and SparkContext have in common."""
-
-    def getLocalProperty(self, key: str, /) -> str | None:  # noqa: N802 (Spark's name)
-        """Return a local property of the task, or of the thread that starts jobs."""
-
-
 def foreach_batch_place(context: LocalProperties, options: SinkOptions, write: str, split: int = 0) -> Place | None:
     """Return the micro-batch that a batch write belongs to, or None for one outside of `foreachBatch`."""
     query, run, micro_batch = (
@@ -282,6 +277,8 @@ def foreach_batch_place(context: LocalProperties, options: SinkOptions, write: s
                 remedy="For a batch job use jobId. In a thread that the foreachBatch function starts, use "
                 "pyspark.InheritableThread, which passes on Spark's properties",
             )
+        if options.job_id is None:
+            refuse_unseen_query(context)
         return None
     if options.job_id is not None:
         raise OptionError(

@@ -19,6 +19,7 @@ from spark_eos.metrics import SOURCE_METRICS
 from spark_eos.metrics_endpoint import check_servable, serve
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
 from spark_eos.runtime import process_state
+from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.source.admission_control import AdmissionControl
 from spark_eos.source.available_now import check_micro_batch
 from spark_eos.source.data_loss import DataLossPolicy
@@ -67,7 +68,7 @@ def _read(partition: InputPartition, options: SourceOptions) -> Iterator[pa.Reco
     return read_range(partition.piece, options) if isinstance(partition, RangePartition) else iter(())
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(SentToTasks, DataSourceReader):
     """The reader of a bounded part of topics; ends are looked up when the query runs, not when it is defined."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -113,7 +114,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
     return (FilteringBatchReader if offered and filter_pushdown(options) else BatchReader)(options, schema)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The micro-batch reader; the checkpoint stores the offsets, in the format of Spark's own source."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:

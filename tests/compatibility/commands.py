@@ -1,7 +1,7 @@
 """The trial of `eos-kafka transactions` on one broker: list, describe, find, abort, terminate.
 
 An open transaction comes from librdkafka. A hanging one comes from a late write while the broker does not verify
-transactions, as brokers before Kafka 3.6 do not. librdkafka's consumer reads what they held up.
+transactions, as brokers before Kafka 3.6 do not. librdkafka's consumer reads what was behind them.
 """
 
 import json

@@ -47,7 +47,7 @@ class Trial:
             (files / f"{number}.txt").write_bytes(b"\n".join(lines[number::FILES]) + b"\n")
 
     def stream(self, by: str, *before: str) -> str:
-        """Kill a stream during its work and restart it, after the jobs `before` in the first process; return the results."""
+        """Kill a stream during its work and restart it, after the jobs `before`; return the results."""
         for kills in range(self.kills):
             wanted = LINES * (kills + 1) // (2 * self.kills)
             with self._jobs(*(before if kills == 0 else ()), f"stream by {by}") as process:

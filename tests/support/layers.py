@@ -26,7 +26,14 @@ _EOS_BASE = _packages(
     "runtime",
 )
 _EOS_TOOLS = _packages(
-    "spark_eos", "codec", "client", "column_libraries", "metrics_endpoint", "spark_api", "worker_memory"
+    "spark_eos",
+    "codec",
+    "client",
+    "column_libraries",
+    "metrics_endpoint",
+    "sent_to_tasks",
+    "spark_api",
+    "worker_memory",
 )
 # All that spark_eos may import from the broker core: names and error codes, the batch format, and for its client the
 # layout of messages.
@@ -95,6 +102,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
+        "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
         "spark_eos.metrics_endpoint": _packages("spark_eos", "errors", "metrics", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
@@ -163,6 +171,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
     "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
+    # The pickler that Spark uses.
+    "pyspark.cloudpickle": _packages("spark_eos", "sent_to_tasks"),
     "pyarrow": _EOS_COLUMNS,
     "numpy": _EOS_COLUMNS,
     # Test tools.

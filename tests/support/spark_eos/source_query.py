@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
+from pyspark import cloudpickle
+
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
 
@@ -33,9 +35,9 @@ class Query:
     def run_to(self, end: Any) -> list[Row]:
         """Plan up to `end`, and read with only what is serialized for a task."""
         pieces = self.reader.partitions(self.position, end)
-        task = pickle.loads(pickle.dumps(self.reader))
+        task = pickle.loads(cloudpickle.dumps(self.reader))
         found: list[Row] = []
-        for piece in pickle.loads(pickle.dumps(pieces)):
+        for piece in pickle.loads(cloudpickle.dumps(pieces)):
             for columns in task.read(piece):
                 texts = [None if value is None else value.decode() for value in columns.column("value").to_pylist()]
                 found += zip(

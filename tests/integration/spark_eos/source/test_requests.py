@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer
 from kafka.protocol.metadata import MetadataResponse
+from pyspark import cloudpickle
 
 from broker_core import Disconnect, EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
@@ -131,9 +132,9 @@ def test_tasks_of_one_process_share_connections(cluster: tuple[EmbeddedBroker, s
     query.trigger()
     fill(kafka, topic, partitions)
     end = query.end()
-    pieces = pickle.loads(pickle.dumps(query.reader.partitions(query.position, end)))
+    pieces = pickle.loads(cloudpickle.dumps(query.reader.partitions(query.position, end)))
     assert len(pieces) == partitions
-    task = pickle.loads(pickle.dumps(query.reader))
+    task = pickle.loads(cloudpickle.dumps(query.reader))
 
     def read() -> None:
         assert sum(batch.num_rows for piece in pieces for batch in task.read(piece)) == partitions

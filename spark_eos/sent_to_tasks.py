@@ -1,0 +1,66 @@
+"""What Spark pickles on the driver and unpickles in tasks, with a check of the package on both sides.
+
+Readers and writers are pickled by name and attributes. In a Python without this package, or with another version of it,
+unpickling them fails with an error that names neither, or succeeds and fails later. So they are pickled inside another
+pickle, which a function opens after it has compared the versions. That function is pickled with its code, because the
+Python that unpickles it may lack this module.
+"""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from broker_core import __version__
+from spark_eos.errors import ClientStateError
+
+
+class SentToTasks:
+    """A base of the classes whose objects Spark sends to tasks; only cloudpickle, which Spark uses, can pickle them."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the object with the version of this package, and with what checks it first."""
+        # Untyped.
+        from pyspark import cloudpickle
+
+        dumps: Any = cloudpickle.dumps
+        return _opener(), (__version__, dumps((type(self), self.__getstate__())))
+
+
+def _opener() -> Callable[[str, bytes], object]:
+    # Local functions are pickled with their code, and this one imports all that it uses.
+    def open_sent(version: str, sent: bytes) -> object:
+        try:
+            from spark_eos.sent_to_tasks import opened
+
+            return opened(version, sent)
+        except ImportError as problem:
+            import platform
+            import sys
+
+            raise ImportError(
+                f"A task cannot import eos-kafka, and the driver has version {version}: {type(problem).__name__}: "
+                f"{problem}. Checked: Python {sys.version.split()[0]} at {sys.executable} on {platform.node()}. "
+                f"Remedy: install eos-kafka {version} with its dependencies in the Python environment of the driver "
+                "and of all executors, or send that environment with spark.archives; --py-files is not enough"
+            ) from problem
+
+    return open_sent
+
+
+def opened(version: str, sent: bytes) -> object:
+    """Return the object that the driver pickled; raise `ClientStateError` if the driver has another version."""
+    own, file = __version__, __file__
+    if version != own:
+        import platform
+        import sys
+
+        raise ClientStateError(
+            f"The driver has version {version} of eos-kafka, and a task has version {own}",
+            checked=f"{file}, imported by {sys.executable} on {platform.node()}",
+            remedy="Install the same version in the Python environment of the driver and of all executors, and start "
+            "the application again",
+        )
+    kind, state = pickle.loads(sent)
+    received = object.__new__(kind)
+    received.__dict__.update(state)
+    return received

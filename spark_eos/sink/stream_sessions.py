@@ -1,0 +1,55 @@
+"""Writes of a streaming query that do not see their query.
+
+In `foreachBatch` a task sees the query in its local properties, if the thread that starts the job has them. Two kinds
+of writes lack them: those of a plain thread, and all of Spark Connect, where the function runs in another process. As
+batch jobs they would be written again with each attempt of their micro-batch, without an error. But tasks also see the
+settings of their session, and the session of a query's micro-batches has a setting that Spark makes nowhere else.
+
+Before Spark 4.3, Connect runs these writes in the client's own session. Their plan begins with a relation that the
+server keeps, and the plan is in the job's call site. Only checkpointed frames begin like that otherwise.
+"""
+
+from typing import Final, Protocol
+
+import pyspark
+
+from spark_eos.errors import ClientStateError
+
+# PySpark 4.2 and 4.3 have it in stateless queries, too. Other settings of that session are also made by users.
+_SET_FOR_MICRO_BATCHES: Final = "spark.sql.streaming.internal.stateStore.partitions"
+_CALL_SITE: Final = "callSite.long"
+_FROM_CONNECT: Final = 'client_type: "_SPARK_CONNECT'
+_KEPT_BY_SERVER: Final = "cached_remote_relation {"
+_FIRST_WITH_SESSIONS_OVER_CONNECT: Final = (4, 3)
+
+
+class LocalProperties(Protocol):
+    """What Spark's TaskContext and SparkContext have in common."""
+
+    def getLocalProperty(self, key: str, /) -> str | None:  # noqa: N802 (Spark's name)
+        """Return a local property of the task, or of the thread that starts jobs."""
+
+
+def refuse_unseen_query(context: LocalProperties) -> None:
+    """Raise if a write that sees no query belongs to one: nothing identifies its micro-batch."""
+    if context.getLocalProperty(_SET_FOR_MICRO_BATCHES) is not None:
+        raise ClientStateError(
+            "This write belongs to a streaming query and does not see it, so it would be written again if Spark runs "
+            "the micro-batch again",
+            checked=f"The task's local properties: {_SET_FOR_MICRO_BATCHES} is set, and sql.streaming.queryId is not",
+            remedy="Over Spark Connect set the option jobId, made of the name of the stream, the batch id and the "
+            "topic. In a thread that the foreachBatch function starts, use pyspark.InheritableThread",
+        )
+    if _may_be_of_connect(context.getLocalProperty(_CALL_SITE) or ""):
+        raise ClientStateError(
+            "This write may belong to a streaming query over Spark Connect, and would then be written again if Spark "
+            "runs the micro-batch again",
+            checked=f"The plan of Spark Connect begins with a relation of the server, on Spark {pyspark.__version__}",
+            remedy="Set the option jobId: in foreachBatch made of the name of the stream, the batch id and the topic; "
+            "for a checkpointed DataFrame any name of this job",
+        )
+
+
+def _may_be_of_connect(call_site: str) -> bool:
+    is_older = tuple(map(int, pyspark.__version__.split(".")[:2])) < _FIRST_WITH_SESSIONS_OVER_CONNECT
+    return is_older and _FROM_CONNECT in call_site and _KEPT_BY_SERVER in call_site
