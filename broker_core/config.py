@@ -112,6 +112,8 @@ _SMALLEST_SEGMENT_BYTES = 1_048_576
 LISTENER_PREFIX = "listener.name."
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
+_HANDLER = "sasl.server.callback.handler.class"
+_OF_MECHANISMS = (_JAAS, _REAUTH, _HANDLER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +260,21 @@ class ListenerConfig(_Settings):
         "sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", choices=_MECHANISMS
     )
     sasl_server_max_receive_size: int = _key("sasl.server.max.receive.size", 524_288, low=1)
+    sasl_oauthbearer_jwks_endpoint_url: str = _key("sasl.oauthbearer.jwks.endpoint.url", "")
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = _key("sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000, low=1)
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int = _key(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", 100, low=1
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int = _key(
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", 10_000, low=1
+    )
+    sasl_oauthbearer_expected_audience: str = _key("sasl.oauthbearer.expected.audience", "")
+    sasl_oauthbearer_expected_issuer: str = _key("sasl.oauthbearer.expected.issuer", "")
+    sasl_oauthbearer_allow_unverified_audience: bool = _key("sasl.oauthbearer.allow.unverified.audience", False)
+    sasl_oauthbearer_allow_unverified_issuer: bool = _key("sasl.oauthbearer.allow.unverified.issuer", False)
+    sasl_oauthbearer_clock_skew_seconds: int = _key("sasl.oauthbearer.clock.skew.seconds", 30, low=0)
+    sasl_oauthbearer_scope_claim_name: str = _key("sasl.oauthbearer.scope.claim.name", "scope")
+    sasl_oauthbearer_sub_claim_name: str = _key("sasl.oauthbearer.sub.claim.name", "sub")
     connections_max_reauth_ms: int = _key(_REAUTH, 0, low=0)
     max_connections: int = _key("max.connections", _INT_MAX, low=0)
     max_connection_creation_rate: int = _key("max.connection.creation.rate", _INT_MAX, low=1)
@@ -388,7 +405,7 @@ class BrokerConfig(ListenerConfig):
                 raise ConfigError(
                     f"unknown setting {key!r}; listener l may have {LISTENER_PREFIX}l.<key> "
                     f"with one of these keys: {', '.join(sorted(ListenerConfig.keys()))}, "
-                    f"<mechanism>.{_JAAS}, <mechanism>.{_REAUTH}, the mechanism in lower case"
+                    f"{', '.join(f'<mechanism>.{each}' for each in _OF_MECHANISMS)}, the mechanism in lower case"
                 )
         return replace(_Settings.override(self, own), listener_overrides=tuple(sorted(of_listeners.items())))
 
@@ -403,6 +420,11 @@ class BrokerConfig(ListenerConfig):
         """Return the key and the text of the setting with a mechanism's users and options; the text may be empty."""
         key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_JAAS}"
         return key, dict(self.listener_overrides).get(key, "")
+
+    def callback_handler(self, listener: str, mechanism: str) -> str:
+        """Return the name of the Java class that checks a mechanism's credentials in Kafka; it may be empty."""
+        key = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{_HANDLER}"
+        return dict(self.listener_overrides).get(key, "")
 
     def max_reauth_ms(self, listener: str, mechanism: str) -> int:
         """Return after how long clients of this listener and mechanism have to authenticate again, 0 for never."""
@@ -427,7 +449,7 @@ def base_key(key: str) -> str | None:
     mechanism, _, rest = rest.partition(".")
     # In lower case only, as it is looked up; otherwise a limit on sessions would not be found and not apply.
     is_known = mechanism == mechanism.lower() and mechanism.upper() in _MECHANISMS
-    return rest if is_known and rest in (_JAAS, _REAUTH) else None
+    return rest if is_known and rest in _OF_MECHANISMS else None
 
 
 def is_secret(key: str) -> bool:

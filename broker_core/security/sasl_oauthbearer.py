@@ -101,13 +101,13 @@ class UnsecuredTokens:
         parts = token.split(".")
         if len(parts) != 3 or parts[2]:
             raise InvalidToken("an unsigned token is two sections and an empty third, with dots between")
-        header, claims = (_section(part) for part in parts[:2])
+        header, claims = (token_section(part) for part in parts[:2])
         if header.get("alg") != "none":
             raise InvalidToken("the algorithm is not none")
         name = claims.get(self.principal_claim)
         if not isinstance(name, str) or not name.strip():
             raise InvalidToken(f"the claim {self.principal_claim} is missing or empty")
-        expires_ms, issued_ms = _time_ms(claims, "exp"), _time_ms(claims, "iat")
+        expires_ms, issued_ms = token_time_ms(claims, "exp"), token_time_ms(claims, "iat")
         if expires_ms is None:
             raise InvalidToken("the token has no expiration time")
         if now_ms - self.clock_skew_ms >= expires_ms:
@@ -125,8 +125,8 @@ class UnsecuredTokens:
             )
 
 
-def _section(text: str) -> dict[str, Any]:
-    """Decode one section; tokens occur in both base64 alphabets."""
+def token_section(text: str) -> dict[str, Any]:
+    """Decode one section of a JSON web token; tokens occur in both base64 alphabets."""
     padded = text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4)
     try:
         content = json.loads(base64.b64decode(padded, validate=True))
@@ -137,7 +137,8 @@ def _section(text: str) -> dict[str, Any]:
     return content
 
 
-def _time_ms(claims: dict[str, Any], claim: str) -> float | None:
+def token_time_ms(claims: dict[str, Any], claim: str) -> float | None:
+    """Return a time among the claims, in milliseconds since the epoch."""
     seconds = claims.get(claim)
     if seconds is None:
         return None

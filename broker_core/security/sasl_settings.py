@@ -11,6 +11,7 @@ from broker_core.errors import ConfigError
 from broker_core.jaas import read_jaas
 from broker_core.ports import Entropy
 from broker_core.security.sasl import Mechanism, SaslSettings
+from broker_core.security.sasl_jwt import KeySetPlace, OpenKeySet, SignedTokens
 from broker_core.security.sasl_oauthbearer import OAuthBearer, TokenValidator, UnsecuredTokens
 from broker_core.security.sasl_passwords import Plain, Scram, ScramCredential
 
@@ -19,19 +20,23 @@ logger = logging.getLogger(__name__)
 CredentialOf = Callable[[str, str], ScramCredential | None]
 _VALIDATOR_OPTION: Final = "unsecuredValidator"
 _USER_OPTION: Final = "user_"
+_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+_SIGNED: Final = f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler"
+_HANDLERS: Final = (_SIGNED, f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler")
 
 
 @dataclass(frozen=True, slots=True)
 class SaslServices:
     """The dependencies of mechanisms that are not settings.
 
-    These are SCRAM credentials, randomness, additional PLAIN users, and the validator of tokens.
+    These are SCRAM credentials, randomness, additional PLAIN users, the validator of tokens, and what opens a key set.
     """
 
     credential_of: CredentialOf
     entropy: Entropy
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
     token_validator: TokenValidator | None = None
+    open_key_set: OpenKeySet | None = None
 
 
 def sasl_settings(config: BrokerConfig, listener: str, services: SaslServices) -> SaslSettings:
@@ -52,14 +57,60 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, services: SaslSer
     if name == "PLAIN":
         return partial(Plain, {**services.passwords, **users_of(options)})
     if name == "OAUTHBEARER":
-        if services.token_validator is None:
-            logger.warning(
-                "listener %s accepts unsigned tokens: clients can claim any name. Use this in "
-                "tests only; give a token_validator, or leave OAUTHBEARER out of sasl.enabled.mechanisms",
-                listener,
-            )
-        return partial(OAuthBearer, services.token_validator or _unsecured(key, options))
+        return partial(OAuthBearer, services.token_validator or _validator(config, listener, key, options, services))
     return partial(Scram, name, services.credential_of, services.entropy)
+
+
+def _validator(
+    config: BrokerConfig, listener: str, key: str, options: dict[str, str], services: SaslServices
+) -> TokenValidator:
+    own = config.of_listener(listener)
+    handler = config.callback_handler(listener, "OAUTHBEARER")
+    if handler not in ("", *_HANDLERS):
+        raise ConfigError(f"listener {listener}: the callback handler is not one of {', '.join(_HANDLERS)}")
+    if own.sasl_oauthbearer_jwks_endpoint_url and handler in ("", _SIGNED):
+        return _signed(own, options, services.open_key_set)
+    if handler == _SIGNED:
+        raise ConfigError(f"listener {listener}: {handler} needs sasl.oauthbearer.jwks.endpoint.url")
+    logger.warning(
+        "listener %s accepts unsigned tokens: clients can claim any name. Use this in tests only; set "
+        "sasl.oauthbearer.jwks.endpoint.url, give a token_validator, or leave OAUTHBEARER out of "
+        "sasl.enabled.mechanisms",
+        listener,
+    )
+    return _unsecured(key, options)
+
+
+def _signed(own: BrokerConfig, options: dict[str, str], open_key_set: OpenKeySet | None) -> SignedTokens:
+    audiences = {each.strip() for each in own.sasl_oauthbearer_expected_audience.split(",")} - {""}
+    issuer = own.sasl_oauthbearer_expected_issuer
+    for name, is_missing, is_allowed in (
+        ("audience", not audiences, own.sasl_oauthbearer_allow_unverified_audience),
+        ("issuer", not issuer, own.sasl_oauthbearer_allow_unverified_issuer),
+    ):
+        if is_missing and not is_allowed:
+            raise ConfigError(
+                f"sasl.oauthbearer.jwks.endpoint.url needs sasl.oauthbearer.expected.{name}, or "
+                f"sasl.oauthbearer.allow.unverified.{name}=true"
+            )
+    if open_key_set is None:
+        raise ConfigError("sasl.oauthbearer.jwks.endpoint.url: key sets cannot be read here")
+    place = KeySetPlace(
+        own.sasl_oauthbearer_jwks_endpoint_url,
+        own.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+        own.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+        own.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+        options.get("ssl.truststore.location"),
+        options.get("ssl.truststore.certificates"),
+    )
+    return SignedTokens(
+        open_key_set(place),
+        issuer or None,
+        frozenset(audiences),
+        1000 * own.sasl_oauthbearer_clock_skew_seconds,
+        own.sasl_oauthbearer_sub_claim_name,
+        own.sasl_oauthbearer_scope_claim_name,
+    )
 
 
 def _unsecured(key: str, options: dict[str, str]) -> UnsecuredTokens:

@@ -27,6 +27,7 @@ from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.acceptor import Acceptor, bind
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas
+from broker_core.server.key_set import KeySet
 from broker_core.server.listeners import ListenerPlan, add_scram_users
 from broker_core.server.tls import tls_context
 from broker_core.server.virtual_time import Clock
@@ -286,6 +287,7 @@ class SocketServer:
             self._entropy,
             self._users,
             self._token_validator,
+            KeySet,
         )
         sasl = sasl_settings(self._config, plan.name, services)
         add_scram_users(metadata, self._users, sasl.mechanisms, self._entropy)

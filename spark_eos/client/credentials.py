@@ -6,11 +6,10 @@ import logging
 from pathlib import Path
 from typing import Any, Final
 
-from kafka.net.sasl.oauth import AbstractTokenProvider
-
+from spark_eos.client.oauth_tokens import SharedTokenProvider, TokenProvider, shared_token
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.client import ClientOptions
-from spark_eos.runtime import Clock, now_ms
+from spark_eos.runtime import Clock, Runtime, now_ms
 
 # kafka-python logs each request with these loggers at DEBUG, as an object and as bytes; the ones that authenticate
 # contain the password or the token.
@@ -18,23 +17,27 @@ _REQUEST_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
 _UNSIGNED_LIFETIME_S: Final = 3_600
 
 
-def token_provider(options: ClientOptions, clock: Clock) -> AbstractTokenProvider | None:
+def token_provider(options: ClientOptions, runtime: Runtime) -> TokenProvider | None:
     """Return the token provider for OAUTHBEARER, or None if none is needed."""
+    clock, extensions = runtime.clock, options.sasl_extensions
+    if options.sasl_oauth is not None:
+        wait_s = min(options.request_timeout_ms, options.api_timeout_ms) / 1000
+        return SharedTokenProvider(shared_token(options.sasl_oauth, runtime), clock, extensions, wait_s)
     if options.sasl_token_path is not None:
-        return _TokenFile(options.sasl_token_path)
+        return _TokenFile(options.sasl_token_path, clock, extensions)
     if options.sasl_unsigned_subject is not None:
-        return _UnsignedToken(options.sasl_unsigned_subject, clock)
+        return _UnsignedToken(options.sasl_unsigned_subject, clock, extensions)
     return None
 
 
-class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
+class _TokenFile(TokenProvider):
     """A token in a file, read for each connection, because the file is replaced before the token expires."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__()
+    def __init__(self, path: str, clock: Clock, extensions: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(clock, extensions)
         self._path = path
 
-    def token(self) -> str:
+    def current(self) -> str:
         """Return the file's text; the error for an invalid token shows nothing of it."""
         try:
             text = Path(self._path).read_text(encoding="ascii").strip()
@@ -54,15 +57,14 @@ class _TokenFile(AbstractTokenProvider):  # type: ignore[misc]
         )
 
 
-class _UnsignedToken(AbstractTokenProvider):  # type: ignore[misc]
+class _UnsignedToken(TokenProvider):
     """Kafka's unsecured JSON web tokens (RFC 7515, appendix A.5), for test brokers: they prove nothing."""
 
-    def __init__(self, subject: str, clock: Clock) -> None:
-        super().__init__()
+    def __init__(self, subject: str, clock: Clock, extensions: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(clock, extensions)
         self._subject = subject
-        self._clock = clock
 
-    def token(self) -> str:
+    def current(self) -> str:
         """Return a token issued now."""
         now_s = now_ms(self._clock) // 1_000
         claims = {"sub": self._subject, "iat": now_s, "exp": now_s + _UNSIGNED_LIFETIME_S}

@@ -23,7 +23,7 @@ from kafka.protocol.producer import WriteTxnMarkersRequest
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.client.active_producers import ActiveProducer
-from spark_eos.client.credentials import Hidden
+from spark_eos.client.credentials import Hidden, token_provider
 from spark_eos.client.error_table import code_name
 from spark_eos.client.inspection import (
     FIRST_DURATION_VERSION,
@@ -242,7 +242,7 @@ class TransactionAdmin:
             options = self.client.options
             config = {
                 "bootstrap_timeout_ms": options.api_timeout_ms,
-                **manager_config(options, tls_context(options), self.client.runtime.clock),
+                **manager_config(options, tls_context(options), token_provider(options, self.client.runtime)),
             }
             known = {name: value for name, value in config.items() if name in KafkaAdminClient.DEFAULT_CONFIG}
             if options.sasl_password is not None:

@@ -21,15 +21,20 @@ from kafka.net.transport import KafkaTCPTransport
 
 from spark_eos.client.credentials import keep_out_of_logs, token_provider
 from spark_eos.client.event_loop import EventLoop, write_directly
+from spark_eos.client.oauth_tokens import TokenProvider
 from spark_eos.client.response_reader import MalformedResponse, install_response_reader
 from spark_eos.client.sasl_logins import sasl_login
 from spark_eos.client.tls import TlsContext, tls_context
 from spark_eos.errors import AuthenticationError, ClientStateError, EosKafkaError, UnansweredError, UnsupportedError
 from spark_eos.options.client import ClientOptions
-from spark_eos.runtime import Clock, Pending, Runtime
+from spark_eos.runtime import Pending, Runtime
 
 _MANY_IN_FLIGHT: Final = 1_000
 _THROTTLE_CHECK_SECONDS: Final = 0.02
+_TOKEN_CHECK_SECONDS: Final = 0.005
+# Ends the wait for a token before the request ends, whose error does not name the step.
+_TOKEN_MARGIN_SECONDS: Final = 0.2
+_REJECTED: Final = "The broker rejected the credentials"
 _IDLE_SECONDS: Final = 1.0
 # TLS alerts that a broker sends about the client's certificate, as OpenSSL names them.
 _REFUSED_CERTIFICATE: Final = re.compile(r"ALERT_(BAD_CERTIFICATE|CERTIFICATE_|UNSUPPORTED_CERTIFICATE|UNKNOWN_CA)")
@@ -47,7 +52,8 @@ class SocketTransport:
         keep_out_of_logs()
         self._selector = EventLoop(client_id=options.client_id, slow_task_threshold_secs=0)
         try:
-            config = manager_config(options, tls_context(options), runtime.clock)
+            self._tokens = token_provider(options, runtime)
+            config = manager_config(options, tls_context(options), self._tokens)
             self._manager = KafkaConnectionManager(self._selector, **config)
         except BaseException:
             self._selector.close()
@@ -196,16 +202,33 @@ class SocketTransport:
                 raise kafka_errors.KafkaTimeoutError(f"broker {node_id} refused connections until the deadline")
             await self._selector.sleep(delay)
             delay = self._manager.connection_delay(node_id)
+        await self._wait_for_token(deadline)
         remaining_ms = (deadline - self._monotonic()) * 1000
         timeout_ms = min(self._manager.socket_connection_setup_timeout_ms(node_id), max(1.0, remaining_ms))
         connection = self._manager.get_connection(node_id, timeout_ms=timeout_ms, refresh_metadata_on_err=False)
         try:
             return await connection
+        except kafka_errors.SaslAuthenticationFailedError as error:
+            if self._tokens is None:
+                raise
+            raise AuthenticationError(f"{_REJECTED}: {error}", checked=self._tokens.rejected()) from None
         except (kafka_errors.KafkaError, EosKafkaError):
             raise
         except Exception as error:
             # kafka-python fails on invalid addresses, and on unexpected responses during authentication.
             raise MalformedResponse(f"cannot connect, {type(error).__name__}: {error}") from None
+
+    async def _wait_for_token(self, deadline: float) -> None:
+        """Let a token be fetched before the connection, whose timeout is short; other connections go on."""
+        attempt = None if self._tokens is None else self._tokens.attempt()
+        if attempt is None:
+            return
+        deadline -= _TOKEN_MARGIN_SECONDS
+        if attempt.patience_s is not None:
+            deadline = min(deadline, self._monotonic() + attempt.patience_s)
+        while not attempt.done.is_set() and self._monotonic() < deadline:
+            await self._selector.sleep(_TOKEN_CHECK_SECONDS)
+        attempt.token()
 
 
 def _close(sockets: Sequence[Any]) -> None:
@@ -226,7 +249,7 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
         | kafka_errors.UnsupportedSaslMechanismError
         | kafka_errors.IllegalSaslStateError,
     ):
-        return AuthenticationError(f"The broker rejected the credentials: {error}")
+        return AuthenticationError(f"{_REJECTED}: {error}")
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         return AuthenticationError(
             f"The broker's certificate is not trusted: {error}",
@@ -249,7 +272,7 @@ def translate(error: BaseException, described: str) -> EosKafkaError | BaseExcep
     return error
 
 
-def manager_config(options: ClientOptions, context: TlsContext | None, clock: Clock) -> dict[str, Any]:
+def manager_config(options: ClientOptions, context: TlsContext | None, tokens: TokenProvider | None) -> dict[str, Any]:
     """Return kafka-python's settings for reaching a cluster."""
     socket_options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     if options.send_buffer_bytes:
@@ -274,6 +297,6 @@ def manager_config(options: ClientOptions, context: TlsContext | None, clock: Cl
         "sasl_mechanism": options.sasl_mechanism,
         "sasl_plain_username": options.sasl_username,
         "sasl_plain_password": options.sasl_password,
-        "sasl_oauth_token_provider": sasl_login(options) or token_provider(options, clock),
+        "sasl_oauth_token_provider": sasl_login(options) or tokens,
         "client_dns_lookup": options.client_dns_lookup,
     }

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
@@ -18,6 +17,7 @@ from spark_eos.options.logins import (
     sasl_login,
     sasl_mechanism,
 )
+from spark_eos.options.oauth import OAuthOptions, TokenSource, check_values, no_token, token_source
 from spark_eos.options.setting_table import CONSUMER, PLATFORM_OPTIONS, SETTINGS, Verdict, nearest_setting, setting_of
 from spark_eos.options.tls_limits import NO_LIMITS, TlsLimits, tls_limits
 
@@ -51,6 +51,8 @@ class ClientOptions:
     sasl_password: str | None = field(default=None, repr=False)
     sasl_token_path: str | None = None
     sasl_unsigned_subject: str | None = None
+    sasl_oauth: OAuthOptions | None = None
+    sasl_extensions: tuple[tuple[str, str], ...] = ()
     sasl_login: AwsLogin | KerberosLogin | None = None
     sasl_delegation_token: bool = False
     ssl_ca_path: str | None = None
@@ -94,12 +96,8 @@ class ClientOptions:
         if self.sasl_mechanism not in SASL_MECHANISMS:
             raise _not_one_of("sasl.mechanism", self.sasl_mechanism, SASL_MECHANISMS)
         if self.sasl_mechanism == "OAUTHBEARER":
-            if self.sasl_token_path is None and self.sasl_unsigned_subject is None:
-                raise OptionError(
-                    f"{self.security_protocol} with OAUTHBEARER needs a token",
-                    remedy="Set kafka.sasl.oauthbearer.token.endpoint.url=file:///path/to/token, a file that "
-                    "always has a valid token on the driver and on every executor",
-                )
+            if self.sasl_token_path is None and self.sasl_unsigned_subject is None and self.sasl_oauth is None:
+                raise no_token(self.security_protocol)
         elif self.sasl_login is None and (self.sasl_username is None or self.sasl_password is None):
             raise OptionError(
                 f"{self.security_protocol} with {self.sasl_mechanism} needs a user name and a password",
@@ -170,7 +168,8 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     mechanism = sasl_mechanism(settings)
     login = sasl_login(settings)
     by_token = mechanism == "OAUTHBEARER"
-    token_path, subject = _token_source(settings) if by_token else (None, None)
+    check_values(settings)
+    tokens = _token_source(settings) if by_token else TokenSource()
     username, password = (None, None) if by_token or login is not None else _credentials(settings)
     files = tls_files(settings)
     return ClientOptions(
@@ -180,8 +179,10 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         sasl_mechanism=mechanism,
         sasl_username=username,
         sasl_password=password,
-        sasl_token_path=token_path,
-        sasl_unsigned_subject=subject,
+        sasl_token_path=tokens.path,
+        sasl_unsigned_subject=tokens.unsigned_subject,
+        sasl_oauth=tokens.oauth,
+        sasl_extensions=tokens.extensions,
         sasl_login=login,
         sasl_delegation_token=is_delegation_token(settings),
         ssl_ca_path=files.trusted,
@@ -309,24 +310,9 @@ def _credentials(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
     return pairs["username"], pairs["password"]
 
 
-def _token_source(settings: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the source of OAUTHBEARER tokens: a file, or unsigned tokens for tests."""
-    url = settings.get("sasl.oauthbearer.token.endpoint.url")
-    if url is not None:
-        # Never shown: a URL can contain a password.
-        parts = urlsplit(url)
-        if parts.scheme.lower() != "file" or not parts.path or parts.netloc not in ("", "localhost"):
-            raise OptionError(
-                "kafka.sasl.oauthbearer.token.endpoint.url is not a file:///path URL; fetching tokens over the "
-                "network is not supported",
-                remedy="Have an agent of your identity provider write the token to a file on the driver and on "
-                "every executor, and set the option to that file",
-            )
-        return unquote(parts.path), None
+def _token_source(settings: Mapping[str, str]) -> TokenSource:
     jaas = settings.get("sasl.jaas.config")
-    if jaas is None:
-        return None, None
-    return None, _jaas_pairs(jaas, ("OAuthBearerLoginModule",)).get("unsecuredLoginStringClaim_sub")
+    return token_source(settings, {} if jaas is None else _jaas_pairs(jaas, ("OAuthBearerLoginModule",)))
 
 
 def _jaas_pairs(jaas: str, modules: tuple[str, ...]) -> dict[str, str]:

@@ -6,6 +6,7 @@
 from typing import Final
 
 from spark_eos.options.definitions import OptionDefinition
+from spark_eos.options.oauth_settings import OAUTH_SETTINGS
 
 _Def: Final = OptionDefinition
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -70,17 +71,14 @@ SECURITY_SETTINGS: Final = (
     ),
     _Def(
         "sasl.jaas.config",
-        "User name and password in Java's form. For OAUTHBEARER, unsigned tokens of test brokers.",
+        "User name and password in Java's form. For OAUTHBEARER, `clientId`, `clientSecret`, `scope`, `extension_*`, "
+        "and `ssl.truststore.*` for the token endpoint; or unsigned tokens of test brokers.",
         values='`...PlainLoginModule required username="u" password="p";`, `ScramLoginModule`, '
         "`OAuthBearerLoginModule`, `Krb5LoginModule` or `IAMLoginModule`",
     ),
     _Def("sasl.username", "The user name, if `sasl.jaas.config` is not given.", values="any text"),
     _Def("sasl.password", "The password, if `sasl.jaas.config` is not given.", values="any text"),
-    _Def(
-        "sasl.oauthbearer.token.endpoint.url",
-        "A file with one token. It is read for each connection, on the driver and on every executor.",
-        values="`file:///path`",
-    ),
+    *OAUTH_SETTINGS,
     _Def("sasl.kerberos.service.name", "The brokers' service name, for GSSAPI.", default="kafka"),
     _Def(
         "sasl.kerberos.domain.name",

@@ -13,6 +13,7 @@ from typing import Final
 
 from spark_eos.options.client_settings import CONNECTION_SETTINGS, SECURITY_SETTINGS, SINK_SETTINGS, SOURCE_SETTINGS
 from spark_eos.options.definitions import OptionDefinition
+from spark_eos.options.oauth_settings import NOT_OF_KAFKA, OAUTH_ALIASES
 
 # The sides of this package, named as the clients of Apache Kafka that they correspond to.
 PRODUCER: Final = "producer"
@@ -56,13 +57,13 @@ class Setting:
 
 # Where these differ from those of the others in their group: librdkafka, kafka-python and this package have some too.
 _CLIENTS: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(NOT_OF_KAFKA, _NONE),
     "compression.level": _NONE,
     "default.api.timeout.ms": frozenset({CONSUMER, ADMIN}),
     "metadata.max.age.ms": _EVERY,
     "sasl.kerberos.domain.name": _NONE,
     "sasl.kerberos.keytab": _NONE,
     "sasl.kerberos.principal": _NONE,
-    "sasl.oauthbearer.token.provider": _NONE,
     "sasl.password": _NONE,
     "sasl.username": _NONE,
     "ssl.certificate.location": _NONE,
@@ -220,12 +221,6 @@ _COMMON_ROWS: Final = (
     _refused(_EVERY, "sasl.login.class", _JAVA),
     _refused(
         _EVERY,
-        "sasl.oauthbearer.jwt.retriever.class",
-        _TOKENS,
-        (f"{_KAFKA_OAUTH}{kind}jwtretriever" for kind in ("default", "file", "clientcredentials", "jwtbearer")),
-    ),
-    _refused(
-        _EVERY,
         "sasl.oauthbearer.jwt.validator.class",
         f"{_JAVA}; the brokers validate tokens",
         (f"{_KAFKA_OAUTH}{kind}jwtvalidator" for kind in ("default", "client", "broker")),
@@ -281,6 +276,7 @@ _COMMON_ROWS: Final = (
 _OTHER_ROWS: Final = (
     *_mapped(
         {
+            **OAUTH_ALIASES,
             "metadata.broker.list": "bootstrap.servers",
             "sasl.mechanisms": "sasl.mechanism",
             "ssl.ca.location": "ssl.truststore.location",
@@ -340,37 +336,8 @@ _OTHER_ROWS: Final = (
     ),
 )
 
-_NOT_YET: Final = tuple(
-    _refused(_EVERY, name, "it is not supported")
-    for name in (
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
-        "sasl.oauthbearer.assertion.algorithm",
-        "sasl.oauthbearer.assertion.claim.aud",
-        "sasl.oauthbearer.assertion.claim.exp.seconds",
-        "sasl.oauthbearer.assertion.claim.iss",
-        "sasl.oauthbearer.assertion.claim.jti.include",
-        "sasl.oauthbearer.assertion.claim.nbf.seconds",
-        "sasl.oauthbearer.assertion.claim.sub",
-        "sasl.oauthbearer.assertion.file",
-        "sasl.oauthbearer.assertion.private.key.file",
-        "sasl.oauthbearer.assertion.private.key.passphrase",
-        "sasl.oauthbearer.assertion.template.file",
-        "sasl.oauthbearer.client.credentials.client.id",
-        "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.header.urlencode",
-        "sasl.oauthbearer.scope",
-    )
-)
-
 SETTINGS: Final[Mapping[str, Setting]] = {
-    each.name: each for each in (*_NOT_YET, *_COMMON_ROWS, *_PRODUCER_ROWS, *_CONSUMER_ROWS, *_OTHER_ROWS)
+    each.name: each for each in (*_COMMON_ROWS, *_PRODUCER_ROWS, *_CONSUMER_ROWS, *_OTHER_ROWS)
 }
 
 

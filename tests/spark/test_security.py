@@ -1,4 +1,4 @@
-"""Spark writes and reads over SASL_SSL with SCRAM and over mutual TLS, and leaves no secrets behind."""
+"""Spark writes and reads over SASL_SSL with SCRAM and tokens and over mutual TLS, and leaves no secrets behind."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,19 +7,22 @@ import pytest
 from py4j.java_gateway import JavaObject
 from pyspark.sql import SparkSession
 
+from tests.support.oidc_provider import CLIENT_SECRET, Provider
 from tests.support.spark_eos.secret_search import MISPLACED, Search
 from tests.support.spark_eos.secured_brokers import kafka, own
 from tests.support.spark_eos.security_clients import Credentials
 from tests.support.spark_eos.sink_query import lines_of, start
 from tests.support.spark_eos.sink_topic import Topic, make_topic
 from tests.support.spark_eos.spark_session import failpoints_file, spark
+from tests.support.spark_eos.token_clients import by_endpoint, provider, running
 
-__all__ = ["failpoints_file", "kafka", "own", "spark"]
+__all__ = ["failpoints_file", "kafka", "own", "provider", "running", "spark"]
 pytestmark = pytest.mark.spark
 WAYS = {
-    "SASL_SSL with SCRAM": lambda own: own.by_password("SCRAM-SHA-512"),
+    "SASL_SSL with SCRAM": lambda own, provider: own.by_password("SCRAM-SHA-512"),
     # The key is in an option, where Spark could show it.
-    "mutual TLS": Credentials.by_certificate_text,
+    "mutual TLS": lambda own, provider: own.by_certificate_text(),
+    "token endpoint": by_endpoint,
 }
 COLLECTED = "spark.sql.pyspark.worker.logging.enabled"
 PROCESS_DEADLINE_S = 240
@@ -56,13 +59,14 @@ def test_secured_write_and_read_show_no_secret(
     spark: SparkSession,
     spark_log: Path,
     own: Credentials,
+    provider: Provider,
     tmp_path: Path,
     way: str,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    search = Search(own)
+    search = Search(own, CLIENT_SECRET)
     topic = make_topic(own.kafka.bootstrap_servers, 2)
-    options = {**WAYS[way](own), "topic": topic.name, "decisionTopic": f"decisions-{topic.name}"}
+    options = {**WAYS[way](own, provider), "topic": topic.name, "decisionTopic": f"decisions-{topic.name}"}
     spark.conf.set(COLLECTED, "true")
     try:
         shown = _write_and_read(spark, topic, options, tmp_path)

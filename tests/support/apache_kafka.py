@@ -30,7 +30,7 @@ START_DEADLINE_S = 120
 STOP_DEADLINE_S = 30
 DATA = "data"
 
-_JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _COORDINATOR_TYPES = (0, 1)
 _SERVER_PORTS = (12_000, 32_000)
 # Several test processes start nodes at the same time, so each draws its own ports.
@@ -260,7 +260,7 @@ def apache_kafka(
     folder: Path | None = None,
     *,
     log_level: str = "WARN",
-    jvm: Sequence[str] = _JVM,
+    jvm: Sequence[str] = JVM,
     version: str | None = None,
 ) -> Iterator[ApacheKafka]:
     """Run one node until the block ends, with the given settings added to the small single-node defaults.

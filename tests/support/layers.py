@@ -56,9 +56,11 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.kafka_settings": _packages("broker_core", "errors"),
-        "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions"),
+        "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
     {
+        "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
+        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.oauth_settings"),
         "broker_core.config": _packages("broker_core", "errors", "properties", "kafka_settings"),
     },
     {
@@ -68,7 +70,9 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
         "spark_eos.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
-        "spark_eos.options.setting_table": _packages("spark_eos", "options.client_settings", "options.definitions"),
+        "spark_eos.options.setting_table": _packages(
+            "spark_eos", "options.client_settings", "options.definitions", "options.oauth_settings"
+        ),
         "spark_eos.options.tls_limits": _packages("spark_eos", "errors"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
@@ -78,11 +82,14 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.log": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.coordinator": _CORE_BASE | _RECORDS | {"broker_core.decision_table"},
         "broker_core.security": _CORE_BASE | {"broker_core.jaas"},
+    },
+    {
         "spark_eos.options.client": _packages(
             "spark_eos",
             "errors",
             "options.key_stores",
             "options.logins",
+            "options.oauth",
             "options.setting_table",
             "options.tls_limits",
         )
@@ -168,8 +175,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     | _packages("spark_eos", "metrics_endpoint"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
-    # Extras that read Java's key stores, sign for Amazon MSK, and speak Kerberos.
-    **dict.fromkeys(("cryptography", "jks"), _packages("spark_eos", "client.key_stores")),
+    # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
+    "cryptography": _packages("spark_eos", "client.key_stores", "client.oauth_assertion"),
+    "jks": _packages("spark_eos", "client.key_stores"),
     "botocore": _packages("spark_eos", "client.msk_iam"),
     "gssapi": _packages("spark_eos", "client.kerberos"),
     # The regular expressions of Kafka's requests are RE2's.
@@ -220,14 +228,18 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The connection settings for a secured cluster are in a file, as for Kafka's own tools; so is a token.
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
-    | _packages("spark_eos", "admin", "client.credentials", "client.key_stores", "sink.incarnation"),
+    | _packages(
+        "spark_eos", "admin", "client.credentials", "client.key_stores", "client.oauth_assertion", "sink.incarnation"
+    ),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one.
     "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
     # Ways around this table; the public packages import a name on first use.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
-    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"}),
+    # A user's function that returns tokens is imported by its name.
+    "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
+    | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
     # The template page of a timeline.
     "importlib.resources": _packages("spark_eos", "admin.timeline_page"),

@@ -408,7 +408,10 @@ def refused() -> Iterator[tuple[str, str]]:
                 "auth-token-url": [
                     "security.protocol=SASL_SSL",
                     "sasl.mechanism=OAUTHBEARER",
-                    "sasl.oauthbearer.token.endpoint.url=https://login.example/token",
+                    "sasl.oauthbearer.token.endpoint.url=https://localhost:1/token",
+                    "sasl.oauthbearer.client.credentials.client.id=spark-job",
+                    "sasl.oauthbearer.client.credentials.client.secret=secret",
+                    "sasl.login.retry.backoff.max.ms=500",
                 ],
                 "auth-password": [
                     "security.protocol=SASL_PLAINTEXT",

@@ -12,10 +12,10 @@ MISPLACED = "tell-nobody-of-me"
 class Search:
     """The secrets of a client in every encoding that they may have."""
 
-    def __init__(self, own: Credentials) -> None:
+    def __init__(self, own: Credentials, *more: str) -> None:
         # A line from the middle of a key, and the payload of a token: neither occurs by chance.
         keys = [text.splitlines()[3] for text in (own.key, own.locked_key)]
-        secrets = [PASSWORD, KEY_PASSWORD, MISPLACED, own.token.split(".")[1], *keys]
+        secrets = [PASSWORD, KEY_PASSWORD, MISPLACED, own.token.split(".")[1], *keys, *more]
         self.spellings = {form for secret in secrets for form in spellings(secret)}
         self.places = 0
 

@@ -32,7 +32,7 @@ def jaas(mechanism: str, options: str) -> str:
 
 def token(subject: str = USER) -> str:
     """Return a token that Kafka's test brokers accept."""
-    maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject), REAL.clock)
+    maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject), REAL)
     assert maker is not None
     return str(maker.token())
 

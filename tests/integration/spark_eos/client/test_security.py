@@ -140,10 +140,13 @@ def test_session_is_reauthenticated_while_the_client_works(own: Credentials) -> 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"sasl.mechanism": "OAUTHBEARER"}, "needs a token.*token.endpoint.url=file:///"),
+        (
+            {"sasl.mechanism": "OAUTHBEARER"},
+            "needs a token.*token.endpoint.url.*file:///.*token.provider=module:function",
+        ),
         (
             {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://issuer/token"},
-            "over the network is not supported.*write the token to a file",
+            "needs kafka.sasl.oauthbearer.client.credentials.client.id",
         ),
         (
             {"sasl.mechanism": "OAUTHBEARER", "sasl.login.callback.handler.class": "com.example.Mine"},

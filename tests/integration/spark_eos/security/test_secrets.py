@@ -20,19 +20,29 @@ from spark_eos.options.source import stream_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
+from tests.support.oidc_provider import CLIENT_SECRET, Provider
 from tests.support.secured import Secured
 from tests.support.spark_eos.secret_search import MISPLACED, Search
 from tests.support.spark_eos.secured_brokers import kafka, own
 from tests.support.spark_eos.security_clients import PASSWORD, WAYS, Credentials, jaas
 from tests.support.spark_eos.sink_world import World
+from tests.support.spark_eos.token_clients import (
+    KEY_PEM,
+    TOKEN_WAYS,
+    by_assertion,
+    by_endpoint,
+    by_function,
+    provider,
+    running,
+)
 from tests.support.waiting import wait_until
 
-__all__ = ["kafka", "own"]
+__all__ = ["kafka", "own", "provider", "running"]
 
 
 @pytest.fixture
-def search(own: Credentials) -> Search:
-    return Search(own)
+def search(own: Credentials, running: Provider) -> Search:
+    return Search(own, CLIENT_SECRET, running.signer.pem().splitlines()[3])
 
 
 @pytest.fixture
@@ -57,16 +67,19 @@ def test_secret_search_finds_planted_secrets(search: Search) -> None:
             search.look("here", shown)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, *TOKEN_WAYS])
 def test_sink_source_and_command_do_not_leak_secrets(
     own: Credentials,
+    provider: Provider,
     search: Search,
     way: str,
+    monkeypatch: pytest.MonkeyPatch,
     debug_log: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    given = WAYS[way](own)
+    monkeypatch.syspath_prepend(own.folder)
+    given = WAYS[way](own) if way in WAYS else TOKEN_WAYS[way](own, provider)
     with KafkaClient(client_options(given)) as client:
         world = World(own.kafka.bootstrap_servers, client)
         options = sink_options({**given, "topic": world.topic, "decisionTopic": world.decisions})
@@ -182,16 +195,49 @@ WRONG: Mapping[str, Callable[[Credentials], dict[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+WRONG_TOKENS: Mapping[str, Callable[[Credentials, Provider], dict[str, str]]] = {
+    "wrong client secret": lambda own, provider: by_endpoint(
+        own, provider, **{"sasl.oauthbearer.client.secret": MISPLACED}
+    ),
+    "a secret in the extensions": lambda own, provider: by_endpoint(
+        own, provider, **{"sasl.oauthbearer.extensions": f"logicalCluster={MISPLACED}\x7f"}
+    ),
+    "a secret for a function": lambda own, provider: (
+        by_function(own, provider) | {"kafka.sasl.oauthbearer.token.provider": MISPLACED}
+    ),
+    "a function that raises": lambda own, provider: by_function(
+        own, provider, f"def get():\n    raise ValueError({MISPLACED!r})\n"
+    ),
+    "a function that returns something else": lambda own, provider: by_function(
+        own, provider, f"def get():\n    return {{'token': {MISPLACED!r}}}\n"
+    ),
+    "a module that raises": lambda own, provider: by_function(own, provider, f"raise ValueError({MISPLACED!r})\n"),
+    "a token that the broker refuses": lambda own, provider: by_function(
+        own, provider, f"def get():\n    return {MISPLACED!r}, None\n"
+    ),
+    "a key that signs nothing": lambda own, provider: by_assertion(own, provider) | {KEY_PEM: MISPLACED},
+    "a key for a file that signs": lambda own, provider: (
+        by_assertion(own, provider) | {KEY_PEM: "", f"{KEY_PEM.removesuffix('.pem')}.file": own.key}
+    ),
+    "wrong passphrase": lambda own, provider: (
+        by_assertion(own, provider) | {"kafka.sasl.oauthbearer.assertion.private.key.passphrase": MISPLACED}
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, *WRONG_TOKENS])
 def test_errors_do_not_leak_secrets(
     own: Credentials,
+    provider: Provider,
     search: Search,
     wrong: str,
+    monkeypatch: pytest.MonkeyPatch,
     debug_log: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    given = WRONG[wrong](own)
+    monkeypatch.syspath_prepend(own.folder)
+    given = WRONG[wrong](own) if wrong in WRONG else WRONG_TOKENS[wrong](own, provider)
     with pytest.raises(EosKafkaError) as raised, KafkaClient(client_options(given)) as client:
         check_cluster(client, sink_options({**given, "topic": "t"}))
     for error in (raised.value, raised.value.__cause__, raised.value.__context__):

@@ -12,7 +12,6 @@ from spark_eos.options.client_settings import CONNECTION_SETTINGS, SECURITY_SETT
 from spark_eos.options.setting_table import ADMIN, CONSUMER, PLATFORM_OPTIONS, PRODUCER, SETTINGS, Setting, Verdict
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import batch_options, stream_options
-from spark_eos.runtime import REAL
 from tests.support.kafka_setting_names import committed_names
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
@@ -89,7 +88,56 @@ SECURED = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN
 LOGIN = {"kafka.sasl.username": "u", "kafka.sasl.password": "p"}
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 # Values other than the defaults, and what a setting needs in order to have an effect.
+BY_TOKEN = {**SECURED, "kafka.sasl.mechanism": "OAUTHBEARER"}
+ENDPOINT = {
+    **BY_TOKEN,
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://login.example/token",
+    "kafka.sasl.oauthbearer.client.credentials.client.id": "job",
+    "kafka.sasl.oauthbearer.client.credentials.client.secret": "secret",
+}
+SIGNING = {**ENDPOINT, "kafka.sasl.oauthbearer.assertion.private.key.file": "/key.pem"}
+CREDENTIALS = "sasl.oauthbearer.client.credentials.client"
+OAUTH_EXAMPLES = {
+    "sasl.oauthbearer.token.provider": ("a:b", {**BY_TOKEN, "kafka.sasl.oauthbearer.token.provider": "c:d"}),
+    f"{CREDENTIALS}.id": ("other", ENDPOINT),
+    f"{CREDENTIALS}.secret": ("other", ENDPOINT),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever",
+        SIGNING,
+    ),
+    **{
+        f"sasl.oauthbearer.{name}": (value, ENDPOINT)
+        for name, value in (("scope", "all"), ("extensions", "a=b"), ("header.urlencode", "true"))
+    },
+    **{
+        f"sasl.oauthbearer.{name}": (value, SIGNING)
+        for name, value in (
+            ("grant.type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+            ("assertion.file", "/assertion"),
+            ("assertion.private.key.file", "/other.pem"),
+            ("assertion.private.key.pem", "PEM"),
+            ("assertion.private.key.passphrase", "open"),
+            ("assertion.algorithm", "ES256"),
+            ("assertion.claim.aud", "a"),
+            ("assertion.claim.iss", "i"),
+            ("assertion.claim.sub", "s"),
+            ("assertion.claim.exp.seconds", "7"),
+            ("assertion.claim.nbf.seconds", "7"),
+            ("assertion.claim.jti.include", "true"),
+            ("assertion.template.file", "/template.json"),
+        )
+    },
+    "https.ca.location": ("/ca.pem", ENDPOINT),
+    "https.ca.pem": ("PEM", ENDPOINT),
+    **{f"sasl.login.{name}.ms": ("7", ENDPOINT) for name in ("connect.timeout", "read.timeout")},
+    **{f"sasl.login.retry.backoff.{name}": ("7", ENDPOINT) for name in ("ms", "max.ms")},
+    "sasl.login.refresh.window.factor": ("0.6", ENDPOINT),
+    "sasl.login.refresh.window.jitter": ("0.1", ENDPOINT),
+    "sasl.login.refresh.min.period.seconds": ("7", ENDPOINT),
+    "sasl.login.refresh.buffer.seconds": ("7", ENDPOINT),
+}
 EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
+    **OAUTH_EXAMPLES,
     "bootstrap.servers": ("c:3", {}),
     "client.dns.lookup": ("resolve_canonical_bootstrap_servers_only", {}),
     "security.protocol": ("SSL", {}),
@@ -120,7 +168,7 @@ EXAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "check.crcs": ("false", {}),
 }
 # The formats of stores follow from their files.
-WITHOUT_EXAMPLE = {"ssl.truststore.type", "ssl.keystore.type"}
+WITHOUT_EXAMPLE = {"sasl.oauthbearer.method", "ssl.truststore.type", "ssl.keystore.type"}
 
 
 @pytest.mark.parametrize("row", rows(Verdict.HONORED))
@@ -149,7 +197,7 @@ def test_parsed_options_reach_the_connection() -> None:
         "receive.buffer.bytes": "18",
     }
     options = client_options({**SERVERS, **{f"kafka.{name}": value for name, value in given.items()}})
-    config = manager_config(options, None, REAL.clock)
+    config = manager_config(options, None, None)
     for name, value in given.items():
         if not name.endswith("buffer.bytes"):
             assert str(config[name.replace(".", "_")]) == value

@@ -1,0 +1,228 @@
+"""Requests to the token endpoint of an identity provider: client credentials and signed assertions.
+
+Certificates are verified, proxies of the environment are used (`https_proxy`, `no_proxy`), redirects are refused, and
+no error contains the secret or what the endpoint returned.
+"""
+
+import base64
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any, Final
+
+from spark_eos.client.oauth_assertion import signed_assertion
+from spark_eos.client.token import Token, expiration_s, is_bearer_token
+from spark_eos.errors import AuthenticationError
+from spark_eos.options.oauth import EndpointOptions
+from spark_eos.options.oauth_settings import JWT_BEARER
+from spark_eos.runtime import Runtime, backoff_ms
+
+_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_RETRIED: Final = frozenset({408, 425, 429})
+_MOST_BYTES: Final = 1024 * 1024
+# The error codes of OAuth (RFC 6749); other text from the endpoint is not shown, it could repeat the secret.
+_OAUTH_ERRORS: Final = frozenset(
+    {
+        "access_denied",
+        "invalid_client",
+        "invalid_grant",
+        "invalid_request",
+        "invalid_scope",
+        "invalid_target",
+        "server_error",
+        "temporarily_unavailable",
+        "unauthorized_client",
+        "unsupported_grant_type",
+    }
+)
+_REMEDIES: Final = {
+    "invalid_client": "Check the client's id and secret, or the key and the claims of its assertion",
+    "invalid_grant": "Check the assertion: its key, its claims, and this machine's clock",
+    "invalid_scope": "Check kafka.sasl.oauthbearer.scope",
+}
+_REMEDY: Final = "Check kafka.sasl.oauthbearer.* against your identity provider"
+_REACH_REMEDY: Final = (
+    "Check kafka.sasl.oauthbearer.token.endpoint.url, and that the driver and every executor reach it, with the proxy "
+    "in https_proxy if there is one"
+)
+
+
+class _Temporary(Exception):
+    """A failure that may go away; its text may be shown."""
+
+
+def shown_url(url: str) -> str:
+    """Return an endpoint's URL without its query, which may contain a secret."""
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"
+
+
+def fetch_token(endpoint: EndpointOptions, runtime: Runtime) -> Token:
+    """Ask for a token; repeat requests that failed for reasons that may go away, for as long as the options say."""
+    opener = _opener(endpoint)
+    until = runtime.clock.monotonic() + endpoint.retry_max_ms / 1000
+    attempt = 0
+    while True:
+        try:
+            return _token(endpoint, _send(opener, endpoint, runtime), runtime)
+        except _Temporary as problem:
+            failed = str(problem)
+        attempt += 1
+        left_s = until - runtime.clock.monotonic()
+        if left_s <= 0:
+            raise _problem(endpoint, f"{failed} (tried for {endpoint.retry_max_ms} ms)", _REACH_REMEDY)
+        delay_s = backoff_ms(attempt - 1, endpoint.retry_backoff_ms, endpoint.retry_max_ms) / 1000
+        runtime.clock.sleep(min(delay_s * runtime.random.uniform(0.8, 1.2), left_s))
+
+
+def _send(opener: urllib.request.OpenerDirector, endpoint: EndpointOptions, runtime: Runtime) -> bytes:
+    """Send one request and return the body of the response."""
+    request = _request(endpoint, runtime)
+    # Raised after the handlers, so that no error of the standard library is its context.
+    problem: Exception
+    try:
+        with opener.open(request, timeout=endpoint.connect_timeout_ms / 1000) as response:
+            body = bytes(response.read(_MOST_BYTES + 1))
+        if len(body) <= _MOST_BYTES:
+            return body
+        problem = _problem(endpoint, "returned more than 1 MiB", _REMEDY)
+    except urllib.error.HTTPError as error:
+        problem = _refused(endpoint, error)
+    except urllib.error.URLError as error:
+        problem = _unreached(endpoint, error.reason)
+    except (OSError, http.client.HTTPException) as error:
+        problem = _unreached(endpoint, error)
+    raise problem
+
+
+def _refused(endpoint: EndpointOptions, error: urllib.error.HTTPError) -> Exception:
+    with error:
+        code = _oauth_error(error)
+    status = f"returned status {error.code}{f' ({code})' if code else ''}"
+    if error.code >= 500 or error.code in _RETRIED:
+        return _Temporary(status)
+    if 300 <= error.code < 400:
+        return _problem(endpoint, f"{status}, a redirect, which is not followed", _REACH_REMEDY)
+    return _problem(endpoint, status, _REMEDIES.get(code, _REMEDY))
+
+
+def _oauth_error(error: urllib.error.HTTPError) -> str:
+    try:
+        code = json.loads(error.read(_MOST_BYTES)).get("error")
+    except (OSError, http.client.HTTPException, ValueError, AttributeError, RecursionError):
+        return ""
+    return code if isinstance(code, str) and code in _OAUTH_ERRORS else ""
+
+
+def _unreached(endpoint: EndpointOptions, reason: object) -> Exception:
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return _problem(
+            endpoint,
+            f"has a certificate that is not trusted: {reason.verify_message}",
+            "Set kafka.https.ca.location to a PEM file with the authority that signs it, or ssl.truststore.location "
+            "in kafka.sasl.jaas.config",
+        )
+    text = reason.strerror or str(reason) if isinstance(reason, OSError) else type(reason).__name__
+    return _Temporary(f"cannot be reached: {text}")
+
+
+def _problem(endpoint: EndpointOptions, what: str, remedy: str) -> AuthenticationError:
+    return AuthenticationError(f"The token endpoint {shown_url(endpoint.url)} {what}", remedy=remedy)
+
+
+def _request(endpoint: EndpointOptions, runtime: Runtime) -> urllib.request.Request:
+    fields = {"grant_type": endpoint.grant_type}
+    headers = {"Accept": "application/json", "Cache-Control": "no-cache", "User-Agent": "spark-eos"}
+    if endpoint.scope is not None:
+        fields["scope"] = endpoint.scope
+    if endpoint.grant_type == JWT_BEARER:
+        assert endpoint.assertion is not None, "the options were checked"
+        fields["assertion"] = signed_assertion(endpoint.assertion, runtime)
+    elif endpoint.assertion is not None:
+        fields["client_assertion_type"] = _ASSERTION_TYPE
+        fields["client_assertion"] = signed_assertion(endpoint.assertion, runtime)
+        if endpoint.client_id is not None:
+            fields["client_id"] = endpoint.client_id
+    else:
+        pair = (endpoint.client_id or "", endpoint.client_secret or "")
+        if endpoint.encodes_header:
+            pair = (urllib.parse.quote_plus(pair[0]), urllib.parse.quote_plus(pair[1]))
+        headers["Authorization"] = f"Basic {base64.b64encode(':'.join(pair).encode()).decode()}"
+    body = urllib.parse.urlencode(fields).encode()
+    return urllib.request.Request(endpoint.url, body, headers, method="POST")
+
+
+def _token(endpoint: EndpointOptions, body: bytes, runtime: Runtime) -> Token:
+    try:
+        response = json.loads(body)
+    except (ValueError, RecursionError):
+        response = None
+    found = response if isinstance(response, dict) else {}
+    value = found.get("access_token") or found.get("id_token")
+    if not isinstance(value, str) or not is_bearer_token(value.strip()):
+        raise _problem(endpoint, "returned status 200 without a token", _REMEDY)
+    return Token(value.strip(), _lifetime_s(value.strip(), found.get("expires_in"), runtime))
+
+
+def _lifetime_s(value: str, expires_in: Any, runtime: Runtime) -> float | None:
+    """Return how long a token is valid: as the endpoint says, because this machine's clock may be wrong."""
+    if isinstance(expires_in, str) and expires_in.isdecimal():
+        expires_in = int(expires_in)
+    if isinstance(expires_in, int | float) and not isinstance(expires_in, bool) and 0 <= expires_in < 2**31:
+        return float(expires_in)
+    expires_s = expiration_s(value)
+    return None if expires_s is None else max(0.0, expires_s - runtime.clock.time_ns() / 1e9)
+
+
+def _opener(endpoint: EndpointOptions) -> urllib.request.OpenerDirector:
+    read_timeout_s = endpoint.read_timeout_ms / 1000
+
+    class Connection(http.client.HTTPConnection):
+        """A connection with a timeout of its own for reading."""
+
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(read_timeout_s)
+
+    class TlsConnection(http.client.HTTPSConnection):
+        """The same with TLS."""
+
+        def connect(self) -> None:
+            super().connect()
+            self.sock.settimeout(read_timeout_s)
+
+    class Http(urllib.request.HTTPHandler):
+        def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(Connection, request)
+
+    class Https(urllib.request.HTTPSHandler):
+        def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(TlsConnection, request, context=context)
+
+    context = _context(endpoint)
+    return urllib.request.build_opener(Http, Https, _NoRedirect)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Redirects are errors: the secret is for the configured endpoint only."""
+
+    def redirect_request(self, *_args: Any) -> None:
+        """Return no request."""
+
+
+def _context(endpoint: EndpointOptions) -> ssl.SSLContext:
+    text = ""
+    try:
+        return ssl.create_default_context(cafile=endpoint.ca_path, cadata=endpoint.ca_pem)
+    except FileNotFoundError:
+        text = "there is no such file"
+    except (OSError, ValueError):
+        text = "this is not PEM"
+    raise AuthenticationError(
+        f"Cannot read the authorities trusted for the token endpoint: {text}",
+        checked=f"{endpoint.ca_path or 'kafka.https.ca.pem'}",
+        remedy="Set kafka.https.ca.location to a PEM file that exists on the driver and on every executor",
+    )

@@ -1,0 +1,332 @@
+"""The `kafka.*` options that say where a client's OAUTHBEARER tokens come from, parsed."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from spark_eos.errors import OptionError
+from spark_eos.options.oauth_settings import CLIENT_CREDENTIALS, JWT_BEARER, OAUTH_SETTINGS
+
+Number = TypeVar("Number", int, float)
+_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer."
+_JWT_BEARER_CLASS: Final = f"{_PACKAGE}JwtBearerJwtRetriever"
+_RETRIEVERS: Final = tuple(
+    f"{_PACKAGE}{kind}JwtRetriever" for kind in ("Default", "ClientCredentials", "JwtBearer", "File")
+)
+_TOKEN_SOURCES: Final = (
+    "Set kafka.sasl.oauthbearer.token.endpoint.url to the https URL of your identity provider, with a client id and a "
+    "secret, or to file:///path/to/token; or set kafka.sasl.oauthbearer.token.provider=module:function"
+)
+_FUNCTION: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+# As in RFC 7628; Kafka's brokers refuse other names and values.
+_EXTENSION_NAME: Final = re.compile(r"[A-Za-z]+")
+_EXTENSION_VALUE: Final = re.compile(r"[\x21-\x7E \t\r\n]+")
+_JAAS_EXTENSION: Final = "extension_"
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionOptions:
+    """A signed assertion (RFC 7523): a file with one, or a key and the claims to sign."""
+
+    file: str | None = None
+    key_path: str | None = None
+    key_pem: str | None = field(default=None, repr=False)
+    key_passphrase: str | None = field(default=None, repr=False)
+    algorithm: str = "RS256"
+    claims: tuple[tuple[str, str], ...] = ()
+    lifetime_s: int = 300
+    not_before_s: int = 60
+    has_id: bool = False
+    template_path: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshOptions:
+    """When a token is renewed, as in the Java client."""
+
+    window_factor: float = 0.8
+    window_jitter: float = 0.05
+    min_period_s: int = 60
+    buffer_s: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointOptions:
+    """The token endpoint of an identity provider, and the client's credentials there."""
+
+    url: str
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+    grant_type: str = CLIENT_CREDENTIALS
+    assertion: AssertionOptions | None = None
+    encodes_header: bool = False
+    ca_path: str | None = None
+    ca_pem: str | None = field(default=None, repr=False)
+    connect_timeout_ms: int = 10_000
+    read_timeout_ms: int = 10_000
+    retry_backoff_ms: int = 100
+    retry_max_ms: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthOptions:
+    """Where tokens come from: an endpoint, or a function; hashable, so equal options share their token."""
+
+    endpoint: EndpointOptions | None = None
+    function: str | None = None
+    refresh: RefreshOptions = RefreshOptions()
+
+
+class TokenSource(NamedTuple):
+    """The source of OAUTHBEARER tokens, one of the first three, and the extensions sent with each."""
+
+    path: str | None = None
+    unsigned_subject: str | None = None
+    oauth: OAuthOptions | None = None
+    extensions: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no source."""
+        return self.path is None and self.unsigned_subject is None and self.oauth is None
+
+
+def token_source(settings: Mapping[str, str], jaas: Mapping[str, str]) -> TokenSource:
+    """Return the source of tokens; `jaas` has the options of the login module."""
+    url = settings.get("sasl.oauthbearer.token.endpoint.url")
+    function = settings.get("sasl.oauthbearer.token.provider")
+    extensions = _extensions(settings, jaas)
+    if function is not None:
+        if url is not None:
+            raise OptionError(
+                "kafka.sasl.oauthbearer.token.provider and kafka.sasl.oauthbearer.token.endpoint.url are both set",
+                remedy="Keep one of the two",
+            )
+        if _FUNCTION.fullmatch(function.strip()) is None:
+            raise OptionError(
+                "kafka.sasl.oauthbearer.token.provider is not of the form module:function",
+                remedy="Name a function of a module that the driver and every executor can import",
+            )
+        oauth = OAuthOptions(function=function.strip(), refresh=_refresh(settings))
+        return TokenSource(oauth=oauth, extensions=extensions)
+    if url is None:
+        _refuse_without_url(settings, jaas)
+        return TokenSource(unsigned_subject=jaas.get("unsecuredLoginStringClaim_sub"), extensions=extensions)
+    path = _path(url)
+    if path is not None:
+        return TokenSource(path=path, extensions=extensions)
+    oauth = OAuthOptions(endpoint=_endpoint(url, settings, jaas), refresh=_refresh(settings))
+    return TokenSource(oauth=oauth, extensions=extensions)
+
+
+def check_values(settings: Mapping[str, str]) -> None:
+    """Refuse values that no mechanism can use."""
+    for each in OAUTH_SETTINGS:
+        if each.name in settings and each.choices:
+            _choice(settings, each.name, each.choices)
+        elif each.name in settings and each.minimum is not None:
+            _number(settings, each.name, int, each.minimum, each.maximum)
+
+
+def no_token(protocol: str) -> OptionError:
+    """Return the error for OAUTHBEARER without a source of tokens."""
+    return OptionError(f"{protocol} with OAUTHBEARER needs a token", remedy=_TOKEN_SOURCES)
+
+
+def _refuse_without_url(settings: Mapping[str, str], jaas: Mapping[str, str]) -> None:
+    named = [name for name in settings if name.startswith("sasl.oauthbearer.client.credentials.")]
+    if named or "clientId" in jaas:
+        raise OptionError(
+            f"{f'kafka.{named[0]}' if named else 'clientId in kafka.sasl.jaas.config'} needs a token endpoint",
+            remedy="Set kafka.sasl.oauthbearer.token.endpoint.url to the https URL of your identity provider",
+        )
+
+
+def _path(url: str) -> str | None:
+    """Return the path of a file URL, None for an endpoint. The URL is never shown: it can contain a password."""
+    try:
+        parts = urlsplit(url.strip())
+        scheme, host, _ = parts.scheme.lower(), parts.hostname, parts.port
+    except ValueError:
+        raise _bad_url() from None
+    if scheme == "file" and parts.path and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    if scheme not in ("https", "http") or not host or not url.strip().isprintable() or " " in url.strip():
+        raise _bad_url()
+    if "@" in parts.netloc or parts.fragment:
+        raise OptionError(
+            "kafka.sasl.oauthbearer.token.endpoint.url contains a user name, a password or a fragment",
+            remedy="Set kafka.sasl.oauthbearer.client.credentials.client.id and .client.secret instead",
+        )
+    return None
+
+
+def _bad_url() -> OptionError:
+    return OptionError(
+        "kafka.sasl.oauthbearer.token.endpoint.url is not an https:// URL and not a file:///path URL",
+        remedy=_TOKEN_SOURCES,
+    )
+
+
+def _endpoint(url: str, settings: Mapping[str, str], jaas: Mapping[str, str]) -> EndpointOptions:
+    client_id = settings.get("sasl.oauthbearer.client.credentials.client.id", jaas.get("clientId"))
+    secret = settings.get("sasl.oauthbearer.client.credentials.client.secret", jaas.get("clientSecret"))
+    grant_type = _grant_type(settings)
+    assertion = _assertion(settings)
+    if grant_type == JWT_BEARER:
+        if assertion is None:
+            raise OptionError(
+                "The grant type jwt-bearer needs an assertion",
+                remedy="Set kafka.sasl.oauthbearer.assertion.private.key.file or kafka.sasl.oauthbearer.assertion.file",
+            )
+    elif client_id is None or (assertion is None and secret is None):
+        missing = "client.secret" if client_id is not None else "client.id"
+        raise OptionError(
+            f"The token endpoint needs kafka.sasl.oauthbearer.client.credentials.{missing}",
+            remedy='Set it, or clientId="..." and clientSecret="..." in kafka.sasl.jaas.config',
+        )
+    ca_path, ca_pem = _authorities(settings, jaas)
+    return EndpointOptions(
+        url=url.strip(),
+        client_id=client_id,
+        client_secret=secret,
+        scope=settings.get("sasl.oauthbearer.scope", jaas.get("scope")),
+        grant_type=grant_type,
+        assertion=assertion,
+        encodes_header=_flag(settings, "sasl.oauthbearer.header.urlencode"),
+        ca_path=ca_path,
+        ca_pem=ca_pem,
+        connect_timeout_ms=_number(settings, "sasl.login.connect.timeout.ms", int, 1),
+        read_timeout_ms=_number(settings, "sasl.login.read.timeout.ms", int, 1),
+        retry_backoff_ms=_number(settings, "sasl.login.retry.backoff.ms", int, 1),
+        retry_max_ms=_number(settings, "sasl.login.retry.backoff.max.ms", int, 1),
+    )
+
+
+def _grant_type(settings: Mapping[str, str]) -> str:
+    retriever = settings.get("sasl.oauthbearer.jwt.retriever.class", _RETRIEVERS[0]).strip()
+    if retriever not in _RETRIEVERS:
+        raise OptionError(
+            f"Kafka option 'sasl.oauthbearer.jwt.retriever.class' cannot be {retriever!r}: Java classes are not "
+            "supported",
+            remedy="Remove it, and use kafka.sasl.oauthbearer.token.provider=module:function for tokens of your own",
+        )
+    name = "sasl.oauthbearer.grant.type"
+    default = JWT_BEARER if retriever == _JWT_BEARER_CLASS else CLIENT_CREDENTIALS
+    return _choice({name: default, **settings}, name, (CLIENT_CREDENTIALS, JWT_BEARER))
+
+
+def _assertion(settings: Mapping[str, str]) -> AssertionOptions | None:
+    prefix = "sasl.oauthbearer.assertion."
+    file, key_path, key_pem = (settings.get(prefix + name) for name in ("file", "private.key.file", "private.key.pem"))
+    if file is None and key_path is None and key_pem is None:
+        stray = next((name for name in settings if name.startswith(f"{prefix}claim.")), None)
+        if stray is not None:
+            raise OptionError(
+                f"kafka.{stray} needs a key that signs assertions",
+                remedy=f"Set kafka.{prefix}private.key.file to a PEM file on the driver and on every executor",
+            )
+        return None
+    return AssertionOptions(
+        file=file,
+        key_path=key_path,
+        key_pem=key_pem,
+        key_passphrase=settings.get(f"{prefix}private.key.passphrase"),
+        algorithm=_choice(settings, f"{prefix}algorithm", ("RS256", "ES256")),
+        claims=tuple(
+            (name, settings[f"{prefix}claim.{name}"])
+            for name in ("iss", "sub", "aud")
+            if f"{prefix}claim.{name}" in settings
+        ),
+        lifetime_s=_number(settings, f"{prefix}claim.exp.seconds", int, 0, 86_400),
+        not_before_s=_number(settings, f"{prefix}claim.nbf.seconds", int, 0, 3_600),
+        has_id=_flag(settings, f"{prefix}claim.jti.include"),
+        template_path=settings.get(f"{prefix}template.file"),
+    )
+
+
+def _authorities(settings: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """Return the path or the text of the trusted certificates; Java has them in the login module's options."""
+    path = settings.get("https.ca.location", jaas.get("ssl.truststore.location"))
+    pem = settings.get("https.ca.pem", jaas.get("ssl.truststore.certificates"))
+    kind = jaas.get("ssl.truststore.type", "PEM").upper()
+    if "https.ca.location" not in settings and path is not None and kind != "PEM":
+        raise OptionError(
+            f"ssl.truststore.location in kafka.sasl.jaas.config is a {kind} key store; only PEM is supported here",
+            remedy="Convert it to PEM, and set kafka.https.ca.location to the PEM file",
+        )
+    # librdkafka's word for the system's authorities.
+    return (None if path in ("probe", "") else path), pem or None
+
+
+def _extensions(settings: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    found = {
+        name.removeprefix(_JAAS_EXTENSION): value for name, value in jaas.items() if name.startswith(_JAAS_EXTENSION)
+    }
+    for pair in settings.get("sasl.oauthbearer.extensions", "").split(","):
+        if pair.strip():
+            name, _, value = pair.partition("=")
+            found[name.strip()] = value.strip()
+    problem = extension_problem(found)
+    if problem:
+        raise OptionError(
+            f"{problem} in kafka.sasl.oauthbearer.extensions or kafka.sasl.jaas.config",
+            remedy="Use name=value, as in logicalCluster=lkc-12345,identityPoolId=pool-abc",
+        )
+    return tuple(sorted(found.items()))
+
+
+def extension_problem(extensions: Mapping[str, str]) -> str:
+    """Return what is wrong with SASL extensions, or nothing; a value is not shown."""
+    for name, value in extensions.items():
+        if _EXTENSION_NAME.fullmatch(name) is None or name == "auth":
+            return f"A SASL extension cannot have the name {name[:40]!r}"
+        if _EXTENSION_VALUE.fullmatch(value) is None:
+            return f"The SASL extension {name} has an invalid value"
+    return ""
+
+
+def _refresh(settings: Mapping[str, str]) -> RefreshOptions:
+    return RefreshOptions(
+        window_factor=_number(settings, "sasl.login.refresh.window.factor", float, 0.5, 1.0),
+        window_jitter=_number(settings, "sasl.login.refresh.window.jitter", float, 0.0, 0.25),
+        min_period_s=_number(settings, "sasl.login.refresh.min.period.seconds", int, 0, 900),
+        buffer_s=_number(settings, "sasl.login.refresh.buffer.seconds", int, 0, 3_600),
+    )
+
+
+_DEFAULTS: Final = {each.name: each.default for each in OAUTH_SETTINGS}
+
+
+def _number(
+    settings: Mapping[str, str],
+    name: str,
+    kind: Callable[[str], Number],
+    low: Number,
+    high: Number | None = None,
+) -> Number:
+    text = settings.get(name, _DEFAULTS[name])
+    try:
+        number: Number | None = kind(text.strip())
+    except ValueError:
+        number = None
+    # The comparison is false for NaN, too.
+    if number is None or not number >= low or (high is not None and not number <= high):
+        bounds = f"of at least {low}" if high is None else f"between {low} and {high}"
+        raise OptionError(f"Option 'kafka.{name}' is {text!r}", remedy=f"Give a number {bounds}")
+    return number
+
+
+def _flag(settings: Mapping[str, str], name: str) -> bool:
+    return _choice(settings, name, ("true", "false")) == "true"
+
+
+def _choice(settings: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    text = settings.get(name, _DEFAULTS[name]).strip()
+    for each in allowed:
+        if text.lower() == each.lower():
+            return each
+    raise OptionError(f"Option 'kafka.{name}' is {text!r}", remedy=f"Use one of {', '.join(allowed)}")
