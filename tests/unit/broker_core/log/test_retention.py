@@ -234,3 +234,17 @@ def test_truncation_keeps_unreplicated_data_undecided() -> None:
     append(log, advance=False)
     log.truncate_to(2, NOW_MS)
     assert (log.log_end_offset, log.high_watermark, log.last_stable_offset) == (2, 1, 0)
+
+
+def test_retention_deletes_the_transaction_index_with_its_segment() -> None:
+    storage = MemoryStorage()
+    log = open_log(storage, TWO_EACH | {"retention.ms": "1000"})
+    produce(log, 1, 0)
+    end(log, 1, commit=False)
+    for at in range(4):
+        append(log, timestamp_ms=NOW_MS + at)
+    # The index is that of the segment with the end marker.
+    assert bases(storage, ".txnindex") == [1]
+    assert log.apply_retention(NOW_MS + 100_000) > 0
+    assert bases(storage, ".txnindex") == []
+    assert log.read(log.log_start_offset, 99, COMMITTED).records == b""
