@@ -61,7 +61,10 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.oauth_settings"),
-        "broker_core.config": _packages("broker_core", "errors", "properties", "kafka_settings"),
+        "broker_core.setting_fields": _packages("broker_core", "errors", "kafka_settings"),
+    },
+    {
+        "broker_core.config": _packages("broker_core", "errors", "properties", "kafka_settings", "setting_fields"),
     },
     {
         "broker_core.wire": _CORE_BASE,
