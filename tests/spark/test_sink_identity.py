@@ -5,10 +5,8 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 import pytest
-from pyspark import InheritableThread
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -135,34 +133,6 @@ def test_job_group_set_in_foreach_batch_is_refused(
     with pytest.raises(StreamingQueryException, match="job group of this task is 'mine'"):
         run_function(spark, in_group, input_folder, tmp_path / "checkpoint")
     assert topic.values() == []
-
-
-def test_write_of_a_thread_that_does_not_see_the_query_is_refused(
-    spark: SparkSession, topic: Topic, input_folder: Path, tmp_path: Path
-) -> None:
-    def in_thread(of: type[Thread]) -> Function:
-        def function(frame: DataFrame, _: int) -> None:
-            failures: list[Exception] = []
-
-            def attempt() -> None:
-                try:
-                    write(frame, topic)
-                except Exception as problem:
-                    failures.append(problem)
-
-            thread = of(target=attempt)
-            thread.start()
-            thread.join(DEADLINE_S)
-            if failures:
-                raise failures[0]
-
-        return function
-
-    with pytest.raises(StreamingQueryException, match="belongs to a streaming query and does not see it.*Inheritable"):
-        run_function(spark, in_thread(Thread), input_folder, tmp_path / "checkpoint")
-    assert topic.values() == []
-    run_function(spark, in_thread(InheritableThread), input_folder, tmp_path / "checkpoint")
-    assert topic.values() == EXPECTED
 
 
 def test_write_name_outside_of_foreach_batch_is_refused(
