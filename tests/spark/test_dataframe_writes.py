@@ -76,8 +76,9 @@ def test_repeated_micro_batch_is_not_written_again(kafka_address: str, spark: Sp
     run()
     written = sorted(f"{number}-{line}" for number in range(2) for line in range(COUNT))
     assert topic.values() == written
-    for committed in (checkpoint / "commits" / "1", checkpoint / "commits" / ".1.crc"):
-        committed.unlink()
+    (checkpoint / "commits" / "1").unlink()
+    # A lean session writes no checksums.
+    (checkpoint / "commits" / ".1.crc").unlink(missing_ok=True)
     run()
     assert topic.values() == written
 
