@@ -52,8 +52,7 @@ def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> 
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
-        # A machine that pauses for longer than this loses its block manager, and with it the logs of Python workers: in
-        # local mode Spark cannot register it again.
+        # A JVM that pauses for longer than this loses its block manager, and with it the logs of Python workers.
         "spark.network.timeout": "24h",
     }
     for key, value in (settings | LEAN | dict(more_settings or {})).items():
@@ -89,3 +88,14 @@ def spark(failpoints_file: Path, request: pytest.FixtureRequest) -> Iterator[Spa
     session.stop()
     os.environ.clear()
     os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def fresh_spark(spark: SparkSession, failpoints_file: Path) -> SparkSession:
+    """Return a session on a new context, for what a context may lose in a long run.
+
+    The logs of Python workers are in the blocks of the context's block manager. In two whole runs it was no longer
+    registered, some minutes after other suites had begun the context; in local mode Spark cannot register it again.
+    """
+    spark.stop()
+    return build_session("tests", {"spark.local.dir": str(failpoints_file.parent / "spark")})
