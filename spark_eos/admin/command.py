@@ -14,7 +14,7 @@ from spark_eos.admin import doctor, output, timeline, transactions_command
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
-from spark_eos.admin.properties import options_of
+from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
@@ -182,14 +182,7 @@ def _add(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str, *, one_query: bool = True
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_EXIT_CODES)
-    parser.add_argument(
-        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
-    )
-    parser.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="a properties file with settings of the client, such as security.protocol",
-    )
+    add_cluster_options(parser)
     parser.add_argument(
         "--decision-topic",
         default=DEFAULT_DECISION_TOPIC,

@@ -9,7 +9,7 @@ from broker_core.types import counted
 from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
 from spark_eos.admin.output import ExitCode, as_json, exit_codes
-from spark_eos.admin.properties import options_of
+from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
@@ -21,14 +21,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the command to the parser of `eos-kafka`."""
     text = "check connection, rights, versions and settings of a cluster, and print what to do"
     parser = areas.add_parser("doctor", help=text, description=f"{text.capitalize()}.", epilog=_EXIT_CODES)
-    parser.add_argument(
-        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
-    )
-    parser.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="a properties file with settings of the client, such as security.protocol",
-    )
+    add_cluster_options(parser)
     parser.add_argument(
         "--topic", action="append", default=[], metavar="TOPIC", help="a topic that you write or read; may be repeated"
     )

@@ -1,11 +1,24 @@
-"""The properties file for a secured cluster, in the format of Kafka's own tools."""
+"""The options that name a cluster, and the properties file for a secured one, in the format of Kafka's own tools."""
 
+import argparse
 from pathlib import Path
 
 from broker_core.properties import read_properties
 from spark_eos.errors import OptionError
 from spark_eos.options.client import PREFIX, ClientOptions, client_options
 from spark_eos.options.setting_table import ADMIN
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that name a cluster and the settings for it."""
+    parser.add_argument(
+        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
+    )
+    parser.add_argument(
+        "--command-config",
+        metavar="FILE",
+        help="a properties file with settings of the client, such as security.protocol",
+    )
 
 
 def options_of(bootstrap_servers: str, config_path: str | None) -> ClientOptions:

@@ -14,7 +14,7 @@ from typing import Final
 
 from broker_core.types import IsolationLevel, TopicPartition, counted
 from spark_eos.admin.output import ExitCode, exit_codes
-from spark_eos.admin.properties import options_of
+from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.active_producers import open_transactions
@@ -50,14 +50,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("topic", metavar="TOPIC", help="the topic")
     parser.add_argument("--partition", type=int, default=0, metavar="N", help="the partition (default: %(default)s)")
     parser.add_argument("--out", required=True, type=Path, metavar="FILE", help="where to write the page")
-    parser.add_argument(
-        "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
-    )
-    parser.add_argument(
-        "--command-config",
-        metavar="FILE",
-        help="a properties file with settings of the client, such as security.protocol",
-    )
+    add_cluster_options(parser)
     reach = parser.add_mutually_exclusive_group()
     reach.add_argument("--from-offset", type=int, metavar="OFFSET", help="the first offset to draw")
     reach.add_argument(

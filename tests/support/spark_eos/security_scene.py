@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import ExitCode, main
@@ -24,7 +25,8 @@ from spark_eos.sink.task.transaction import TaskTransaction
 from spark_eos.sink.task.writer import TaskWriter
 from spark_eos.source.schema import source_schema
 from spark_eos.source.spark_readers import StreamReader
-from tests.support.guarded_kafka import PASSWORD, GuardedKafka, Stage
+from tests.support.apache_kafka import Unavailable
+from tests.support.guarded_kafka import PASSWORD, GuardedKafka, Stage, guarded_kafka
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.security_roles import resource
 from tests.support.spark_eos.sink_world import World
@@ -301,3 +303,20 @@ def scene_of(kafka: GuardedKafka, folder: Path) -> Iterator[Scene]:
         scene = Scene(kafka, root, folder)
         with closing(scene.stage):
             yield scene
+
+
+@pytest.fixture(scope="module")
+def guarded(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
+    """Run a broker with an authorizer for the tests of a module."""
+    try:
+        with guarded_kafka(broker_kind, tmp_path_factory.mktemp("guarded")) as kafka:
+            yield kafka
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture
+def scene(guarded: GuardedKafka, tmp_path: Path) -> Iterator[Scene]:
+    """Return a query and its principal for one test."""
+    with scene_of(guarded, tmp_path) as scene:
+        yield scene

@@ -1,7 +1,7 @@
 """`eos-kafka doctor` on healthy, locked-down and broken clusters."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ from broker_core import EmbeddedBroker
 from spark_eos.admin import rights as roles
 from spark_eos.admin.command import main
 from spark_eos.admin.output import ExitCode
-from tests.support.apache_kafka import Unavailable, free_ports
-from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
+from tests.support.apache_kafka import free_ports
 from tests.support.spark_eos.client_world import unique
-from tests.support.spark_eos.security_scene import Scene, scene_of
+from tests.support.spark_eos.security_scene import Scene, guarded, scene
 
+__all__ = ["guarded", "scene"]
 QUICK = ("--timeout-seconds", "2")
 SEVERAL = {"ok", "note", "warning", "problem", "skipped"}
 
@@ -74,21 +74,6 @@ def test_missing_decision_topic_is_not_created(capsys: pytest.CaptureFixture[str
         assert found["data topics"]["verdict"] == "skipped"
         assert "not checked: WRITE on the topic TOPIC" in found["rights: sink, task"]["found"]
         assert kafka.topics == {"lines": 1}
-
-
-@pytest.fixture(scope="module")
-def guarded(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    try:
-        with guarded_kafka(broker_kind, tmp_path_factory.mktemp("guarded")) as kafka:
-            yield kafka
-    except Unavailable as problem:
-        pytest.skip(str(problem))
-
-
-@pytest.fixture
-def scene(guarded: GuardedKafka, tmp_path: Path) -> Iterator[Scene]:
-    with scene_of(guarded, tmp_path) as scene:
-        yield scene
 
 
 def examined(capsys: pytest.CaptureFixture[str], scene: Scene, *words: str) -> tuple[int, dict[str, dict[str, Any]]]:

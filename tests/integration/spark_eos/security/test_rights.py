@@ -1,7 +1,6 @@
 """The documented table of rights: each role works with exactly these rights, and fails without any one of them."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import client_options
 from spark_eos.sink.driver.preflight import check_cluster
 from spark_eos.source.group_commits import GroupCommits
-from tests.support.apache_kafka import Unavailable
-from tests.support.guarded_kafka import GuardedKafka, guarded_kafka
 from tests.support.spark_eos import security_roles as page
 from tests.support.spark_eos.client_world import make_topic, unique
 from tests.support.spark_eos.security_scene import (
@@ -23,30 +20,17 @@ from tests.support.spark_eos.security_scene import (
     WORK,
     CommandFailed,
     Scene,
-    scene_of,
+    guarded,
+    scene,
     source_driver,
     task_that_looks,
 )
 
+__all__ = ["guarded", "scene"]
 PAGE = Path(__file__).parents[4] / "docs" / "security" / "access-control.md"
 LACKING = [(role, number) for role, rights in roles.ROLES.items() for number in range(len(rights))]
 # Roles to which a missing right is no error: the response is shorter, and the output names the right.
 SAID_ONLY = {"`transactions list`"}
-
-
-@pytest.fixture(scope="module")
-def guarded(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedKafka]:
-    try:
-        with guarded_kafka(broker_kind, tmp_path_factory.mktemp("guarded")) as kafka:
-            yield kafka
-    except Unavailable as problem:
-        pytest.skip(str(problem))
-
-
-@pytest.fixture
-def scene(guarded: GuardedKafka, tmp_path: Path) -> Iterator[Scene]:
-    with scene_of(guarded, tmp_path) as scene:
-        yield scene
 
 
 def test_every_role_has_a_scenario() -> None:
