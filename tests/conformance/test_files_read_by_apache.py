@@ -52,14 +52,16 @@ SETTINGS = {
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.segment.bytes": "2048",
     "offsets.topic.segment.bytes": "512",
+    # Clients may not create topics with such small segments.
+    "log.segment.bytes": "16384",
 }
 COMPACTED_SETTINGS = {
     "cleanup.policy": "compact",
-    "segment.bytes": "4096",
     "index.interval.bytes": "512",
     "min.cleanable.dirty.ratio": "0.01",
 }
-TOPIC_SETTINGS = {"segment.bytes": "16384", "index.interval.bytes": "1024"}
+COMPACTED_SEGMENT_BYTES = 4096
+TOPIC_SETTINGS = {"index.interval.bytes": "1024"}
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 LABELS = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort")
 FOLLOWERS = {
@@ -394,14 +396,13 @@ def test_dumped_group_members_match_describe_groups(written: Written):
 
 
 def test_compacted_files_are_read(apache_asked_for: None, tmp_path: Path):
-    with EmbeddedBroker(data_dir=tmp_path) as kafka:
+    settings = COMPACTED_SETTINGS | {"segment.bytes": str(COMPACTED_SEGMENT_BYTES)}
+    with EmbeddedBroker(data_dir=tmp_path, config={"log.segment.bytes": settings["segment.bytes"]}) as kafka:
         topic = write_repetitions(kafka, COMPACTED_SETTINGS)
         newest = {message.key(): message for message in read_to_end(kafka, topic)}
     folder, now_ms = f"{topic}-0", max(message.timestamp()[1] for message in newest.values())
     storage = DiskStorage(tmp_path)
-    log = PartitionLog.open(
-        storage, folder, TopicPartition(topic, 0), TopicConfig().override(COMPACTED_SETTINGS), now_ms
-    )
+    log = PartitionLog.open(storage, folder, TopicPartition(topic, 0), TopicConfig().override(settings), now_ms)
     log.compact(now_ms)
     log.close(now_ms)
     storage.close()
