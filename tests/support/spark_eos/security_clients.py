@@ -30,6 +30,18 @@ def jaas(mechanism: str, options: str) -> str:
     return f"org.apache.kafka.common.security.{_MODULES[mechanism]} required {options};"
 
 
+def mutual_tls_settings(authority: trustme.CA) -> dict[str, str]:
+    """Return the settings of a broker whose clients need a certificate of this authority."""
+    own = authority.issue_cert("127.0.0.1")
+    return {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl.client.auth": "required",
+        "ssl.keystore.certificate.chain": "".join(each.bytes().decode() for each in own.cert_chain_pems),
+        "ssl.keystore.key": own.private_key_pem.bytes().decode(),
+        "ssl.truststore.certificates": authority.cert_pem.bytes().decode(),
+    }
+
+
 def token(subject: str = USER) -> str:
     """Return a token that Kafka's test brokers accept."""
     maker = token_provider(ClientOptions(("h:1",), sasl_unsigned_subject=subject), REAL)

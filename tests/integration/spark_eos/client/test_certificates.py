@@ -14,6 +14,7 @@ from spark_eos.client import tls
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.client import ClientOptions
+from tests.support.spark_eos.security_clients import mutual_tls_settings
 
 AUTHORITY = trustme.CA()
 
@@ -48,16 +49,7 @@ class Folder:
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[EmbeddedBroker]:
-    own = AUTHORITY.issue_cert("127.0.0.1")
-    with EmbeddedBroker(
-        config={
-            "listeners": "SSL://127.0.0.1:0",
-            "ssl.client.auth": "required",
-            "ssl.keystore.certificate.chain": "".join(each.bytes().decode() for each in own.cert_chain_pems),
-            "ssl.keystore.key": own.private_key_pem.bytes().decode(),
-            "ssl.truststore.certificates": AUTHORITY.cert_pem.bytes().decode(),
-        }
-    ) as running:
+    with EmbeddedBroker(config=mutual_tls_settings(AUTHORITY)) as running:
         yield running
 
 
