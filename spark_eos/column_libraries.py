@@ -16,7 +16,6 @@ NEEDED: Final = {"pyarrow": (19, 0), "numpy": (1, 26)}
 
 def check_column_libraries() -> None:
     """Refuse to read or write if pyarrow or NumPy is missing or too old."""
-    found: dict[str, str] = {}
     try:
         import numpy
         import pyarrow

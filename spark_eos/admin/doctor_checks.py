@@ -6,7 +6,7 @@ it leaves a transactional id, `{prefix}.preflight`, which the sink's own check b
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from broker_core.errors import ErrorCode
@@ -37,6 +37,8 @@ from spark_eos.sink.naming import DECISION_TOPIC_PARTITIONS
 
 # Times of a transaction and of this machine are compared when a commit checks how much time is left.
 _CLOCK_DIFFERENCE_MS: Final = 5_000
+# A response from the same check.
+_JUST_ASKED_MS: Final = 1_000
 # How the names of a kind of role begin.
 _ROLE_WORDS: Final = {"sink": "sink,", "source": "source,", "operator": "`"}
 
@@ -45,7 +47,6 @@ _ROLE_WORDS: Final = {"sink": "sink,", "source": "source,", "operator": "`"}
 class _Knowledge:
     """What earlier checks have found out, for later ones."""
 
-    capabilities: BrokerCapabilities = field(default_factory=BrokerCapabilities)
     has_decision_topic: bool = False
     has_responding_broker: bool = False
 
@@ -127,7 +128,7 @@ def _brokers(client: KafkaClient, knowledge: _Knowledge) -> Iterator[Finding]:
 
 def _settings_of_brokers(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Compare the settings of all brokers, and the level of the transaction protocol, with what the sink needs."""
-    capabilities = knowledge.capabilities
+    capabilities = BrokerCapabilities()
     capabilities.complete(client)
     level = client.transaction_version(refresh=True)
     yield _level(level)
@@ -199,7 +200,7 @@ def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Know
     if described is None or described.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         yield _missing_decision_topic(client, check, name)
         return
-    described = client.require_topics([name], need_leaders=False)[name]
+    described = client.require_topics([name], need_leaders=False, max_age_ms=_JUST_ASKED_MS)[name]
     knowledge.has_decision_topic = True
     try:
         config = describe_topic_config(client, name)
