@@ -287,6 +287,12 @@ class BrokerConfig(ListenerConfig):
     group_version: int = setting("group.version", 1, low=0, high=1)
     group_consumer_session_timeout_ms: int = setting("group.consumer.session.timeout.ms", 45_000, low=1)
     group_consumer_heartbeat_interval_ms: int = setting("group.consumer.heartbeat.interval.ms", 5_000, low=1)
+    group_consumer_min_session_timeout_ms: int = setting("group.consumer.min.session.timeout.ms", 45_000, low=1)
+    group_consumer_max_session_timeout_ms: int = setting("group.consumer.max.session.timeout.ms", 60_000, low=1)
+    group_consumer_min_heartbeat_interval_ms: int = setting("group.consumer.min.heartbeat.interval.ms", 5_000, low=1)
+    group_consumer_max_heartbeat_interval_ms: int = setting("group.consumer.max.heartbeat.interval.ms", 15_000, low=1)
+    group_consumer_min_assignment_interval_ms: int = setting("group.consumer.min.assignment.interval.ms", 0, low=0)
+    group_consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms", 15_000, low=1)
     group_consumer_max_size: int = setting("group.consumer.max.size", 2**31 - 1, low=1)
     group_consumer_assignment_interval_ms: int = setting("group.consumer.assignment.interval.ms", 0, low=0)
 

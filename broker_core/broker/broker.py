@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fetch_sessions import FetchSessions
@@ -11,8 +12,9 @@ from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata, SubscribableTopics
 from broker_core.broker.meters import Meters
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.sync_queue import SyncQueue
-from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
@@ -34,7 +36,7 @@ class BrokerServices:
     `stale_addresses` is set for a broker that is cut off from the others: the addresses it knew then, by listener.
     """
 
-    config: BrokerConfig
+    settings: BrokerSettings
     metadata: ClusterMetadata
     authorizer: Authorizer | None
     logs: LogManager
@@ -55,7 +57,7 @@ class Broker:
         self.broker_id = broker_id
         self.services = services
         # Handlers use these for every request; a copy here saves one lookup each time.
-        self.config = services.config
+        self.config = services.settings.of(broker_id)
         self.metadata = services.metadata
         self.authorizer = services.authorizer
         self.logs = services.logs
@@ -78,8 +80,22 @@ class Broker:
             config=self.config,
             journal=self._journal(CONSUMER_OFFSETS_TOPIC),
             partition_count=self.config.offsets_topic_num_partitions,
+            group_settings=self.group_settings,
             new_member_id=services.new_member_id,
             topics=SubscribableTopics(self.metadata),
+        )
+
+    def reconfigure(self) -> None:
+        """Apply the settings that are now in force."""
+        self.config = self.services.settings.of(self.broker_id)
+
+    def group_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """Return the settings of a group of the consumer protocol: its own, or those of the broker."""
+        own, config = self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config
+        return ConsumerGroupSettings(
+            int(own.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms)),
+            int(own.get("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms)),
+            int(own.get("consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)),
         )
 
     def _journal(self, topic: str) -> TopicJournal:

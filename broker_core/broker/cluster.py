@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from broker_core.broker.broker import Broker, BrokerServices
+from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import with_actual_counts
@@ -51,10 +52,14 @@ class Cluster:
         self.metadata = ClusterMetadata(self._metadata_log.append, addresses)
         self.metadata.load(self._metadata_log.records())
         self.metadata.open_cluster(
-            config.cluster_id or self._new_cluster_id(), config.transaction_version, config.group_version
+            config.cluster_id or self._new_cluster_id(),
+            config.transaction_version,
+            config.group_version,
+            config.min_insync_replicas,
         )
         self.config = config = with_actual_counts(config, self.metadata.topics)
-        self.logs = LogManager(storage, config, self.metadata)
+        self.settings = BrokerSettings(config, self.metadata.stored)
+        self.logs = LogManager(storage, self.settings, self.metadata)
         self.controller = Controller(
             config=config,
             metadata=self.metadata,
@@ -66,7 +71,7 @@ class Cluster:
             now_ms=self._time,
         )
         services = BrokerServices(
-            config=config,
+            settings=self.settings,
             metadata=self.metadata,
             authorizer=authorizer_for(config, self.metadata.acls),
             logs=self.logs,
@@ -87,9 +92,17 @@ class Cluster:
             sync=self.sync,
             now_ms=self._time,
         )
-        self._log_maintenance = LogMaintenance(self.logs, config, now_ms)
+        self._log_maintenance = LogMaintenance(self.logs, self.settings.of(min(addresses)), now_ms)
+        self.settings.subscribe(self._reconfigure)
         self.controller.start(self.brokers)
         self.settle(now_ms)
+
+    def _reconfigure(self) -> None:
+        """Apply settings that were changed while the brokers run."""
+        for broker in self.brokers.values():
+            broker.reconfigure()
+        self.logs.reconfigure_all()
+        self._log_maintenance.reconfigure(self.settings.of(min(self.brokers)), self.now_ms)
 
     def advance(self, now_ms: int) -> None:
         """Run what is due, then settle."""

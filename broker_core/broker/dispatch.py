@@ -49,6 +49,8 @@ HANDLERS: Mapping[str, Handler] = {
     "DescribeUserScramCredentials": scram_users.describe,
     "DescribeConfigs": configs.describe_configs,
     "IncrementalAlterConfigs": configs.alter_configs,
+    "AlterConfigs": configs.replace_configs,
+    "ListConfigResources": configs.list_config_resources,
     "Produce": produce.produce,
     "Fetch": fetch.fetch,
     "ListOffsets": log_queries.list_offsets,

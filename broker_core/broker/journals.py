@@ -85,7 +85,7 @@ class TopicJournal:
 
     def max_batch_bytes(self, partition: int) -> int:
         """Return the topic's `max.message.bytes`, which may have been changed since the broker started."""
-        return self._logs.topic_config(self._metadata.topic(self._topic)).max_message_bytes
+        return self._logs.topic_config(self._metadata.topic(self._topic), self._broker_id).max_message_bytes
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
         """Read the partition from its start, control batches included."""

@@ -24,6 +24,12 @@ class LogMaintenance:
             self._jobs[self._compact] = config.log_cleaner_backoff_ms
         self._due_ms = {job: now_ms + interval_ms for job, interval_ms in self._jobs.items()}
 
+    def reconfigure(self, config: BrokerConfig, now_ms: int) -> None:
+        """Apply another `log.cleaner.backoff.ms`, the only interval that changes while brokers run."""
+        if self._jobs.get(self._compact, config.log_cleaner_backoff_ms) != config.log_cleaner_backoff_ms:
+            self._jobs[self._compact] = config.log_cleaner_backoff_ms
+            self._due_ms[self._compact] = now_ms + config.log_cleaner_backoff_ms
+
     def advance(self, now_ms: int) -> None:
         """Run the jobs that are due."""
         for job, interval_ms in self._jobs.items():

@@ -7,21 +7,22 @@ without them.
 from collections.abc import Iterable
 from typing import ClassVar
 
+from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.metadata import ClusterMetadata, Topic
-from broker_core.config import BrokerConfig, TopicConfig
+from broker_core.config import TopicConfig
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Storage
 from broker_core.types import TopicPartition
 
 
 class LogManager:
-    """The open log of each partition."""
+    """The open log of each partition; the settings of its leader apply to it."""
 
     log_type: ClassVar[type[PartitionLog]] = PartitionLog
 
-    def __init__(self, storage: Storage, config: BrokerConfig, metadata: ClusterMetadata) -> None:
+    def __init__(self, storage: Storage, settings: BrokerSettings, metadata: ClusterMetadata) -> None:
         self._storage = storage
-        self._config = config
+        self._settings = settings
         self._metadata = metadata
         self._open: dict[TopicPartition, PartitionLog] = {}
         self._promised: set[TopicPartition] = set()
@@ -32,14 +33,15 @@ class LogManager:
         log = self._open.get(topic_partition)
         if log is None:
             leadership = self._metadata.leadership(topic_partition)
+            config = self._settings.of(leadership.leader)
             log = self._open[topic_partition] = self.log_type.open(
                 self._storage,
                 folder_of(topic_partition),
                 topic_partition,
-                self.topic_config(self._metadata.topic(topic_partition.topic)),
+                self.topic_config(self._metadata.topic(topic_partition.topic), leadership.leader),
                 now_ms,
-                producer_expiration_ms=self._config.producer_id_expiration_ms,
-                verification_enabled=self._config.transaction_partition_verification_enable,
+                producer_expiration_ms=config.producer_id_expiration_ms,
+                verification_enabled=config.transaction_partition_verification_enable,
             )
             log.begin_leader_epoch(leadership.leader_epoch)
         return log
@@ -52,9 +54,9 @@ class LogManager:
         """Return the logs that are open now."""
         return list(self._open.values())
 
-    def topic_config(self, topic: Topic) -> TopicConfig:
-        """Return the settings in force for the topic."""
-        return self._config.topic_defaults().override(topic.config)
+    def topic_config(self, topic: Topic, broker_id: int) -> TopicConfig:
+        """Return the settings in force for the topic's partitions that a broker leads."""
+        return self._settings.of(broker_id).topic_defaults().override(topic.config)
 
     def appended(self, topic_partition: TopicPartition) -> None:
         """Record that a log has grown, so that it is synced before effects run and waiting fetches are retried."""
@@ -66,6 +68,7 @@ class LogManager:
         log = self._open.get(topic_partition)
         if log is not None:
             log.begin_leader_epoch(leader_epoch)
+            self._apply_settings(log)
 
     def moved(self, topic_partition: TopicPartition) -> None:
         """Record that requests waiting for the partition must be retried, though its log has not grown."""
@@ -73,7 +76,7 @@ class LogManager:
 
     def sync(self) -> None:
         """Sync all pending writes; responses are sent only afterwards."""
-        if self._config.flush_before_ack:
+        if self._settings.static.flush_before_ack:
             promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
             self._storage.sync_all([log.sync for log in promised if log.unsynced])
         # Cleared after the syncs: a write whose sync failed must be synced again next time.
@@ -89,7 +92,22 @@ class LogManager:
         for topic_partition in topic.topic_partitions():
             log = self._open.get(topic_partition)
             if log is not None:
-                log.update_config(self.topic_config(topic))
+                self._apply_settings(log)
+
+    def reconfigure_all(self) -> None:
+        """Apply the settings in force to all open logs."""
+        for log in self._open.values():
+            self._apply_settings(log)
+
+    def _apply_settings(self, log: PartitionLog) -> None:
+        topic_partition = log.topic_partition
+        leader = self._metadata.leadership(topic_partition).leader
+        config = self._settings.of(leader)
+        log.update_config(self.topic_config(self._metadata.topic(topic_partition.topic), leader))
+        log.update_producer_settings(
+            producer_expiration_ms=config.producer_id_expiration_ms,
+            verification_enabled=config.transaction_partition_verification_enable,
+        )
 
     def delete(self, topic: Topic, now_ms: int) -> None:
         """Close and delete the logs of a deleted topic."""

@@ -1,4 +1,4 @@
-"""The cluster's metadata: topics, leaders of partitions, feature levels, ACLs and SCRAM credentials.
+"""The cluster's metadata: topics, leaders of partitions, feature levels, ACLs, SCRAM credentials, settings, quotas.
 
 The metadata is a journal like the coordinators': a change is decided and recorded, and only `replay` changes
 state, live and at load. Its records are JSON because no other program reads them: Kafka keeps the
@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
+from broker_core.broker.features import (
+    ELIGIBLE_LEADERS_VERSION,
+    FIRST_LEVELS,
+    GROUP_VERSION,
+    SUPPORTED,
+    TRANSACTION_VERSION,
+)
 from broker_core.broker.metadata_records import damaged, read_metadata_record
+from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, QuotaEntity, StoredSettings
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
@@ -22,11 +30,8 @@ from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TopicPartition
 
 PRODUCER_ID_BLOCK = 1000
-TRANSACTION_VERSION = "transaction.version"
-GROUP_VERSION = "group.version"
-# The supported features, each with its highest level.
-FEATURES = {TRANSACTION_VERSION: 2, GROUP_VERSION: 1}
 
+_MIN_INSYNC_REPLICAS = "min.insync.replicas"
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -75,12 +80,13 @@ class ClusterMetadata:
         self.topics: dict[str, Topic] = {}
         self.names: dict[UUID, str] = {}
         self.cluster_id = ""
-        self.features = dict.fromkeys(FEATURES, 0)
+        self.features = dict(FIRST_LEVELS)
         self.features_epoch = 0
         self._settings: Mapping[str, int] = {}
         self.acls = Acls()
         # By mechanism and user.
         self.scram: dict[tuple[str, str], ScramCredential] = {}
+        self.stored = StoredSettings()
         # Increases with each change of a topic, so that values derived from the topics can be cached.
         self.topics_version = 0
         self._next_producer_id = 0
@@ -121,7 +127,9 @@ class ClusterMetadata:
 
     # Deciding and recording
 
-    def open_cluster(self, cluster_id: str, transaction_version: int, group_version: int = 0) -> None:
+    def open_cluster(
+        self, cluster_id: str, transaction_version: int, group_version: int = 0, min_insync_replicas: int = 1
+    ) -> None:
         """Record that the cluster starts: a new leader epoch for every partition, and the feature levels.
 
         The level in the settings applies to a new cluster, as with Kafka's `format`, and again whenever the
@@ -133,6 +141,9 @@ class ClusterMetadata:
             # A cluster created before the settings were recorded keeps its levels.
             if (is_new or level != before.get(name, level)) and level != self.features[name]:
                 self.set_feature(name, level)
+        if is_new:
+            # With the eligible leaders of KIP-966 this setting belongs to the cluster, which has it from the start.
+            self.configure(ConfigResource.BROKER, ALL_BROKERS, {_MIN_INSYNC_REPLICAS: str(min_insync_replicas)})
         # Last: after a crash in between, the cluster must not count as opened without its levels.
         self._record(
             {
@@ -145,8 +156,9 @@ class ClusterMetadata:
 
     def set_feature(self, name: str, level: int) -> None:
         """Record the finalized level of a feature (KIP-584)."""
-        if not 0 <= level <= FEATURES[name]:
-            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} {level} is outside 0..{FEATURES[name]}")
+        lowest, highest = SUPPORTED[name]
+        if not lowest <= level <= highest:
+            raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{name} {level} is outside {lowest}..{highest}")
         self._record({"type": "feature", "name": name, "level": level})
 
     def check_new_topic(self, name: str) -> None:
@@ -253,6 +265,27 @@ class ClusterMetadata:
         ]
         self._record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
 
+    def configure(self, resource: int, name: str, settings: Mapping[str, str]) -> None:
+        """Record all settings of a broker, a group or client metrics."""
+        self._record(self.stored.config_record(resource, name, settings))
+
+    def check_min_insync_replicas(self, broker: str, settings: Mapping[str, str]) -> None:
+        """Raise INVALID_CONFIG for settings of a broker, or of all, that Kafka refuses with eligible leaders."""
+        if not self.features[ELIGIBLE_LEADERS_VERSION]:
+            return
+        if broker == ALL_BROKERS and _MIN_INSYNC_REPLICAS not in settings:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+            )
+        if broker != ALL_BROKERS and _MIN_INSYNC_REPLICAS in settings:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+            )
+
+    def set_quotas(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
+        """Record all quotas of an entity."""
+        self._record(self.stored.quota_record(entity, values))
+
     def _take_leader(self) -> int:
         self._next_leader += 1
         return self.broker_ids[(self._next_leader - 1) % len(self.broker_ids)]
@@ -322,7 +355,7 @@ class ClusterMetadata:
 
     def _replay_feature(self, record: Mapping[str, Any]) -> None:
         name, level = record["name"], record["level"]
-        if not 0 <= level <= FEATURES.get(name, -1):
+        if name not in SUPPORTED or not 0 <= level <= SUPPORTED[name].highest:
             raise ValueError(f"there is no {name} {level}")
         self.features[name] = level
 
@@ -341,6 +374,12 @@ class ClusterMetadata:
             iterations, *keys = record["credential"]
             self.scram[mechanism, user_name] = ScramCredential(iterations, *map(bytes.fromhex, keys))
 
+    def _replay_config(self, record: Mapping[str, Any]) -> None:
+        self.stored.replay_config(record)
+
+    def _replay_client_quota(self, record: Mapping[str, Any]) -> None:
+        self.stored.replay_quota(record)
+
     _REPLAY: ClassVar[Mapping[str, Callable[["ClusterMetadata", Mapping[str, Any]], None]]] = {
         "opened": _replay_opened,
         "topic": _replay_topic,
@@ -349,6 +388,8 @@ class ClusterMetadata:
         "feature": _replay_feature,
         "acl": _replay_acl,
         "scram": _replay_scram,
+        "config": _replay_config,
+        "client_quota": _replay_client_quota,
     }
 
 

@@ -96,6 +96,20 @@ def _is_acl(value: Any) -> bool:
     return len(parts) == len(_ACL_SHAPES) and all(map(isinstance, parts, _ACL_SHAPES))
 
 
+def _is_resource(value: Any) -> bool:
+    resource, name = json.loads(value)
+    return _is_count(resource) and _is_text(name)
+
+
+def _is_quota_entity(value: Any) -> bool:
+    parts = json.loads(value)
+    return bool(parts) and all(_is_text(kind) and (name is None or _is_text(name)) for kind, name in parts)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(type(each) in (int, float) for each in value.values())
+
+
 def _is_user(value: Any) -> bool:
     parts = json.loads(value)
     return _are(parts, _is_text) and len(parts) == 2
@@ -116,6 +130,8 @@ SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
         "producer_ids": {"next": _is_count},
         "feature": {"name": _is_text, "level": _is_count},
         "acl": {"name": _is_acl, "exists": _is_flag},
+        "config": {"name": _is_resource, "settings": _are_texts},
+        "client_quota": {"name": _is_quota_entity, "values": _are_numbers},
         "scram": {"name": _is_user, "credential": _is_credential},
     }
 )

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from broker_core.broker.broker import Broker, BrokerServices
+from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.controller import ControlledBroker, Controller
 from broker_core.broker.endpoints import Address
@@ -92,8 +93,9 @@ def _stale_twin(
     metadata_log = _StaleMetadataLog(storage, now_ms)
     metadata = ClusterMetadata(metadata_log.append, cluster.controller.addresses)
     metadata.load(metadata_log.records())
-    config = with_actual_counts(present.config, metadata.topics)
-    logs = _StaleLogManager(storage, config, metadata)
+    config = with_actual_counts(cluster.config, metadata.topics)
+    settings = BrokerSettings(config, metadata.stored)
+    logs = _StaleLogManager(storage, settings, metadata)
     controller = _UnreachableController(
         config=config,
         metadata=metadata,
@@ -108,7 +110,7 @@ def _stale_twin(
     twin = Broker(
         broker_id,
         BrokerServices(
-            config=config,
+            settings=settings,
             metadata=metadata,
             authorizer=authorizer_for(config, metadata.acls),
             logs=logs,

@@ -120,6 +120,11 @@ class PartitionLog:
         """Apply new settings."""
         self._state.config = config
 
+    def update_producer_settings(self, *, producer_expiration_ms: int, verification_enabled: bool) -> None:
+        """Apply new settings for producers."""
+        self._producer_expiration_ms = producer_expiration_ms
+        self._verification_enabled = verification_enabled
+
     def advance_high_watermark(self, offset: int) -> None:
         """Advance the high watermark to `offset`."""
         self._state.advance_high_watermark(offset)

@@ -31,23 +31,36 @@ class ConnectionQuotas:
     """The connection counts and limits of one broker; `slot_released()` is called when a connection is closed."""
 
     def __init__(self, config: BrokerConfig, plans: Sequence[ListenerPlan], slot_released: Callable[[], None]) -> None:
-        self._max = config.max_connections
-        # Only a listener's own setting limits that listener; the broker's setting limits all of them together.
-        own = {plan.name: f"{LISTENER_PREFIX}{plan.name.lower()}.max.connections" for plan in plans}
-        self._max_of_listener = {
-            plan.name: plan.config.max_connections
-            for plan in plans
-            if own[plan.name] in dict(config.listener_overrides)
-        }
-        self._max_per_address = config.max_connections_per_ip
-        self._overrides = _overrides(config.max_connections_per_ip_overrides)
-        self._rates = {plan.name: _Rate(plan.config.max_connection_creation_rate) for plan in plans}
+        self._names = [plan.name for plan in plans]
+        self._rates: dict[str, _Rate] = {}
         self._rate = _Rate(config.max_connection_creation_rate)
+        self._config: BrokerConfig | None = None
+        self.reconfigure(config)
         # Clients must not use up the connections that brokers need among themselves.
         self._protected = config.inter_broker_listener_name.upper() if len(plans) > 1 else None
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
         self._slot_released = slot_released
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Apply other limits; open connections stay open, also those above a new limit."""
+        if config == self._config:
+            return
+        # Before anything changes: a host may be unknown.
+        self._overrides = _overrides(config.max_connections_per_ip_overrides)
+        self._config = config
+        self._max = config.max_connections
+        # Only a listener's own setting limits that listener; the broker's setting limits all of them together.
+        own = {name: f"{LISTENER_PREFIX}{name.lower()}.max.connections" for name in self._names}
+        of_listeners = {name: config.of_listener(name) for name in self._names}
+        self._max_of_listener = {
+            name: of_listeners[name].max_connections
+            for name in self._names
+            if own[name] in dict(config.listener_overrides)
+        }
+        self._max_per_address = config.max_connections_per_ip
+        self._rates = {name: _Rate(each.max_connection_creation_rate) for name, each in of_listeners.items()}
+        self._rate = _Rate(config.max_connection_creation_rate)
 
     def is_protected(self, listener: str) -> bool:
         """Return whether the listener accepts connections even if `max.connections` is reached."""

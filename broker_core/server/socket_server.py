@@ -20,6 +20,7 @@ from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
+from broker_core.errors import ConfigError
 from broker_core.ports import Entropy, Storage
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
@@ -149,9 +150,19 @@ class SocketServer:
         self._cluster.marker_writer.interceptor = self.fault_injector
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
         self._quotas = {
-            broker_id: ConnectionQuotas(self._config, self._plans, self._slot_released)
+            broker_id: ConnectionQuotas(self.cluster.settings.of(broker_id), self._plans, self._slot_released)
             for broker_id in self._broker_ids
         }
+        self.cluster.settings.subscribe(self._reconfigure_quotas)
+
+    def _reconfigure_quotas(self) -> None:
+        """Apply limits on connections that were changed; connections that wait for a slot may be accepted now."""
+        for broker_id, quotas in self._quotas.items():
+            try:
+                quotas.reconfigure(self.cluster.settings.of(broker_id))
+            except ConfigError as error:
+                logger.error("broker %d: the limits on connections stay as they are: %s", broker_id, error)
+        self._slot_released()
 
     def _open_acceptors(self, broker_id: int) -> None:
         quotas = self._quotas[broker_id]

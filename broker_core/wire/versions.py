@@ -62,6 +62,7 @@ _ROWS = (
     _api(m.CreateAclsRequest, m.CreateAclsResponse, 1, 3),
     _api(m.DeleteAclsRequest, m.DeleteAclsResponse, 1, 3),
     _api(m.DescribeConfigsRequest, m.DescribeConfigsResponse, 1, 4),
+    _api(m.AlterConfigsRequest, m.AlterConfigsResponse, 0, 2),
     _api(m.SaslAuthenticateRequest, m.SaslAuthenticateResponse, 0, 2),
     _api(m.CreatePartitionsRequest, m.CreatePartitionsResponse, 0, 3),
     _api(m.DeleteGroupsRequest, m.DeleteGroupsResponse, 0, 2),
@@ -76,6 +77,7 @@ _ROWS = (
     _api(m.ConsumerGroupHeartbeatRequest, m.ConsumerGroupHeartbeatResponse, 0, 1),
     _api(m.ConsumerGroupDescribeRequest, m.ConsumerGroupDescribeResponse, 0, 1),
     _api(m.ListTransactionsRequest, m.ListTransactionsResponse, 0, 2),
+    _api(m.ListConfigResourcesRequest, m.ListConfigResourcesResponse, 0, 1),
 )
 
 SERVED: dict[int, ServedApi] = {api.key: api for api in _ROWS}

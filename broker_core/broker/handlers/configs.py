@@ -1,111 +1,43 @@
-"""The APIs that describe settings of topics and brokers, and change those of topics."""
+"""The APIs that describe, change and list settings of topics, brokers, groups, client metrics and loggers."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from broker_core.broker.authorization import require
-from broker_core.broker.metadata import check_topic_name
+from broker_core.broker.authorization import refusal, require
+from broker_core.broker.broker_settings import check_broker_settings
+from broker_core.broker.dynamic_names import kind_of
+from broker_core.broker.handlers import loggers
+from broker_core.broker.handlers.config_entries import (
+    Setting,
+    defaults_of_brokers,
+    logger_entry,
+    settings_of_broker,
+    settings_of_client_metrics,
+    settings_of_group,
+    settings_of_topic,
+)
 from broker_core.broker.request_context import RequestContext
-from broker_core.config import TOPIC_SYNONYMS, TopicConfig, base_key, is_secret
+from broker_core.broker.resource_checks import check_client_metrics, check_group_settings
+from broker_core.broker.stored_settings import ConfigResource
+from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.kafka_settings import TYPES
 from broker_core.security.acls import CLUSTER_NAME, Operation, ResourceType
 from broker_core.wire import messages as m
 
-_TOPIC, _BROKER, _GROUP = 2, 4, 32
-_SOURCE_TOPIC, _SOURCE_STATIC_BROKER, _SOURCE_DEFAULT = 1, 4, 5
-# The broker settings with the defaults of topic settings that brokers here do not have.
-_DEFAULTS_OF_BROKERS = {
-    "file.delete.delay.ms": "log.segment.delete.delay.ms",
-    "flush.messages": "log.flush.interval.messages",
-    "local.retention.bytes": "log.local.retention.bytes",
-    "local.retention.ms": "log.local.retention.ms",
-    "preallocate": "log.preallocate",
-    "remote.copy.lag.bytes": "log.remote.copy.lag.bytes",
-    "remote.copy.lag.ms": "log.remote.copy.lag.ms",
-}
-_ALWAYS_SET = frozenset({"listeners", "advertised.listeners", "node.id"})
-# Kafka's default of these is null; the value in force comes from another setting, or there is none.
-_WITHOUT_DEFAULT = frozenset(
-    {
-        "inter.broker.listener.name",
-        "log.retention.ms",
-        "log.roll.ms",
-        "node.id",
-        "advertised.listeners",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-    }
-)
-# The settings that Kafka can change while the broker runs, as far as brokers here have them.
-_CHANGEABLE = frozenset(
-    {
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.type",
-        "compression.zstd.level",
-        "group.consumer.assignment.interval.ms",
-        "listener.security.protocol.map",
-        "listeners",
-        "log.cleaner.backoff.ms",
-        "log.cleaner.delete.retention.ms",
-        "log.cleaner.max.compaction.lag.ms",
-        "log.cleaner.min.cleanable.ratio",
-        "log.cleaner.min.compaction.lag.ms",
-        "log.cleanup.policy",
-        "log.index.interval.bytes",
-        "log.index.size.max.bytes",
-        "log.message.timestamp.after.max.ms",
-        "log.message.timestamp.before.max.ms",
-        "log.message.timestamp.type",
-        "log.retention.bytes",
-        "log.retention.ms",
-        "log.roll.ms",
-        "log.segment.bytes",
-        "max.connection.creation.rate",
-        "max.connections",
-        "max.connections.per.ip",
-        "max.connections.per.ip.overrides",
-        "max.decompressed.message.bytes",
-        "message.max.bytes",
-        "min.insync.replicas",
-        "producer.id.expiration.ms",
-        "sasl.enabled.mechanisms",
-        "ssl.client.auth",
-        "ssl.enabled.protocols",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-        "transaction.partition.verification.enable",
-        "unclean.leader.election.enable",
-    }
-)
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
-# ConfigDef types as the protocol numbers them.
-_TYPES = {
-    "BOOLEAN": 1,
-    "STRING": 2,
-    "INT": 3,
-    "SHORT": 4,
-    "LONG": 5,
-    "DOUBLE": 6,
-    "LIST": 7,
-    "CLASS": 8,
-    "PASSWORD": 9,
+_LIST_OPERATIONS = {_APPEND: "append", _SUBTRACT: "subtract"}
+_FIRST_LIST_OF_ALL = 1
+_RIGHTS = {
+    ConfigResource.TOPIC: ResourceType.TOPIC,
+    ConfigResource.GROUP: ResourceType.GROUP,
+    ConfigResource.BROKER: ResourceType.CLUSTER,
+    ConfigResource.BROKER_LOGGER: ResourceType.CLUSTER,
+    ConfigResource.CLIENT_METRICS: ResourceType.CLUSTER,
 }
-# The types of settings that Kafka does not have, by the Python type of the default.
-_OWN_TYPES = {bool: "BOOLEAN", str: "STRING", int: "LONG", float: "DOUBLE"}
+# What a request changes of the settings of a resource: from those it has to those it will have.
+_Change = Callable[[Mapping[str, str]], dict[str, str]]
 
 
 def describe_configs(context: RequestContext) -> None:
@@ -118,191 +50,258 @@ def describe_configs(context: RequestContext) -> None:
 def _describe(context: RequestContext, resource: Any) -> Any:
     result = m.DescribeConfigsResponse.DescribeConfigsResult
     place = {"resource_type": resource.resource_type, "resource_name": resource.resource_name}
+    wanted = resource.configuration_keys
     try:
         _require(context, Operation.DESCRIBE_CONFIGS, resource)
-        if resource.resource_type == _TOPIC:
-            settings = _topic_settings(context, resource.resource_name)
+        if resource.resource_type == ConfigResource.BROKER_LOGGER:
+            _check_logger_broker(context, resource.resource_name)
+            entries = [
+                logger_entry(name, level) for name, level in loggers.levels().items() if not wanted or name in wanted
+            ]
         else:
-            settings = _broker_settings(context, resource)
+            entries = [
+                each.entry(with_synonyms=context.body.include_synonyms)
+                for each in _settings(context, resource)
+                if not wanted or each.key in wanted
+            ]
     except KafkaError as error:
         return result(error_code=error.code, error_message=error.message, configs=[], **place)
-    wanted = resource.configuration_keys
-    entries = [
-        each.entry(with_synonyms=context.body.include_synonyms)
-        for each in settings
-        if wanted is None or each.key in wanted
-    ]
     return result(error_code=0, error_message="", configs=entries, **place)
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """One setting, and where its value comes from: pairs of a synonym and its value, the one in force first."""
-
-    key: str
-    value: str | None
-    kind: str
-    read_only: bool
-    synonyms: list[tuple[str, str, int]]
-
-    def entry(self, *, with_synonyms: bool) -> Any:
-        """Return the setting in the form of the response; the values of secrets are left out."""
-        form = m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
-        source = self.synonyms[0][2] if self.synonyms else _SOURCE_DEFAULT
-        hidden = is_secret(self.key)
-        return form(
-            name=self.key,
-            value=None if hidden else self.value,
-            read_only=self.read_only,
-            config_source=source,
-            is_default=source == _SOURCE_DEFAULT,
-            is_sensitive=hidden,
-            synonyms=[
-                form.DescribeConfigsSynonym(name=name, value=None if hidden else value, source=source)
-                for name, value, source in self.synonyms
-            ]
-            if with_synonyms
-            else [],
-            config_type=_TYPES[self.kind],
-            documentation=None,
-        )
+def _settings(context: RequestContext, resource: Any) -> list[Setting]:
+    name, kind = resource.resource_name, resource.resource_type
+    if kind == ConfigResource.TOPIC:
+        return settings_of_topic(context, name)
+    if kind == ConfigResource.BROKER:
+        if not name:
+            return defaults_of_brokers(context)
+        broker_id = context.broker.broker_id
+        if _node_id(name, "Broker") != broker_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {broker_id} or empty string, but received {name}",
+            )
+        return settings_of_broker(context)
+    if kind == ConfigResource.GROUP:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return settings_of_group(context, name)
+    if kind == ConfigResource.CLIENT_METRICS:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return settings_of_client_metrics(context, name)
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"resource type {kind} has no settings in this broker")
 
 
-def _topic_settings(context: RequestContext, name: str) -> list[_Setting]:
-    check_topic_name(name)
-    topic = context.broker.metadata.topics.get(name)
-    if topic is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
-    at_broker = {each.key: each.synonyms for each in _static_settings(context)}
-    defaults = TopicConfig().as_text()
-    found = []
-    for key, value in context.broker.logs.topic_config(topic).as_text().items():
-        own = [(key, value, _SOURCE_TOPIC)] if key in topic.config else []
-        if key in TOPIC_SYNONYMS:
-            inherited = at_broker[TOPIC_SYNONYMS[key]]
-        elif key in _DEFAULTS_OF_BROKERS:
-            inherited = [(_DEFAULTS_OF_BROKERS[key], defaults[key], _SOURCE_DEFAULT)]
-        else:
-            inherited = []
-        found.append(_Setting(key, value, TYPES[key], read_only=False, synonyms=own + inherited))
-    return found
-
-
-def _broker_settings(context: RequestContext, resource: Any) -> list[_Setting]:
-    if resource.resource_type != _BROKER:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"resource type {resource.resource_type} has no settings in this broker"
-        )
-    if resource.resource_name not in ("", str(context.broker.broker_id)):
+def _check_logger_broker(context: RequestContext, name: str) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+    if _node_id(name, "Broker") != context.broker.broker_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"Unexpected broker id, expected {context.broker.broker_id} or empty string, but received "
-            f"{resource.resource_name}",
+            f"Unexpected broker id, expected {context.broker.broker_id} but received {name}",
         )
-    return _static_settings(context)
 
 
-def _static_settings(context: RequestContext) -> list[_Setting]:
-    """Return the settings of the broker, those of single listeners last."""
-    config = context.broker.config
-    specs, defaults, values = config.keys(), type(config)().as_text(), config.as_text()
-    host, port = context.addresses[context.broker.broker_id]
-    values["node.id"] = str(context.broker.broker_id)
-    for key in ("listeners", "advertised.listeners"):
-        # The port is known only after the start, so the client's own listener stands for settings that are not given.
-        values[key] = values[key] or f"{context.listener_name}://{host}:{port}"
-    found = []
-    for key, value in values.items():
-        synonyms = [(key, value, _SOURCE_STATIC_BROKER)] if value != defaults[key] or key in _ALWAYS_SET else []
-        if key not in _WITHOUT_DEFAULT:
-            synonyms.append((key, defaults[key], _SOURCE_DEFAULT))
-        shown = None if key in _WITHOUT_DEFAULT and not synonyms else value
-        kind = TYPES.get(key, _OWN_TYPES[type(specs[key].default)])
-        found.append(_Setting(key, shown, kind, key not in _CHANGEABLE, synonyms))
-    for key, value in config.listener_overrides:
-        kind = "PASSWORD" if is_secret(key) else TYPES.get(base_key(key) or "", "STRING")
-        found.append(_Setting(key, value, kind, read_only=True, synonyms=[(key, value, _SOURCE_STATIC_BROKER)]))
-    return found
+def _node_id(name: str, what: str) -> int:
+    try:
+        return int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} id must be an integer, but it is: {name}") from None
+
+
+def list_config_resources(context: RequestContext) -> None:
+    """List the resources that have settings; version 0 lists subscriptions to client metrics only (KIP-1142)."""
+    response = m.ListConfigResourcesResponse
+    code = refusal(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    kinds = [ConfigResource.CLIENT_METRICS]
+    if context.version >= _FIRST_LIST_OF_ALL:
+        try:
+            kinds = [ConfigResource(kind) for kind in context.body.resource_types] or list(ConfigResource)
+        except ValueError:
+            code = code or ErrorCode.UNSUPPORTED_VERSION
+    found = [] if code else [(kind, name) for kind in dict.fromkeys(kinds) for name in _names(context, kind)]
+    context.answer(
+        response(
+            error_code=code,
+            config_resources=[response.ConfigResource(resource_name=name, resource_type=kind) for kind, name in found],
+        )
+    )
+
+
+def _names(context: RequestContext, kind: ConfigResource) -> list[str]:
+    metadata = context.broker.metadata
+    if kind is ConfigResource.TOPIC:
+        return list(metadata.topics)
+    if kind in (ConfigResource.BROKER, ConfigResource.BROKER_LOGGER):
+        return [str(broker_id) for broker_id in context.addresses]
+    return [name for stored, name in metadata.stored.configs if stored == kind]
 
 
 def alter_configs(context: RequestContext) -> None:
-    """Change settings of topics one by one (KIP-339)."""
+    """Change settings one by one (KIP-339)."""
+    response = m.IncrementalAlterConfigsResponse
+    results = _alter_all(context, response.AlterConfigsResourceResponse, is_incremental=True)
+    context.answer(response(responses=results))
+
+
+def replace_configs(context: RequestContext) -> None:
+    """Replace all settings of each resource; settings that are not named return to their defaults."""
+    response = m.AlterConfigsResponse
+    results = _alter_all(context, response.AlterConfigsResourceResponse, is_incremental=False)
+    context.answer(response(responses=results))
+
+
+def _alter_all(context: RequestContext, form: Any, *, is_incremental: bool) -> list[Any]:
     resources = context.body.resources
     times = Counter((each.resource_type, each.resource_name) for each in resources)
-    context.answer(
-        m.IncrementalAlterConfigsResponse(
-            responses=[
-                _alter(context, each, is_repeated=times[each.resource_type, each.resource_name] > 1)
-                for each in resources
-            ]
-        )
-    )
-
-
-def _alter(context: RequestContext, resource: Any, *, is_repeated: bool) -> Any:
-    code, message = ErrorCode.NONE, None
-    try:
-        if is_repeated:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-        _check_changes(resource.configs)
-        _require(context, Operation.ALTER_CONFIGS, resource)
-        if resource.resource_type != _TOPIC:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                "only topic settings can be changed while the broker runs; "
-                "set broker settings in broker.properties and restart the broker",
+    results = []
+    for each in resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            if times[each.resource_type, each.resource_name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            _check_changes(each.configs, is_incremental=is_incremental)
+            _require(context, Operation.ALTER_CONFIGS, each)
+            _alter(context, each, is_incremental=is_incremental)
+        except ConfigError as error:
+            code, message = ErrorCode.INVALID_CONFIG, str(error)
+        except KafkaError as error:
+            code, message = error.code, error.message
+        results.append(
+            form(
+                error_code=code,
+                error_message=message,
+                resource_type=each.resource_type,
+                resource_name=each.resource_name,
             )
-        topic = context.broker.metadata.topic(resource.resource_name)
-        config = dict(topic.config)
-        changed = {change.name for change in resource.configs}
-        for change in resource.configs:
-            _apply(config, context.broker.logs.topic_config(topic).as_text(), change)
-        defaults = context.broker.config.topic_defaults()
-        defaults.override(config)
-        defaults.override_by_client({key: text for key, text in config.items() if key in changed})
-        if not context.body.validate_only:
-            context.broker.logs.reconfigure(context.broker.metadata.configure_topic(topic.name, config))
-    except ConfigError as error:
-        code, message = ErrorCode.INVALID_CONFIG, str(error)
-    except KafkaError as error:
-        code, message = error.code, error.message
-    return m.IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-        error_code=code,
-        error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )
+        )
+    return results
 
 
-def _check_changes(changes: Any) -> None:
+def _check_changes(changes: Any, *, is_incremental: bool) -> None:
     """Raise INVALID_REQUEST for a key that is named twice, or has no value to set."""
     if len({change.name for change in changes}) < len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
-    without = [change.name for change in changes if change.config_operation != _DELETE and change.value is None]
+    without = [
+        change.name
+        for change in changes
+        if change.value is None and not (is_incremental and change.config_operation == _DELETE)
+    ]
     if without:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(without)}")
 
 
-def _require(context: RequestContext, operation: Operation, resource: Any) -> None:
-    """Raise `KafkaError` if the client lacks the right; a broker's settings need rights to the cluster."""
-    kinds = {_TOPIC: ResourceType.TOPIC, _GROUP: ResourceType.GROUP, _BROKER: ResourceType.CLUSTER}
-    kind = kinds.get(resource.resource_type)
-    if kind is not None:
-        require(context, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)
+def _alter(context: RequestContext, resource: Any, *, is_incremental: bool) -> None:
+    kind, changes = resource.resource_type, resource.configs
+
+    def change(settings: Mapping[str, str]) -> dict[str, str]:
+        if not is_incremental:
+            return {each.name: each.value for each in changes}
+        changed = dict(settings)
+        for each in changes:
+            _apply(context, changed, resource, each)
+        return changed
+
+    if kind == ConfigResource.TOPIC:
+        _alter_topic(context, resource, change)
+    elif kind == ConfigResource.BROKER:
+        _alter_broker(context, resource.resource_name, change)
+    elif kind == ConfigResource.BROKER_LOGGER and is_incremental:
+        if _node_id(resource.resource_name, "Node") != context.broker.broker_id:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected node id. Expected {context.broker.broker_id}, but received {resource.resource_name}",
+            )
+        loggers.check(changes)
+        if not context.body.validate_only:
+            loggers.apply(changes)
+    elif kind in (ConfigResource.GROUP, ConfigResource.CLIENT_METRICS):
+        settings = change(context.broker.metadata.stored.of(kind, resource.resource_name))
+        if kind == ConfigResource.GROUP:
+            check_group_settings(resource.resource_name, settings, context.broker.config)
+        else:
+            check_client_metrics(resource.resource_name, settings)
+        _store(context, kind, resource.resource_name, settings)
+    else:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
 
-def _apply(config: dict[str, str], effective: Mapping[str, str], change: Any) -> None:
+def _alter_topic(context: RequestContext, resource: Any, change: _Change) -> None:
+    if not resource.resource_name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    topic = context.broker.metadata.topic(resource.resource_name)
+    config = change(topic.config)
+    changed = {each.name for each in resource.configs}
+    defaults = context.broker.config.topic_defaults()
+    defaults.override(config)
+    defaults.override_by_client({key: text for key, text in config.items() if key in changed})
+    if not context.body.validate_only:
+        context.broker.logs.reconfigure(context.broker.metadata.configure_topic(topic.name, config))
+
+
+def _alter_broker(context: RequestContext, name: str, change: _Change) -> None:
+    """Change the settings of the broker, or with an empty name those of all brokers (KIP-226)."""
+    settings, broker_id = context.broker.services.settings, context.broker.broker_id
+    if name and _node_id(name, "Node") != broker_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unexpected broker id, expected {broker_id}, but received {name}")
+    # The id in its shortest form, under which it is looked up.
+    name = name and str(broker_id)
+    changed = change(context.broker.metadata.stored.of(ConfigResource.BROKER, name))
+    check_broker_settings(settings.static, changed, is_default=not name)
+    context.broker.metadata.check_min_insync_replicas(name, changed)
+    _store(context, ConfigResource.BROKER, name, changed)
+    if not context.body.validate_only:
+        settings.changed()
+
+
+def _store(context: RequestContext, kind: int, name: str, settings: Mapping[str, str]) -> None:
+    if not context.body.validate_only:
+        context.broker.metadata.configure(kind, name, settings)
+
+
+def _apply(context: RequestContext, config: dict[str, str], resource: Any, change: Any) -> None:
+    """Apply one change of an incremental request to the settings of a resource."""
     operation, key, value = change.config_operation, change.name, change.value
     if operation == _DELETE:
         config.pop(key, None)
     elif operation == _SET:
         config[key] = value
-    elif operation in (_APPEND, _SUBTRACT):
-        if TYPES.get(key) != "LIST":
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key} is not a list: nothing can be appended or subtracted")
-        old = [part for part in effective[key].split(",") if part]
+    elif operation in _LIST_OPERATIONS:
+        _check_list(resource.resource_type, operation, key)
+        old = [part for part in _present(context, config, resource, key).split(",") if part]
         parts = value.split(",")
         kept = old + [p for p in parts if p not in old] if operation == _APPEND else [p for p in old if p not in parts]
         config[key] = ",".join(kept)
     else:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"unknown config operation {operation}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
+
+
+def _check_list(resource_type: int, operation: int, key: str) -> None:
+    """Raise INVALID_CONFIG for a setting that is not a list."""
+    name = _LIST_OPERATIONS[operation]
+    if resource_type == ConfigResource.BROKER:
+        if kind_of(key) is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {key}")
+        if kind_of(key) != "LIST":
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Config value {name} is not allowed for config key: {key}")
+    elif resource_type != ConfigResource.TOPIC or TYPES.get(key) != "LIST":
+        # As in Kafka, lists of groups and of client metrics are set as a whole.
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Can't {name.upper()} to key {key} because its type is not LIST.")
+
+
+def _present(context: RequestContext, config: Mapping[str, str], resource: Any, key: str) -> str:
+    """Return the list that values are appended to: the one that is set, or for a broker the setting's default."""
+    if key in config:
+        return config[key]
+    if resource.resource_type == ConfigResource.BROKER:
+        return BrokerConfig().as_text().get(key, "")
+    return context.broker.config.topic_defaults().override(config).as_text()[key]
+
+
+def _require(context: RequestContext, operation: Operation, resource: Any) -> None:
+    """Raise `KafkaError` if the client lacks the right; all but topics and groups need rights to the cluster."""
+    kind = _RIGHTS.get(resource.resource_type)
+    if kind is not None:
+        require(context, operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name)

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
-from broker_core.broker.metadata import GROUP_VERSION
+from broker_core.broker.features import GROUP_VERSION
 from broker_core.broker.request_context import RequestContext
 from broker_core.coordinator.groups.consumer.records import TopicIdPartition, partitions_by_topic
 from broker_core.coordinator.groups.consumer.requests import (

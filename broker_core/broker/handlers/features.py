@@ -7,13 +7,13 @@ the advertised version, how state is written, and how the broker aborts a transa
 from typing import Any
 
 from broker_core.broker.authorization import refusal
-from broker_core.broker.metadata import FEATURES
+from broker_core.broker.features import check_update
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
-_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+_UPGRADE = 1
 _FIRST_WITH_TYPES = 1
 _FIRST_WITHOUT_RESULTS = 2
 # The message of a success, in responses with a result for each feature.
@@ -33,9 +33,13 @@ def update_features(context: RequestContext) -> None:
     updates = {update.feature: update for update in context.body.feature_updates}
     try:
         for update in updates.values():
-            _check(context, update)
+            # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
+            kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
+            level = context.broker.metadata.features.get(update.feature, 0)
+            controller = min(context.broker.controller.addresses)
+            check_update(update.feature, update.max_version_level, level, kind, controller)
     except KafkaError as error:
-        message = f"no feature was changed because one update is invalid: {error.message}"
+        message = f"The update failed for all features since the following feature had an error: {error.message}"
         context.answer(m.UpdateFeaturesResponse(error_code=error.code, error_message=message, results=[]))
         return
     if not (context.version >= _FIRST_WITH_TYPES and context.body.validate_only):
@@ -45,26 +49,6 @@ def update_features(context: RequestContext) -> None:
     context.answer(
         m.UpdateFeaturesResponse(error_code=ErrorCode.NONE, error_message=None, results=_results(context, updates))
     )
-
-
-def _check(context: RequestContext, update: Any) -> None:
-    """Raise INVALID_UPDATE_VERSION for a level that cannot be set."""
-    wanted, level = update.max_version_level, context.broker.metadata.features.get(update.feature, 0)
-    # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
-    kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
-    reason = None
-    if kind not in (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE):
-        reason = f"unknown upgrade type {kind}"
-    elif update.feature not in FEATURES:
-        reason = f"unknown feature; the features are {' and '.join(FEATURES)}"
-    elif not 0 <= wanted <= FEATURES[update.feature]:
-        reason = f"the level is outside 0..{FEATURES[update.feature]}"
-    elif wanted < level and kind == _UPGRADE:
-        reason = f"the level is {level}; a lower level requires the upgrade type of a downgrade"
-    elif wanted > level and kind != _UPGRADE:
-        reason = f"the level is {level}; a higher level is not a downgrade"
-    if reason is not None:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"{update.feature} {wanted}: {reason}")
 
 
 def _results(context: RequestContext, updates: dict[str, Any]) -> list[Any]:

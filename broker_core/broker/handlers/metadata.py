@@ -1,7 +1,7 @@
 """The APIs that describe the cluster: ApiVersions, Metadata, DescribeCluster, FindCoordinator.
 
-ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it the
-supported features are left out (rules J.3). The finalized levels enable transactions V2 in clients.
+ApiVersions 4 is the first version whose clients accept a feature with a minimum of 0, so below it
+these features are left out (rules J.3). The finalized levels enable transactions V2 in clients.
 """
 
 import re
@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, require
-from broker_core.broker.metadata import FEATURES, Topic
+from broker_core.broker.features import SUPPORTED
+from broker_core.broker.metadata import Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -22,6 +23,7 @@ _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 # The kinds of servers in DescribeCluster.
 _BROKERS, _CONTROLLERS = 1, 2
 _SHARE = 2
+_FIRST_WITH_LEVEL_0 = 4
 _NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", -1, "", -1)
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
@@ -36,11 +38,11 @@ def api_versions(context: RequestContext) -> None:
         return
     cluster_metadata = context.broker.metadata
     tags: dict[str, Any] = {"finalized_features_epoch": cluster_metadata.features_epoch}
-    if context.version >= 4:
-        tags["supported_features"] = [
-            response.SupportedFeatureKey(name=name, min_version=0, max_version=level)
-            for name, level in FEATURES.items()
-        ]
+    tags["supported_features"] = [
+        response.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+        for name, (lowest, highest) in SUPPORTED.items()
+        if lowest or context.version >= _FIRST_WITH_LEVEL_0
+    ]
     finalized = {name: level for name, level in cluster_metadata.features.items() if level}
     if finalized:
         tags["finalized_features"] = [

@@ -31,6 +31,7 @@ from broker_core.coordinator.groups.consumer.membership import ConsumerMembershi
 from broker_core.coordinator.groups.consumer.requests import (
     CONSUMER_GROUP_TYPE,
     ConsumerGroupDescription,
+    ConsumerGroupSettings,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
 )
@@ -89,6 +90,7 @@ class GroupCoordinator:
         self,
         *,
         config: BrokerConfig,
+        group_settings: Callable[[str], ConsumerGroupSettings],
         journal: Journal,
         partition_count: int,
         new_member_id: Callable[[str], str],
@@ -104,7 +106,9 @@ class GroupCoordinator:
         self._rebalance = Rebalance(config, self._timers, self._replies)
         self._membership = ClassicMembership(config, self._timers, self._replies, self._rebalance, new_member_id)
         self._offsets = OffsetCommits(config, topics)
-        self._consumers = ConsumerMembership(config, self._timers, topics, new_member_id, self._rebalance.end_group)
+        self._consumers = ConsumerMembership(
+            config, group_settings, self._timers, topics, new_member_id, self._rebalance.end_group
+        )
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that the group belongs to."""

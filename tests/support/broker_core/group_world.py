@@ -16,6 +16,7 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
+from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.groups.offsets.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
@@ -122,6 +123,11 @@ class GroupWorld:
         """Return another coordinator over the same journal, which leads no partition yet."""
         return GroupCoordinator(
             config=self.config,
+            group_settings=lambda _: ConsumerGroupSettings(
+                self.config.group_consumer_session_timeout_ms,
+                self.config.group_consumer_heartbeat_interval_ms,
+                self.config.group_consumer_assignment_interval_ms,
+            ),
             journal=self.journal,
             partition_count=self.partition_count,
             new_member_id=self._new_member_id,

@@ -22,6 +22,7 @@ from broker_core.coordinator.groups.consumer.reconciliation import Goal, reconci
 from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType, ResolvedRegex, TargetEpoch
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
+    ConsumerGroupSettings,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
     DescribedConsumer,
@@ -59,12 +60,14 @@ class ConsumerMembership:
     def __init__(
         self,
         config: BrokerConfig,
+        settings_of: Callable[[str], ConsumerGroupSettings],
         timers: Timers,
         topics: Topics,
         new_member_id: Callable[[str], str],
         end_classic: Callable[[ClassicGroup], None],
     ) -> None:
         self._config = config
+        self._settings_of = settings_of
         self._timers = timers
         self._topics = topics
         self._new_member_id = new_member_id
@@ -174,7 +177,7 @@ class ConsumerMembership:
             None,
             member_id,
             after.member_epoch,
-            self._config.group_consumer_heartbeat_interval_ms,
+            self._settings_of(request.group_id).heartbeat_interval_ms,
             frozenset(after.assigned) if tells else None,
         )
 
@@ -292,7 +295,7 @@ class ConsumerMembership:
     def _assign(self, draft: ConsumerGroupDraft, now_ms: int) -> None:
         """Compute a target for the group epoch, unless the last one is too recent."""
         group = draft.group
-        interval_ms = self._config.group_consumer_assignment_interval_ms
+        interval_ms = self._settings_of(group.group_id).assignment_interval_ms
         if group.epoch.epoch <= group.target_epoch.epoch or (
             group.target_epoch.epoch and now_ms < group.target_epoch.timestamp_ms + interval_ms
         ):
@@ -394,7 +397,7 @@ class ConsumerMembership:
             raise KafkaError(error, "The heartbeat's outcome could not be recorded.")
 
     def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
-        timeout_ms = self._config.group_consumer_session_timeout_ms
+        timeout_ms = self._settings_of(group_id).session_timeout_ms
         self._timers.schedule(session_timer(group_id, member_id), now_ms + timeout_ms)
 
     def _start_revocation(self, group_id: str, member: ConsumerMember, now_ms: int) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS
 from broker_core.coordinator.groups.consumer.records import Partitions, Subscription, TopicIdPartition
@@ -11,6 +12,14 @@ from broker_core.errors import ErrorCode, KafkaError
 
 CONSUMER_GROUP_TYPE = "consumer"
 UNCHANGED = -1
+
+
+class ConsumerGroupSettings(NamedTuple):
+    """The settings in force for one group."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+"""The settings that Apache Kafka 4.4 changes while brokers run: of brokers, of groups, of client metrics."""
+
+from typing import Final, NamedTuple
+
+from broker_core.kafka_settings import TYPES
+
+# The settings of listeners, which have a value for each broker only.
+_PER_BROKER = """
+    cordoned.log.dirs listener.security.protocol.map listeners principal.builder.class sasl.enabled.mechanisms
+    sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.mechanism.inter.broker.protocol ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+    ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+    ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+    ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+"""
+PER_BROKER: Final = frozenset(_PER_BROKER.split())
+_CLUSTER_WIDE = """
+    background.threads compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+    config.providers errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
+    follower.fetch.last.tiered.offset.enable group.consumer.assignment.interval.ms
+    group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
+    group.streams.assignment.interval.ms log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size
+    log.cleaner.delete.retention.ms log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+    log.cleaner.io.max.bytes.per.second log.cleaner.max.compaction.lag.ms log.cleaner.min.cleanable.ratio
+    log.cleaner.min.compaction.lag.ms log.cleaner.threads log.cleanup.policy log.flush.interval.messages
+    log.flush.interval.ms log.index.interval.bytes log.index.size.max.bytes log.local.retention.bytes
+    log.local.retention.ms log.message.timestamp.after.max.ms log.message.timestamp.before.max.ms
+    log.message.timestamp.type log.preallocate log.remote.copy.lag.bytes log.remote.copy.lag.ms
+    log.retention.bytes log.retention.ms log.roll.jitter.ms log.roll.ms log.segment.bytes
+    log.segment.delete.delay.ms max.connection.creation.rate max.connections max.connections.per.ip
+    max.connections.per.ip.overrides max.decompressed.message.bytes message.max.bytes metric.reporters
+    min.insync.replicas num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
+    producer.id.expiration.ms remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+    remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+    remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size
+    remote.log.manager.fetch.max.bytes.per.second remote.log.manager.follower.thread.pool.size
+    remote.log.reader.threads share.coordinator.cached.buffer.max.bytes transaction.partition.verification.enable
+    unclean.leader.election.enable
+"""
+CLUSTER_WIDE: Final = frozenset(_CLUSTER_WIDE.split())
+# Limits of replication traffic, which are not settings of a properties file.
+DYNAMIC_ONLY: Final = {
+    "follower.replication.throttled.rate": "LONG",
+    "leader.replication.throttled.rate": "LONG",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "LONG",
+}
+DYNAMIC: Final = PER_BROKER | CLUSTER_WIDE | DYNAMIC_ONLY.keys()
+# The settings of listeners that single listeners change too, with effect here.
+OF_LISTENERS: Final = frozenset({"max.connections", "max.connection.creation.rate"})
+
+
+class GroupSetting(NamedTuple):
+    """A setting of groups: its type, its default, and the broker setting with the default where there is one."""
+
+    kind: str
+    default: str
+    synonym: str | None = None
+
+
+def _of_broker(kind: str, default: str, *names: str) -> dict[str, GroupSetting]:
+    return {name: GroupSetting(kind, default, f"group.{name}") for name in names}
+
+
+GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
+    **_of_broker(
+        "INT",
+        "1000",
+        "consumer.assignment.interval.ms",
+        "share.assignment.interval.ms",
+        "streams.assignment.interval.ms",
+    ),
+    **_of_broker(
+        "INT",
+        "5000",
+        "consumer.heartbeat.interval.ms",
+        "share.heartbeat.interval.ms",
+        "streams.heartbeat.interval.ms",
+    ),
+    **_of_broker(
+        "INT", "45000", "consumer.session.timeout.ms", "share.session.timeout.ms", "streams.session.timeout.ms"
+    ),
+    **_of_broker("INT", "5", "share.delivery.count.limit"),
+    **_of_broker("INT", "2000", "share.partition.max.record.locks"),
+    **_of_broker("INT", "30000", "share.record.lock.duration.ms"),
+    **_of_broker("INT", "3000", "streams.initial.rebalance.delay.ms"),
+    **_of_broker("INT", "0", "streams.num.standby.replicas"),
+    **_of_broker("LIST", "", "streams.rack.aware.assignment.tags"),
+    "errors.deadletterqueue.copy.record.enable": GroupSetting("BOOLEAN", "false"),
+    "errors.deadletterqueue.topic.name": GroupSetting("STRING", ""),
+    "share.auto.offset.reset": GroupSetting("STRING", "latest"),
+    "share.isolation.level": GroupSetting("STRING", "read_uncommitted"),
+    "share.renew.acknowledge.enable": GroupSetting("BOOLEAN", "true"),
+    "streams.assignor.name": GroupSetting("STRING", "sticky", "group.streams.assignors"),
+}
+CLIENT_METRICS: Final = {"interval.ms": "INT", "match": "LIST", "metrics": "LIST"}
+
+
+def kind_of(name: str) -> str | None:
+    """Return the type of a broker setting, None for one that Kafka does not have."""
+    return DYNAMIC_ONLY.get(name, TYPES.get(name))

@@ -1,0 +1,92 @@
+"""The checks of the settings of groups and of client metrics, with Kafka's errors."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from broker_core.broker.dynamic_names import CLIENT_METRICS, GROUP_SETTINGS
+from broker_core.config import BrokerConfig
+from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.setting_fields import parse_kind
+
+_SHORTEST_PUSH_MS: Final = 100
+_LONGEST_PUSH_MS: Final = 3_600_000
+_MATCHED: Final = frozenset(
+    {
+        "client_id",
+        "client_instance_id",
+        "client_software_name",
+        "client_software_version",
+        "client_source_address",
+        "client_source_port",
+    }
+)
+_CHOICES: Final = {
+    "share.auto.offset.reset": re.compile(r"earliest|latest|by_duration:P.+"),
+    "share.isolation.level": re.compile(r"read_committed|read_uncommitted"),
+}
+
+
+def check_group_settings(name: str, settings: Mapping[str, str], config: BrokerConfig) -> None:
+    """Raise Kafka's error unless a group can have all these settings."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+    for key, text in settings.items():
+        if key not in GROUP_SETTINGS:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {key}")
+        parse_kind(key, GROUP_SETTINGS[key].kind, text)
+        if key in _CHOICES and not _CHOICES[key].fullmatch(text):
+            raise ConfigError(f"Invalid value {text} for configuration {key}")
+    session_ms = int(settings.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms))
+    heartbeat_ms = int(settings.get("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms))
+    bounds = {
+        "consumer.session.timeout.ms": (
+            session_ms,
+            config.group_consumer_min_session_timeout_ms,
+            config.group_consumer_max_session_timeout_ms,
+        ),
+        "consumer.heartbeat.interval.ms": (
+            heartbeat_ms,
+            config.group_consumer_min_heartbeat_interval_ms,
+            config.group_consumer_max_heartbeat_interval_ms,
+        ),
+        "consumer.assignment.interval.ms": (
+            int(settings.get("consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)),
+            config.group_consumer_min_assignment_interval_ms,
+            config.group_consumer_max_assignment_interval_ms,
+        ),
+    }
+    for key, (value, low, high) in bounds.items():
+        if key in settings and not low <= value <= high:
+            raise ConfigError(f"{key} must be in the range {low} to {high} inclusive.")
+    if session_ms <= heartbeat_ms:
+        raise ConfigError("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")
+
+
+def check_client_metrics(name: str, settings: Mapping[str, str]) -> None:
+    """Raise Kafka's error unless a subscription can have all these settings."""
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    for key, text in settings.items():
+        if key not in CLIENT_METRICS:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
+        parse_kind(key, CLIENT_METRICS[key], text)
+    interval = settings.get("interval.ms")
+    if interval is not None and not _SHORTEST_PUSH_MS <= int(interval) <= _LONGEST_PUSH_MS:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Invalid value {interval} for interval.ms, interval must be between {_SHORTEST_PUSH_MS} and "
+            f"{_LONGEST_PUSH_MS} (1 hour)",
+        )
+    for pattern in filter(None, settings.get("match", "").split(",")):
+        matched, equals, expression = pattern.partition("=")
+        if not equals or matched.strip() not in _MATCHED or not _is_expression(expression.strip()):
+            raise ConfigError(f"Illegal client matching pattern: {pattern}")
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
