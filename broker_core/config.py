@@ -258,6 +258,11 @@ class BrokerConfig(ListenerConfig):
     min_insync_replicas: int = setting("min.insync.replicas", 1, low=1)
     unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
 
+    quota_window_num: int = setting("quota.window.num", 11, low=1)
+    quota_window_size_seconds: int = setting("quota.window.size.seconds", 1, low=1)
+    controller_quota_window_num: int = setting("controller.quota.window.num", 11, low=1)
+    controller_quota_window_size_seconds: int = setting("controller.quota.window.size.seconds", 1, low=1)
+
     transaction_max_timeout_ms: int = setting("transaction.max.timeout.ms", 900_000, low=1)
     transactional_id_expiration_ms: int = setting("transactional.id.expiration.ms", 604_800_000, low=1)
     transaction_state_log_num_partitions: int = setting("transaction.state.log.num.partitions", 50, low=1)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from broker_core.broker.broker_settings import BrokerSettings
+from broker_core.broker.client_quotas import ClientQuotas
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address, Listener
 from broker_core.broker.fetch_sessions import FetchSessions
@@ -67,6 +68,7 @@ class Broker:
         self.meters = services.meters
         # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.
         self.stale_twin: Broker | None = None
+        self.quotas = ClientQuotas(self.metadata.stored.quotas, self.config)
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.transactions = TransactionCoordinator(
             config=self.config,

@@ -78,9 +78,10 @@ class Connection:
         self._is_let_in = self.sasl is None
         self._frames: deque[bytes] = deque()
         self._current: RequestContext | None = None
-        self._began_ms = 0.0
+        self.began_ms = 0.0
         self._busy = False
         self._paused = False
+        self._muted = False
         self._refused = False
         self._damage: str | None = None
         self._now_ms = 0
@@ -135,8 +136,11 @@ class Connection:
         self._paused = False
         self._work(now_ms)
 
-    def finish(self, data: bytes | None) -> None:
-        """Send the response once the writes it confirms are durable, then handle the next request."""
+    def finish(self, data: bytes | None, throttle_ms: int = 0) -> None:
+        """Send the response once the writes it confirms are durable, then handle the next request.
+
+        A throttled client gets its response at once; its next request is handled after the given time (KIP-219).
+        """
 
         def leave(now_ms: int) -> None:
             if self.closed:
@@ -146,9 +150,16 @@ class Connection:
                 self._transport.send(data)
             self._busy = False
             self._current = None
+            if throttle_ms:
+                self._muted = True
+                self._broker.purgatory.at(now_ms + throttle_ms, self._unmute)
             self._work(now_ms)
 
         self._broker.sync_queue.put(leave)
+
+    def _unmute(self, now_ms: int) -> None:
+        self._muted = False
+        self._work(now_ms)
 
     def refuse(self, data: bytes | None, reason: str) -> None:
         """Send the response after a delay and close the connection; the delay slows down password guessing."""
@@ -174,7 +185,7 @@ class Connection:
     def _count(self) -> None:
         """Count the request before its response is sent, so that a client that has the response finds it counted."""
         if self._current is not None:
-            self._broker.meters.answered(self._current.request, self._began_ms)
+            self._broker.meters.answered(self._current.request, self.began_ms)
 
     def hang_up(self, reason: str) -> None:
         """Close the connection, and log the reason in one line."""
@@ -184,7 +195,7 @@ class Connection:
 
     def _work(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        while not (self._busy or self._paused or self.closed or self._refused):
+        while not (self._busy or self._paused or self._muted or self.closed or self._refused):
             frame = self._next_frame()
             if frame is None:
                 break
@@ -254,7 +265,7 @@ class Connection:
             self.hang_up(str(error))
             return
         context = self._current = RequestContext(request, self._broker, self, now_ms)
-        self._began_ms = self._broker.meters.stopwatch()
+        self.began_ms = self._broker.meters.stopwatch()
         try:
             dispatch(context, self._interceptor)
         except Exception:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from broker_core.broker.handlers import (
     acls,
+    client_quotas,
     configs,
     consumer_groups,
     features,
@@ -49,6 +50,8 @@ HANDLERS: Mapping[str, Handler] = {
     "DescribeUserScramCredentials": scram_users.describe,
     "DescribeConfigs": configs.describe_configs,
     "IncrementalAlterConfigs": configs.alter_configs,
+    "DescribeClientQuotas": client_quotas.describe,
+    "AlterClientQuotas": client_quotas.alter,
     "AlterConfigs": configs.replace_configs,
     "ListConfigResources": configs.list_config_resources,
     "Produce": produce.produce,

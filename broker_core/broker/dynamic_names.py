@@ -96,7 +96,8 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     "share.renew.acknowledge.enable": GroupSetting("BOOLEAN", "true"),
     "streams.assignor.name": GroupSetting("STRING", "sticky", "group.streams.assignors"),
 }
-CLIENT_METRICS: Final = {"interval.ms": "INT", "match": "LIST", "metrics": "LIST"}
+# The type and the default of each setting of client metrics.
+CLIENT_METRICS: Final = {"interval.ms": ("INT", "300000"), "match": ("LIST", ""), "metrics": ("LIST", "")}
 
 
 def kind_of(name: str) -> str | None:

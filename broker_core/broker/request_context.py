@@ -45,8 +45,16 @@ class ClientConnection(Protocol):
         """Return how far the client's authentication has come; None where the listener requires none."""
         ...
 
-    def finish(self, data: bytes | None) -> None:
-        """Send the response, if there is one, when its writes are durable; then handle the next request."""
+    @property
+    def began_ms(self) -> float:
+        """Return the stopwatch's time at which the handling of the request began."""
+        ...
+
+    def finish(self, data: bytes | None, throttle_ms: int = 0) -> None:
+        """Send the response, if there is one, when its writes are durable; then handle the next request.
+
+        A throttled client's next request is handled when its time has passed.
+        """
         ...
 
     def refuse(self, data: bytes | None, reason: str) -> None:
@@ -65,7 +73,18 @@ class RequestContext:
     moment, and is sent when the writes it confirms are durable.
     """
 
-    __slots__ = ("_broker", "_connection", "abandon", "answered", "body", "now_ms", "on_answer", "refused", "request")
+    __slots__ = (
+        "_broker",
+        "_connection",
+        "abandon",
+        "answered",
+        "body",
+        "now_ms",
+        "on_answer",
+        "refused",
+        "request",
+        "throttle_ms",
+    )
 
     def __init__(self, request: Request, broker: Broker, connection: ClientConnection, now_ms: int) -> None:
         self.request = request
@@ -73,6 +92,8 @@ class RequestContext:
         self._broker = broker
         self.now_ms = now_ms
         self.answered = False
+        # How long the client is throttled because of this request; handlers raise it.
+        self.throttle_ms = 0
         # Set by a handler that lets the request wait: called when the client is gone, to cancel the wait.
         self.abandon: Callable[[], None] = _nothing
         # Set by an interceptor to get the response before it is sent; it passes it to `send` or drops it.
@@ -139,9 +160,21 @@ class RequestContext:
     def send(self, response: Any | None) -> None:
         """Send the response, or with None only continue with the next request."""
         self.answered = True
-        if response is not None:
-            self.broker.meters.answering(self.request, response)
-        self._connection.finish(None if response is None else encode_response(self.request, response))
+        if response is None:
+            self._connection.finish(None, self.throttle_ms)
+            return
+        broker = self.broker
+        broker.meters.answering(self.request, response)
+        if broker.metadata.stored.quotas:
+            duration_ms = broker.meters.stopwatch() - self._connection.began_ms
+            user, client_id = self.principal.name, self.client_id
+            spent_ms = broker.quotas.spent(
+                self.request.api.name, user, client_id, duration_ms, broker.services.now_ms()
+            )
+            self.throttle_ms = max(self.throttle_ms, spent_ms)
+        if self.throttle_ms:
+            response.throttle_time_ms = self.throttle_ms
+        self._connection.finish(encode_response(self.request, response), self.throttle_ms)
 
     def refuse(self, response: Any | None, reason: str) -> None:
         """Answer a client that failed to authenticate, if there is a response, and close; the reason is logged."""

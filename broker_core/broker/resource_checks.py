@@ -70,7 +70,7 @@ def check_client_metrics(name: str, settings: Mapping[str, str]) -> None:
     for key, text in settings.items():
         if key not in CLIENT_METRICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
-        parse_kind(key, CLIENT_METRICS[key], text)
+        parse_kind(key, CLIENT_METRICS[key][0], text)
     interval = settings.get("interval.ms")
     if interval is not None and not _SHORTEST_PUSH_MS <= int(interval) <= _LONGEST_PUSH_MS:
         raise KafkaError(

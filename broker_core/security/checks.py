@@ -137,6 +137,14 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         _needs(Op.ALTER_CONFIGS, CLUSTER),
         _needs(Op.ALTER_CONFIGS, GROUP),
     ),
+    "AlterConfigs": (
+        _needs(Op.ALTER_CONFIGS, TOPIC),
+        _needs(Op.ALTER_CONFIGS, CLUSTER),
+        _needs(Op.ALTER_CONFIGS, GROUP),
+    ),
+    "ListConfigResources": (_needs(Op.DESCRIBE_CONFIGS, CLUSTER),),
+    "DescribeClientQuotas": (_needs(Op.DESCRIBE_CONFIGS, CLUSTER),),
+    "AlterClientQuotas": (_needs(Op.ALTER_CONFIGS, CLUSTER),),
     # The cluster.
     "UpdateFeatures": (_needs(Op.ALTER, CLUSTER),),
     "DescribeAcls": (_needs(Op.DESCRIBE, CLUSTER),),

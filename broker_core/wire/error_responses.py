@@ -53,6 +53,7 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "CreatePartitions": (_Echo("topics", "results"),),
     "DeleteGroups": (_Echo("groups_names", "results", {"group_id": ""}),),
     "IncrementalAlterConfigs": (_Echo("resources", "responses"),),
+    "AlterClientQuotas": (_Echo("entries", "entries", inner=(_Echo("entity", "entity"),)),),
     "AlterConfigs": (_Echo("resources", "responses"),),
     "DescribeUserScramCredentials": (_Echo("users", "results", {"user": "name"}),),
     "AlterUserScramCredentials": (

@@ -70,6 +70,8 @@ _ROWS = (
     _api(m.OffsetDeleteRequest, m.OffsetDeleteResponse, 0, 0),
     _api(m.DescribeUserScramCredentialsRequest, m.DescribeUserScramCredentialsResponse, 0, 0),
     _api(m.AlterUserScramCredentialsRequest, m.AlterUserScramCredentialsResponse, 0, 0),
+    _api(m.DescribeClientQuotasRequest, m.DescribeClientQuotasResponse, 0, 1),
+    _api(m.AlterClientQuotasRequest, m.AlterClientQuotasResponse, 0, 1),
     _api(m.UpdateFeaturesRequest, m.UpdateFeaturesResponse, 0, 2),
     _api(m.DescribeClusterRequest, m.DescribeClusterResponse, 0, 2),
     _api(m.DescribeProducersRequest, m.DescribeProducersResponse, 0, 0),

@@ -12,6 +12,7 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
+from kafka.protocol.metadata import FindCoordinatorRequest
 
 from broker_core.errors import ErrorCode
 from broker_core.wire.messages import ConsumerGroupHeartbeatRequest
@@ -213,14 +214,14 @@ def test_validation_changes_nothing(client: RawClient):
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_the_older_request_replaces_all_settings(client: RawClient, version: int):
     assert replace(client, GROUP, "g", {"consumer.session.timeout.ms": "47000"}, version) == 0
-    assert replace(client, GROUP, "g", {"consumer.heartbeat.interval.ms": "6000"}, version) == 0
+    assert replace(client, GROUP, "g", {"consumer.assignment.interval.ms": "6000"}, version) == 0
 
     def own() -> dict[str, str]:
         return {
             entry.name: entry.value for entry in describe(client, GROUP, "g").configs if entry.config_source == OF_GROUP
         }
 
-    wait_until(lambda: own() == {"consumer.heartbeat.interval.ms": "6000"}, "the first setting is gone")
+    wait_until(lambda: own() == {"consumer.assignment.interval.ms": "6000"}, "the first setting is gone")
     assert replace(client, GROUP, "g", {}, version) == 0
     assert replace(client, LOGGER, "1", {"root": "INFO"}, version) == ErrorCode.INVALID_REQUEST
     assert replace(client, GROUP, "g", {"consumer.session.timeout.ms": None}, version) == ErrorCode.INVALID_REQUEST
@@ -230,6 +231,7 @@ def test_the_older_request_replaces_all_settings(client: RawClient, version: int
 
 def heartbeat_interval_ms(client: RawClient, group: str) -> int:
     """Join a group with a new member; return the interval that the coordinator answers."""
+    client.send(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]), 4)
     request = ConsumerGroupHeartbeatRequest(
         group_id=group,
         member_id=unique("member"),
@@ -320,11 +322,15 @@ def test_a_setting_of_a_group_or_of_client_metrics_that_is_refused(
 
 def test_the_settings_of_client_metrics_are_described_and_listed(client: RawClient):
     name = unique("metrics")
-    assert describe(client, CLIENT_METRICS, name).configs == []
+    defaults = {each.name: (each.value, each.config_source) for each in describe(client, CLIENT_METRICS, name).configs}
+    assert defaults == {"interval.ms": ("300000", DEFAULT), "metrics": ("", DEFAULT), "match": ("", DEFAULT)}
     with changed(client, CLIENT_METRICS, name, metrics="a.b", match="client_id=a,client_software_name=x.*"):
-        wait_until(lambda: describe(client, CLIENT_METRICS, name).configs, "the subscription is seen")
+        wait_until(
+            lambda: describe(client, CLIENT_METRICS, name, "metrics").configs[0].value == "a.b", "the change is seen"
+        )
         entries = {each.name: each for each in describe(client, CLIENT_METRICS, name).configs}
         assert {key: (each.value, each.config_source) for key, each in entries.items()} == {
+            "interval.ms": ("300000", DEFAULT),
             "metrics": ("a.b", OF_METRICS),
             "match": ("client_id=a,client_software_name=x.*", OF_METRICS),
         }

@@ -206,7 +206,14 @@ def settings_of_group(context: RequestContext, name: str) -> list[Setting]:
 
 def settings_of_client_metrics(context: RequestContext, name: str) -> list[Setting]:
     """Return the settings of a subscription to client metrics."""
+    own = context.broker.metadata.stored.of(ConfigResource.CLIENT_METRICS, name)
     return [
-        Setting(key, value, CLIENT_METRICS[key], read_only=False, synonyms=[(key, value, _CLIENT_METRICS)])
-        for key, value in context.broker.metadata.stored.of(ConfigResource.CLIENT_METRICS, name).items()
+        Setting(
+            key,
+            own.get(key, default),
+            kind,
+            read_only=False,
+            synonyms=[(key, own[key], _CLIENT_METRICS)] if key in own else [],
+        )
+        for key, (kind, default) in CLIENT_METRICS.items()
     ]

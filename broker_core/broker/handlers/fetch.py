@@ -79,7 +79,7 @@ def _try(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> b
 def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> bool:
     """Return whether there is an error, or enough data (which is counted without reading it)."""
     isolation = context.isolation()
-    most = min(context.body.max_bytes, context.broker.config.fetch_max_bytes)
+    most = _most_bytes(context)
     found = 0
     for target in fetch_context.targets:
         try:
@@ -96,6 +96,13 @@ def _is_worth_answering(context: RequestContext, fetch_context: FetchContext, no
         if found >= min(context.body.min_bytes, most) or 0 < target.max_bytes <= readable:
             return True
     return False
+
+
+def _most_bytes(context: RequestContext) -> int:
+    """Return the size limit of the response: the request's, the broker's, or what a quota allows at once."""
+    most: int = min(context.body.max_bytes, context.broker.config.fetch_max_bytes)
+    allowed = context.broker.quotas.most_fetched_bytes(context.principal.name, context.client_id)
+    return most if allowed is None else min(most, allowed)
 
 
 def _find(context: RequestContext, target: FetchTarget) -> TopicPartition | None:
@@ -147,14 +154,24 @@ def _diverging(context: RequestContext, target: FetchTarget, log: PartitionLog) 
 
 
 def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> None:
-    budget = context.body.max_bytes
-    budget = min(budget, context.broker.config.fetch_max_bytes)
+    budget = _most_bytes(context)
     topics: dict[Any, list[Any]] = {}
-    anything_read = False
+    outcomes = []
+    found_bytes = 0
     for target in fetch_context.targets:
-        outcome = _read(context, target, budget, anything_read=anything_read, now_ms=now_ms)
-        budget -= len(outcome.records)
-        anything_read = anything_read or bool(outcome.records)
+        outcome = _read(context, target, budget - found_bytes, anything_read=bool(found_bytes), now_ms=now_ms)
+        found_bytes += len(outcome.records)
+        outcomes.append((target, outcome))
+    throttle_ms = context.broker.quotas.fetched(context.principal.name, context.client_id, found_bytes, now_ms)
+    if throttle_ms:
+        # The session stays as it is, so that the next response contains what this one leaves out.
+        context.throttle_ms = max(context.throttle_ms, throttle_ms)
+        session = fetch_context.session if fetch_context.incremental else None
+        context.answer(
+            m.FetchResponse(error_code=0, session_id=session.session_id if session else NO_SESSION, responses=[])
+        )
+        return
+    for target, outcome in outcomes:
         if fetch_context.incremental and not _has_news(target, outcome):
             continue
         # A partition with an error is sent again next time: the client knows only what it was sent without an error.

@@ -346,6 +346,12 @@ def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
 
 
 def _answer(context: RequestContext, answers: Sequence[_Answer]) -> None:
+    context.throttle_ms = max(
+        context.throttle_ms,
+        context.broker.quotas.produced(
+            context.principal.name, context.client_id, context.request.size_bytes, context.broker.services.now_ms()
+        ),
+    )
     if context.body.acks != 0:
         context.answer(_response(context, answers))
         return

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from broker_core.broker.authorization import is_allowed, require
+from broker_core.broker.client_quotas import Throttled
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -12,6 +13,8 @@ from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
 
 _DEFAULT_SOURCE = 5
+# The first versions whose clients know THROTTLING_QUOTA_EXCEEDED.
+_STRICT_CREATION, _STRICT_ADDITION, _STRICT_DELETION = 6, 3, 5
 _TOPIC_SOURCE = 1
 # Kafka's controller refuses more partitions in one operation.
 _MAX_PARTITIONS = 10_000
@@ -46,6 +49,7 @@ def _create(context: RequestContext, wanted: Any) -> Any:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         broker.metadata.check_new_topic(wanted.name)
+        _count_mutations(context, count, _STRICT_CREATION)
         topic_id = m.NULL_UUID
         if not context.body.validate_only:
             topic_id = broker.controller.create_topic(wanted.name, count, config, leaders).topic_id
@@ -58,6 +62,22 @@ def _create(context: RequestContext, wanted: Any) -> Any:
         error_message=None,
         **_settings(context, wanted.name, count, config),
     )
+
+
+def _count_mutations(context: RequestContext, partitions: int, strict_version: int) -> None:
+    """Count created or deleted partitions; raise THROTTLING_QUOTA_EXCEEDED for a new client without quota (KIP-599)."""
+    try:
+        throttle_ms = context.broker.quotas.mutated(
+            context.principal.name,
+            context.client_id,
+            partitions,
+            context.now_ms,
+            is_strict=context.version >= strict_version,
+        )
+    except Throttled as error:
+        context.throttle_ms = max(context.throttle_ms, error.throttle_ms)
+        raise
+    context.throttle_ms = max(context.throttle_ms, throttle_ms)
 
 
 def _refused(name: str, error: KafkaError) -> Any:
@@ -232,6 +252,7 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any, *, is_doub
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         if topic.name in INTERNAL_TOPICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{topic.name} is internal and cannot be deleted")
+        _count_mutations(context, len(topic.partitions), _STRICT_DELETION)
         context.broker.controller.delete_topic(topic.name)
     except KafkaError as error:
         return _not_deleted(name, topic_id, error)
@@ -282,5 +303,6 @@ def _add_partitions(context: RequestContext, wanted: Any) -> None:
             )
         leaders = _leaders(context, [list(entry.broker_ids) for entry in wanted.assignments])
     _check_count(wanted.count)
+    _count_mutations(context, wanted.count - known, _STRICT_ADDITION)
     if not context.body.validate_only:
         context.broker.controller.add_partitions(wanted.name, wanted.count, leaders)

@@ -30,6 +30,7 @@ def full_requests(version, topic_id):
     add = m.AddPartitionsToTxnRequest
     resources = m.DescribeConfigsRequest.DescribeConfigsResource
     alter = m.IncrementalAlterConfigsRequest.AlterConfigsResource
+    quotas = m.AlterClientQuotasRequest.EntryData
     joined = [m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")]
     marker = m.WriteTxnMarkersRequest.WritableTxnMarker
     v = version
@@ -248,6 +249,29 @@ def full_requests(version, topic_id):
                     resource_type=2,
                     resource_name=TOPIC,
                     configs=[alter.AlterableConfig(name="retention.ms", config_operation=0, value="77")],
+                )
+            ],
+        ),
+        "AlterConfigs": lambda: m.AlterConfigsRequest(
+            validate_only=False,
+            resources=[
+                m.AlterConfigsRequest.AlterConfigsResource(
+                    resource_type=2,
+                    resource_name=TOPIC,
+                    configs=[
+                        m.AlterConfigsRequest.AlterConfigsResource.AlterableConfig(name="retention.ms", value="78")
+                    ],
+                )
+            ],
+        ),
+        "ListConfigResources": lambda: m.ListConfigResourcesRequest(resource_types=[]),
+        "DescribeClientQuotas": lambda: m.DescribeClientQuotasRequest(components=[], strict=False),
+        "AlterClientQuotas": lambda: m.AlterClientQuotasRequest(
+            validate_only=False,
+            entries=[
+                quotas(
+                    entity=[quotas.EntityData(entity_type="user", entity_name="ann")],
+                    ops=[quotas.OpData(key="producer_byte_rate", value=5.0, remove=False)],
                 )
             ],
         ),

@@ -28,4 +28,6 @@ def metadata_records() -> list[bytes]:
     metadata.delete_acl(acl)
     metadata.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
     metadata.set_scram("SCRAM-SHA-256", "ann", None)
+    metadata.configure(4, "1", {"log.retention.ms": "5"})
+    metadata.set_quotas((("client-id", None), ("user", "ann")), {"producer_byte_rate": 5.0})
     return [b"\n".join(lines), *lines]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from broker_core.broker.metadata import FEATURES, ClusterMetadata
+from broker_core.broker.features import FIRST_LEVELS, SUPPORTED
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.errors import ErrorCode
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.wire import messages as m
@@ -19,6 +20,7 @@ def finalized(client):
     answer = client.ask(m.ApiVersionsRequest(client_software_name="t", client_software_version="1"), 4)
     levels = {f.name: f.max_version_level for f in answer.finalized_features}
     assert levels.pop("group.version") == 1
+    levels = {name: level for name, level in levels.items() if level != FIRST_LEVELS[name]}
     return levels, answer.finalized_features_epoch
 
 
@@ -97,7 +99,7 @@ def test_validate_only_changes_nothing(client):
 @pytest.mark.parametrize("feature", ["transaction.version", "group.version"])
 def test_level_set_at_run_time_survives_restarts_until_the_setting_changes(feature):
     storage = MemoryStorage()
-    highest = FEATURES[feature]
+    highest = SUPPORTED[feature].highest
 
     def reopened(**settings):
         cluster = direct_cluster(storage, settings=settings)
@@ -121,7 +123,7 @@ def test_crash_while_a_new_cluster_starts_loses_no_level():
         metadata = ClusterMetadata(lambda _key, value, left=left: left.append(value) or len(left) - 1, (1,))
         metadata.load(list(enumerate(left)))
         metadata.open_cluster("c", 2, 1)
-        assert metadata.features == {"transaction.version": 2, "group.version": 1}
+        assert metadata.features == {**FIRST_LEVELS, "transaction.version": 2, "group.version": 1}
 
 
 def test_cluster_without_recorded_settings_keeps_its_levels():
@@ -132,4 +134,4 @@ def test_cluster_without_recorded_settings_keeps_its_levels():
     metadata = ClusterMetadata(lambda _key, value: records.append(value) or len(records) - 1, (1,))
     metadata.load(list(enumerate(records)))
     metadata.open_cluster("c", 2, 1)
-    assert metadata.features == {"transaction.version": 1, "group.version": 0}
+    assert metadata.features == {**FIRST_LEVELS, "transaction.version": 1, "group.version": 0}

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker.metadata import TRANSACTION_VERSION, ClusterMetadata, Leadership
+from broker_core.broker.features import TRANSACTION_VERSION
+from broker_core.broker.metadata import ClusterMetadata, Leadership
 from broker_core.broker.metadata_records import SHAPES
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.types import TopicPartition
@@ -187,7 +188,7 @@ def topic_line(name, number):
         (topic_line("other", 1), "already used with another one"),
         (topic_line("t", 2), "already used with another one"),
         (b'{"type": "feature", "name": "transaction.version", "level": 3}', "there is no transaction.version 3"),
-        (b'{"type": "feature", "name": "share.version", "level": 1}', "there is no share.version 1"),
+        (b'{"type": "feature", "name": "share.version", "level": 3}', "there is no share.version 3"),
         (
             b'{"type": "acl", "name": "[99, 3, \\"t\\", \\"User:a\\", \\"*\\", 3, 3]", "exists": true}',
             "99 is not a valid",

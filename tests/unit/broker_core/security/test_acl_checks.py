@@ -185,6 +185,18 @@ def more_requests(client):
                 4,
             )
         ],
+        "AlterConfigs": [
+            (
+                m.AlterConfigsRequest(
+                    validate_only=False,
+                    resources=[
+                        m.AlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name="1", configs=[])
+                    ],
+                ),
+                2,
+            )
+            for kind in (4, 32)
+        ],
         "IncrementalAlterConfigs": [
             (
                 change(

@@ -1,0 +1,169 @@
+"""The APIs that describe and change the quotas of clients (KIP-546)."""
+
+import math
+import re
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any, Final
+
+from broker_core.broker.authorization import require
+from broker_core.broker.client_quotas import CLIENT_ID, IP, OF_ADDRESSES, OF_USERS, USER, quota_entity
+from broker_core.broker.request_context import RequestContext
+from broker_core.broker.stored_settings import QuotaEntity
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.wire import messages as m
+
+_EXACT, _DEFAULT, _SPECIFIED = range(3)
+_TYPES: Final = (USER, CLIENT_ID, IP)
+_HOST_NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
+
+
+def describe(context: RequestContext) -> None:
+    """Describe the quotas of the entities that match all components of the filter."""
+    response = m.DescribeClientQuotasResponse
+    try:
+        require(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+        _check_filter(context.body.components)
+    except KafkaError as error:
+        context.answer(response(error_code=error.code, error_message=error.message, entries=None))
+        return
+    form = response.EntryData
+    entries = [
+        form(
+            entity=[form.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+            values=[form.ValueData(key=key, value=value) for key, value in values.items()],
+        )
+        for entity, values in context.broker.metadata.stored.quotas.items()
+        if _matches(context.body, dict(entity))
+    ]
+    context.answer(response(error_code=0, error_message="", entries=entries))
+
+
+def _check_filter(components: Any) -> None:
+    kinds = [each.entity_type for each in components]
+    for each in components:
+        kind, match = each.entity_type, each.match
+        if not kind:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
+        if kinds.count(kind) > 1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
+            )
+        if each.match_type == _EXACT and match is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null."
+            )
+        if each.match_type in (_DEFAULT, _SPECIFIED) and match is not None:
+            name = "MATCH_TYPE_DEFAULT" if each.match_type == _DEFAULT else "MATCH_TYPE_SPECIFIED"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Request specified {name}, but also specified a match string.")
+        if each.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {each.match_type}")
+        if kind not in _TYPES:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+    if IP in kinds and len(kinds) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Invalid entity filter component combination. IP filter component should not be used with user or clientId "
+            "filter component.",
+        )
+
+
+def _matches(body: Any, names: Mapping[str, str | None]) -> bool:
+    if body.strict and len(names) != len(body.components):
+        return False
+    return all(
+        each.entity_type in names and (each.match_type == _SPECIFIED or names[each.entity_type] == each.match)
+        for each in body.components
+    )
+
+
+def alter(context: RequestContext) -> None:
+    """Set and remove quotas; an entity that is named twice is changed by its first entry only."""
+    verdicts: dict[QuotaEntity, tuple[int, str | None]] = {}
+    for entry in context.body.entries:
+        entity = quota_entity({part.entity_type: part.entity_name for part in entry.entity})
+        keys = [change.key for change in entry.ops]
+        try:
+            require(context, Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
+            if entity in verdicts or len(set(keys)) < len(keys):
+                named = ", ".join(f"{kind}={name}" for kind, name in entity)
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, f"Ignoring duplicate entity ClientQuotaEntity(entries={{{named}}})"
+                )
+            allowed = _allowed(entity)
+            values = dict(context.broker.metadata.stored.quotas.get(entity, {}))
+            for change in entry.ops:
+                if change.remove:
+                    values.pop(change.key, None)
+                else:
+                    _check_value(change.key, change.value, allowed)
+                    values[change.key] = change.value
+            if not context.body.validate_only:
+                context.broker.metadata.set_quotas(entity, values)
+            verdicts[entity] = (ErrorCode.NONE, None)
+        except KafkaError as error:
+            verdicts[entity] = (error.code, error.message)
+    form = m.AlterClientQuotasResponse.EntryData
+    context.answer(
+        m.AlterClientQuotasResponse(
+            entries=[
+                form(
+                    error_code=code,
+                    error_message=message,
+                    entity=[form.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                )
+                for entity, (code, message) in verdicts.items()
+            ]
+        )
+    )
+
+
+def _allowed(entity: QuotaEntity) -> Mapping[str, tuple[str, float] | None]:
+    """Return the quotas that an entity may have; raise INVALID_REQUEST for an entity that cannot exist."""
+    names = dict(entity)
+    if not names:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty client quota entity")
+    for kind, name in entity:
+        if kind not in _TYPES:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unhandled client quota entity type: {kind}")
+        if name == "":
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Empty {kind} not supported")
+    if IP not in names:
+        return OF_USERS
+    if len(names) > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "Invalid quota entity combination, IP entity shouldnot be combined with User or ClientId",
+        )
+    address = names[IP]
+    if address is not None and not _is_address(address):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{address} is not a valid IP or resolvable host.")
+    return OF_ADDRESSES
+
+
+def _is_address(text: str) -> bool:
+    """Return whether it is an address or looks like a host name; names other than localhost are not resolved here."""
+    try:
+        ip_address(text)
+    except ValueError:
+        return bool(_HOST_NAME.fullmatch(text))
+    return True
+
+
+def _check_value(key: str, value: float, allowed: Mapping[str, tuple[str, float] | None]) -> None:
+    problem = None
+    if key not in allowed:
+        problem = f"Invalid configuration key {key}"
+    elif not math.isfinite(value):
+        problem = f"Quota {key} must be a finite number"
+    elif value <= 0:
+        problem = f"Quota {key} must be greater than 0"
+    else:
+        whole = allowed[key]
+        if whole is not None and value > whole[1]:
+            problem = f"Proposed value for {key} is too large for {'an' if whole[0] == 'INT' else 'a'} {whole[0]}."
+        elif whole is not None and value != int(value):
+            problem = f"{key} cannot be a fractional value."
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, problem)
