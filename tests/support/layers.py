@@ -56,11 +56,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.kafka_settings": _packages("broker_core", "errors"),
+        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
     {
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
-        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.oauth_settings"),
+        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.key_stores", "options.oauth_settings"),
         "broker_core.setting_fields": _packages("broker_core", "errors", "kafka_settings"),
     },
     {
@@ -77,7 +78,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "spark_eos", "options.client_settings", "options.definitions", "options.oauth_settings"
         ),
         "spark_eos.options.tls_limits": _packages("spark_eos", "errors"),
-        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
@@ -180,7 +180,6 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
     "cryptography": _packages("spark_eos", "client.key_stores", "client.oauth_assertion"),
-    "jks": _packages("spark_eos", "client.key_stores"),
     "botocore": _packages("spark_eos", "client.msk_iam"),
     "gssapi": _packages("spark_eos", "client.kerberos"),
     # The regular expressions of Kafka's requests are RE2's.
