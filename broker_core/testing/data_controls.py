@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from broker_core.broker.cluster import Cluster
@@ -9,6 +10,7 @@ from broker_core.broker.monitoring.inspection import record_views, transaction_v
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.server.cluster_controls import ClusterControls
 from broker_core.server.thread import ServerThread
+from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.producing import End, LocalProducer, RecordMetadata, Values
@@ -72,6 +74,44 @@ class DataControls(ClusterControls):
             TypeError: A value, key or header is neither bytes, str nor None.
         """
         return self._producer.produce(topic, values, transactional, end, partition)
+
+    def load(
+        self,
+        topic: str,
+        path: str | Path,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+        transactional: str | bool | None = None,
+    ) -> list[RecordMetadata]:
+        """Write a record for each row of a file: .jsonl and .ndjson (JSON lines), .csv or .parquet (needs pyarrow).
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     with open("orders.jsonl", "w") as file:
+        ...         _ = file.write('{"id": 7, "item": "tea"}')
+        ...     _ = kafka.load("orders", "orders.jsonl", key="id")
+        ...     [(each.key, each.value) for each in kafka.records("orders")]
+        [(b'7', b'{"id": 7, "item": "tea"}')]
+
+        Args:
+            topic: The name of the topic.
+            path: The file. The first line of a CSV file has the names of the columns.
+            key: The column with the keys; by default records have none. Text and bytes are taken as they are, null is
+                null, and other types become JSON.
+            value: The column with the values, likewise; by default the value is the whole row as JSON.
+            headers: The column with the headers: a mapping, a list of pairs, or either of them as JSON text.
+            timestamp: The column with the timestamps: milliseconds since the epoch, or ISO 8601, in UTC if it has no
+                zone.
+            partition: The column with the partitions.
+            transactional: As for `produce`.
+
+        Raises ValueError that names the row for content that cannot be used; nothing is written then.
+        """
+        records = records_of(Path(path), Columns(key, value, headers, timestamp, partition))
+        return self.produce(topic, records, transactional=transactional)
 
     def end_transaction(self, transactional_id: str, *, commit: bool = True) -> None:
         """Commit or abort the open transaction of a transactional id, in the name of its producer.

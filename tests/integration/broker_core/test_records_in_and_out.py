@@ -270,6 +270,7 @@ def test_writes_after_a_crash_of_all_brokers_say_what_to_do(kafka):
 
 
 @pytest.mark.parametrize("module", [data_controls, groups, record_list])
-def test_docstring_examples_are_correct(module):
+def test_docstring_examples_are_correct(module, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     found = doctest.testmod(module, extraglobs={"EmbeddedBroker": EmbeddedBroker})
     assert (found.failed, found.attempted > 0) == (0, True)
