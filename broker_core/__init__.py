@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker_core.testing.groups import Group, GroupMember, GroupView
     from broker_core.testing.producing import ProducerRecord, RecordMetadata
     from broker_core.testing.record_list import RecordList
+    from broker_core.testing.snapshots import Snapshot
     from broker_core.types import TopicPartition
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "RecordMetadata",
     "RecordView",
     "RequestSeen",
+    "Snapshot",
     "TopicPartition",
     "TransactionView",
     "ValidToken",
@@ -75,6 +77,7 @@ _MODULES = {
     "broker_core.testing.groups": ("Group", "GroupMember", "GroupView"),
     "broker_core.testing.producing": ("ProducerRecord", "RecordMetadata"),
     "broker_core.testing.record_list": ("RecordList",),
+    "broker_core.testing.snapshots": ("Snapshot",),
     "broker_core.types": ("TopicPartition",),
 }
 

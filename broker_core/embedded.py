@@ -35,6 +35,7 @@ from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.testing.data_controls import DataControls
+from broker_core.testing.snapshots import Snapshot
 from broker_core.types import TopicPartition
 
 _CLOCKS = ("real", "virtual")
@@ -92,6 +93,7 @@ class EmbeddedBroker(DataControls):
         config: Kafka's broker settings by their own names, over all other arguments; `conf/broker.properties` lists
             them.
         data_dir: The folder for the logs; by default they are kept in memory and lost at `close`.
+        copy_of: A `Snapshot`, or the folder of a `data_dir`, that the broker starts with a copy of, in memory.
         host: The address to listen on.
         port: The first of as many ports in a row as there are listeners times brokers; 0 for free ports.
         listeners: Names of listeners with their protocols: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Every broker has
@@ -120,6 +122,7 @@ class EmbeddedBroker(DataControls):
         transaction_version: int = 2,
         config: Mapping[str, str] | None = None,
         data_dir: str | Path | None = None,
+        copy_of: Snapshot | str | Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         listeners: Mapping[str, str] | None = None,
@@ -144,7 +147,10 @@ class EmbeddedBroker(DataControls):
             settings["sasl.enabled.mechanisms"] = f"{BrokerConfig().sasl_enabled_mechanisms},OAUTHBEARER"
         self._config = BrokerConfig().override(settings | dict(config or {}))
         self._topics = dict(topics or {})
+        if data_dir is not None and copy_of is not None:
+            raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
         self._data_dir = data_dir
+        self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | Path) else copy_of
         self._brokers = brokers
         self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
@@ -382,7 +388,7 @@ class EmbeddedBroker(DataControls):
         storage: Storage
         lose_unsynced = None
         if self._data_dir is None:
-            storage = memory = MemoryStorage()
+            storage = memory = MemoryStorage() if self._copy_of is None else self._copy_of.to_memory()
             lose_unsynced = memory.crash
         else:
             storage = disk = DiskStorage(Path(self._data_dir))

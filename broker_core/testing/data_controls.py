@@ -1,4 +1,4 @@
-"""The methods of `EmbeddedBroker` that write and read records and look at groups."""
+"""The methods of `EmbeddedBroker` for records, groups and snapshots."""
 
 import time
 from collections.abc import Callable
@@ -9,12 +9,14 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views, transaction_view
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.server.cluster_controls import ClusterControls
+from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.producing import End, LocalProducer, RecordMetadata, Values
 from broker_core.testing.record_list import RecordList
+from broker_core.testing.snapshots import Snapshot, restore, take
 from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, counted
 
 T = TypeVar("T")
@@ -26,7 +28,7 @@ _PAUSE_S = 0.01
 
 
 class DataControls(ClusterControls):
-    """The methods of `EmbeddedBroker` for records and groups; `_start_data_controls` is called first."""
+    """The methods of `EmbeddedBroker` for records, groups and snapshots; `_start_data_controls` is called first."""
 
     _producer: LocalProducer
 
@@ -201,6 +203,41 @@ class DataControls(ClusterControls):
         if not group_id:
             raise ValueError("the id of a group cannot be empty")
         return Group(group_id, self._call)
+
+    # Snapshots
+
+    def snapshot(self) -> Snapshot:
+        """Return what the cluster has stored at this moment: topics, records, transactions, offsets, users and ACLs."""
+        return self._thread.act(take)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to a snapshot of this or another broker, in milliseconds; clients stay connected.
+
+        Topics, records, transactions and committed offsets are those of the snapshot. Groups have no members
+        afterwards: consumers that are still open join again and go on from the restored offsets. Partitions forget the
+        sequence numbers of idempotent producers, so that open ones go on. Faults, the request
+        log, the clock, and which brokers run stay as they are; metrics count from 0. The page "Snapshots" of the
+        documentation describes what clients see.
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     _ = kafka.produce("orders", ["one"])
+        ...     snapshot = kafka.snapshot()
+        ...     _ = kafka.produce("orders", ["two"])
+        ...     kafka.restore(snapshot)
+        ...     kafka.records("orders").values
+        [b'one']
+
+        Raises RuntimeError in the function of a fault, and if all brokers have crashed.
+        """
+        if self._thread.is_here:
+            raise RuntimeError("the function of a fault cannot restore a snapshot: its request is in progress")
+
+        def act(server: SocketServer) -> None:
+            if server.is_down:
+                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
+            restore(server, snapshot)
+
+        self._thread.act(act)
 
     @staticmethod
     def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:

@@ -125,7 +125,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
     },
     {
-        "broker_core.testing": _BELOW_RUNTIMES | _packages("broker_core", "server"),
+        "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
         "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _SHARED,
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
