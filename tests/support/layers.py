@@ -125,9 +125,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
     },
     {
-        "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
         "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _SHARED,
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
+    },
+    {
+        "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "testing"),
     },
     {
         "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
@@ -142,7 +145,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         # The public names, imported on first use.
-        "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded"),
+        "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
@@ -152,7 +155,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
 
 _NONE: frozenset[str] = frozenset()
-_CORE_REAL = _packages("broker_core", "server", "embedded", "pytest_plugin", "__main__")
+_CORE_REAL = _packages("broker_core", "server", "testing", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
 # What a client and the sink receive instead of looking it up themselves.
 _RUNTIME = _packages("spark_eos", "runtime")
@@ -188,7 +191,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
     # The pickler that Spark uses.
     "pyspark.cloudpickle": _packages("spark_eos", "sent_to_tasks"),
-    "pyarrow": _EOS_COLUMNS,
+    "pyarrow": _EOS_COLUMNS | _packages("broker_core", "testing"),
+    "pandas": _packages("broker_core", "testing"),
     "numpy": _EOS_COLUMNS,
     # Test tools.
     "pytest": _packages("broker_core", "pytest_plugin"),
