@@ -14,7 +14,7 @@ Spark, Arrow or numpy.
 # Type checkers take a variable of this name as true; importing typing for it would cost more than all of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from broker_core.broker.fault_injection import Delay, Disconnect, Drop, Error, Fault, Hold
+    from broker_core.broker.fault_injection import Delay, Disconnect, Drop, Error, Fault, Hold, Throttle
     from broker_core.broker.monitoring.inspection import PartitionView, RecordView, TransactionView
     from broker_core.broker.monitoring.metrics import BrokerMetrics
     from broker_core.broker.request_log import RequestSeen
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from broker_core.errors import ConfigError, DamageError, ErrorCode, KafkaError
     from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
     from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
+    from broker_core.testing.groups import Group, GroupMember, GroupView
+    from broker_core.testing.producing import ProducerRecord, RecordMetadata
+    from broker_core.testing.record_list import RecordList
+    from broker_core.testing.snapshots import Snapshot
     from broker_core.types import TopicPartition
 
 __all__ = [
@@ -37,13 +41,21 @@ __all__ = [
     "Error",
     "ErrorCode",
     "Fault",
+    "Group",
+    "GroupMember",
+    "GroupView",
     "Hold",
     "InvalidToken",
     "KafkaError",
     "Outage",
     "PartitionView",
+    "ProducerRecord",
+    "RecordList",
+    "RecordMetadata",
     "RecordView",
     "RequestSeen",
+    "Snapshot",
+    "Throttle",
     "TopicPartition",
     "TransactionView",
     "ValidToken",
@@ -55,7 +67,7 @@ __version__ = "0.1.0"
 
 # The module of each public name, as in the imports for type checkers above.
 _MODULES = {
-    "broker_core.broker.fault_injection": ("Delay", "Disconnect", "Drop", "Error", "Fault", "Hold"),
+    "broker_core.broker.fault_injection": ("Delay", "Disconnect", "Drop", "Error", "Fault", "Hold", "Throttle"),
     "broker_core.broker.monitoring.inspection": ("PartitionView", "RecordView", "TransactionView"),
     "broker_core.broker.monitoring.metrics": ("BrokerMetrics",),
     "broker_core.broker.request_log": ("RequestSeen",),
@@ -63,6 +75,10 @@ _MODULES = {
     "broker_core.errors": ("ConfigError", "DamageError", "ErrorCode", "KafkaError"),
     "broker_core.security.sasl_oauthbearer": ("InvalidToken", "ValidToken"),
     "broker_core.server.cluster_controls": ("BrokerHandle", "ClockHandle", "Outage"),
+    "broker_core.testing.groups": ("Group", "GroupMember", "GroupView"),
+    "broker_core.testing.producing": ("ProducerRecord", "RecordMetadata"),
+    "broker_core.testing.record_list": ("RecordList",),
+    "broker_core.testing.snapshots": ("Snapshot",),
     "broker_core.types": ("TopicPartition",),
 }
 

@@ -4,7 +4,7 @@ A throttled client gets its response at once, with `throttle_time_ms`, and its n
 has passed. Each broker measures what its own clients do, as in Kafka.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from broker_core.broker.rates import Rate, TokenBucket
@@ -12,6 +12,7 @@ from broker_core.broker.stored_settings import QuotaEntity
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
 
+StoredQuotas = Mapping[QuotaEntity, Mapping[str, float]]
 PRODUCE: Final = "producer_byte_rate"
 FETCH: Final = "consumer_byte_rate"
 REQUEST: Final = "request_percentage"
@@ -49,7 +50,7 @@ class _Limit(NamedTuple):
 class ClientQuotas:
     """The measurements of one broker's clients, and their limits in the cluster's metadata."""
 
-    def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]], config: BrokerConfig) -> None:
+    def __init__(self, quotas: StoredQuotas, config: BrokerConfig) -> None:
         self._quotas = quotas
         self._windows = (config.quota_window_num, config.quota_window_size_seconds)
         self._mutation_windows = (config.controller_quota_window_num, config.controller_quota_window_size_seconds)
@@ -162,7 +163,7 @@ class Throttled(KafkaError):
 class AddressQuotas:
     """The connections that single addresses create (KIP-612)."""
 
-    def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]], config: BrokerConfig) -> None:
+    def __init__(self, quotas: Callable[[], StoredQuotas], config: BrokerConfig) -> None:
         self._quotas = quotas
         self._windows = (config.quota_window_num, config.quota_window_size_seconds)
         self._rates: dict[str, Rate] = {}
@@ -181,7 +182,7 @@ class AddressQuotas:
 
     def _limit(self, address: str) -> float | None:
         for name in (address, "localhost" if address in ("127.0.0.1", "::1") else address, _DEFAULT):
-            found = self._quotas.get(((IP, name),), {}).get(CONNECTION)
+            found = self._quotas().get(((IP, name),), {}).get(CONNECTION)
             if found is not None:
                 return found
         return None

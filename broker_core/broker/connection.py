@@ -82,6 +82,7 @@ class Connection:
         self._busy = False
         self._paused = False
         self._muted = False
+        self._suspended = False
         self._refused = False
         self._damage: str | None = None
         self._now_ms = 0
@@ -134,6 +135,24 @@ class Connection:
     def resume(self, now_ms: int) -> None:
         """Resume when the client reads again."""
         self._paused = False
+        self._work(now_ms)
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a request is being handled or waits."""
+        return self._busy
+
+    def suspend(self) -> None:
+        """Handle no further request until `attach`."""
+        self._suspended = True
+
+    def attach(self, broker: Broker, listener: Listener, now_ms: int) -> None:
+        """Continue with a broker of another cluster, with the client's principal and the requests that are queued."""
+        assert not self._busy, "the request in progress belongs to the other cluster"
+        self._broker, self.listener = broker, listener
+        if self.sasl is not None and listener.sasl is not None:
+            self.sasl.settings = listener.sasl
+        self._suspended = False
         self._work(now_ms)
 
     def finish(self, data: bytes | None, throttle_ms: int = 0) -> None:
@@ -193,9 +212,14 @@ class Connection:
         self.lost()
         self._transport.close()
 
+    @property
+    def _is_held_up(self) -> bool:
+        """Return whether requests wait: for the client to read, for its quota, or for another cluster."""
+        return self._paused or self._muted or self._suspended
+
     def _work(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        while not (self._busy or self._paused or self._muted or self.closed or self._refused):
+        while not (self._busy or self._is_held_up or self.closed or self._refused):
             frame = self._next_frame()
             if frame is None:
                 break

@@ -47,6 +47,7 @@ class InterceptedRequest:
     lose: Callable[[], None]
     cut: Callable[[], None]
     later: Callable[[float, Callable[[], None]], None]
+    throttle: Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,22 @@ class Hold:
             request.later(_LOOK_AGAIN_S, lambda: self.apply(request))
 
 
-Action = Error | Delay | Drop | Disconnect | Hold | Callable[[RequestSeen], object]
+@dataclass(frozen=True)
+class Throttle:
+    """A quota violation: the answer has `throttle_time_ms`, and the client's next request waits that many seconds.
+
+    The time is that of the broker's clock. A quota that throttles the client for longer still applies.
+    """
+
+    seconds: float
+
+    def apply(self, request: InterceptedRequest) -> None:
+        """Throttle the client, and continue."""
+        request.throttle(round(self.seconds * 1000))
+        request.go_on()
+
+
+Action = Error | Delay | Drop | Disconnect | Hold | Throttle | Callable[[RequestSeen], object]
 
 
 class Fault:
@@ -159,7 +175,11 @@ class Fault:
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
         if not (callable(self.action) or hasattr(self.action, "apply")):
-            raise ValueError(f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold or a function")
+            raise ValueError(
+                f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold, Throttle or a function"
+            )
+        if isinstance(self.action, Throttle) and self.when != BEFORE:
+            raise ValueError(f"Throttle applies to an answer: when={self.when!r} is not possible, only {BEFORE!r}")
         if self.when == MID:
             if self.api not in (None, "EndTxn"):
                 raise ValueError(f"when='mid' is between the two phases of EndTxn; {self.api} has only one phase")
@@ -274,6 +294,9 @@ class FaultInjector:
             seen.outcome = "disconnected by a fault"
             context.hang_up("a fault disconnects this request")
 
+        def throttle(duration_ms: int) -> None:
+            context.throttle_ms = max(context.throttle_ms, duration_ms)
+
         return InterceptedRequest(
             seen,
             go_on,
@@ -281,6 +304,7 @@ class FaultInjector:
             lose,
             cut,
             self._later,
+            throttle,
         )
 
     def intercept_marker(
@@ -301,13 +325,15 @@ class FaultInjector:
         sync()
         _apply(
             fault.action,
-            InterceptedRequest(seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later),
+            InterceptedRequest(
+                seen, write, answer, lambda: answer(_LOST), lambda: answer(_LOST), self._later, lambda _ms: None
+            ),
         )
         return True
 
 
 def _apply(action: Action, request: InterceptedRequest) -> None:
-    if isinstance(action, Error | Delay | Drop | Disconnect | Hold):
+    if isinstance(action, Error | Delay | Drop | Disconnect | Hold | Throttle):
         action.apply(request)
     else:
         action(request.seen)

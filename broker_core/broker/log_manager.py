@@ -12,7 +12,7 @@ from broker_core.broker.metadata import ClusterMetadata, Topic
 from broker_core.config import TopicConfig
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Storage
-from broker_core.types import TopicPartition
+from broker_core.types import NO_LEADER, TopicPartition
 
 
 class LogManager:
@@ -54,8 +54,8 @@ class LogManager:
         """Return the logs that are open now."""
         return list(self._open.values())
 
-    def topic_config(self, topic: Topic, broker_id: int) -> TopicConfig:
-        """Return the settings in force for the topic's partitions that a broker leads."""
+    def topic_config(self, topic: Topic, broker_id: int = NO_LEADER) -> TopicConfig:
+        """Return the settings in force for the topic's partitions that a broker leads, or at all brokers."""
         return self._settings.of(broker_id).topic_defaults().override(topic.config)
 
     def appended(self, topic_partition: TopicPartition) -> None:

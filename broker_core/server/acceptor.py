@@ -78,6 +78,10 @@ class Acceptor:
                 await asyncio.sleep(_PAUSE_S)
                 continue
             host = printed_host(address[0])
+            throttle_ms = self._quotas.throttle_ms(host, self._now_ms())
+            if throttle_ms:
+                self._keep(loop.create_task(_close_later(sock, throttle_ms)))
+                continue
             try:
                 slot = await self._acquire_slot(host)
             except asyncio.CancelledError:
@@ -91,9 +95,11 @@ class Acceptor:
                 )
                 sock.close()
                 continue
-            arrival = loop.create_task(self._arrive(sock, slot, host))
-            self._arrivals.add(arrival)
-            arrival.add_done_callback(self._arrivals.discard)
+            self._keep(loop.create_task(self._arrive(sock, slot, host)))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._arrivals.add(task)
+        task.add_done_callback(self._arrivals.discard)
 
     async def _acquire_slot(self, address: str) -> ConnectionSlot | None:
         wait_ms = self._quotas.wait_ms(self._listener, self._now_ms())
@@ -129,6 +135,14 @@ class Acceptor:
         except asyncio.CancelledError:
             slot.release()
             raise
+
+
+async def _close_later(sock: socket.socket, delay_ms: int) -> None:
+    """Close a connection that exceeds the quota of its address; the delay slows down the client's next attempt."""
+    try:
+        await asyncio.sleep(delay_ms / 1000)
+    finally:
+        sock.close()
 
 
 def bind(host: str, port: int) -> socket.socket:

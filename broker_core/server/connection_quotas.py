@@ -4,14 +4,19 @@ A connection is closed at once if its address has too many. If the limit of the 
 connections wait in the kernel's queue until another one is closed, as with Kafka.
 """
 
+import logging
 import socket
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from broker_core.broker.broker_settings import BrokerSettings
+from broker_core.broker.client_quotas import AddressQuotas, StoredQuotas
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
+
+logger = logging.getLogger(__name__)
 
 
 class ConnectionSlot:
@@ -30,7 +35,14 @@ class ConnectionSlot:
 class ConnectionQuotas:
     """The connection counts and limits of one broker; `slot_released()` is called when a connection is closed."""
 
-    def __init__(self, config: BrokerConfig, plans: Sequence[ListenerPlan], slot_released: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        plans: Sequence[ListenerPlan],
+        slot_released: Callable[[], None],
+        stored: Callable[[], StoredQuotas] = dict,
+    ) -> None:
+        self._addresses = AddressQuotas(stored, config)
         self._names = [plan.name for plan in plans]
         self._rates: dict[str, _Rate] = {}
         self._rate = _Rate(config.max_connection_creation_rate)
@@ -61,6 +73,10 @@ class ConnectionQuotas:
         self._max_per_address = config.max_connections_per_ip
         self._rates = {name: _Rate(each.max_connection_creation_rate) for name, each in of_listeners.items()}
         self._rate = _Rate(config.max_connection_creation_rate)
+
+    def throttle_ms(self, address: str, now_ms: int) -> int:
+        """Count a connection for the quota of its address; return after how long it is closed, 0 if it may stay."""
+        return self._addresses.throttle_ms(printed_host(address), now_ms)
 
     def is_protected(self, listener: str) -> bool:
         """Return whether the listener accepts connections even if `max.connections` is reached."""
@@ -101,6 +117,15 @@ class ConnectionQuotas:
             self._slot_released()
 
         return ConnectionSlot(give_back)
+
+
+def reconfigure_all(quotas: Mapping[int, ConnectionQuotas], settings: BrokerSettings) -> None:
+    """Apply limits that were changed while the brokers run; a broker keeps its limits if the new ones are invalid."""
+    for broker_id, each in quotas.items():
+        try:
+            each.reconfigure(settings.of(broker_id))
+        except ConfigError as error:
+            logger.error("broker %d: the limits on connections stay as they are: %s", broker_id, error)
 
 
 class _Rate:

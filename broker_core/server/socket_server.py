@@ -20,14 +20,13 @@ from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
-from broker_core.errors import ConfigError
 from broker_core.ports import Entropy, Storage
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.acceptor import Acceptor, bind
 from broker_core.server.connection_protocol import ConnectionProtocol
-from broker_core.server.connection_quotas import ConnectionQuotas
+from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, reconfigure_all
 from broker_core.server.key_set import KeySet
 from broker_core.server.listeners import ListenerPlan, add_scram_users
 from broker_core.server.tls import tls_context
@@ -150,18 +149,18 @@ class SocketServer:
         self._cluster.marker_writer.interceptor = self.fault_injector
         self._listeners = {plan.name: self._listener(plan) for plan in self._plans}
         self._quotas = {
-            broker_id: ConnectionQuotas(self.cluster.settings.of(broker_id), self._plans, self._slot_released)
+            broker_id: ConnectionQuotas(
+                self.cluster.settings.of(broker_id),
+                self._plans,
+                self._slot_released,
+                lambda: self.cluster.metadata.stored.quotas,
+            )
             for broker_id in self._broker_ids
         }
         self.cluster.settings.subscribe(self._reconfigure_quotas)
 
     def _reconfigure_quotas(self) -> None:
-        """Apply limits on connections that were changed; connections that wait for a slot may be accepted now."""
-        for broker_id, quotas in self._quotas.items():
-            try:
-                quotas.reconfigure(self.cluster.settings.of(broker_id))
-            except ConfigError as error:
-                logger.error("broker %d: the limits on connections stay as they are: %s", broker_id, error)
+        reconfigure_all(self._quotas, self.cluster.settings)
         self._slot_released()
 
     def _open_acceptors(self, broker_id: int) -> None:
@@ -174,16 +173,15 @@ class SocketServer:
                 quotas=quotas,
                 now_ms=self._clock.now_ms,
                 context=self._contexts.get(name),
-                protocol_factory=partial(
-                    ConnectionProtocol,
-                    self,
-                    self.cluster.brokers[broker_id],
-                    self._listeners[name],
-                    self._rules.get(name),
-                ),
+                protocol_factory=partial(self._new_connection, name, broker_id),
                 evict=partial(self._evict_quietest, broker_id, quotas),
             )
             acceptor.open()
+
+    def _new_connection(self, listener: str, broker_id: int, slot: ConnectionSlot) -> ConnectionProtocol:
+        """Return the protocol of a connection to the cluster that is open now."""
+        broker = self.cluster.brokers[broker_id]
+        return ConnectionProtocol(self, broker, self._listeners[listener], self._rules.get(listener), slot)
 
     def _drop_sockets(self) -> None:
         for sock in self._sockets.values():
