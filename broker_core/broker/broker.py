@@ -34,7 +34,8 @@ from broker_core.types import (
 class BrokerServices:
     """The services of the cluster that all its brokers share.
 
-    `stale_addresses` is set for a broker that is cut off from the others: the addresses it knew then, by listener.
+    `throttled` contains the clients whose next request waits because of a quota; it uses the cluster's time, as quotas
+    do. `stale_addresses` is set for a broker that is cut off from the others: the addresses it knew then, by listener.
     """
 
     settings: BrokerSettings
@@ -43,6 +44,7 @@ class BrokerServices:
     logs: LogManager
     controller: Controller
     purgatory: Purgatory
+    throttled: Purgatory
     sync_queue: SyncQueue
     meters: Meters
     next_producer_id: Callable[[], int]
@@ -64,6 +66,7 @@ class Broker:
         self.logs = services.logs
         self.controller = services.controller
         self.purgatory = services.purgatory
+        self.throttled = services.throttled
         self.sync_queue = services.sync_queue
         self.meters = services.meters
         # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.

@@ -4,7 +4,7 @@ A throttled client gets its response at once, with `throttle_time_ms`, and its n
 has passed. Each broker measures what its own clients do, as in Kafka.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.broker.rates import Rate, TokenBucket
@@ -163,10 +163,14 @@ class Throttled(KafkaError):
 class AddressQuotas:
     """The connections that single addresses create (KIP-612)."""
 
-    def __init__(self, quotas: Callable[[], StoredQuotas], config: BrokerConfig) -> None:
+    def __init__(self, quotas: StoredQuotas, config: BrokerConfig) -> None:
         self._quotas = quotas
         self._windows = (config.quota_window_num, config.quota_window_size_seconds)
         self._rates: dict[str, Rate] = {}
+
+    def use(self, quotas: StoredQuotas) -> None:
+        """Use the quotas of another cluster from now on."""
+        self._quotas = quotas
 
     def throttle_ms(self, address: str, now_ms: int) -> int:
         """Count a connection; return after how long it is closed because there are too many, 0 if it is accepted."""
@@ -182,7 +186,7 @@ class AddressQuotas:
 
     def _limit(self, address: str) -> float | None:
         for name in (address, "localhost" if address in ("127.0.0.1", "::1") else address, _DEFAULT):
-            found = self._quotas().get(((IP, name),), {}).get(CONNECTION)
+            found = self._quotas.get(((IP, name),), {}).get(CONNECTION)
             if found is not None:
                 return found
         return None

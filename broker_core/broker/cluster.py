@@ -48,6 +48,7 @@ class Cluster:
         self._sync_queue = SyncQueue()
         self.meters = Meters(stopwatch)
         self.purgatory = Purgatory() if purgatory is None else purgatory
+        self._throttled = Purgatory()
         self._metadata_log = MetadataLog(storage, self._time)
         self.metadata = ClusterMetadata(self._metadata_log.append, addresses)
         self.metadata.load(self._metadata_log.records())
@@ -77,6 +78,7 @@ class Cluster:
             logs=self.logs,
             controller=self.controller,
             purgatory=self.purgatory,
+            throttled=self._throttled,
             sync_queue=self._sync_queue,
             meters=self.meters,
             next_producer_id=ProducerIds(self.controller.allocate_producer_ids).next,
@@ -108,6 +110,7 @@ class Cluster:
         """Run what is due, then settle."""
         self.now_ms = now_ms
         self.purgatory.advance(now_ms)
+        self._throttled.advance(now_ms)
         for broker in self.brokers.values():
             broker.transactions.advance(now_ms)
             broker.groups.advance(now_ms)
@@ -116,7 +119,11 @@ class Cluster:
 
     def next_deadline_ms(self) -> int:
         """Return the time by which `advance` has to be called again."""
-        deadlines = [self._log_maintenance.next_deadline_ms(), self.purgatory.next_deadline_ms()]
+        deadlines = [
+            self._log_maintenance.next_deadline_ms(),
+            self.purgatory.next_deadline_ms(),
+            self._throttled.next_deadline_ms(),
+        ]
         for broker in self.brokers.values():
             deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
         return min(deadline for deadline in deadlines if deadline is not None)

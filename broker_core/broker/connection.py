@@ -152,7 +152,7 @@ class Connection:
         self._broker, self.listener = broker, listener
         if self.sasl is not None and listener.sasl is not None:
             self.sasl.settings = listener.sasl
-        self._suspended = False
+        self._suspended = self._muted = False
         self._work(now_ms)
 
     def finish(self, data: bytes | None, throttle_ms: int = 0) -> None:
@@ -171,7 +171,7 @@ class Connection:
             self._current = None
             if throttle_ms:
                 self._muted = True
-                self._broker.purgatory.at(now_ms + throttle_ms, self._unmute)
+                self._broker.throttled.at(now_ms + throttle_ms, self._unmute)
             self._work(now_ms)
 
         self._broker.sync_queue.put(leave)

@@ -116,6 +116,7 @@ def _stale_twin(
             logs=logs,
             controller=controller,
             purgatory=present.purgatory,
+            throttled=present.throttled,
             sync_queue=present.sync_queue,
             meters=present.meters,
             next_producer_id=ProducerIds(controller.allocate_producer_ids).next,

@@ -9,8 +9,8 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.client_quotas import AddressQuotas, StoredQuotas
+from broker_core.broker.cluster import Cluster
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.security.acls import address_of, printed_host
@@ -40,9 +40,9 @@ class ConnectionQuotas:
         config: BrokerConfig,
         plans: Sequence[ListenerPlan],
         slot_released: Callable[[], None],
-        stored: Callable[[], StoredQuotas] = dict,
+        stored: StoredQuotas | None = None,
     ) -> None:
-        self._addresses = AddressQuotas(stored, config)
+        self._addresses = AddressQuotas({} if stored is None else stored, config)
         self._names = [plan.name for plan in plans]
         self._rates: dict[str, _Rate] = {}
         self._rate = _Rate(config.max_connection_creation_rate)
@@ -54,8 +54,10 @@ class ConnectionQuotas:
         self._by_listener: Counter[str] = Counter()
         self._slot_released = slot_released
 
-    def reconfigure(self, config: BrokerConfig) -> None:
+    def reconfigure(self, config: BrokerConfig, stored: StoredQuotas | None = None) -> None:
         """Apply other limits; open connections stay open, also those above a new limit."""
+        if stored is not None:
+            self._addresses.use(stored)
         if config == self._config:
             return
         # Before anything changes: a host may be unknown.
@@ -119,11 +121,19 @@ class ConnectionQuotas:
         return ConnectionSlot(give_back)
 
 
-def reconfigure_all(quotas: Mapping[int, ConnectionQuotas], settings: BrokerSettings) -> None:
+def quotas_of(
+    broker_ids: Sequence[int], cluster: Cluster, plans: Sequence[ListenerPlan], slot_released: Callable[[], None]
+) -> dict[int, ConnectionQuotas]:
+    """Return the limits of each broker of a cluster."""
+    stored = cluster.metadata.stored.quotas
+    return {each: ConnectionQuotas(cluster.settings.of(each), plans, slot_released, stored) for each in broker_ids}
+
+
+def reconfigure_all(quotas: Mapping[int, ConnectionQuotas], cluster: Cluster) -> None:
     """Apply limits that were changed while the brokers run; a broker keeps its limits if the new ones are invalid."""
     for broker_id, each in quotas.items():
         try:
-            each.reconfigure(settings.of(broker_id))
+            each.reconfigure(cluster.settings.of(broker_id), cluster.metadata.stored.quotas)
         except ConfigError as error:
             logger.error("broker %d: the limits on connections stay as they are: %s", broker_id, error)
 
