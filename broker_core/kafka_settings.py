@@ -165,6 +165,9 @@ _NAMES: Final = {
 }
 TYPES: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
+_WHOLE = re.compile(r"[-+]?[0-9]+")
+_DECIMAL = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|NaN")
+_WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
 _LONGER_UNITS = {
     "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
@@ -212,3 +215,17 @@ def without_controllers(settings: Mapping[str, str]) -> dict[str, str]:
 def effectless(settings: Collection[str], served: Collection[str]) -> list[str]:
     """Return the settings that Kafka has, that are not served here, and that may be left out."""
     return sorted(key for key in settings if key not in served and key in TYPES and not key.startswith(_NOT_LEFT_OUT))
+
+
+def parse_kind(key: str, kind: str, text: str) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a text that is not of one of Kafka's types."""
+    text, is_of_kind = text.strip(), True
+    if kind == "BOOLEAN":
+        is_of_kind = text.lower() in ("true", "false")
+    elif kind in _WHOLE_MAX:
+        is_of_kind = bool(_WHOLE.fullmatch(text)) and -_WHOLE_MAX[kind] - 1 <= int(text) <= _WHOLE_MAX[kind]
+    elif kind == "DOUBLE":
+        is_of_kind = bool(_DECIMAL.fullmatch(text))
+    if not is_of_kind:
+        what = "Expected value to be either true or false" if kind == "BOOLEAN" else f"Not a number of type {kind}"
+        raise ConfigError(f"Invalid value {text} for configuration {key}: {what}")

@@ -9,7 +9,7 @@ from broker_core.broker.dynamic_names import CLUSTER_WIDE, DYNAMIC, OF_LISTENERS
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.setting_fields import parse_kind
+from broker_core.kafka_settings import parse_kind
 from broker_core.types import NO_LEADER
 
 _OVERRIDES = re.compile(r"\s*|\s*[^,\s]+:\d+\s*(,\s*[^,\s]+:\d+\s*)*")

@@ -7,7 +7,7 @@ from typing import Final
 from broker_core.broker.dynamic_names import CLIENT_METRICS, GROUP_SETTINGS
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.setting_fields import parse_kind
+from broker_core.kafka_settings import parse_kind
 
 _SHORTEST_PUSH_MS: Final = 100
 _LONGEST_PUSH_MS: Final = 3_600_000

@@ -99,7 +99,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | {"broker_core.jaas"},
     },
     {
-        "broker_core.broker": _CORE_BASE | {"broker_core.setting_fields"} | _CORE_FORMATS | _CORE_RULES,
+        "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
         "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
         "spark_eos.options.sink": _packages(
             "spark_eos", "errors", "options.client", "options.definitions", "options.setting_table", "metrics"

@@ -390,8 +390,9 @@ _LOGS: Final = ("log.", "message.max.bytes", "compression.", "max.decompressed."
 _CONNECTIONS: Final = (
     "listeners", "advertised.", "listener.", "inter.broker.", "max.connections", "connection", "socket.",
 )  # fmt: skip
+_QUOTAS: Final = ("quota.", "controller.quota.")
 _ACCESS: Final = ("authorizer.", "super.users", "allow.everyone")
-_GROUPED: Final = (*_TRANSACTIONS, *_GROUPS, *_LOGS, *_CONNECTIONS, *_ACCESS)
+_GROUPED: Final = (*_TRANSACTIONS, *_GROUPS, *_LOGS, *_CONNECTIONS, *_QUOTAS, *_ACCESS)
 
 PUBLIC_ERRORS: Final = [
     name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, errors.EosKafkaError)
@@ -425,6 +426,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "transaction settings": lambda: _broker_settings(*_TRANSACTIONS),
     "group settings": lambda: _broker_settings(*_GROUPS),
     "connection settings of the broker": lambda: _broker_settings(*_CONNECTIONS),
+    "quota settings": lambda: _broker_settings(*_QUOTAS),
     "access settings": lambda: _broker_settings(*_ACCESS),
     "listener settings": lambda: settings(ListenerConfig.keys(), explanations()),
     "topic settings": _topic_settings,
