@@ -42,6 +42,44 @@ _CLUSTER_WIDE = """
     unclean.leader.election.enable
 """
 CLUSTER_WIDE: Final = frozenset(_CLUSTER_WIDE.split())
+# Kafka's defaults of those that have no effect here, as far as they are not null.
+DEFAULTS_WITHOUT_EFFECT: Final = {
+    "background.threads": "10",
+    "config.providers": "",
+    "errors.deadletterqueue.auto.create.topics.enable": "false",
+    "errors.deadletterqueue.topic.name.prefix": "dlq.",
+    "follower.fetch.last.tiered.offset.enable": "false",
+    "group.coordinator.cached.buffer.max.bytes": "1048588",
+    "group.share.assignment.interval.ms": "1000",
+    "group.streams.assignment.interval.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "134217728",
+    "log.cleaner.io.buffer.load.factor": "0.9",
+    "log.cleaner.io.buffer.size": "524288",
+    "log.cleaner.io.max.bytes.per.second": "1.7976931348623157E308",
+    "log.cleaner.threads": "1",
+    "log.flush.interval.messages": "9223372036854775807",
+    "log.local.retention.bytes": "-2",
+    "log.local.retention.ms": "-2",
+    "log.preallocate": "false",
+    "log.remote.copy.lag.bytes": "-1",
+    "log.remote.copy.lag.ms": "0",
+    "log.segment.delete.delay.ms": "60000",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+    "num.io.threads": "8",
+    "num.network.threads": "3",
+    "num.recovery.threads.per.data.dir": "2",
+    "num.replica.fetchers": "1",
+    "remote.fetch.max.wait.ms": "500",
+    "remote.list.offsets.request.timeout.ms": "30000",
+    "remote.log.index.file.cache.total.size.bytes": "1073741824",
+    "remote.log.manager.copier.thread.pool.size": "10",
+    "remote.log.manager.copy.max.bytes.per.second": "9223372036854775807",
+    "remote.log.manager.expiration.thread.pool.size": "10",
+    "remote.log.manager.fetch.max.bytes.per.second": "9223372036854775807",
+    "remote.log.manager.follower.thread.pool.size": "2",
+    "remote.log.reader.threads": "10",
+    "share.coordinator.cached.buffer.max.bytes": "1048588",
+}
 # Limits of replication traffic, which are not settings of a properties file.
 DYNAMIC_ONLY: Final = {
     "follower.replication.throttled.rate": "LONG",

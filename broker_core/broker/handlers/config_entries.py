@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from broker_core.broker.dynamic_names import CLIENT_METRICS, DYNAMIC, GROUP_SETTINGS, kind_of
+from broker_core.broker.dynamic_names import CLIENT_METRICS, DEFAULTS_WITHOUT_EFFECT, DYNAMIC, GROUP_SETTINGS, kind_of
 from broker_core.broker.metadata import check_topic_name
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.stored_settings import ConfigResource
@@ -167,6 +167,8 @@ def settings_of_broker(context: RequestContext) -> list[Setting]:
         synonyms = _changed(context, extra)
         base = base_key(extra) if extra.startswith(LISTENER_PREFIX) else None
         inherited = [] if base is None else by_key.get(base, [])
+        if extra in DEFAULTS_WITHOUT_EFFECT:
+            inherited = [(extra, DEFAULTS_WITHOUT_EFFECT[extra], _DEFAULT)]
         found.append(Setting(extra, synonyms[0][1], kind_of(base or extra), extra not in DYNAMIC, synonyms + inherited))
     return found
 

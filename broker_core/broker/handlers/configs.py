@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.broker_settings import check_broker_settings
-from broker_core.broker.dynamic_names import kind_of
+from broker_core.broker.dynamic_names import DEFAULTS_WITHOUT_EFFECT, kind_of
 from broker_core.broker.handlers import loggers
 from broker_core.broker.handlers.config_entries import (
     Setting,
@@ -296,7 +296,7 @@ def _present(context: RequestContext, config: Mapping[str, str], resource: Any, 
     if key in config:
         return config[key]
     if resource.resource_type == ConfigResource.BROKER:
-        return BrokerConfig().as_text().get(key, "")
+        return BrokerConfig().as_text().get(key, DEFAULTS_WITHOUT_EFFECT.get(key, ""))
     return context.broker.config.topic_defaults().override(config).as_text()[key]
 
 

@@ -1,0 +1,103 @@
+"""kafka-features.sh, kafka-client-metrics.sh and kafka-configs.sh print the same on Apache Kafka and here."""
+
+import pytest
+
+from tests.support.apache_kafka import Unavailable
+from tests.support.both_brokers import Kafka
+from tests.support.clients import unique
+from tests.support.config_tools import check, configs, tool
+
+pytestmark = pytest.mark.usefixtures("apache_asked_for", "tools")
+
+
+@pytest.fixture(scope="module")
+def tools() -> None:
+    """Skip if the tools cannot run."""
+    try:
+        check()
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+def test_features(kafka: Kafka):
+    def row(name: str, lowest: object, highest: object, level: object) -> str:
+        return (
+            f"Feature: {name} SupportedMinVersion: {lowest} SupportedMaxVersion: {highest} "
+            f"FinalizedVersionLevel: {level} Epoch: *"
+        )
+
+    assert tool("FeatureCommand", kafka.bootstrap_servers, "describe") == [
+        row("eligible.leader.replicas.version", 0, 1, 1),
+        row("group.version", 0, 1, 1),
+        row("kraft.version", 0, 1, 1),
+        # The tool is of 4.3 and does not know the newest level by name.
+        row("metadata.version", "3.3-IV3", "UNKNOWN 33", "UNKNOWN 33"),
+        row("share.version", 0, 2, 2),
+        row("streams.version", 0, 1, 1),
+        row("transaction.version", 0, 2, 2),
+    ]
+
+
+def test_client_metrics(kafka: Kafka):
+    name, address = unique("metrics"), kafka.bootstrap_servers
+    match, metrics = "client_id=a", "org.apache.kafka.producer."
+    assert tool(
+        "ClientMetricsCommand",
+        address,
+        *("--alter", "--name", name, "--metrics", metrics, "--interval", "30000", "--match", match),
+    ) == [f"Altered client metrics config for {name}."]
+    assert tool("ClientMetricsCommand", address, "--describe", "--name", name) == [
+        f"Client metrics configs for {name} are:",
+        "interval.ms=30000",
+        f"match={match}",
+        f"metrics={metrics}",
+    ]
+    assert tool("ClientMetricsCommand", address, "--list") == [name]
+    assert tool("ClientMetricsCommand", address, "--delete", "--name", name) == [
+        f"Deleted client metrics config for {name}."
+    ]
+
+
+def test_settings_of_brokers(kafka: Kafka):
+    address, of_broker = kafka.bootstrap_servers, ("--entity-type", "brokers", "--entity-name", "1")
+    wanted = "log.retention.ms=3600000,log.cleaner.threads=2"
+    done = ["Completed updating config for broker 1."]
+    assert configs(address, *of_broker, "--alter", "--add-config", wanted) == done
+    assert configs(address, "--entity-type", "brokers", "--describe") == [
+        "Dynamic configs for broker 1 are:",
+        "  log.cleaner.threads=2 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.cleaner.threads=2, "
+        "DEFAULT_CONFIG:log.cleaner.threads=1}",
+        "  log.retention.ms=3600000 sensitive=false synonyms={DYNAMIC_BROKER_CONFIG:log.retention.ms=3600000, "
+        "DEFAULT_CONFIG:log.retention.hours=168}",
+        "Default configs for brokers in the cluster are:",
+        "  min.insync.replicas=1 sensitive=false synonyms={DYNAMIC_DEFAULT_BROKER_CONFIG:min.insync.replicas=1}",
+    ]
+    assert configs(address, *of_broker, "--alter", "--delete-config", "log.retention.ms,log.cleaner.threads") == done
+
+
+def test_settings_of_groups(kafka: Kafka):
+    group = unique("group")
+    place = ("--entity-type", "groups", "--entity-name", group)
+    done = [f"Completed updating config for group {group}."]
+    key = "consumer.session.timeout.ms"
+    assert configs(kafka.bootstrap_servers, *place, "--alter", "--add-config", f"{key}=46000") == done
+    assert configs(kafka.bootstrap_servers, *place, "--describe") == [
+        f"Dynamic configs for group {group} are:",
+        f"  {key}=46000 sensitive=false synonyms={{DYNAMIC_GROUP_CONFIG:{key}=46000, "
+        f"STATIC_BROKER_CONFIG:group.{key}=5000, DEFAULT_CONFIG:group.{key}=45000}}",
+    ]
+    assert configs(kafka.bootstrap_servers, *place, "--alter", "--delete-config", key) == done
+
+
+def test_quotas(kafka: Kafka):
+    user, client = unique("user"), unique("client")
+    place = ("--entity-type", "users", "--entity-name", user, "--entity-type", "clients", "--entity-name", client)
+    done = [f"Completed updating config for user {user}."]
+    wanted = "producer_byte_rate=1024,request_percentage=12.5"
+    assert configs(kafka.bootstrap_servers, *place, "--alter", "--add-config", wanted) == done
+    assert configs(kafka.bootstrap_servers, *place, "--describe") == [
+        f"Quota configs for user-principal '{user}', client-id '{client}' are "
+        "request_percentage=12.5, producer_byte_rate=1024.0"
+    ]
+    removed = "producer_byte_rate,request_percentage"
+    assert configs(kafka.bootstrap_servers, *place, "--alter", "--delete-config", removed) == done
