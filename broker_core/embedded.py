@@ -16,6 +16,7 @@ from broker_core.broker.monitoring.inspection import (
     partition_view,
     pending_work,
     transaction_view,
+    transaction_views,
     written_partitions,
 )
 from broker_core.broker.monitoring.metrics import BrokerMetrics
@@ -325,6 +326,10 @@ class EmbeddedBroker(DataControls):
         if view is None:
             raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
         return view
+
+    def transactions(self) -> list[TransactionView]:
+        """Return the state of each transactional id, sorted by id."""
+        return self._call(transaction_views)
 
     @property
     def topics(self) -> dict[str, int]:

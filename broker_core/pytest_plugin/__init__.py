@@ -63,6 +63,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "tests whose marker asks for another version or for a newer protocol of transactions are skipped",
     )
     parser.getgroup("kafka").addoption(
+        "--kafka-report",
+        action="store_true",
+        help="write an HTML page about the embedded broker of each failed test",
+    )
+    parser.getgroup("kafka").addoption(
+        "--kafka-report-dir",
+        metavar="DIR",
+        default="kafka-report",
+        help="the folder for the pages of --kafka-report (%(default)s)",
+    )
+    parser.getgroup("kafka").addoption(
         "--kafka-config",
         metavar="FILE",
         help="file with client settings for that cluster: librdkafka's names, one name=value "
@@ -273,6 +284,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         try:
             if isinstance(broker, EmbeddedBroker):
                 report.sections += _story(broker)
+                if item.config.getoption("--kafka-report"):
+                    from broker_core.pytest_plugin.report_page import state_of, write_page
+
+                    folder = Path(item.config.getoption("--kafka-report-dir"))
+                    path = write_page(folder, item.nodeid, report.longreprtext, state_of(broker))
+                    report.sections.append(("kafka report", str(path)))
             elif _REAL_RUN in item.config.stash:
                 report.sections.append(("kafka cluster", broker.story(_SHOWN_PARTITIONS)))
         except RuntimeError as error:
