@@ -134,7 +134,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
-        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded", "wire"),
+        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded", "wire", "broker", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
