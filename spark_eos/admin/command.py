@@ -59,7 +59,13 @@ def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
         entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query, waits=False)
-        _print(chosen, output.list_table(entries), output.list_document(entries))
+        output.write(
+            chosen,
+            output.list_table(entries),
+            output.list_document(entries),
+            output.LIST_COLUMNS,
+            output.list_csv(entries),
+        )
         for rest in cluster.unstable_rests(chosen.decision_topic):
             print(output.rest_text(rest), file=sys.stderr)
         return ExitCode.DONE
@@ -67,7 +73,9 @@ def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     if chosen.command == "show":
         fates = fates_now(cluster, decision)
         audit = read_audit(cluster, chosen.decision_topic, decision.prefix, decision.query)
-        _print(chosen, output.show_text(decision, fates, audit), output.show_document(decision, fates, audit))
+        document = output.show_document(decision, fates, audit)
+        rows = output.show_csv(decision, fates)
+        output.write(chosen, output.show_text(decision, fates, audit), document, output.SHOW_COLUMNS, rows)
         return ExitCode.DONE
     return _intervene(chosen, cluster, decision)
 
@@ -79,7 +87,7 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
     # A program reads the result from the standard output; the plan is for people.
-    stream = sys.stdout if chosen.output == "table" else sys.stderr
+    stream = sys.stdout if chosen.output == output.TABLE else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
         print("Nothing was changed. Repeat the command with --yes to carry this out.", file=sys.stderr)
@@ -91,18 +99,16 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
         f"{counted(len(settled.decision.transactions), 'transaction')}: {len(settled.committed)} committed, "
         f"{len(settled.lost)} aborted or lost, {len(settled.unknown) + len(settled.pending)} with an unknown outcome."
     )
-    _print(
-        chosen,
-        result,
-        {
-            "action": chosen.command,
-            "restart": restart,
-            "done": complete,
-            "decision": output.decision_document(settled.decision),
-            "problems": list(problems),
-            **_counts(settled),
-        },
-    )
+    document = {
+        "action": chosen.command,
+        "restart": restart,
+        "done": complete,
+        "decision": output.decision_document(settled.decision),
+        "problems": list(problems),
+        **_counts(settled),
+    }
+    row = {**output.decision_document(settled.decision), **document}
+    output.write(chosen, result, document, output.RESULT_COLUMNS, [row])
     for text in problems if complete else (*problems, str(lost_error(settled))):
         print(text, file=sys.stderr)
     return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
@@ -127,10 +133,6 @@ def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
     if entries[0].decision is None:
         raise RefusedError(entries[0].problem)
     return entries[0].decision
-
-
-def _print(chosen: argparse.Namespace, text: str, document: object) -> None:
-    print(text if chosen.output == "table" else output.as_json(document))
 
 
 def _user() -> str:
@@ -204,9 +206,7 @@ def _add(
         if one_query
         else "only the decision of this query or jobId",
     )
-    parser.add_argument(
-        "--output", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
-    )
+    output.add_output_options(parser)
     return parser
 
 

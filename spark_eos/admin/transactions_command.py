@@ -12,9 +12,10 @@ from typing import Final
 from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
-from spark_eos.admin.output import ExitCode, exit_codes
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, exit_codes
 from spark_eos.admin.properties import options_of
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
 
@@ -56,7 +57,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     add_version(parser)
     _add_reach(parser)
-    parser.set_defaults(bootstrap_server=None, command_config=None, output="table", run=run)
+    parser.set_defaults(bootstrap_server=None, command_config=None, output=TABLE, color="auto", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_views(commands)
     _add_find_hanging(commands)
@@ -88,12 +89,7 @@ def _add_reach(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a properties file with settings of the client, such as security.protocol",
     )
-    parser.add_argument(
-        "--output",
-        default=unset,
-        choices=("table", "json"),
-        help="the table of kafka-transactions.sh, or JSON with reasons (default: table)",
-    )
+    add_output_options(parser, "the table of kafka-transactions.sh, or JSON or CSV with reasons", may_be_earlier=True)
 
 
 def _add(
@@ -169,6 +165,8 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         help="skip transactions whose last record is not older than this; use the brokers' transaction.max.timeout.ms "
         "(default: %(default)s)",
     )
+    parser.add_argument("--all-topics", action="store_true", help="search all partitions of the cluster")
+    add_in_flight_option(parser)
     parser.add_argument("--explain", action="store_true", help="also explain why other open transactions do not hang")
 
 
@@ -218,6 +216,25 @@ def _add_broker(parser: argparse.ArgumentParser, text: str) -> None:
 def _add_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", type=_name, required=True, metavar="TOPIC", help="the topic")
     parser.add_argument("--partition", type=_number(32), required=True, metavar="N", help="the partition")
+
+
+def add_in_flight_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that bounds the requests in flight."""
+    parser.add_argument(
+        "--max-in-flight",
+        type=_positive,
+        default=DEFAULT_MAX_IN_FLIGHT,
+        metavar="N",
+        help="how many requests may wait for a response of the same broker; each names up to 500 partitions "
+        "(default: %(default)s)",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return number
 
 
 def _name(text: str) -> str:

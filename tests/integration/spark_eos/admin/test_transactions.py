@@ -399,6 +399,23 @@ def test_broker_search_covers_all_topics(kafka: Kafka, session: RawSession) -> N
         assert admin.partitions([topic], broker_id=2) == []
 
 
+def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = hang(session, topic, partition=1)
+    assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.HANGING_FOUND
+    assert [topic, "1", str(identity.producer_id)] in [cells(line)[:3] for line in kafka.out.splitlines()]
+    kafka.run_advice(topic)
+    listed = TransactionAdmin.partitions
+    gone = TopicPartition("deleted-meanwhile", 0)
+    monkeypatch.setattr(TransactionAdmin, "partitions", lambda *arguments: [*listed(*arguments)[:1], gone])
+    assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.FAILED
+    assert "Checked 1 partition: 0 hanging transactions, 0 other open ones.\n" in kafka.err
+    assert f"Not checked: {gone} (UNKNOWN_TOPIC_OR_PARTITION (3)).\n" in kafka.err
+    assert kafka.run("find-hanging", "--all-topics", "--topic", topic) == ExitCode.USAGE
+
+
 def test_broker_search_finds_offsets_that_hang_and_says_what_they_block(kafka: Kafka, session: RawSession) -> None:
     topic, group = make_topic(kafka), unique("group")
     identity = open_up(session, topic)
@@ -614,6 +631,7 @@ def test_flags_of_kip_664_are_accepted(name: str) -> None:
         ("describe-producers", "--topic", "t\udcff", "--partition", "0"),
         ("find-hanging", "--topic", "t\udcff"),
         ("force-terminate", "--transactional-id", "t\udcff"),
+        ("find-hanging", "--all-topics", "--max-in-flight", "0"),
     ],
 )
 def test_wrong_usage_is_refused_with_distinct_messages(words: tuple[str, ...]) -> None:
