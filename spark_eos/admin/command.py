@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker_core.types import counted
-from spark_eos.admin import doctor, output, timeline, transactions_command
+from spark_eos.admin import doctor, output, timeline, transactions_command, watch
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
@@ -152,6 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     areas = parser.add_subparsers(required=True, metavar="AREA")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)
+    watch.add_parser(areas)
     doctor.add_parser(areas)
     decisions = areas.add_parser("decisions", help="inspect and end the decisions of the sink")
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")

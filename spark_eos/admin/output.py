@@ -115,6 +115,11 @@ def add_output_options(
         default=argparse.SUPPRESS if may_be_earlier else TABLE,
         help=f"{text} (default: {TABLE})",
     )
+    add_color_option(parser, may_be_earlier=may_be_earlier)
+
+
+def add_color_option(parser: argparse.ArgumentParser, *, may_be_earlier: bool = False) -> None:
+    """Add the option for the colors."""
     parser.add_argument(
         "--color",
         choices=COLOR_CHOICES,

@@ -24,10 +24,9 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
-from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
-from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession
 from tests.support.waiting import wait_until
@@ -73,15 +72,8 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def address(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if broker_kind == "broker_core":
-        with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
-            yield broker.bootstrap_servers
-        return
-    try:
-        with apache_kafka(HANGING_SETTINGS, tmp_path_factory.mktemp("hanging")) as node:
-            yield node.bootstrap_servers
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with kafka_with_late_writes(broker_kind, tmp_path_factory.mktemp("hanging")) as address:
+        yield address
 
 
 @pytest.fixture
