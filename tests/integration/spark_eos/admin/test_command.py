@@ -1,5 +1,7 @@
 """The command `eos-kafka` on a broker, and its connection options."""
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -109,6 +111,22 @@ def test_abort_unblocks_readers_and_the_restarted_query_writes_again(
     assert command(world, "show", "--output", "json") == ExitCode.DONE
     shown = json.loads(capsys.readouterr().out)
     assert (shown["decision"]["attempt"], len(shown["interventions"])) == (2, 1), "the audit record stays"
+
+
+def test_csv_of_decisions_has_one_row_for_each_query_and_transaction(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    die_after_the_decision(world)
+    for words, wanted in (
+        (("list",), {"query": world.query, "micro_batch": "0", "open": "1", "transaction_count": "1"}),
+        (("show",), {"query": world.query, "micro_batch": "0", "task": "0", "fate": "open"}),
+        (("complete", "--yes"), {"action": "complete", "done": "true", "committed": "1", "micro_batch": "0"}),
+    ):
+        capsys.readouterr()
+        assert command(world, *words, "--output", "csv") == ExitCode.DONE
+        rows = csv.DictReader(io.StringIO(capsys.readouterr().out, newline=""))
+        [row] = [each for each in rows if each.get("query", world.query) == world.query]
+        assert row | wanted == row, words
 
 
 def test_command_needs_no_spark(world: World) -> None:

@@ -1,5 +1,7 @@
 """`eos-kafka transactions` on a broker: its output, its refusals, its exit codes."""
 
+import csv
+import io
 import json
 import shlex
 import time
@@ -54,6 +56,11 @@ class Kafka:
         """Run one command and return the JSON that it prints."""
         self.run(*words, "--output", "json")
         return json.loads(self.out)
+
+    def csv(self, *words: str) -> list[dict[str, str]]:
+        """Run one command and return the rows of the CSV that it prints."""
+        self.run(*words, "--output", "csv")
+        return list(csv.DictReader(io.StringIO(self.out, newline="")))
 
     def run_advice(self, topic: str) -> None:
         """Run the command that the last one has recommended for a topic."""
@@ -118,6 +125,35 @@ def test_list_prints_the_table_of_kafka_transactions(kafka: Kafka, session: RawS
             "state": "Empty",
         }
     ]
+
+
+def test_csv_has_the_fields_of_the_json(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = open_up(session, topic, 0, 1)
+    name = session.transactional_id
+    for words in (
+        ("list", "--transactional-id-pattern", name),
+        ("describe-producers", "--topic", topic, "--partition", "0"),
+        ("find-hanging", "--topic", topic, *ANY_AGE),
+        ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0", "--force", "--dry-run"),
+        ("force-terminate", "--transactional-id", name, "--dry-run"),
+    ):
+        objects = kafka.json(*words)
+        objects = objects if isinstance(objects, list) else [objects]
+        rows = kafka.csv(*words)
+        assert [set(row) for row in rows] == [set(each) for each in objects] != [], words
+        for row, each in zip(rows, objects, strict=True):
+            assert row | {key: text_of(value) for key, value in each.items()} == row, words
+    [described] = kafka.csv("describe", "--transactional-id", name)
+    assert described["topic_partitions"] == f"{topic}-0 {topic}-1"
+    assert described["producer_id"] == str(identity.producer_id)
+    session.end_until_done(identity, commit=True, version=4)
+    assert kafka.csv("find-hanging", "--topic", topic) == []
+    assert kafka.out.startswith("topic,partition,producer_id,"), "the header is there without rows, too"
+
+
+def text_of(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
