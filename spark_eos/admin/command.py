@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker_core.types import counted
-from spark_eos.admin import doctor, output, timeline, transactions_command, watch
+from spark_eos.admin import completion, doctor, output, timeline, transactions_command, watch
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
@@ -178,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what the query does when it is restarted: write the micro-batch again (refused if a part of it may be "
         "visible), or skip it, even if only a part of it is visible (default: %(default)s)",
     )
+    completion.add_parser(areas, parser)
     return parser
 
 

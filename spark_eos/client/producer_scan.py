@@ -36,6 +36,8 @@ Report: TypeAlias = Callable[[int, int], None]
 _MOST_AT_ONCE: Final = 500
 # Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
 _MISSING_GRACE_SECONDS: Final = 2.0
+# How long a scan that can do without some partitions waits for their leaders: longer than an election takes.
+_LEADER_GRACE_SECONDS: Final = 10.0
 _RECENT_SECONDS: Final = 5.0
 _NO_TOPIC: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION})
 
@@ -79,25 +81,23 @@ class ProducerScan:
         """
         wanted = list(dict.fromkeys(topic_partitions))
         total = len(wanted)
-        began, attempt = self.client.runtime.clock.monotonic(), 0
+        monotonic = self.client.runtime.clock.monotonic
+        began, attempt = monotonic(), 0
         deadline = self.client.deadline()
         while wanted:
             known = len(self._found)
             self._query_all(self._by_node(wanted, attempt), total)
-            wanted = [each for each in wanted if each not in self._found and not self._give_up(each)]
+            is_late = monotonic() - began > _MISSING_GRACE_SECONDS
+            wanted = [each for each in wanted if each not in self._found and not self._give_up(each, is_late)]
             if len(self._found) > known:
                 deadline, attempt = self.client.deadline(), 0
-            if wanted and not self.client.back_off(attempt, self._until(wanted, began, deadline)):
+            until = deadline if self.unreadable is None else min(deadline, began + _LEADER_GRACE_SECONDS)
+            if wanted and not self.client.back_off(attempt, until):
                 for each in wanted:
                     self._fail(each)
                 break
             attempt += 1
         return {each: self._found[each] for each in topic_partitions if each in self._found}
-
-    def _until(self, wanted: Collection[TopicPartition], began: float, deadline: float) -> float:
-        codes = {self._trouble[each].code for each in wanted}
-        is_short = self.unreadable is not None or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION in codes
-        return min(deadline, began + _MISSING_GRACE_SECONDS) if is_short else deadline
 
     def _by_node(
         self, wanted: Collection[TopicPartition], attempt: int
@@ -183,10 +183,11 @@ class ProducerScan:
                 else:
                     self._trouble[each] = _Trouble(code_name(partition.error_code), partition.error_code)
 
-    def _give_up(self, each: TopicPartition) -> bool:
+    def _give_up(self, each: TopicPartition, is_late: bool) -> bool:
         """Return whether another attempt cannot help; then the partition has failed."""
         code = self._trouble[each].code
         is_final = code != ErrorCode.NONE and code not in STALE_LEADER
+        is_final |= is_late and code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         # Waiting does not change which replica was requested.
         is_final |= self.broker_id is not None and code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         if is_final:
