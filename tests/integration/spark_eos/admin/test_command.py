@@ -25,11 +25,22 @@ from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_world import World
 
+# Runs commands and prints their exit codes; the libraries that are named first are missing.
 ONLY_THE_BASE = """
-import sys
-sys.modules |= dict.fromkeys(("pyspark", "pyarrow", "numpy", "re2", "scramp", "asn1crypto", "prometheus_client"))
+import json, sys
+sys.modules |= dict.fromkeys(sys.argv[1].split())
 from spark_eos.admin.command import main
-sys.exit(main(["decisions", "list", "--bootstrap-server", sys.argv[1], "--decision-topic", sys.argv[2]]))
+print(json.dumps([main(words) for words in json.loads(sys.argv[2])]))
+"""
+# What only other installations need, and what the extra `cli` brings.
+NOT_IN_THE_BASE = "pyspark pyarrow numpy re2 scramp asn1crypto prometheus_client rich textual shtab"
+HELP = """
+import sys
+from spark_eos.admin.command import main
+try:
+    main(["--help"])
+finally:
+    print("imported:", [name for name in sys.argv[1].split() if name in sys.modules])
 """
 
 
@@ -129,18 +140,33 @@ def test_csv_of_decisions_has_one_row_for_each_query_and_transaction(
         assert row | wanted == row, words
 
 
-def test_command_needs_no_spark(world: World) -> None:
-    die_after_the_decision(world)
-    done = subprocess.run(
-        [sys.executable, "-c", ONLY_THE_BASE, world.address, world.decisions],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=Path(__file__).parents[4],
+def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[4]
     )
-    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_base_installation_has_every_command_that_needs_no_library(world: World, tmp_path: Path) -> None:
+    die_after_the_decision(world)
+    at = ["--bootstrap-server", world.address]
+    wanted = [
+        (["decisions", "list", *at, "--decision-topic", world.decisions], ExitCode.DONE),
+        (["transactions", "list", *at, "--output", "csv"], ExitCode.DONE),
+        (["transactions", "find-hanging", *at, "--topic", world.decisions, "--color", "always"], ExitCode.DONE),
+        (["timeline", world.decisions, *at, "--out", str(tmp_path / "page.html")], ExitCode.DONE),
+        (["watch", *at, "--topic", world.decisions, "--count", "1"], ExitCode.DONE),
+        (["completion", "bash"], ExitCode.USAGE),
+    ]
+    done = python(ONLY_THE_BASE, NOT_IN_THE_BASE, json.dumps([words for words, _ in wanted]))
+    assert done.returncode == 0, done.stderr
     assert world.query in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1]) == [code for _, code in wanted], done.stderr
+
+
+def test_help_imports_no_library_of_an_extra() -> None:
+    done = python(HELP, NOT_IN_THE_BASE)
+    assert done.stdout.endswith("imported: []\n"), done.stdout
 
 
 def test_failures_have_their_exit_codes(
