@@ -32,11 +32,23 @@ _EXIT_CODES: Final = output.exit_codes(
     ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.DONE_IN_PART
 )
 
+_EXAMPLES: Final = """examples:
+  eos-kafka watch --bootstrap-server localhost:9092
+  eos-kafka timeline orders --out orders.html --bootstrap-server localhost:9092
+  eos-kafka transactions find-hanging --all-topics --bootstrap-server localhost:9092
+  eos-kafka doctor --topic orders --bootstrap-server localhost:9092
+
+Each command has more with --help, such as eos-kafka transactions find-hanging --help."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    chosen = _parser().parse_args(transactions_command.with_subcommand(given))
+    parser = _parser()
+    if not given:
+        parser.print_help(sys.stderr)
+        return ExitCode.USAGE
+    chosen = parser.parse_args(transactions_command.with_subcommand(given))
     try:
         if "run" in chosen:
             code: int = chosen.run(chosen)
@@ -146,15 +158,23 @@ def _user() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="eos-kafka", description="Inspect Kafka transactions and repair incomplete commits."
+        prog="eos-kafka",
+        description="Inspect Kafka transactions and repair incomplete commits.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     transactions_command.add_version(parser)
-    areas = parser.add_subparsers(required=True, metavar="AREA")
+    areas = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)
     watch.add_parser(areas)
     doctor.add_parser(areas)
-    decisions = areas.add_parser("decisions", help="inspect and end the decisions of the sink")
+    decisions = areas.add_parser(
+        "decisions",
+        help="inspect and end the decisions of the sink",
+        description="Inspect and end the decisions of the sink. A decision is the record by which a query commits a "
+        "micro-batch; a query that died before it has ended the transactions of its last one leaves them open.",
+    )
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
     _add(

@@ -109,16 +109,17 @@ def add_output_options(
     parser: argparse.ArgumentParser, text: str = "output format", *, may_be_earlier: bool = False
 ) -> None:
     """Add the options for the format and the colors; both may also be given before the subcommand, if there is one."""
-    parser.add_argument(
+    group = parser.add_argument_group("output")
+    group.add_argument(
         "--output",
         choices=OUTPUTS,
         default=argparse.SUPPRESS if may_be_earlier else TABLE,
         help=f"{text} (default: {TABLE})",
     )
-    add_color_option(parser, may_be_earlier=may_be_earlier)
+    add_color_option(group, may_be_earlier=may_be_earlier)
 
 
-def add_color_option(parser: argparse.ArgumentParser, *, may_be_earlier: bool = False) -> None:
+def add_color_option(parser: argparse._ActionsContainer, *, may_be_earlier: bool = False) -> None:
     """Add the option for the colors."""
     parser.add_argument(
         "--color",

@@ -77,13 +77,14 @@ def run(chosen: argparse.Namespace) -> int:
 def _add_reach(parser: argparse.ArgumentParser) -> None:
     """Add the options that Apache's tool accepts only before the subcommand; the last value counts."""
     unset = argparse.SUPPRESS
-    parser.add_argument(
+    group = parser.add_argument_group("connection")
+    group.add_argument(
         "--bootstrap-server",
         default=unset,
         metavar="HOST:PORT",
         help="addresses of brokers, separated by commas; required",
     )
-    parser.add_argument(
+    group.add_argument(
         "--command-config",
         default=unset,
         metavar="FILE",
@@ -98,12 +99,13 @@ def _add(
     text: str,
     action: object,
     *aliases: str,
+    more: str = "",
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name,
         aliases=aliases,
         help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
+        description=f"{text[0].upper()}{text[1:]}. {more}".rstrip(),
         epilog=_EXIT_CODES,
         allow_abbrev=False,
     )
@@ -138,12 +140,17 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="ID",
         help="only the id with this producer id; may be repeated",
     )
-    describe = _add(commands, "describe", "describe one transactional id", transactions_view.describe)
+    describe = _add(
+        commands,
+        "describe",
+        "show the state, the producer and the partitions of one transactional id",
+        transactions_view.describe,
+    )
     describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID", help="the transactional id")
     producers = _add(
         commands,
         "describe-producers",
-        "describe the producers of a partition",
+        "show the producers that a partition knows, and where their open transactions begin",
         transactions_view.describe_producers,
     )
     _add_broker(producers, "ask this replica instead of the leader")
@@ -152,7 +159,11 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = _add(
-        commands, "find-hanging", "find transactions that no coordinator will end", transactions_view.find_hanging
+        commands,
+        "find-hanging",
+        "find transactions that no coordinator will end",
+        transactions_view.find_hanging,
+        more="Give --topic, --broker-id or --all-topics. The command prints what ends each of them.",
     )
     _add_broker(parser, "search the replicas of this broker, those of internal topics included")
     parser.add_argument("--topic", type=_name, metavar="TOPIC", help="search this topic")
@@ -171,7 +182,14 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
 
 
 def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    abort = _add(commands, "abort", "abort a hanging transaction in one partition", transactions_end.abort)
+    abort = _add(
+        commands,
+        "abort",
+        "abort a hanging transaction in one partition",
+        transactions_end.abort,
+        more="Name it by --start-offset, which find-hanging prints, or by --producer-id with both epochs. The command "
+        "refuses a transaction that its coordinator will end: force-terminate ends those.",
+    )
     _add_partition(abort)
     abort.add_argument("--start-offset", type=int, metavar="OFFSET", help="the first offset of the transaction")
     abort.add_argument(
@@ -199,6 +217,7 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "abort the open transaction of a transactional id and fence its producer",
         transactions_end.force_terminate,
         _CAMEL_CASE,
+        more="Use it when the producer is dead and readers cannot wait for the timeout of the transaction.",
     )
     terminate.add_argument(
         "--transactional-id", "--transactionalId", type=_name, required=True, metavar="ID", help="the transactional id"
