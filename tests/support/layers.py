@@ -179,6 +179,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
     | _packages("spark_eos", "metrics_endpoint"),
+    # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
+    "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
+    "textual": _packages("spark_eos", "admin.watch_screen"),
+    "shtab": _packages("spark_eos", "admin.completion"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
