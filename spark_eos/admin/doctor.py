@@ -35,6 +35,11 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="the query's decisionTopic (default: %(default)s)",
     )
     parser.add_argument(
+        "--allow-decision-retention",
+        action="store_true",
+        help="the query has allowDecisionRetention=true: its decision topic may delete decisions",
+    )
+    parser.add_argument(
         "--role",
         action="append",
         choices=("sink", "source", "operator"),
@@ -69,6 +74,7 @@ def run(chosen: argparse.Namespace) -> int:
         tuple(chosen.topic),
         tuple(chosen.role or ("sink", "source")),
         chosen.read_only,
+        chosen.allow_decision_retention,
     )
     findings = _shown(examine(examined), chosen.output)
     return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE

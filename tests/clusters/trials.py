@@ -17,7 +17,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.clusters import environments
 from tests.clusters.jobs import BY_FUNCTION, COPIED, IN, ONCE, ROWS
-from tests.clusters.spark_processes import LEAN, SPARK_HOME, Cluster, Running, running
+from tests.clusters.spark_processes import LEAN, Cluster, Running, running
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_producer, send, values_to_end
 from tests.support.processes import Process, is_executor, tree
@@ -246,8 +246,9 @@ def _refused(trials: Trials, environment: Path, wanted: str, *, in_read: str | N
 
 def connect(trials: Trials) -> str:
     """Run a client without the package against a server with it."""
-    client = environments.connect_client() / "bin" / "python"
-    server = [SPARK_HOME / "bin" / "spark-submit", "--master", trials.cluster.address]
+    home = trials.cluster.home
+    client = environments.connect_client(home) / "bin" / "python"
+    server = [home / "bin" / "spark-submit", "--master", trials.cluster.address]
     settings = {
         "spark.connect.grpc.binding.port": "0",
         "spark.executor.memory": "512m",
@@ -260,7 +261,8 @@ def connect(trials: Trials) -> str:
         server += ["--conf", f"{name}={value}"]
     server += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     folder = trials.cluster.folder
-    with running(server, folder, "connect", {"PYSPARK_PYTHON": str(trials.nodes / "bin" / "python")}) as started:
+    environment = {"PYSPARK_PYTHON": str(trials.nodes / "bin" / "python"), "SPARK_HOME": str(home)}
+    with running(server, folder, "connect", environment) as started:
         pattern = re.compile(r"Spark Connect server started at: \S*:(\d+)")
         started.wait_for(lambda: pattern.search(started.log), "the server starts")
         found = pattern.search(started.log)
