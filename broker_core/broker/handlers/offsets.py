@@ -164,7 +164,9 @@ def _commit(
             for entry in topic.partitions
         ]
         place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-        topics.append(forms.topic(partitions=partitions, **place))
+        # As in Kafka, a topic without partitions is left out.
+        if partitions:
+            topics.append(forms.topic(partitions=partitions, **place))
     context.answer(forms.response(topics=topics))
 
 
@@ -335,6 +337,7 @@ def delete(context: RequestContext) -> None:
         for topic in body.topics
         for entry in topic.partitions
         if topic.name not in unreadable
+        and context.broker.metadata.has_partition(TopicPartition(topic.name, entry.partition_index))
     ]
     result = context.broker.groups.delete_offsets(body.group_id, wanted, context.now_ms)
     form = response.OffsetDeleteResponseTopic
@@ -360,6 +363,7 @@ def delete(context: RequestContext) -> None:
                     ],
                 )
                 for topic in body.topics
+                if topic.partitions
             ],
         )
     )

@@ -1,4 +1,4 @@
-"""Requests generated from Kafka's message schemas, sent to `broker_core` and to Apache Kafka, and their answers compared.
+"""Requests generated from Kafka's message schemas, and the comparison of both brokers' answers.
 
 Owns: the requests, the sending, the comparison, and the table of the differences that are known.
 Uses: kafka-python's message classes through `broker_core.wire`, `RawClient`.

@@ -19,7 +19,8 @@ class Difference:
     ours: Any
 
     def __str__(self) -> str:
-        return f"{self.case.name}: {self.path or 'answer'} is {self.apache!r} on Apache Kafka, {self.ours!r} on broker_core"
+        where = f"{self.case.name}: {self.path or 'the answer'}"
+        return f"{where} is {self.apache!r} on Apache Kafka, {self.ours!r} on broker_core"
 
 
 def differences(case: Case, apache: Any, ours: Any, path: str = "") -> Iterator[Difference]:

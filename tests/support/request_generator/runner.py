@@ -8,6 +8,7 @@ import base64
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,22 +16,11 @@ from broker_core.errors import ErrorCode
 from broker_core.records.header import iter_headers
 from broker_core.wire.layout import answer_has_tags
 from broker_core.wire.messages import ApiMessage
-from broker_core.wire.versions import ServedApi
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity
-from tests.support.request_generator.cases import (
-    APIS,
-    TIME_MS,
-    UNKNOWN_ID,
-    UNKNOWN_UUID,
-    WORLD,
-    Batch,
-    Case,
-    Known,
-    Step,
-    batch_bytes,
-    build,
-)
+from tests.support.request_generator.cases import APIS, Case, build
+from tests.support.request_generator.steps import WORLD, Step
+from tests.support.request_generator.values import MARKED_ID, UNKNOWN_ID, UNKNOWN_UUID, Batch, Known, batch_bytes
 from tests.support.waiting import wait_until
 
 CLOSED, UNANSWERED = "the connection is closed", "no answer"
@@ -54,6 +44,9 @@ _ADDRESS: Final = re.compile(r"(127\.0\.0\.1|localhost):\d+")
 _MEMBER_ID: Final = re.compile(r"\b[\w-]*[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _KAFKA_UUID: Final = re.compile(r"(?<![\w-])[\w-]{22}(?![\w-])")
 _IDS: Final = frozenset({"producer_id", "next_producer_id", "session_id"})
+# Fields whose values differ without a meaning.
+_CONSTANT: Final = frozenset({"port", "finalized_features_epoch"})
+_REQUEST_OBJECT: Final = re.compile(r"Request Request\(.*\) needs")
 _LAST: Final = ("error_code", "error_message")
 
 Answer = Any
@@ -75,7 +68,7 @@ class Runner:
             client.close()
 
     def versions(self) -> dict[str, tuple[int, int]]:
-        """Return the versions of each API that the broker advertises, by the name that `broker_core` serves or its key."""
+        """Return the advertised versions of each API by its name, or by its key if `broker_core` does not serve it."""
         answer = self._send(Step("ApiVersions", 3, {"client_software_name": "tests", "client_software_version": "1"}))
         names = {api.key: name for name, api in APIS.items()}
         return {
@@ -241,7 +234,8 @@ class Normalizer:
         if value is None:
             return None
         if each.is_struct_array():
-            return sorted((self.answer(each, version, item) for item in value), key=_sort_key)
+            # Sorted first, so that ids get the same names on both brokers.
+            return [self.answer(each, version, item) for item in sorted(value, key=partial(_sort_key, each, version))]
         if each.is_struct():
             return self.answer(each, version, value)
         if each.is_array():
@@ -256,11 +250,8 @@ class Normalizer:
         if isinstance(value, UUID):
             return "<zero>" if not value.int else self._name("id", value)
         if isinstance(value, int):
-            if (
-                name in _IDS
-                and 0 < value < UNKNOWN_ID >> 1
-                and value != 1 << 60
-                or (name in _IDS and name != "session_id" and value == 0)
+            if (name in _IDS and 0 < value < UNKNOWN_ID >> 1 and value != 1 << 60) or (
+                name in _IDS and name != "session_id" and value == 0
             ):
                 return self._name("id", value)
             if name == "port" and value > 0:
@@ -278,16 +269,16 @@ class Normalizer:
     def _text(self, name: str, value: str) -> str:
         if value in self._names:
             return self._names[value]
-        if name == "host" and value:
-            return "<host>"
-        if name == "cluster_id" and value:
-            return "<cluster>"
+        if name in ("host", "cluster_id") and value:
+            return f"<{name}>"
+        if name == "member_id" and _KAFKA_UUID.fullmatch(value):
+            return "<member id>"
         for known, called in self._names.items():
             if isinstance(known, str) and len(known) > 2:
                 value = value.replace(known, called)
             elif isinstance(known, int) and known > 99:
                 value = re.sub(rf"\b{known}\b", called, value)
-        value = _MEMBER_ID.sub("<member id>", value)
+        value = _MEMBER_ID.sub("<member id>", _REQUEST_OBJECT.sub("<request> needs", value))
         return _ADDRESS.sub("<address>", value)
 
     def _records(self, data: bytes) -> list[Answer]:
@@ -308,10 +299,22 @@ class Normalizer:
         ]
 
 
+def _is_given_out(name: str, value: int) -> bool:
+    """Return whether the broker chose the id; the others are arguments of a case, or mean that there is none."""
+    return (value > 0 if name == "session_id" else value >= 0) and value < UNKNOWN_ID and value != MARKED_ID
+
+
 def _base64(value: UUID) -> str:
     return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
 
 
-def _sort_key(item: dict[str, Any]) -> str:
-    plain = {name: value for name, value in item.items() if not isinstance(value, dict | list)}
-    return repr([(name, value) for name, value in plain.items() if name not in _LAST]) + repr(item)
+def _sort_key(struct_field: Any, version: int, item: Any) -> str:
+    """Return what orders the items of an array: all that both brokers have in common, errors last."""
+    fields = [each.name for each in struct_field._fields if each.for_version_q(version)]
+    plain = {name: getattr(item, name) for name in fields if name not in _IDS}
+    kept = {name: value for name, value in plain.items() if _is_comparable(value)}
+    return repr([kept[name] for name in kept if name not in _LAST] + [kept[name] for name in kept if name in _LAST])
+
+
+def _is_comparable(value: Any) -> bool:
+    return isinstance(value, bool | str) or (isinstance(value, int) and not _RECENT_MS < value < 2 * _RECENT_MS)
