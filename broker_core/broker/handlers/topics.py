@@ -262,8 +262,8 @@ def create_partitions(context: RequestContext) -> None:
     results = []
     for name, times in named.items():
         if times > 1:
-            code, message = _REPEATED_NAME
-            results.append(result(name=name, error_code=code, error_message=message))
+            code, repeated = _REPEATED_NAME
+            results.append(result(name=name, error_code=code, error_message=repeated))
     for wanted in context.body.topics:
         if named[wanted.name] > 1:
             continue
