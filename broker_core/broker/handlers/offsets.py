@@ -267,9 +267,7 @@ def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -
     return form(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
 
 
-def _allowed_offsets(
-    context: RequestContext, group_id: str, named: _Wanted, **options: Any
-) -> FetchOffsetsResult:
+def _allowed_offsets(context: RequestContext, group_id: str, named: _Wanted, **options: Any) -> FetchOffsetsResult:
     """Fetch the offsets the client may see; topics it names and may not see are refused, others are left out."""
     refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     if refused:

@@ -132,8 +132,8 @@ def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | 
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {wanted.replication_factor} time(s): The target replication factor of "
-            f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered or some brokers have all "
-            "their log directories cordoned.",
+            f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered or "
+            "some brokers have all their log directories cordoned.",
         )
     return count, None
 
