@@ -28,6 +28,7 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
+from broker_core.wire.kafka_versions import served_apis
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Broker:
         self.throttled = services.throttled
         self.sync_queue = services.sync_queue
         self.meters = services.meters
+        self.served = served_apis(self.config.kafka_version)
         # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.
         self.stale_twin: Broker | None = None
         self.quotas = ClientQuotas(self.metadata.stored.quotas, self.config)

@@ -87,7 +87,7 @@ def test_extras_bring_what_their_parts_need(wheel: Path) -> None:
         requirement, _, marker = line.partition("; extra == ")
         needed[marker.strip('"')].add(re.match(r"[\w-]+(\[\w+\])?", requirement)[0])  # type: ignore[index]
     assert needed[""] == {"kafka-python", "crc32c", "cramjam"}
-    assert needed["cli"] == set()
+    assert needed["cli"] == {"rich", "shtab", "textual"}
     assert needed["arrow"] == {"pyarrow", "numpy"}
     assert needed["spark"] == {"eos-kafka[arrow]", "pyspark"}
     assert needed["broker"] == {"google-re2", "scramp", "asn1crypto"}

@@ -134,7 +134,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
-        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
+        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded", "wire", "broker", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
@@ -179,6 +179,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
     | _packages("spark_eos", "metrics_endpoint"),
+    # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
+    "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
+    "textual": _packages("spark_eos", "admin.watch_screen"),
+    "shtab": _packages("spark_eos", "admin.completion"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
@@ -247,6 +251,6 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page"),
+    # The template page of a timeline, and the recorded versions of Kafka.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page") | _packages("broker_core", "wire"),
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from broker_core.broker.authorization import refusal
 from broker_core.broker.features import check_update
+from broker_core.broker.kafka_version import check_levels
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -32,6 +33,8 @@ def update_features(context: RequestContext) -> None:
         return
     updates = {update.feature: update for update in context.body.feature_updates}
     try:
+        levels = {name: update.max_version_level for name, update in updates.items()}
+        check_levels(context.broker.config.kafka_version, levels)
         for update in updates.values():
             # Version 0 has a flag for downgrades that Kafka now ignores: version 0 can only upgrade.
             kind = update.upgrade_type if context.version >= _FIRST_WITH_TYPES else _UPGRADE
