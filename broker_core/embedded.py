@@ -319,15 +319,10 @@ class EmbeddedBroker(DataControls):
         return fault
 
     def throttle(self, seconds: float, **wanted: Any) -> Fault:
-        """Throttle the clients of matching requests, as a quota does, until `remove()` or the end of its block.
+        """Throttle the clients of matching requests as a quota does, until `remove()` or the end of its block.
 
-        >>> with EmbeddedBroker() as kafka, kafka.throttle(0.5, client_id="slow", api="Produce") as throttled:
-        ...     throttled.hits
-        0
-
-        Args:
-            seconds: How long, by the broker's clock, a client's next request waits after an answer.
-            wanted: The requests, as for `fault`, except its `when` and `action`.
+        A client's next request waits `seconds` of the broker's clock after an answer. `wanted` are the arguments of
+        `fault` without `when` and `action`.
         """
         return self.fault(action=Throttle(seconds), **wanted)
 
