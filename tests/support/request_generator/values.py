@@ -274,8 +274,6 @@ OTHER_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "groups_names": ([CLASSIC_GROUP], [CONSUMER_GROUP]),
     "groups": ([CONSUMER_GROUP], [OFFSETS_GROUP]),
     "group_ids": ([CLASSIC_GROUP],),
-    "key": ("group:AAAAAAAAAAAAAAAAAAAAAA:0",),
-    "coordinator_keys": (["group:AAAAAAAAAAAAAAAAAAAAAA:0"],),
     "configuration_keys": (["wrong.key"], ["retention.ms", "cleanup.policy"]),
     "topic_names": ([PRESENT + "-" + MISSING],),
     "records": (
