@@ -216,7 +216,7 @@ OTHERS: Final[Mapping[str, tuple[Other, ...]]] = {
         Other("a key of share groups", {"key_type": 2, "key": _SHARE_KEY, "coordinator_keys": [_SHARE_KEY]}),
     ),
 }
-# The steps that the requests of an API need. They are sent anew for each case.
+# The steps that the requests of an API need. They are sent for each case.
 _TRANSACTION = (producer(), add())
 SETUP: Final[Mapping[str, tuple[Step, ...]]] = {
     "Produce": (producer(None),),
