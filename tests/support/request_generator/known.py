@@ -48,15 +48,6 @@ KNOWN: Final = (
         "ApiVersions", "api_keys", ".*", "any", "all APIs", "those of the next table are missing", "see there"
     ),
     KnownDifference(
-        "ApiVersions",
-        "(supported|finalized)_features",
-        ".*",
-        "any",
-        "all features",
-        "those that mean something here",
-        "a feature promises what it switches on",
-    ),
-    KnownDifference(
         "Metadata",
         ".*",
         "topics.name=null",
@@ -190,15 +181,6 @@ KNOWN: Final = (
         "Kafka's documentation is not copied",
     ),
     KnownDifference(
-        "DescribeConfigs",
-        ".*config_source",
-        ".*",
-        "min.insync.replicas",
-        "a setting of the cluster",
-        "a default",
-        "eligible leader replicas do not exist here",
-    ),
-    KnownDifference(
         "IncrementalAlterConfigs",
         ".*error_(code|message)",
         ".*config_operation=4",
@@ -252,7 +234,6 @@ KNOWN: Final = (
 
 # The APIs that Apache Kafka's brokers advertise and that are not served, by their keys.
 NOT_SERVED: Final[Mapping[int, tuple[str, str]]] = {
-    33: ("AlterConfigs", "not built yet"),
     34: ("AlterReplicaLogDirs", "not built yet"),
     35: ("DescribeLogDirs", "not built yet"),
     38: ("CreateDelegationToken", "delegation tokens are not supported"),
@@ -262,11 +243,8 @@ NOT_SERVED: Final[Mapping[int, tuple[str, str]]] = {
     43: ("ElectLeaders", "not built yet"),
     45: ("AlterPartitionReassignments", "not built yet"),
     46: ("ListPartitionReassignments", "not built yet"),
-    48: ("DescribeClientQuotas", "quotas are not supported"),
-    49: ("AlterClientQuotas", "quotas are not supported"),
     55: ("DescribeQuorum", "not built yet"),
     64: ("UnregisterBroker", "not built yet"),
-    74: ("ListConfigResources", "not built yet"),
     75: ("DescribeTopicPartitions", "not built yet"),
     76: ("ShareGroupHeartbeat", "share groups are not supported"),
     77: ("ShareGroupDescribe", "share groups are not supported"),
