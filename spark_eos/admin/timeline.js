@@ -212,7 +212,7 @@ function list() {
   const opened = data.transactions.filter(bar => bar.outcome === "open").sort((a, b) => a.from - b.from);
   byId("opened-holder").innerHTML = !opened.length ? "<p id='opened'>None.</p>" : "<table id='opened'><tr>" +
     ["transactional id", "producer id", "epoch", "first offset", "records", "open for", "coordinator state"].map(each => `<th>${each}</th>`).join("") + "</tr>" +
-    opened.map(bar => "<tr>" + [bar.transactional_id ?? "?", bar.producer_id, bar.producer_epoch, bar.first_offset == null ? "?" : number(bar.first_offset), number(bar.record_count),
+    opened.map(bar => `<tr><td>${bar.href ? `<a href="${escape(bar.href)}">${escape(bar.transactional_id)}</a>` : escape(bar.transactional_id ?? "?")}</td>` + [bar.producer_id, bar.producer_epoch, bar.first_offset == null ? "?" : number(bar.first_offset), number(bar.record_count),
       bar.fromMs > 0 ? ((data.takenAtMs - bar.fromMs) / 1000).toFixed(0) + " s" : "?", bar.coordinator_state ?? "?"].map(each => `<td>${escape(each)}</td>`).join("") + "</tr>").join("") + "</table>";
 }
 

@@ -176,6 +176,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
     | _packages("spark_eos", "metrics_endpoint"),
+    # An extra that serves the console's pages on loopback.
+    "starlette": _packages("spark_eos", "admin.console.server"),
+    "uvicorn": _packages("spark_eos", "admin.console.server"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
@@ -244,6 +247,6 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page"),
+    # The template page of a timeline, and the files of the console's pages.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages"),
 }

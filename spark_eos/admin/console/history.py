@@ -86,7 +86,7 @@ class Standstill:
 
 
 class Standstills:
-    """The partitions that wait; one whose LSO moves begins anew."""
+    """The partitions that wait; the wait of one whose LSO moves begins again."""
 
     def __init__(self) -> None:
         self._known: dict[TopicPartition, Standstill] = {}

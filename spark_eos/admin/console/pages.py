@@ -16,7 +16,8 @@ ASSETS: Final = {
     "timeline.js": "text/javascript; charset=utf-8",
 }
 _SHARED: Final = ("timeline.css", "timeline.js")
-_PLACEHOLDER: Final = re.compile("@(TITLE|KIND|DATA|PICTURE|TIMELINE)@")
+_PLACEHOLDER: Final = re.compile("@(TITLE|LABEL|KIND|DATA|PICTURE|TIMELINE)@")
+_LABELS: Final = {"partition": "Partition", "transaction": "Transactional id", "query": "Query of the sink"}
 _TIMELINE: Final = '<script src="assets/timeline.js"></script>\n'
 
 
@@ -32,6 +33,7 @@ def page(kind: str, title: str, document: dict[str, Any]) -> str:
     is_timeline = kind == "partition"
     parts = {
         "TITLE": html.escape(title),
+        "LABEL": _LABELS.get(kind, ""),
         "KIND": html.escape(kind),
         "DATA": json_for_html(document),
         "PICTURE": timeline_asset("timeline_picture.html") if is_timeline else "",

@@ -127,7 +127,7 @@ function overviewPage(page) {
         "No group has offsets in an open transaction.", page.groups.count)),
     section("queries", "Queries of the sink", page.queries.count,
       table("Queries of the sink",
-        [["Query"], ["Micro-batch", "number"], ["Decision"], ["Decided", "number"], ["A minute", "number"], ["Rows", "number"], ["Open", "number"], ["Times out in", "number"]],
+        [["Query"], ["Micro-batch", "number"], ["Decision"], ["Decided ago", "number"], ["Per minute", "number"], ["Rows", "number"], ["Open", "number"], ["Times out in", "number"]],
         page.queries.rows.map(row => [`${row.prefix}/${row.query}`, h("span", {class: "id"}, link(row.query, row.href)), number(row.micro_batch),
           row.problem ? badge("unreadable", "bad") : badge(row.state, stateKind(row.state)), since(row.decided_at_ms, now),
           row.per_minute === null ? "?" : row.per_minute.toFixed(1), number(row.records), number(row.open), left(row.times_out_at_ms, now)]),
@@ -220,7 +220,7 @@ function queryPage(page) {
           h("span", {class: "key"}, s("svg", {"aria-hidden": "true"}, s("rect", {class: kind, width: kind === "decide" || kind === "sweep" ? 3 : 26, x: kind === "decide" || kind === "sweep" ? 12 : 0, height: 12, rx: 1})), text))) : null,
       h("div", {id: "gantt-holder", "data-keep": ""}),
       page.markers_problem ? h("p", {class: "problem"}, page.markers_problem) : null,
-      table("Micro-batches", [["Micro-batch"], ["Decided", "number"], ["Prepare", "number"], ["Complete", "number"], ["Transactions", "number"], ["Rows", "number"], ["End"]],
+      table("Micro-batches", [["Micro-batch"], ["Decided ago", "number"], ["Prepare", "number"], ["Complete", "number"], ["Transactions", "number"], ["Rows", "number"], ["End"]],
         page.micro_batches.map(each => [`${each.micro_batch}.${each.attempt}`, `${number(each.micro_batch)}${each.attempt > 1 ? `, attempt ${each.attempt}` : ""}`, since(each.decided_at_ms, now),
           each.started_at_ms ? span(each.decided_at_ms - each.started_at_ms) : "?", completion(each), number(each.transactions), number(each.records), outcome(each)]),
         "The decision topic has no decision of this query.", 0),
@@ -249,8 +249,8 @@ function gantt(page, width, aligned) {
   const end = (each, index) => completedAt(each) ?? each.aborted_at_ms ?? (index ? each.decided_at_ms : now);
   const low = aligned ? 0 : Math.min(...rows.map(begin));
   const swept = aligned ? [] : page.swept.filter(each => each.at_ms >= low);
-  const high = Math.max(low + 1, ...(aligned ? rows.map((each, index) => end(each, index) - begin(each)) : [...rows.map(end), ...swept.map(each => each.at_ms)]));
-  const x = value => left + (value - low) / (high - low) * (width - left - right);
+  const high = Math.max(low + 1, ...(aligned ? rows.map(each => (completedAt(each) ?? each.decided_at_ms) - begin(each)) : [...rows.map(end), ...swept.map(each => each.at_ms)]));
+  const x = value => left + Math.min((value - low) / (high - low), 1) * (width - left - right);
   const height = top + (rows.length + (swept.length ? 1 : 0)) * ROW + 4;
   const rough = (high - low) / (narrow ? 3 : 7), power = 10 ** Math.floor(Math.log10(rough)), step = Math.max(1, [1, 2, 5, 10].find(each => each * power >= rough) * power);
   const ticks = [];
