@@ -38,9 +38,9 @@ _METADATA_SECONDS: Final = 30.0
 _LISTING_SECONDS: Final = 60.0
 _UNWATCHED_SECONDS: Final = 60.0
 _UNWATCHED_CYCLE_SECONDS: Final = 30.0
-# A part of the work rests so many times as long as it took.
-_REST: Final = 4
-_SCAN_REST: Final = 10
+# After a cycle, and after a scan of everything, so many times as long as it took nothing is sent, within limits.
+_REST, _LONGEST_REST_SECONDS = 2, 10.0
+_SCAN_REST, _LONGEST_SCAN_REST_SECONDS = 10, 30.0
 _MOST_DESCRIBED: Final = 2_000
 _MOST_LEFT: Final = 500
 _MOST_SUSPECTS: Final = 200
@@ -149,8 +149,8 @@ class Collector:
             self.cycle()
             took = self._monotonic() - began
             is_watched = self._monotonic() - self._watched_at <= _UNWATCHED_SECONDS
-            pause = max(CYCLE_SECONDS if is_watched else _UNWATCHED_CYCLE_SECONDS, took * _REST)
-            self._wake.wait(pause)
+            rest = min(took * _REST, _LONGEST_REST_SECONDS)
+            self._wake.wait(max(CYCLE_SECONDS if is_watched else _UNWATCHED_CYCLE_SECONDS, rest))
             self._wake.clear()
 
     # One cycle.
@@ -207,7 +207,9 @@ class Collector:
         if is_full:
             self._scan_seconds = self._monotonic() - began
             self._scanned_at_ms = self._now_ms()
-            self._due["full scan"] = self._monotonic() + max(CYCLE_SECONDS / 2, self._scan_seconds * _SCAN_REST)
+            self._due["full scan"] = self._monotonic() + min(
+                self._scan_seconds * _SCAN_REST, _LONGEST_SCAN_REST_SECONDS
+            )
 
     def _read_decisions(self) -> None:
         self._tail.read(self._client, self._places, self._stable)
