@@ -48,6 +48,8 @@ class Scene:
 
     address: str
     tag: str
+    open_name: str = SCRIPT_ID
+    group_name: str = SCRIPT_GROUP
     query: str = field(default_factory=lambda: str(uuid.uuid4()))
     run: str = field(default_factory=lambda: str(uuid.uuid4()))
 
@@ -69,7 +71,7 @@ class Scene:
     @property
     def open_id(self) -> str:
         """Return the transactional id with a transaction that is open in partition 0."""
-        return f"{SCRIPT_ID}.{self.tag}"
+        return f"{self.open_name}.{self.tag}"
 
     @property
     def copier_id(self) -> str:
@@ -79,13 +81,13 @@ class Scene:
     @property
     def group(self) -> str:
         """Return the group that waits for its offsets."""
-        return f"{SCRIPT_GROUP}.{self.tag}"
+        return f"{self.group_name}.{self.tag}"
 
 
 @contextmanager
-def staged(address: str, *, micro_batches: int = 4) -> Iterator[Scene]:
+def staged(address: str, scene: Scene | None = None, *, micro_batches: int = 4) -> Iterator[Scene]:
     """Set the scene; what is open ends at its timeout."""
-    scene = Scene(address, uuid.uuid4().hex[:8])
+    scene = scene or Scene(address, uuid.uuid4().hex[:8])
     make_topics(address, {scene.orders: 4, scene.decisions: 8}, compacted=scene.decisions)
     with ExitStack() as stack:
         raw = stack.enter_context(RawClient(address))
