@@ -2,22 +2,19 @@
 
 import asyncio
 import ssl
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from broker_core.broker.fault_injection import Action, Crashed, Fault
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
-    RecordView,
     TransactionView,
     partition_counts,
     partition_view,
     pending_work,
-    record_views,
     transaction_view,
     written_partitions,
 )
@@ -29,7 +26,7 @@ from broker_core.errors import ConfigError
 from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
-from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, ClusterControls
+from broker_core.server.cluster_controls import BrokerHandle, ClockHandle
 from broker_core.server.disk import DiskStorage
 from broker_core.server.listeners import check_used, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
@@ -37,15 +34,14 @@ from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
+from broker_core.testing.data_controls import DataControls
+from broker_core.testing.snapshots import Snapshot
 from broker_core.types import TopicPartition
 
-T = TypeVar("T")
-
-_PAUSE_S = 0.01
 _CLOCKS = ("real", "virtual")
 
 
-class EmbeddedBroker(ClusterControls):
+class EmbeddedBroker(DataControls):
     """A Kafka-compatible cluster in a background thread of this process.
 
     It speaks Kafka's protocol on loopback ports, so any client can use it, and keeps its logs in memory unless it is
@@ -86,8 +82,9 @@ class EmbeddedBroker(ClusterControls):
     ...     kafka.bootstrap("SECURE").split(":")[0]
     '127.0.0.1'
 
-    `transaction`, `partition`, `records`, `requests`, `topics` and `metrics` show the state; `wait_for` and
-    `assert_quiescent` help to check it. In tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
+    `produce` writes records and `records` returns them, without a Kafka client. `transaction`, `partition`, `group`,
+    `requests`, `topics` and `metrics` show the state; `wait_for`, `wait_for_records` and `assert_quiescent` help to
+    check it. In tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
 
     Args:
         brokers: The number of brokers. Their ids count from the setting `node.id`, which is 1 by default.
@@ -96,6 +93,7 @@ class EmbeddedBroker(ClusterControls):
         config: Kafka's broker settings by their own names, over all other arguments; `conf/broker.properties` lists
             them.
         data_dir: The folder for the logs; by default they are kept in memory and lost at `close`.
+        copy_of: A `Snapshot`, or the folder of a `data_dir`, that the broker starts with a copy of, in memory.
         host: The address to listen on.
         port: The first of as many ports in a row as there are listeners times brokers; 0 for free ports.
         listeners: Names of listeners with their protocols: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Every broker has
@@ -124,6 +122,7 @@ class EmbeddedBroker(ClusterControls):
         transaction_version: int = 2,
         config: Mapping[str, str] | None = None,
         data_dir: str | Path | None = None,
+        copy_of: Snapshot | str | Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         listeners: Mapping[str, str] | None = None,
@@ -148,7 +147,10 @@ class EmbeddedBroker(ClusterControls):
             settings["sasl.enabled.mechanisms"] = f"{BrokerConfig().sasl_enabled_mechanisms},OAUTHBEARER"
         self._config = BrokerConfig().override(settings | dict(config or {}))
         self._topics = dict(topics or {})
+        if data_dir is not None and copy_of is not None:
+            raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
         self._data_dir = data_dir
+        self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | Path) else copy_of
         self._brokers = brokers
         self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
@@ -158,6 +160,7 @@ class EmbeddedBroker(ClusterControls):
         self._requests = RequestLog(requests_kept)
         self._after = ExitStack()
         self._thread = ServerThread(self._make, self._prepare, self._after.close)
+        self._start_data_controls(self._thread)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -338,13 +341,6 @@ class EmbeddedBroker(ClusterControls):
         """
         return self._call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
 
-    def records(self, topic: str, partition: int) -> list[RecordView]:
-        """Return all records in a partition's log, in order: of open and aborted transactions and control records too.
-
-        Raises `KafkaError` if the partition does not exist.
-        """
-        return self._call(lambda cluster: record_views(cluster, TopicPartition(topic, partition)))
-
     def written_partitions(self) -> list[TopicPartition]:
         """Return the partitions that records were written to, internal topics left out."""
         return self._call(written_partitions)
@@ -361,21 +357,6 @@ class EmbeddedBroker(ClusterControls):
             and (client_id is None or each.client_id == client_id)
             and (transactional_id is None or transactional_id in each.transactional_ids)
         ]
-
-    @staticmethod
-    def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:
-        """Call `condition` until its result is true, and return the result; AssertionError after `timeout` seconds.
-
-        >>> with EmbeddedBroker() as kafka:
-        ...     kafka.wait_for(lambda: kafka.broker(1).is_running)
-        True
-        """
-        end = time.monotonic() + timeout
-        while not (found := condition()):
-            if time.monotonic() > end:
-                raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
-            time.sleep(_PAUSE_S)
-        return found
 
     def assert_quiescent(self, *, clients_may_wait: bool = False) -> None:
         """Check that nothing is in progress: no open transaction, unstable partition or waiting request.
@@ -407,7 +388,7 @@ class EmbeddedBroker(ClusterControls):
         storage: Storage
         lose_unsynced = None
         if self._data_dir is None:
-            storage = memory = MemoryStorage()
+            storage = memory = MemoryStorage() if self._copy_of is None else self._copy_of.to_memory()
             lose_unsynced = memory.crash
         else:
             storage = disk = DiskStorage(Path(self._data_dir))

@@ -29,7 +29,7 @@ from spark_eos.client.inspection import (
 )
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import PartitionPlace
-from spark_eos.client.open_producers import describe_open
+from spark_eos.client.producer_scan import unreadable_text
 from spark_eos.errors import EosKafkaError
 
 logger: Final = logging.getLogger(__name__)
@@ -216,18 +216,17 @@ class Collector:
 
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]
-        leaders = {
-            each.topic_partition: self._places[each.topic_partition].leader_id
-            for each in waiting
-            if each.topic_partition in self._places
-        }
-        found, failed = describe_open(self._client, leaders) if leaders else ({}, {})
+        led = [each.topic_partition for each in waiting if self._is_led(each.topic_partition)]
+        found, failed = scan.open_producers(self._client, led)
         self._opened = found
         if failed:
-            place, reason = next(iter(failed.items()))
-            self._problems["producers"] = f"{len(failed)} partitions could not be described, such as {place}: {reason}"
+            self._problems["producers"] = unreadable_text(failed)
         else:
             self._problems.pop("producers", None)
+
+    def _is_led(self, place: TopicPartition) -> bool:
+        known = self._places.get(place)
+        return known is not None and known.leader_id >= 0
 
     def _list_active(self) -> None:
         before, self._active = self._active, scan.active_listing(self._client)
@@ -291,8 +290,7 @@ class Collector:
                 suspects.append(each)
         if not suspects:
             return
-        leaders = {place: each.leader_id for place, each in self._places.items()}
-        for finding in scan.verdicts(self._client, leaders, suspects[:_MOST_SUSPECTS]):
+        for finding in scan.verdicts(self._client, suspects[:_MOST_SUSPECTS]):
             key = finding.transaction.topic_partition, finding.transaction.producer.transaction
             if finding.verdict is HangingVerdict.ENDED:
                 self._findings.pop(key, None)

@@ -6,11 +6,11 @@ from typing import Final
 
 from broker_core.types import IsolationLevel, TopicPartition
 from spark_eos.admin.timeline_log import LogReading, PlainStretch, Timeline, TransactionBar
+from spark_eos.client.active_producers import open_transactions
 from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
-from spark_eos.client.open_producers import describe_open
 from spark_eos.errors import BrokerError, TopicError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
@@ -93,12 +93,9 @@ class TimelineFollower:
         )
 
     def _opened(self, client: KafkaClient, leader_id: int) -> dict[tuple[int, int | None], tuple[int, int, int]]:
-        found, failed = describe_open(client, {self.topic_partition: leader_id})
-        if failed:
-            raise BrokerError(f"{self.topic_partition}: {failed[self.topic_partition]} while describing its producers")
         return {
             (each.producer_id, each.first_offset): (each.producer_id, each.first_offset, each.producer_epoch)
-            for each in found.get(self.topic_partition, [])
+            for each in open_transactions(client, self.topic_partition, leader_id)
         }
 
     def _trim(self, high_watermark: int) -> None:

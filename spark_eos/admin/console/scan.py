@@ -1,6 +1,6 @@
 """The requests of the collector: partitions, offsets, open transactions, coordinators, verdicts."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from broker_core.types import IsolationLevel, TopicPartition, TransactionState
@@ -9,9 +9,7 @@ from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionListing, list_by_broker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
-from spark_eos.client.open_producers import describe_open
 from spark_eos.client.transaction_admin import TransactionAdmin
-from spark_eos.errors import UnansweredError
 from spark_eos.options.positions import LATEST
 
 # The states of a transaction that has not ended. Brokers refuse a filter with a state that they do not know.
@@ -59,29 +57,24 @@ def active_listing(client: KafkaClient) -> dict[str, tuple[int, TransactionListi
     }
 
 
-def verdicts(
-    client: KafkaClient, leaders: Mapping[TopicPartition, int], suspects: Collection[PartitionTransaction]
-) -> list[HangingFinding]:
-    """Judge open transactions as `find-hanging` does, with requests that count."""
-    with _CountedAdmin(client, leaders) as admin:
-        return judge(admin, list(suspects))
+def open_producers(
+    client: KafkaClient, wanted: Collection[TopicPartition]
+) -> tuple[dict[TopicPartition, list[ActiveProducer]], dict[TopicPartition, str]]:
+    """Return the open transactions of partitions, oldest first, and why partitions could not be described.
+
+    Each leader has one request in flight.
+    """
+    unreadable: dict[TopicPartition, str] = {}
+    with TransactionAdmin(client) as admin:
+        described = admin.describe_producers(wanted, max_in_flight=1, unreadable=unreadable) if wanted else {}
+    found = {
+        place: sorted((each for each in producers if each.is_in_transaction), key=lambda each: each.first_offset)
+        for place, producers in described.items()
+    }
+    return found, unreadable
 
 
-class _CountedAdmin(TransactionAdmin):
-    """An admin whose look at partitions goes through the client with the budget."""
-
-    def __init__(self, client: KafkaClient, leaders: Mapping[TopicPartition, int]) -> None:
-        super().__init__(client)
-        self._leaders = leaders
-
-    def describe_producers(
-        self, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
-    ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Describe the open transactions; a partition without a response must not look as if nothing were open."""
-        found, failed = describe_open(self.client, {each: self._leaders.get(each, -1) for each in topic_partitions})
-        missing = [each for each in topic_partitions if each not in found]
-        if missing:
-            raise UnansweredError(
-                f"The producers of {missing[0]} could not be described", checked=failed.get(missing[0], "")
-            )
-        return found
+def verdicts(client: KafkaClient, suspects: Sequence[PartitionTransaction]) -> list[HangingFinding]:
+    """Judge open transactions as `find-hanging` does."""
+    with TransactionAdmin(client) as admin:
+        return judge(admin, suspects)

@@ -25,9 +25,9 @@ def write_once(chosen: argparse.Namespace) -> int:
     folder: Path = chosen.out
     try:
         documents.collector.cycle()
-        if not documents.collector.snapshot.places:
-            problems = documents.collector.snapshot.problems
-            raise EosKafkaError("The cluster could not be read", checked=next(iter(problems.values()), ""))
+        problem = documents.collector.snapshot.problems.get("metadata")
+        if problem is not None:
+            raise EosKafkaError("The cluster could not be read", checked=problem)
         overview = documents.overview()
         found: list[tuple[str, str, str, Callable[[], dict[str, Any]]]] = []
         # The overview has named what has a page; these pages name no further ones.
