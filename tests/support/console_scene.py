@@ -101,7 +101,7 @@ def staged(address: str, scene: Scene | None = None, *, micro_batches: int = 4) 
         query = SceneQuery(scene, client)
         for number in range(micro_batches):
             query.commit(number)
-        query.abort_orphan(micro_batches)
+        query.abort(query.prepare(micro_batches, 0, worker="lost").transaction)
         query.decide(micro_batches)
         yield scene
 
@@ -149,9 +149,8 @@ class SceneQuery:
         decision = Decision(PREFIX, self.scene.query, self.scene.run, micro_batch, 1, len(found), now_ms, found)
         self.log.decide(decision, self.log.take_over())
 
-    def abort_orphan(self, micro_batch: int) -> None:
-        """Leave a transaction that no decision names, and abort it as a sweep does."""
-        orphan = self.prepare(micro_batch, 0, worker="lost").transaction
+    def abort(self, orphan: PreparedTransaction) -> None:
+        """Abort a transaction that no decision names, as a sweep does."""
         identity = ProducerIdentity(orphan.producer_id, orphan.producer_epoch)
         self.cluster.end_transactions([Ending(orphan.transactional_id, identity, False, orphan.transaction_version)])
 

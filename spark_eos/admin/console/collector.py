@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
@@ -146,7 +146,12 @@ class Collector:
         """Poll until `stop`."""
         while not self._stopping:
             began = self._monotonic()
-            self.cycle()
+            try:
+                self.cycle()
+            except Exception as error:
+                # A page that stays without a reason would look as if all were well.
+                logger.exception("the console could not look at the cluster")
+                self.snapshot = replace(self.snapshot, problems={**self._problems, "console": repr(error)})
             took = self._monotonic() - began
             is_watched = self._monotonic() - self._watched_at <= _UNWATCHED_SECONDS
             rest = min(took * _REST, _LONGEST_REST_SECONDS)
@@ -159,6 +164,10 @@ class Collector:
         """Look once, and replace the snapshot; a part that fails keeps what it knew and adds a problem."""
         began = self._monotonic()
         self._part("metadata", self._refresh_metadata, _METADATA_SECONDS, _SCAN_REST)
+        if not self._places:
+            # Nothing else can succeed; the page shows why.
+            self._publish(self._monotonic() - began)
+            return
         self._part("partitions", self._scan_partitions)
         self._part("decisions", self._read_decisions)
         self._part("open transactions", self._describe_partitions)

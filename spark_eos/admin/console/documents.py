@@ -110,11 +110,13 @@ class Documents:
         with self.looking_up() as client:
             follower = self._follower(topic_partition, last)
             timeline = follower.take(client, self.collector.snapshot.owner, untold)
+            unread = follower.unread(timeline)
         document = document_of(timeline)
         for each in document["transactions"]:
             name = each["transactional_id"]
             each["href"] = None if name is None else self.links.transaction(name)
-        return {"timeline": document, "summary": summary_of(timeline), "last": last, "poll": self.poll()}
+        summary = summary_of(timeline)
+        return {"timeline": document, "summary": summary, "last": last, "unread": unread, "poll": self.poll()}
 
     def _follower(self, topic_partition: TopicPartition, last: int) -> TimelineFollower:
         key = topic_partition, last

@@ -21,6 +21,7 @@ MOST_LAST_OFFSETS: Final = 1_000_000
 _LIMITS: Final = FetchLimits(
     max_bytes=16 << 20, partition_max_bytes=8 << 20, min_bytes=1, max_wait_ms=100, poll_timeout_ms=15_000
 )
+_MOST_READ_BYTES: Final = 64 << 20
 
 
 class TimelineFollower:
@@ -55,14 +56,13 @@ class TimelineFollower:
             self._start = self._position = max(log_start, high_watermark - self.last)
         fetch = RangeFetch(client, tp, place, IsolationLevel.READ_UNCOMMITTED, _LIMITS)
         try:
-            self._reading.take(fetch.chunks(self._position, high_watermark))
+            self._read(fetch, high_watermark)
         except OffsetsGoneError as gone:
             self._start = None
             raise BrokerError(
                 f"Cannot read {tp} from offset {gone.position}: {gone.reason.value}",
                 remedy="The next look begins again",
             ) from gone
-        self._position = max(self._position, high_watermark)
         opened = self._opened(client, place.leader_id)
         for each in opened.values():
             if each[1] < self._start:
@@ -91,6 +91,21 @@ class TimelineFollower:
             untold,
             ended,
         )
+
+    def unread(self, timeline: Timeline) -> int:
+        """Return how many offsets the next looks have to read."""
+        return max(0, timeline.high_watermark - self._position)
+
+    def _read(self, fetch: RangeFetch, end: int) -> None:
+        """Read on, up to a limit: a page must not wait for gigabytes."""
+        size_bytes = 0
+        for chunk in fetch.chunks(self._position, end):
+            self._reading.take([chunk])
+            self._position = chunk.next_position
+            size_bytes += len(chunk.data)
+            if size_bytes > _MOST_READ_BYTES:
+                return
+        self._position = max(self._position, end)
 
     def _opened(self, client: KafkaClient, leader_id: int) -> dict[tuple[int, int | None], tuple[int, int, int]]:
         return {

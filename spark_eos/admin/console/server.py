@@ -75,7 +75,7 @@ class Guard:
         if not secrets.compare_digest(given.encode(), self._token.encode()):
             return 404, "Use the whole address that eos-kafka console printed"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return 403, "Requests from other sites are refused"
+            return 403, "Requests from other sites are refused. Paste the address into the browser"
         if request.method in ("GET", "HEAD"):
             return None
         is_own = headers.getlist("origin") == [origin] and headers.get(CHANGE_HEADER) == "1"

@@ -62,7 +62,8 @@ function showTimeline() {
     h("p", {id: "summary"}, page.summary),
     live ? h("p", {class: "note"}, h("label", {}, "Offsets to show: ", h("select", {id: "last"},
       [1000, 10000, 100000, 1000000].map(each => h("option", {value: each, selected: each === page.last}, number(each))))),
-      " It follows the log; zoom stays.") : null);
+      " It follows the log; zoom stays.") : null,
+    page.unread ? h("p", {class: "note", role: "status"}, `${number(page.unread)} offsets up to the high watermark are not read yet.`) : null);
   morph(byName("content"), bar);
   document.body.classList.add("ready");
   timeline.show(page.timeline);

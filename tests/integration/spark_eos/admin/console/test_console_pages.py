@@ -1,8 +1,9 @@
 """What the console shows of a cluster, live and as files, and what its actions do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -11,7 +12,9 @@ from broker_core.types import TopicPartition
 from spark_eos.admin.command import main as eos_kafka
 from spark_eos.admin.console import actions
 from spark_eos.admin.decision_operator import DecisionOperator
-from tests.support.console_scene import PREFIX, SCRIPT_ID, Scene, staged
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.options.client import ClientOptions
+from tests.support.console_scene import PREFIX, SCRIPT_ID, Scene, SceneQuery, staged
 from tests.support.hanging import HANGING_SETTINGS
 from tests.support.spark_eos.brokers import SETTINGS, running_broker
 from tests.support.spark_eos.console import RunningConsole, running_console
@@ -84,6 +87,24 @@ def test_transaction_page_has_every_partition_and_the_states_seen(scene: Scene, 
     # The partition of a transaction that hangs is on no coordinator's list.
     [row] = console.get(f"api/transaction?id={scene.hanging_id}").document["partitions"]["rows"]
     assert (row["is_listed"], row["finding"]["verdict"]) == (False, "hanging")
+
+
+def test_orphan_that_was_seen_open_is_shown_as_aborted(scene: Scene, console: RunningConsole) -> None:
+    with KafkaClient(ClientOptions((scene.address,))) as client:
+        query = SceneQuery(scene, client)
+        orphan = query.prepare(9, 0, worker="seen").transaction
+        collector = console.documents.collector
+        path = f"api/query?prefix={PREFIX}&query={scene.query}"
+
+        def names(part: Callable[[Any], list[Any]]) -> list[str]:
+            collector.look_again()
+            return [each["id"]["name"] for each in part(console.get(path).document)]
+
+        wait_until(
+            lambda: orphan.transactional_id in names(lambda page: page["transactions_open"]["rows"]), "it is open"
+        )
+        query.abort(orphan)
+        wait_until(lambda: orphan.transactional_id in names(lambda page: page["swept"]), "it is shown as aborted")
 
 
 def test_timeline_is_read_further_from_where_the_last_look_ended(scene: Scene, console: RunningConsole) -> None:
