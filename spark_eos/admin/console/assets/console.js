@@ -113,35 +113,36 @@ async function post(path, body) {
   return response.json();
 }
 
-async function openPlan(action) {
-  const dialog = byName("dialog"), hasReason = action.kind === "complete" || action.kind === "abandon";
-  dialog.replaceChildren(h("h2", {id: "dialog-title"}, "Looking at what this would do"), h("p", {}, "Nothing is changed yet."), h("button", {type: "button", "data-close": ""}, "Cancel"));
+function say(title, ...content) {
+  const dialog = byName("dialog");
+  dialog.replaceChildren();
+  fill(dialog, {}, [h("h2", {id: "dialog-title"}, title), content]);
   if (!dialog.open) dialog.showModal();
+  dialog.querySelector("[data-close]")?.focus();
+}
+
+const closeButton = text => h("button", {type: "button", "data-close": ""}, text);
+
+async function openPlan(action) {
+  const hasReason = action.kind === "complete" || action.kind === "abandon";
+  say("Looking at what this would do", h("p", {role: "status"}, "Nothing is changed yet."), closeButton("Cancel"));
   let plan;
   try { plan = await post("api/plan", action); } catch (error) { plan = {error: String(error)}; }
-  if (!dialog.open) return;
-  if (plan.error) {
-    dialog.replaceChildren(h("h2", {id: "dialog-title"}, "Refused"), h("p", {class: "plain"}, plan.error), h("button", {type: "button", "data-close": ""}, "Close"));
-    return;
-  }
-  dialog.replaceChildren(
-    h("h2", {id: "dialog-title"}, "This is about to happen"),
+  if (!byName("dialog").open) return;
+  if (plan.error) return say("Refused", h("p", {class: "plain"}, plan.error), closeButton("Close"));
+  say("This is about to happen",
     plan.findings.map(each => h("p", {class: "faint"}, each)),
     h("ol", {}, plan.steps.map(each => h("li", {}, each))),
     hasReason ? h("p", {}, h("label", {}, "Reason, for the audit record: ", h("input", {id: "reason", type: "text", maxlength: "500"}))) : null,
-    h("p", {class: "actions"}, h("button", {type: "button", "data-close": "", autofocus: true}, "Cancel"),
-      h("button", {type: "button", class: "danger", "data-confirm": plan.plan}, "Carry out")));
-  dialog.querySelector("[data-close]").focus();
+    h("p", {class: "actions"}, closeButton("Cancel"), h("button", {type: "button", class: "danger", "data-confirm": plan.plan}, "Carry out")));
 }
 
 async function confirmPlan(name) {
-  const dialog = byName("dialog"), reason = byName("reason")?.value ?? "";
-  dialog.replaceChildren(h("h2", {id: "dialog-title"}, "Carrying it out"), h("p", {role: "status"}, "Wait for the result."));
+  const reason = byName("reason")?.value ?? "";
+  say("Carrying it out", h("p", {role: "status"}, "Wait for the result."));
   let result;
   try { result = await post("api/carry-out", {plan: name, reason}); } catch (error) { result = {error: `The result is not known: ${error}`}; }
-  dialog.replaceChildren(h("h2", {id: "dialog-title"}, result.error ? "Refused or failed" : result.done ? "Done" : "Done in part"),
-    h("p", {class: "plain", role: "status"}, result.error ?? result.text), h("button", {type: "button", "data-close": ""}, "Close"));
-  dialog.querySelector("[data-close]").focus();
+  say(result.error ? "Refused or failed" : result.done ? "Done" : "Done in part", h("p", {class: "plain", role: "status"}, result.error ?? result.text), closeButton("Close"));
   look();
 }
 

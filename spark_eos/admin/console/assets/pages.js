@@ -204,6 +204,8 @@ function transactionPage(page) {
 
 function queryPage(page) {
   const now = page.poll.now_ms, abandon = {rewrite: "Abandon, and write it again…", skip: "Abandon, and skip it…"};
+  const change = page.live?.changes && page.actions.length ? section("change", "If the query does not run", null, h("p", {class: "actions"}, page.actions.map(action =>
+    actionButton(action, action.kind === "complete" ? "Complete the decision…" : abandon[action.restart], page)))) : null;
   return h("div", {},
     page.problem ? h("p", {class: "problem"}, page.problem) : null,
     facts([
@@ -211,8 +213,7 @@ function queryPage(page) {
       ["Decision", badge(page.state, stateKind(page.state))], ["Decided", page.decided_at_ms ? [since(page.decided_at_ms, now), " ago"] : "?"],
       ["Pace", page.per_minute === null ? "?" : `${page.per_minute.toFixed(1)} a minute`], ["Rows of the newest", number(page.records)],
       ["Transactions of the newest", number(page.transactions)], ["Times out in", left(page.times_out_at_ms, now) || "nothing is open"]]),
-    page.live?.changes && page.actions.length ? section("change", "If the query does not run", null, h("p", {class: "actions"}, page.actions.map(action =>
-      actionButton(action, action.kind === "complete" ? "Complete the decision…" : abandon[action.restart], page)))) : null,
+    page.open ? change : null,
     section("gantt", "Micro-batches", page.micro_batches.length,
       page.micro_batches.length ? h("div", {class: "bar"},
         h("label", {}, "Across: ", h("select", {id: "gantt-scale"}, h("option", {value: "time"}, "time"), h("option", {value: "own"}, "since each began"))),
@@ -231,7 +232,8 @@ function queryPage(page) {
     section("transactions", "Open transactions", page.transactions_open.count, table("Open transactions",
       [["Transactional id"], ["Open for", "number"], ["Times out in", "number"], ["State"], ["Partitions", "number"]],
       page.transactions_open.rows.map(row => [row.id.name, idLink(row.id), since(row.started_at_ms, now),
-        row.started_at_ms ? left(row.started_at_ms + row.timeout_ms, now) : "?", row.state, number(row.partitions)]), "None.", page.transactions_open.count)));
+        row.started_at_ms ? left(row.started_at_ms + row.timeout_ms, now) : "?", row.state, number(row.partitions)]), "None.", page.transactions_open.count)),
+    page.open ? null : change);
 }
 
 const completedAt = each => each.last_marker_ms ?? each.marked_completed_at_ms;

@@ -166,6 +166,9 @@ def test_change_is_shown_before_it_is_confirmed_and_can_be_left_by_the_keyboard(
     dialog = browser.find_element(By.ID, "dialog")
     wait_until(lambda: "write an abort marker" in dialog.text, "the plan is shown")
     assert browser.switch_to.active_element.text == "Cancel"
+    title, partition, coordinator, step, *buttons = dialog.text.splitlines()
+    assert (title, partition[:11], coordinator[:13]) == ("This is about to happen", "Partition: ", "Coordinator: ")
+    assert (step[:21], buttons) == ("write an abort marker", ["Cancel", "Carry out"])
     browser.switch_to.active_element.send_keys(Keys.ESCAPE)
     wait_until(lambda: not dialog.is_displayed(), "the dialog is closed")
     assert console.get("api/overview").document["hanging"]["count"] == 1
