@@ -56,7 +56,7 @@ def waiting_groups(
                 if header.is_control or not header.is_transactional or header.producer_id not in open_producers:
                     continue
                 for record in read_records(chunk.data, position, header):
-                    key = _offset_key(record.key or b"")
+                    key = offset_key(record.key or b"")
                     if key is not None:
                         name = key[0], header.producer_id, header.producer_epoch
                         found.setdefault(name, set()).add(key[1])
@@ -71,7 +71,7 @@ def waiting_groups(
     ]
 
 
-def _offset_key(key: bytes) -> tuple[str, TopicPartition] | None:
+def offset_key(key: bytes) -> tuple[str, TopicPartition] | None:
     """Decode the key of a committed offset; return None for any other record of a group."""
     try:
         [version] = _INT16.unpack_from(key)
