@@ -104,7 +104,7 @@ class Collector:
         self._clock, self._monotonic = clock, monotonic
         self._standstills = Standstills()
         self._places: dict[TopicPartition, PartitionPlace] = {}
-        self._topic_count = 0
+        self._topic_count = self._broker_count = 0
         self._stable: scan.Ends = {}
         self._opened: dict[TopicPartition, list[ActiveProducer]] = {}
         self._active: dict[str, tuple[int, TransactionListing]] = {}
@@ -164,7 +164,7 @@ class Collector:
         """Look once, and replace the snapshot; a part that fails keeps what it knew and adds a problem."""
         began = self._monotonic()
         self._part("metadata", self._refresh_metadata, _METADATA_SECONDS, _SCAN_REST)
-        if not self._places:
+        if not self._places and "metadata" in self._problems:
             # Nothing else can succeed; the page shows why.
             self._publish(self._monotonic() - began)
             return
@@ -201,6 +201,7 @@ class Collector:
 
     def _refresh_metadata(self) -> None:
         self._places, self._topic_count = scan.partition_places(self._client)
+        self._broker_count = len(self._client.brokers())
         self._standstills.keep_only(self._places)
 
     def _scan_partitions(self) -> None:
@@ -329,7 +330,7 @@ class Collector:
             cycle_seconds=took,
             scanned_at_ms=self._scanned_at_ms,
             scan_seconds=self._scan_seconds,
-            broker_count=len(self._client.brokers()) if self._places else 0,
+            broker_count=self._broker_count,
             topic_count=self._topic_count,
             places=self._places,
             standstills=self._standstills.known,
