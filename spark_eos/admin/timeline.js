@@ -87,7 +87,7 @@ function steps() {
 function shape(bar) {
   const left = Math.max(x(scale.from(bar)), gutter() - 4), end = Math.min(x(scale.to(bar)), gutter() + width() + 4);
   const kind = bar.outcome + (bar.is_blocking ? " blocking" : "") + (pinned === keyOf(bar) ? " pinned" : "");
-  return `<rect class="${kind}" data-bar="${bar.index}" x="${left.toFixed(1)}" y="${bar.y * ROW + 5}" rx="2" ` +
+  return `<rect class="${escape(kind)}" data-bar="${bar.index}" x="${left.toFixed(1)}" y="${bar.y * ROW + 5}" rx="2" ` +
     `width="${Math.max(end - left, 3).toFixed(1)}" height="${ROW - 10}"/>`;
 }
 

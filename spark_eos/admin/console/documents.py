@@ -17,6 +17,7 @@ from spark_eos.admin.console.decision_tail import MicroBatch, QueryState
 from spark_eos.admin.console.follow import TimelineFollower
 from spark_eos.admin.console.links import Links
 from spark_eos.admin.console.markers import MarkerSearch
+from spark_eos.admin.hanging import HangingVerdict
 from spark_eos.admin.output import decision_document
 from spark_eos.admin.properties import options_of
 from spark_eos.admin.timeline_page import document_of, summary_of
@@ -115,8 +116,20 @@ class Documents:
         for each in document["transactions"]:
             name = each["transactional_id"]
             each["href"] = None if name is None else self.links.transaction(name)
-        summary = summary_of(timeline)
-        return {"timeline": document, "summary": summary, "last": last, "unread": unread, "poll": self.poll()}
+        view = self._view()
+        hanging = [
+            views.finding_row(view, each)
+            for (place, _), each in view.snapshot.findings.items()
+            if place == topic_partition and each.verdict is HangingVerdict.HANGING
+        ]
+        return {
+            "timeline": document,
+            "summary": summary_of(timeline),
+            "hanging": hanging,
+            "last": last,
+            "unread": unread,
+            "poll": self.poll(),
+        }
 
     def _follower(self, topic_partition: TopicPartition, last: int) -> TimelineFollower:
         key = topic_partition, last

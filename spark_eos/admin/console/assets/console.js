@@ -60,6 +60,7 @@ function drawGantt() {
 function showTimeline() {
   const bar = h("div", {id: "content"},
     h("p", {id: "summary"}, page.summary),
+    page.hanging.map(row => h("section", {class: "findings", "data-key": row.first_offset}, finding(row, {...page, live}, page.poll.now_ms))),
     live ? h("p", {class: "note"}, h("label", {}, "Offsets to show: ", h("select", {id: "last"},
       [1000, 10000, 100000, 1000000].map(each => h("option", {value: each, selected: each === page.last}, number(each))))),
       " It follows the log; zoom stays.") : null,

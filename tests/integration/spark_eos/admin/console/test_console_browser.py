@@ -11,6 +11,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from spark_eos.admin.command import main as eos_kafka
+from spark_eos.admin.console.pages import ASSETS, asset, page
 from spark_eos.client.kafka_client import KafkaClient
 from tests.support.chromium import MISSING, chromium, has_chromium
 from tests.support.console_scene import PREFIX, Scene, SceneQuery, staged
@@ -95,6 +96,33 @@ def test_names_from_the_cluster_are_text_and_every_control_has_a_name(
     assert browser.execute_script("return window.hit ?? null") is None
     assert browser.find_elements(By.CSS_SELECTOR, "img, [onload], [onerror]") == []
     assert browser.execute_script(CHECKS) == []
+    assert severe(browser) == []
+
+
+def hostile(value: object, name: str = "") -> object:
+    """Return data with markup in every text, as if any name could contain it; addresses are made by the server."""
+    if isinstance(value, str) and name not in ("href", "kind"):
+        return f"<img src=x onerror=\"window.hit='{name}'\"><script>window.hit='{name}'</script>{value}"
+    if isinstance(value, dict):
+        return {key: hostile(each, key) for key, each in value.items()}
+    return [hostile(each, name) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("kind", ["overview", "partition", "transaction", "query"])
+def test_markup_in_any_text_of_the_data_stays_text(
+    kind: str, scene: Scene, console: RunningConsole, browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    path = pages(scene)[kind]
+    document = console.get(f"api/{path or kind}").document
+    (tmp_path / "assets").mkdir()
+    for name in ASSETS:
+        (tmp_path / "assets" / name).write_text(asset(name), encoding="utf-8")
+    (tmp_path / "page.html").write_text(page(kind, kind, hostile(document)), encoding="utf-8")  # type: ignore[arg-type]
+    browser.get((tmp_path / "page.html").as_uri())
+    ready(browser)
+    assert "<img src=x" in browser.find_element(By.TAG_NAME, "main").text
+    assert browser.execute_script("return window.hit ?? null") is None
+    assert browser.find_elements(By.CSS_SELECTOR, "img, [onerror], main script") == []
     assert severe(browser) == []
 
 
