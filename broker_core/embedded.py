@@ -16,6 +16,7 @@ from broker_core.broker.monitoring.inspection import (
     partition_view,
     pending_work,
     transaction_view,
+    transaction_views,
     written_partitions,
 )
 from broker_core.broker.monitoring.metrics import BrokerMetrics
@@ -37,6 +38,7 @@ from broker_core.simulation.disk import MemoryStorage
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.snapshots import Snapshot
 from broker_core.types import TopicPartition
+from broker_core.wire.kafka_versions import version_settings
 
 _CLOCKS = ("real", "virtual")
 
@@ -89,7 +91,9 @@ class EmbeddedBroker(DataControls):
     Args:
         brokers: The number of brokers. Their ids count from the setting `node.id`, which is 1 by default.
         topics: Topics to create, with their numbers of partitions; existing ones in a `data_dir` are left as they are.
-        transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it.
+        transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it. By
+            default the highest that the `kafka_version` has.
+        kafka_version: The version of Kafka, 3.6 to 4.4, whose APIs and features are served; by default all.
         config: Kafka's broker settings by their own names, over all other arguments; `conf/broker.properties` lists
             them.
         data_dir: The folder for the logs; by default they are kept in memory and lost at `close`.
@@ -119,7 +123,8 @@ class EmbeddedBroker(DataControls):
         *,
         brokers: int = 1,
         topics: Mapping[str, int] | None = None,
-        transaction_version: int = 2,
+        transaction_version: int | None = None,
+        kafka_version: str | None = None,
         config: Mapping[str, str] | None = None,
         data_dir: str | Path | None = None,
         copy_of: Snapshot | str | Path | None = None,
@@ -137,7 +142,7 @@ class EmbeddedBroker(DataControls):
             raise ConfigError(f"brokers={brokers}: a cluster has at least one")
         if clock not in _CLOCKS:
             raise ConfigError(f"clock={clock!r}: expected one of {', '.join(_CLOCKS)}")
-        settings = {"transaction.version": str(transaction_version)}
+        settings = version_settings(kafka_version, transaction_version)
         if clock == "virtual":
             # Clients use connections in real time; a move of the broker's clock must not make them idle.
             settings["connections.max.idle.ms"] = "-1"
@@ -321,6 +326,10 @@ class EmbeddedBroker(DataControls):
         if view is None:
             raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
         return view
+
+    def transactions(self) -> list[TransactionView]:
+        """Return the state of each transactional id, sorted by id."""
+        return self._call(transaction_views)
 
     @property
     def topics(self) -> dict[str, int]:

@@ -262,10 +262,11 @@ class Connection:
 
     def _serve(self, frame: bytes, now_ms: int) -> None:
         try:
-            request = decode_request(frame)
+            request = decode_request(frame, self._broker.served)
         except UnsupportedVersion as error:
             if error.api_key == API_VERSIONS_KEY:
-                self.finish(refuse_api_versions(error.correlation_id, ErrorCode.UNSUPPORTED_VERSION))
+                code = ErrorCode.UNSUPPORTED_VERSION
+                self.finish(refuse_api_versions(error.correlation_id, code, self._broker.served))
             else:
                 self.hang_up(str(error))
             return

@@ -12,7 +12,7 @@ from broker_core.server.cluster_controls import ClusterControls
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.testing.files import Columns, records_of
-from broker_core.testing.groups import Group
+from broker_core.testing.groups import Group, group_ids
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.producing import End, LocalProducer, RecordMetadata, Values
 from broker_core.testing.record_list import RecordList
@@ -197,6 +197,11 @@ class DataControls(ClusterControls):
             return ""
         hidden = len(self.records(topic, partition, isolation="read_uncommitted")) - visible
         return f"; {counted(hidden, 'more record')} of open or aborted transactions" if hidden else ""
+
+    @property
+    def groups(self) -> list[str]:
+        """The ids of all groups, sorted."""
+        return self._call(group_ids)
 
     def group(self, group_id: str) -> Group:
         """Return a consumer group, with its members, committed offsets and lag; it need not exist yet."""

@@ -9,6 +9,7 @@ from broker_core.broker.broker import Broker
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
 from broker_core.coordinator.groups.classic.requests import GroupDescription
+from broker_core.coordinator.groups.coordinator import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
 from broker_core.wire.assignments import assigned_partitions
@@ -131,6 +132,14 @@ class Group:
                 )
             time.sleep(_PAUSE_S)
         return view
+
+
+def group_ids(cluster: Cluster) -> list[str]:
+    """Return the ids of all groups that have a coordinator, sorted."""
+    found = {
+        listed.group_id for broker in cluster.brokers.values() for listed in broker.groups.list_groups(ListGroups())
+    }
+    return sorted(found)
 
 
 def group_view(cluster: Cluster, group_id: str) -> GroupView:

@@ -43,22 +43,22 @@ class LocalClient:
         self._thread = thread
 
     def send(self, broker_id: int, request: Any, version: int) -> Any:
-        """Send a request to a broker and return the response.
+        """Send a request to a broker, at this version or the newest it serves, and return the response.
 
         Raises RuntimeError if no broker is running or the call comes from the brokers' thread, TimeoutError after 30
         seconds, and `KafkaError` with BROKER_NOT_AVAILABLE if the broker is stopped.
         """
         if self._thread.is_here:
             raise RuntimeError("the function of a fault cannot send requests: it runs in the brokers' thread")
-        frame = encode_request(request, version, _CLIENT_ID)
 
         async def ask(server: SocketServer) -> bytes:
             if server.is_down:
                 raise RuntimeError("all brokers have crashed: `restart()` starts them again")
             if server.is_away(broker_id):
                 raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not running")
-            reply = _Reply()
-            connection = Connection(server.cluster.brokers[broker_id], reply, "127.0.0.1", principal=LOCAL_CLIENT)
+            broker, reply = server.cluster.brokers[broker_id], _Reply()
+            frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), _CLIENT_ID)
+            connection = Connection(broker, reply, "127.0.0.1", principal=LOCAL_CLIENT)
             server.received(connection, frame)
             try:
                 return await asyncio.wait_for(reply.data, _DEADLINE_S)

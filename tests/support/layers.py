@@ -134,7 +134,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
-        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
+        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded", "wire", "broker", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
@@ -254,6 +254,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline, and the files of the console's pages.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages"),
+    # The template page of a timeline, the files of the console's pages, and the recorded versions of Kafka.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages")
+    | _packages("broker_core", "wire"),
 }

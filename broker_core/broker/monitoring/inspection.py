@@ -110,6 +110,12 @@ def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView
     )
 
 
+def transaction_views(cluster: Cluster) -> list[TransactionView]:
+    """Return the state of each transactional id that has a coordinator, sorted by id."""
+    ids = {name for broker in cluster.brokers.values() for name in broker.transactions.images()}
+    return [view for name in sorted(ids) if (view := transaction_view(cluster, name)) is not None]
+
+
 def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> PartitionView:
     """Return the state of a partition; raises UNKNOWN_TOPIC_OR_PARTITION."""
     leadership = cluster.metadata.leadership(topic_partition)
