@@ -179,6 +179,9 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
     | _packages("spark_eos", "metrics_endpoint"),
+    # An extra that serves the console's pages on loopback.
+    "starlette": _packages("spark_eos", "admin.console.server"),
+    "uvicorn": _packages("spark_eos", "admin.console.server"),
     # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
     "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
     "textual": _packages("spark_eos", "admin.watch_screen"),
@@ -251,6 +254,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline, and the recorded versions of Kafka.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page") | _packages("broker_core", "wire"),
+    # The template page of a timeline, the files of the console's pages, and the recorded versions of Kafka.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages")
+    | _packages("broker_core", "wire"),
 }
