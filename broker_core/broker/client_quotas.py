@@ -156,7 +156,7 @@ class Throttled(KafkaError):
     """THROTTLING_QUOTA_EXCEEDED, with the time in ms that the client is throttled."""
 
     def __init__(self, throttle_ms: int) -> None:
-        super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
+        super().__init__(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "")
         self.throttle_ms = throttle_ms
 
 
