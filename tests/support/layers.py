@@ -30,7 +30,7 @@ _EOS_TOOLS = _packages(
     "codec",
     "client",
     "column_libraries",
-    "metrics_endpoint",
+    "metrics_export",
     "sent_to_tasks",
     "spark_api",
     "worker_memory",
@@ -71,7 +71,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.records": _CORE_BASE,
         "spark_eos.column_libraries": _packages("spark_eos", "errors"),
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
-        "spark_eos.metrics": _packages("spark_eos", "errors"),
+        "spark_eos.metrics": frozenset(),
+        "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.setting_table": _packages(
             "spark_eos", "options.client_settings", "options.definitions", "options.oauth_settings"
@@ -102,12 +103,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
         "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
         "spark_eos.options.sink": _packages(
-            "spark_eos", "errors", "options.client", "options.definitions", "options.setting_table", "metrics"
+            "spark_eos", "errors", "options.client", "options.definitions", "options.setting_table", "options.metrics"
         )
         | _SHARED,
         "spark_eos.options.operator_commands": _packages("spark_eos", "options.client") | _SHARED_BASE,
         "spark_eos.options.source": _packages(
-            "spark_eos", "errors", "options.client", "options.definitions", "metrics", "options.positions"
+            "spark_eos", "errors", "options.client", "options.definitions", "options.metrics", "options.positions"
         )
         | _SHARED_BASE,
     },
@@ -119,7 +120,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
         "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
-        "spark_eos.metrics_endpoint": _packages("spark_eos", "errors", "metrics", "runtime"),
+        "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
@@ -156,8 +157,10 @@ _CORE_REAL = _packages("broker_core", "server", "embedded", "pytest_plugin", "__
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
 # What a client and the sink receive instead of looking it up themselves.
 _RUNTIME = _packages("spark_eos", "runtime")
-_EOS_REAL = _packages("spark_eos", "client", "sink", "source", "admin", "runtime")
-# Metrics are served from a thread, once in each process.
+_EOS_REAL = _packages(
+    "spark_eos", "client", "sink", "source", "admin", "runtime", "metrics_export", "progress_listener"
+)
+# Metrics are read by a thread that sends them.
 _EOS_METRICS = _packages("spark_eos", "metrics")
 # A failpoint stops or kills its process by design.
 _FAILPOINTS = _packages("spark_eos", "failpoints")
@@ -175,7 +178,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "scramp": _packages("broker_core", "security"),
     # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
-    | _packages("spark_eos", "metrics_endpoint"),
+    | _packages("spark_eos", "metrics_export"),
+    "opentelemetry": _packages("spark_eos", "metrics_export"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
@@ -197,12 +201,12 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Sockets.
     **dict.fromkeys(
         ("socket", "ssl", "selectors", "socketserver", "http", "urllib.request"),
-        _CORE_REAL | _packages("spark_eos", "client"),
+        _CORE_REAL | _packages("spark_eos", "client", "metrics_export"),
     ),
     # Waits on a pipe.
     "select": _CORE_REAL | _packages("spark_eos", "client", "sink.detached_process"),
     # Sets options of the sockets that Spark has opened.
-    "socket": _CORE_REAL | _packages("spark_eos", "client", "sink.spark_sockets"),
+    "socket": _CORE_REAL | _packages("spark_eos", "client", "metrics_export", "sink.spark_sockets"),
     # Other threads and processes.
     **dict.fromkeys(
         ("asyncio", "threading", "_thread", "concurrent", "multiprocessing", "queue", "subprocess", "sched"),
@@ -211,7 +215,7 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
     "signal": _CORE_REAL | _FAILPOINTS,
     # Clocks.
-    "time": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "source", "admin"),
+    "time": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "source", "admin", "metrics_export"),
     # Formatting a time does not read a clock.
     **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "admin", "sink.decision")),
     "datetime": _CORE_REAL | _EOS_REAL,
@@ -221,9 +225,12 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's environment.
-    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin"),
+    "os": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin", "metrics_export"),
     # Credentials that are renewed in threads belong to one process.
-    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam"),
+    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "metrics_export"),
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
@@ -232,12 +239,18 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
     | _packages(
-        "spark_eos", "admin", "client.credentials", "client.key_stores", "client.oauth_assertion", "sink.incarnation"
+        "spark_eos",
+        "admin",
+        "client.credentials",
+        "client.key_stores",
+        "client.oauth_assertion",
+        "metrics_export",
+        "sink.incarnation",
     ),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one.
-    "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
+    "tempfile": _CORE_REAL | _packages("spark_eos", "client", "metrics_export"),
     # Ways around this table; the public packages import a name on first use.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
     # A user's function that returns tokens is imported by its name.
