@@ -3,7 +3,6 @@
 import json
 import socket
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Any, Final
 
 from spark_eos.metrics import Changes, Gauge, Labels
@@ -47,11 +46,6 @@ def decode_changes(encoded: bytes) -> tuple[list[MetricsTargets], dict[str, Chan
         )
         for prefix, each in message["changes"].items()
     }
-
-
-def offsets_digest(offsets: Any) -> str:
-    """Return a short text for the offsets of a micro-batch, which have no other name that Spark and a source know."""
-    return sha256(json.dumps(offsets, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 def receive(connection: socket.socket) -> bytes:

@@ -1,6 +1,5 @@
 """The outputs of an exporter: a port and a textfile for Prometheus, and OpenTelemetry."""
 
-import json
 import socket
 import threading
 import time
@@ -9,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS
+from spark_eos.metrics_export.reports import REPORTS_PATH, selected
 from spark_eos.metrics_export.store import MetricStore
 from spark_eos.options.metrics import MetricsTargets
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
-REPORTS_PATH: Final = "/micro-batches"
 _REQUEST_SECONDS: Final = 10
 _REWRITTEN_SECONDS: Final = 15.0
 _LAST_EXPORT_MS: Final = 5_000
@@ -88,9 +87,10 @@ class HttpOutput:
             timeout = _REQUEST_SECONDS
 
             def do_GET(self) -> None:
-                if self.path == REPORTS_PATH:
-                    self._answer("application/json", json.dumps(store.reports()).encode())
-                elif self.path.partition("?")[0] in ("/", "/metrics"):
+                path, _, query = self.path.partition("?")
+                if path == REPORTS_PATH:
+                    self._answer("application/json", selected(store.reports(), query))
+                elif path in ("/", "/metrics"):
                     from prometheus_client.exposition import choose_encoder
 
                     encode, content_type = choose_encoder(self.headers.get("Accept", ""))

@@ -17,7 +17,7 @@ from spark_eos import failpoints
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.metrics import SOURCE_METRICS
-from spark_eos.metrics_export.messages import offsets_digest
+from spark_eos.metrics_export.reports import offsets_digest
 from spark_eos.metrics_export.sender import check_exportable, publish
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
 from spark_eos.runtime import now_ms, process_state

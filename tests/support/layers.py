@@ -139,6 +139,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _packages("spark_eos", "sink")
         | _SHARED
         | _packages("broker_core", "properties", "__version__"),
+        "spark_eos.progress_listener": _packages("spark_eos", "metrics_export"),
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
     },
     {
@@ -147,7 +148,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
-        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "sink") | {"broker_core.__version__"},
+        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "progress_listener", "sink")
+        | {"broker_core.__version__"},
     },
 )
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
@@ -190,7 +192,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
-    "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
+    "pyspark": _packages("spark_eos", "datasource", "progress_listener", "sink", "source", "spark_api")
+    | {"pyspark_eos_kafka"},
     # The pickler that Spark uses.
     "pyspark.cloudpickle": _packages("spark_eos", "sent_to_tasks"),
     "pyarrow": _EOS_COLUMNS,
@@ -215,7 +218,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
     "signal": _CORE_REAL | _FAILPOINTS,
     # Clocks.
-    "time": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "source", "admin", "metrics_export"),
+    "time": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _packages("spark_eos", "source", "admin", "metrics_export", "progress_listener"),
     # Formatting a time does not read a clock.
     **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "admin", "sink.decision")),
     "datetime": _CORE_REAL | _EOS_REAL,
