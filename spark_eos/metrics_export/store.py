@@ -35,6 +35,9 @@ class MetricStore:
             self.version += bool(changes)
             for prefix, change in changes.items():
                 values = self._values.setdefault(prefix, MetricValues())
+                for subject in (change.counters.keys() | change.gauges.keys()) - values.by_subject.keys():
+                    # Prometheus sees a counter grow only if it has seen it before.
+                    values.of(subject).counters.update(_zeros(prefix))
                 for subject, grown in change.counters.items():
                     counters = values.of(subject).counters
                     for name, amount in grown.items():
@@ -63,3 +66,9 @@ class MetricStore:
         """Return the numbers of the last micro-batches by side."""
         with self._lock:
             return {prefix: list(reports) for prefix, reports in self._reports.items()}
+
+
+def _zeros(prefix: str) -> dict[str, int]:
+    """Return all counters of a side, as those of a new subject."""
+    definitions = _SIDES[prefix].definitions.values() if prefix in _SIDES else ()
+    return {each.name: 0 for each in definitions if each.is_counter}
