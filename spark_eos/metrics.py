@@ -45,9 +45,13 @@ class MetricValues:
 
     def __init__(self) -> None:
         self.by_subject: dict[Labels, SubjectValues] = {}
+        self._newest: Labels | None = None
 
     def of(self, subject: Labels) -> SubjectValues:
         """Return the values of a subject that is about to be changed."""
+        if subject == self._newest:
+            return self.by_subject[subject]
+        self._newest = subject
         values = self.by_subject.pop(subject, None) or SubjectValues()
         self.by_subject[subject] = values
         if len(self.by_subject) > MOST_SUBJECTS:
@@ -237,5 +241,7 @@ SOURCE_METRICS: Final = ProcessMetrics(
 
 
 def _written(name: str, labels: Labels) -> str:
+    if not labels:
+        return name
     inside = ",".join(f'{label}="{value}"' for label, value in labels)
-    return f"{name}{{{inside}}}" if inside else name
+    return f"{name}{{{inside}}}"
