@@ -12,6 +12,7 @@ WITH_BROKERS = {
     "broker_core.embedded",
     "broker_core.server.cluster_controls",
     "spark_eos.datasource",
+    "spark_eos.progress_listener",
     "spark_eos.sink.dataframe_writes",
 }
 

@@ -268,4 +268,8 @@ def test_task_that_takes_long_logs_how_far_it_is(
 
     with caplog.at_level(logging.INFO):
         _writer(cluster, MemoryTransaction()).write(rows())
-    assert re.findall(r"task .*: (\d+) records? so far, in (\d+) s", caplog.text) == [("3", "40"), ("5", "80"), ("7", "120")]
+    assert re.findall(r"task .*: (\d+) records? so far, in (\d+) s", caplog.text) == [
+        ("3", "40"),
+        ("5", "80"),
+        ("7", "120"),
+    ]
