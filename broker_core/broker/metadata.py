@@ -27,7 +27,8 @@ GROUP_VERSION = "group.version"
 # The supported features, each with its highest level.
 FEATURES = {TRANSACTION_VERSION: 2, GROUP_VERSION: 1}
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_NAME = 249
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +59,18 @@ class Topic:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name."""
-    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} is illegal: 1 to 249 of ASCII letters, digits, '.', '_' and '-'",
-        )
+    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name, with Kafka's message."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > _LONGEST_NAME:
+        problem = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 class ClusterMetadata:
@@ -218,6 +225,16 @@ class ClusterMetadata:
         partitions[topic_partition.partition] = Leadership(leader, old.leader_epoch + 1)
         self._change_topic(replace(topic, partitions=tuple(partitions)))
         return partitions[topic_partition.partition]
+
+    def raise_leader_epochs(self, name: str, least: Sequence[int]) -> None:
+        """Record leader epochs of at least the given ones for the topic's partitions."""
+        topic = self.topic(name)
+        raised = tuple(
+            replace(each, leader_epoch=max(each.leader_epoch, epoch))
+            for each, epoch in zip(topic.partitions, least, strict=True)
+        )
+        if raised != topic.partitions:
+            self._change_topic(replace(topic, partitions=raised))
 
     def delete_topic(self, name: str) -> Topic:
         """Record that the topic is deleted; return it."""

@@ -1,19 +1,29 @@
 """The command `eos-kafka doctor`: whether sink, source and tool will work with a cluster, and what to do."""
 
 import argparse
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Final
 
 from broker_core.types import counted
 from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
-from spark_eos.admin.output import ExitCode, as_json, exit_codes
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
+_COLUMNS: Final = ("check", "verdict", "found", "remedy")
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _VERDICT_WIDTH: Final = max(map(len, Verdict))
+_STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
+    Verdict.OK: (Style.GREEN,),
+    Verdict.NOTE: (),
+    Verdict.WARNING: (Style.YELLOW,),
+    Verdict.PROBLEM: (Style.RED, Style.BOLD),
+    Verdict.SKIPPED: (),
+}
 _EXIT_CODES: Final = exit_codes(ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND)
 
 
@@ -35,6 +45,11 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="the query's decisionTopic (default: %(default)s)",
     )
     parser.add_argument(
+        "--allow-decision-retention",
+        action="store_true",
+        help="the query has allowDecisionRetention=true: its decision topic may delete decisions",
+    )
+    parser.add_argument(
         "--role",
         action="append",
         choices=("sink", "source", "operator"),
@@ -52,9 +67,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="SECONDS",
         help="how long to wait for each response (default: %(default)s)",
     )
-    parser.add_argument(
-        "--output", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
-    )
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -69,19 +82,22 @@ def run(chosen: argparse.Namespace) -> int:
         tuple(chosen.topic),
         tuple(chosen.role or ("sink", "source")),
         chosen.read_only,
+        chosen.allow_decision_retention,
     )
-    findings = _shown(examine(examined), chosen.output)
+    findings = _shown(examine(examined), chosen)
     return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
 
 
-def _shown(findings: Iterable[Finding], output: str) -> list[Finding]:
-    if output == "json":
+def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Finding]:
+    if chosen.output != TABLE:
         found = list(findings)
-        print(as_json([asdict(each) for each in found]))
+        rows = [asdict(each) for each in found]
+        sys.stdout.write(as_csv(_COLUMNS, rows) if chosen.output == "csv" else f"{as_json(rows)}\n")
         return found
+    painter = Painter(sys.stdout, chosen.color)
     found = []
     for each in findings:
-        print(finding_text(each), flush=True)
+        print(finding_text(each, painter), flush=True)
         found.append(each)
     problems = sum(each.verdict is Verdict.PROBLEM for each in found)
     warnings = sum(each.verdict is Verdict.WARNING for each in found)
@@ -89,12 +105,13 @@ def _shown(findings: Iterable[Finding], output: str) -> list[Finding]:
     return found
 
 
-def finding_text(finding: Finding) -> str:
+def finding_text(finding: Finding, painter: Painter = PLAIN) -> str:
     """Format a finding as one line, and a second one with the remedy.
 
     >>> print(finding_text(Finding("topic lines", Verdict.PROBLEM, "does not exist", "Create it")))
     problem  topic lines: does not exist
              -> Create it
     """
-    first = f"{finding.verdict.value:<{_VERDICT_WIDTH}}  {finding.check}: {finding.found}"
+    verdict = painter.paint(f"{finding.verdict.value:<{_VERDICT_WIDTH}}", *_STYLES[finding.verdict])
+    first = f"{verdict}  {finding.check}: {finding.found}"
     return f"{first}\n{'':<{_VERDICT_WIDTH}}  -> {finding.remedy}" if finding.remedy else first

@@ -1,16 +1,18 @@
 """The Python environments of the nodes: one with this package, one without it, and one with another version.
 
 None of them has PySpark: a cluster has its own. The first is kept in `.cache` and its dependencies are installed again
-when setup.cfg changes; the package itself is installed for every run, from a wheel.
+when the requirements in setup.cfg change; the package itself is installed for every run, from a wheel.
 """
 
-import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
+
+from tests.support.requirements import requirements_digest
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "clusters"
@@ -18,7 +20,6 @@ DEADLINE_S = 1_800
 OTHER_VERSION = "0.0.1"
 # What Spark's server needs to run the functions of `foreachBatch`; the other jobs do without them.
 FOR_FOREACH_BATCH = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard", "pandas>=2.2,<3")
-CLIENT = "pyspark-client>=4.2"
 # PySpark needs them for every Python data source.
 FOR_ARROW = ("pyarrow", "numpy", "pandas", "dateutil", "pytz", "six", "tzdata")
 
@@ -39,10 +40,14 @@ def with_package(built: Path) -> Path:
     return folder
 
 
-def connect_client() -> Path:
-    """Return the folder of an environment with Spark's Connect client and nothing of this package."""
-    _make(CACHE / "connect-client", CLIENT)
-    return CACHE / "connect-client"
+def connect_client(spark_home: Path) -> Path:
+    """Return an environment with the newest Connect client that is not newer than a server, without this package."""
+    found = re.search(r"__version__: str = .(\d+)\.(\d+)", (spark_home / "version.py").read_text())
+    assert found is not None
+    major, minor = map(int, found.groups())
+    folder = CACHE / f"connect-client-{major}.{minor}"
+    _make(folder, f"pyspark-client<{major}.{minor + 1}")
+    return folder
 
 
 def without_package(folder: Path, like: Path, *, dependencies: bool) -> Path:
@@ -88,8 +93,7 @@ def pack(folder: Path, archive: Path) -> Path:
 def _make(folder: Path, *packages: str) -> bool:
     made_from = folder / "made-from"
     # The path of a wheel differs in each run.
-    text = (ROOT / "setup.cfg").read_text() + repr([each for each in packages if os.sep not in each])
-    wanted = hashlib.sha256(text.encode()).hexdigest()
+    wanted = requirements_digest(*(each for each in packages if os.sep not in each))
     if made_from.exists() and made_from.read_text() == wanted:
         return False
     print(f"making {folder.relative_to(ROOT)}", file=sys.stderr, flush=True)

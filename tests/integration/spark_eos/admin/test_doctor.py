@@ -1,5 +1,7 @@
 """`eos-kafka doctor` on healthy, locked-down and broken clusters."""
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +46,7 @@ def test_healthy_cluster_has_no_problem(capsys: pytest.CaptureFixture[str]) -> N
             f"rights: {role.replace('`', '')}" for role in roles.ROLES if not role.startswith("source")
         }
         assert kafka.transaction("eos-kafka.preflight").state == "CompleteAbort"
+        assert [each.api for each in kafka.requests()].count("InitProducerId") == 1
 
 
 def test_read_only_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +146,25 @@ def test_problem_has_a_remedy(
     assert remedy in found[problem]["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("retention_ms", "words", "verdict", "text"),
+    [
+        ("-1", (), "ok", "keeps all records"),
+        ("60000", (), "problem", "decisions can be deleted"),
+        ("60000", ("--allow-decision-retention",), "warning", "deletes decisions (retention.ms=60000"),
+    ],
+)
+def test_decision_topic_without_compaction_is_judged_as_the_sink_does(
+    capsys: pytest.CaptureFixture[str], retention_ms: str, words: Sequence[str], verdict: str, text: str
+) -> None:
+    with broken({}) as kafka:
+        kafka.create_topic("eos-kafka-decisions", 8, {"cleanup.policy": "delete", "retention.ms": retention_ms})
+        _, found = doctor(capsys, kafka.bootstrap_servers, *words)
+    finding = found["decision topic eos-kafka-decisions"]
+    assert (finding["verdict"], text in finding["found"]) == (verdict, True), finding
+    assert verdict == "ok" or "retention.ms" in finding["remedy"]
+
+
 def test_address_without_broker_is_a_warning_beside_one_that_works(capsys: pytest.CaptureFixture[str]) -> None:
     (free,) = free_ports(1)
     with broken({}) as kafka:
@@ -194,6 +216,19 @@ def test_table_shows_each_finding_as_soon_as_it_is_made(capsys: pytest.CaptureFi
     problem = next(place for place, line in enumerate(lines) if line.startswith("problem  topic nope: "))
     assert lines[problem + 1] == "         -> Create it, or correct its name"
     assert lines[-1].endswith("checks: 1 with a problem, 0 with a warning.")
+
+
+def test_csv_has_a_row_for_each_finding_and_colors_are_for_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"orders": 1}) as kafka:
+        words = ["doctor", "--bootstrap-server", kafka.bootstrap_servers, "--read-only", "--color", "always"]
+        code = main([*words, "--output", "csv"])
+        rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
+        assert {*rows[0]} == {"check", "verdict", "found", "remedy"}
+        assert ("problem" in {row["verdict"] for row in rows}) == (code == ExitCode.PROBLEM_FOUND)
+        assert main(words) == code
+        shown = capsys.readouterr().out
+        assert "\x1b[32mok     \x1b[0m  " in shown
+        assert all(row["check"] in shown for row in rows)
 
 
 def test_clock_difference_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

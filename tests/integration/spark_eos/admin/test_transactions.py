@@ -1,5 +1,7 @@
 """`eos-kafka transactions` on a broker: its output, its refusals, its exit codes."""
 
+import csv
+import io
 import json
 import shlex
 import time
@@ -8,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.errors import IncompatibleBrokerVersion
+from kafka.protocol.broker_version_data import BrokerVersionData
 
 from broker_core import EmbeddedBroker, __version__
 from broker_core.types import TopicPartition
@@ -24,10 +28,9 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
-from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
-from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession
 from tests.support.waiting import wait_until
@@ -56,6 +59,11 @@ class Kafka:
         self.run(*words, "--output", "json")
         return json.loads(self.out)
 
+    def csv(self, *words: str) -> list[dict[str, str]]:
+        """Run one command and return the rows of the CSV that it prints."""
+        self.run(*words, "--output", "csv")
+        return list(csv.DictReader(io.StringIO(self.out, newline="")))
+
     def run_advice(self, topic: str) -> None:
         """Run the command that the last one has recommended for a topic."""
         [line] = [line for line in self.err.splitlines() if "to end it: " in line and f"--topic {topic} " in line]
@@ -73,15 +81,8 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def address(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if broker_kind == "broker_core":
-        with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
-            yield broker.bootstrap_servers
-        return
-    try:
-        with apache_kafka(HANGING_SETTINGS, tmp_path_factory.mktemp("hanging")) as node:
-            yield node.bootstrap_servers
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with kafka_with_late_writes(broker_kind, tmp_path_factory.mktemp("hanging")) as address:
+        yield address
 
 
 @pytest.fixture
@@ -128,6 +129,34 @@ def test_list_prints_the_table_of_kafka_transactions(kafka: Kafka, session: RawS
     ]
 
 
+def test_csv_has_the_fields_of_the_json(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = open_up(session, topic, 0, 1)
+    name = session.transactional_id
+    for words in (
+        ("list", "--transactional-id-pattern", name),
+        ("describe-producers", "--topic", topic, "--partition", "0"),
+        ("find-hanging", "--topic", topic, *ANY_AGE),
+        ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0", "--force", "--dry-run"),
+        ("force-terminate", "--transactional-id", name, "--dry-run"),
+    ):
+        objects = kafka.json(*words)
+        objects = objects if isinstance(objects, list) else [objects]
+        rows = kafka.csv(*words)
+        assert [set(row) for row in rows] == [set(each) for each in objects] != [], words
+        for row, each in zip(rows, objects, strict=True):
+            assert row | {key: text_of(value) for key, value in each.items()} == row, words
+    [described] = kafka.csv("describe", "--transactional-id", name)
+    assert described["topic_partitions"] == f"{topic}-0 {topic}-1"
+    assert described["producer_id"] == str(identity.producer_id)
+    assert kafka.csv("find-hanging", "--topic", make_topic(kafka)) == []
+    assert kafka.out.startswith("topic,partition,producer_id,"), "the header is there without rows, too"
+
+
+def text_of(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
     kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +179,72 @@ def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         with pytest.raises(UnsupportedError, match=f"{session.transactional_id}.*'PreparedTransaction'.*Upgrade"):
             KafkaCluster(client, "decisions", DecisionWriter).describe_transactions([session.transactional_id])
+
+
+def test_unknown_transaction_state_is_printed_by_searches(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    topic = make_topic(kafka)
+    open_up(session, topic)
+    send_all = KafkaClient.send_all
+
+    def newer(self: KafkaClient, requests: Any, **rest: Any) -> Any:
+        responses = send_all(self, requests, **rest)
+        for state in (each for response in responses for each in getattr(response, "transaction_states", ())):
+            state.transaction_state = "PreparedTransaction"
+        return responses
+
+    monkeypatch.setattr(KafkaClient, "send_all", newer)
+    [found] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
+    assert (found["verdict"], found["state"]) == ("live", "PreparedTransaction")
+    assert "the transaction is in state PreparedTransaction" in found["why"]
+    for words in (
+        ["timeline", topic, "--out", str(tmp_path / "page.html")],
+        ["watch", "--topic", topic, "--count", "1"],
+    ):
+        assert main([*words, "--bootstrap-server", kafka.bootstrap_servers]) == ExitCode.DONE
+    assert "PreparedTransaction" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("api", "first", "has_verdict"),
+    [("DescribeProducers", "2.8", False), ("ListTransactions", "3.0", True), ("DescribeTransactions", "3.0", True)],
+)
+def test_old_brokers_are_reported_with_what_they_lack(
+    kafka: Kafka,
+    session: RawSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    api: str,
+    first: str,
+    has_verdict: bool,
+) -> None:
+    """Commands that do without the API go on; the others fail with its name and the first version."""
+    topic = make_topic(kafka)
+    open_up(session, topic)
+    version = BrokerVersionData.api_version
+
+    def older(self: Any, request: Any, *arguments: Any, **bounds: Any) -> Any:
+        name = (request if isinstance(request, type) else type(request)).__name__
+        if name.startswith(api):
+            raise IncompatibleBrokerVersion(f"{name} is not served")
+        return version(self, request, *arguments, **bounds)
+
+    monkeypatch.setattr(BrokerVersionData, "api_version", older)
+    assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.FAILED
+    assert api in kafka.err and f"Kafka {first}" in kafka.err
+    page = tmp_path / "page.html"
+    assert main(["timeline", topic, "--out", str(page), "--bootstrap-server", kafka.bootstrap_servers]) == ExitCode.DONE
+    said = capsys.readouterr().out
+    assert f"open since offset 0. {'Its coordinator could not be queried: ' + api if has_verdict else ''}" in said
+    assert (
+        main(["watch", "--topic", topic, "--count", "1", "--bootstrap-server", kafka.bootstrap_servers])
+        == ExitCode.DONE
+    )
+    said = capsys.readouterr().out
+    assert f"{topic}-0: last stable offset 0, lag 1" in said
+    assert api in said and ("old: unknown" in said) == has_verdict
 
 
 def test_column_widths_match_java() -> None:
@@ -366,6 +461,7 @@ def test_transaction_that_ends_during_the_search_is_not_hanging(
 
     def end_first(*arguments: Any) -> Any:
         session.end_until_done(identity, commit=True, version=5)
+        wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
         return asked(*arguments)
 
     monkeypatch.setattr(hanging, "owners_of", end_first)
@@ -397,6 +493,23 @@ def test_broker_search_covers_all_topics(kafka: Kafka, session: RawSession) -> N
         assert {topic, "__transaction_state"} <= set(admin.topics())
         assert len(admin.partitions(["__transaction_state"])) == 5
         assert admin.partitions([topic], broker_id=2) == []
+
+
+def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = hang(session, topic, partition=1)
+    assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.HANGING_FOUND
+    assert [topic, "1", str(identity.producer_id)] in [cells(line)[:3] for line in kafka.out.splitlines()]
+    kafka.run_advice(topic)
+    listed = TransactionAdmin.partitions
+    gone = TopicPartition("deleted-meanwhile", 0)
+    monkeypatch.setattr(TransactionAdmin, "partitions", lambda *arguments: [*listed(*arguments)[:1], gone])
+    assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.FAILED
+    assert "Checked 1 partition: 0 hanging transactions, 0 other open ones.\n" in kafka.err
+    assert f"Not checked: {gone} (UNKNOWN_TOPIC_OR_PARTITION (3)).\n" in kafka.err
+    assert kafka.run("find-hanging", "--all-topics", "--topic", topic) == ExitCode.USAGE
 
 
 def test_broker_search_finds_offsets_that_hang_and_says_what_they_block(kafka: Kafka, session: RawSession) -> None:
@@ -614,6 +727,7 @@ def test_flags_of_kip_664_are_accepted(name: str) -> None:
         ("describe-producers", "--topic", "t\udcff", "--partition", "0"),
         ("find-hanging", "--topic", "t\udcff"),
         ("force-terminate", "--transactional-id", "t\udcff"),
+        ("find-hanging", "--all-topics", "--max-in-flight", "0"),
     ],
 )
 def test_wrong_usage_is_refused_with_distinct_messages(words: tuple[str, ...]) -> None:
