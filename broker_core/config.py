@@ -227,6 +227,7 @@ class BrokerConfig(ListenerConfig):
     message_max_bytes: int = setting("message.max.bytes", 1_048_588, low=0)
     socket_request_max_bytes: int = setting("socket.request.max.bytes", 104_857_600, low=1)
     connections_max_idle_ms: int = setting("connections.max.idle.ms", 600_000)
+    max_request_partition_size_limit: int = setting("max.request.partition.size.limit", 2000, low=1)
     fetch_max_bytes: int = setting("fetch.max.bytes", 57_671_680, low=1024)
     max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots", 1000, low=0)
     log_cleanup_policy: str = setting("log.cleanup.policy", "delete", choices=_CLEANUP, may_be_empty=True)

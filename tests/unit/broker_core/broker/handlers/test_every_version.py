@@ -32,6 +32,7 @@ REFUSED = {
     "JoinGroup": {0, 79},
     "DescribeGroups": {0, 69},
     "ConsumerGroupDescribe": {69},
+    "ElectLeaders": {0, 84},
     # The listener has no SASL.
     "SaslHandshake": {34},
     "SaslAuthenticate": {34},
