@@ -221,6 +221,12 @@ class BrokerConfig(ListenerConfig):
     flush_before_ack: bool = setting("log.flush.before.ack", True)
 
     authorizer_class_name: str = setting("authorizer.class.name", "", choices=("", STANDARD_AUTHORIZER))
+    delegation_token_secret_key: str = setting("delegation.token.secret.key", "", secret=True)
+    delegation_token_max_lifetime_ms: int = setting("delegation.token.max.lifetime.ms", 604_800_000, low=1)
+    delegation_token_expiry_time_ms: int = setting("delegation.token.expiry.time.ms", 86_400_000, low=1)
+    delegation_token_expiry_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms", 3_600_000, low=1
+    )
     super_users: str = setting("super.users", "")
     allow_everyone_if_no_acl_is_found: bool = setting("allow.everyone.if.no.acl.found", False)
 

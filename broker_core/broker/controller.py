@@ -86,7 +86,7 @@ class Controller:
         # All brokers of the cluster, running or not.
         self.broker_ids = tuple(addresses)
         self._meters = meters
-        self._new_uuid = new_uuid
+        self.new_uuid = new_uuid
         self._now_ms = now_ms
         self.brokers: Mapping[int, ControlledBroker] = {}
         self._substitutions: dict[TopicPartition, _Substitution] = {}
@@ -110,7 +110,7 @@ class Controller:
     ) -> Topic:
         """Create a topic; for an internal topic, elect the coordinators at once."""
         self._config.topic_defaults().override(config or {})
-        topic = self._metadata.create_topic(name, self._new_uuid(), partition_count, config or {}, leaders)
+        topic = self._metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, leaders)
         self._metadata_log.sync()
         self._logs.clear_leftovers(topic.topic_partitions())
         if topic.is_internal:

@@ -55,6 +55,25 @@ def administration():
             topics=[listed.ListPartitionReassignmentsTopics(name=TOPIC, partition_indexes=[0])],
         ),
         "UnregisterBroker": lambda: m.UnregisterBrokerRequest(broker_id=1),
+        **tokens(),
+    }
+
+
+def tokens():
+    """Return a request of each API for delegation tokens."""
+    created, described = m.CreateDelegationTokenRequest, m.DescribeDelegationTokenRequest
+    return {
+        "CreateDelegationToken": lambda: created(
+            owner_principal_type="User",
+            owner_principal_name="owner",
+            renewers=[created.CreatableRenewers(principal_type="User", principal_name="renewer")],
+            max_lifetime_ms=1000,
+        ),
+        "RenewDelegationToken": lambda: m.RenewDelegationTokenRequest(hmac=b"token", renew_period_ms=1000),
+        "ExpireDelegationToken": lambda: m.ExpireDelegationTokenRequest(hmac=b"token", expiry_time_period_ms=1000),
+        "DescribeDelegationToken": lambda: described(
+            owners=[described.DescribeDelegationTokenOwner(principal_type="User", principal_name="owner")]
+        ),
     }
 
 
