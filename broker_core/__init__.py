@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from broker_core.errors import ConfigError, DamageError, ErrorCode, KafkaError
     from broker_core.security.sasl_oauthbearer import InvalidToken, ValidToken
     from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, Outage
+    from broker_core.testing.groups import Group, GroupMember, GroupView
+    from broker_core.testing.producing import ProducerRecord, RecordMetadata
+    from broker_core.testing.record_list import RecordList
+    from broker_core.testing.snapshots import Snapshot
     from broker_core.types import TopicPartition
 
 __all__ = [
@@ -37,13 +41,20 @@ __all__ = [
     "Error",
     "ErrorCode",
     "Fault",
+    "Group",
+    "GroupMember",
+    "GroupView",
     "Hold",
     "InvalidToken",
     "KafkaError",
     "Outage",
     "PartitionView",
+    "ProducerRecord",
+    "RecordList",
+    "RecordMetadata",
     "RecordView",
     "RequestSeen",
+    "Snapshot",
     "TopicPartition",
     "TransactionView",
     "ValidToken",
@@ -63,6 +74,10 @@ _MODULES = {
     "broker_core.errors": ("ConfigError", "DamageError", "ErrorCode", "KafkaError"),
     "broker_core.security.sasl_oauthbearer": ("InvalidToken", "ValidToken"),
     "broker_core.server.cluster_controls": ("BrokerHandle", "ClockHandle", "Outage"),
+    "broker_core.testing.groups": ("Group", "GroupMember", "GroupView"),
+    "broker_core.testing.producing": ("ProducerRecord", "RecordMetadata"),
+    "broker_core.testing.record_list": ("RecordList",),
+    "broker_core.testing.snapshots": ("Snapshot",),
     "broker_core.types": ("TopicPartition",),
 }
 

@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         help="port of the first broker, 0 for a free one; ignored when the setting listeners is given (%(default)s)",
     )
     parser.add_argument("--brokers", type=int, default=1, help="number of brokers, on consecutive ports (%(default)s)")
+    parser.add_argument("--kafka-version", help="the version of Kafka, such as 3.9, whose APIs and features are served")
     parser.add_argument("--data-dir", type=Path, help="folder for the logs; without it they are kept in memory")
     parser.add_argument("--config", type=Path, help="a properties file with Kafka's broker settings")
     parser.add_argument(
@@ -46,10 +47,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _config(path: Path | None) -> BrokerConfig:
+def _config(path: Path | None, kafka_version: str | None) -> BrokerConfig:
     from broker_core.server.properties_file import read_broker_properties
+    from broker_core.wire.kafka_versions import version_settings
 
-    return BrokerConfig() if path is None else read_broker_properties(path.read_text())
+    config = BrokerConfig() if path is None else read_broker_properties(path.read_text())
+    return config.override(version_settings(kafka_version, None))
 
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
@@ -84,8 +87,9 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
             after.push_async_callback(asyncio.to_thread, endpoint.close)
             where += f", metrics at {endpoint.url}"
         kept = f"logs in {arguments.data_dir}" if arguments.data_dir else "logs in memory"
+        level = server.cluster.config.transaction_version
         print(
-            f"broker_core is listening on {where} (transaction.version {config.transaction_version}, {kept})",
+            f"broker_core is listening on {where} (transaction.version {level}, {kept})",
             flush=True,
         )
         stopped = loop.create_task(stopping.wait())
@@ -111,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        asyncio.run(_serve(arguments, _config(arguments.config)))
+        asyncio.run(_serve(arguments, _config(arguments.config, arguments.kafka_version)))
     except (ConfigError, DamageError, MissingExtraError, OSError) as error:
         print(f"broker_core cannot start: {error}", file=sys.stderr)
         return 1

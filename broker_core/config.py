@@ -217,6 +217,8 @@ class BrokerConfig(ListenerConfig):
     num_partitions: int = setting("num.partitions", 1, low=1)
     delete_topic_enable: bool = setting("delete.topic.enable", True)
     transaction_version: int = setting("transaction.version", 2, low=0, high=2)
+    # Not a setting of Kafka's: the version whose APIs and features are served, empty for all.
+    kafka_version: str = setting("kafka.version", "")
     # Not a setting of Kafka's: whether an acknowledged write is also synced to disk. It is, since there is no replica.
     flush_before_ack: bool = setting("log.flush.before.ack", True)
 

@@ -2,23 +2,21 @@
 
 import asyncio
 import ssl
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from broker_core.broker.fault_injection import Action, Crashed, Fault
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
-    RecordView,
     TransactionView,
     partition_counts,
     partition_view,
     pending_work,
-    record_views,
     transaction_view,
+    transaction_views,
     written_partitions,
 )
 from broker_core.broker.monitoring.metrics import BrokerMetrics
@@ -29,7 +27,7 @@ from broker_core.errors import ConfigError
 from broker_core.ports import Storage
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
-from broker_core.server.cluster_controls import BrokerHandle, ClockHandle, ClusterControls
+from broker_core.server.cluster_controls import BrokerHandle, ClockHandle
 from broker_core.server.disk import DiskStorage
 from broker_core.server.listeners import check_used, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
@@ -37,15 +35,15 @@ from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
+from broker_core.testing.data_controls import DataControls
+from broker_core.testing.snapshots import Snapshot
 from broker_core.types import TopicPartition
+from broker_core.wire.kafka_versions import version_settings
 
-T = TypeVar("T")
-
-_PAUSE_S = 0.01
 _CLOCKS = ("real", "virtual")
 
 
-class EmbeddedBroker(ClusterControls):
+class EmbeddedBroker(DataControls):
     """A Kafka-compatible cluster in a background thread of this process.
 
     It speaks Kafka's protocol on loopback ports, so any client can use it, and keeps its logs in memory unless it is
@@ -86,16 +84,20 @@ class EmbeddedBroker(ClusterControls):
     ...     kafka.bootstrap("SECURE").split(":")[0]
     '127.0.0.1'
 
-    `transaction`, `partition`, `records`, `requests`, `topics` and `metrics` show the state; `wait_for` and
-    `assert_quiescent` help to check it. In tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
+    `produce` writes records and `records` returns them, without a Kafka client. `transaction`, `partition`, `group`,
+    `requests`, `topics` and `metrics` show the state; `wait_for`, `wait_for_records` and `assert_quiescent` help to
+    check it. In tests with pytest the fixture `kafka` provides an `EmbeddedBroker`.
 
     Args:
         brokers: The number of brokers. Their ids count from the setting `node.id`, which is 1 by default.
         topics: Topics to create, with their numbers of partitions; existing ones in a `data_dir` are left as they are.
-        transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it.
+        transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it. By
+            default the highest that the `kafka_version` has.
+        kafka_version: The version of Kafka, 3.6 to 4.4, whose APIs and features are served; by default all.
         config: Kafka's broker settings by their own names, over all other arguments; `conf/broker.properties` lists
             them.
         data_dir: The folder for the logs; by default they are kept in memory and lost at `close`.
+        copy_of: A `Snapshot`, or the folder of a `data_dir`, that the broker starts with a copy of, in memory.
         host: The address to listen on.
         port: The first of as many ports in a row as there are listeners times brokers; 0 for free ports.
         listeners: Names of listeners with their protocols: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL. Every broker has
@@ -121,9 +123,11 @@ class EmbeddedBroker(ClusterControls):
         *,
         brokers: int = 1,
         topics: Mapping[str, int] | None = None,
-        transaction_version: int = 2,
+        transaction_version: int | None = None,
+        kafka_version: str | None = None,
         config: Mapping[str, str] | None = None,
         data_dir: str | Path | None = None,
+        copy_of: Snapshot | str | Path | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         listeners: Mapping[str, str] | None = None,
@@ -138,7 +142,7 @@ class EmbeddedBroker(ClusterControls):
             raise ConfigError(f"brokers={brokers}: a cluster has at least one")
         if clock not in _CLOCKS:
             raise ConfigError(f"clock={clock!r}: expected one of {', '.join(_CLOCKS)}")
-        settings = {"transaction.version": str(transaction_version)}
+        settings = version_settings(kafka_version, transaction_version)
         if clock == "virtual":
             # Clients use connections in real time; a move of the broker's clock must not make them idle.
             settings["connections.max.idle.ms"] = "-1"
@@ -148,7 +152,10 @@ class EmbeddedBroker(ClusterControls):
             settings["sasl.enabled.mechanisms"] = f"{BrokerConfig().sasl_enabled_mechanisms},OAUTHBEARER"
         self._config = BrokerConfig().override(settings | dict(config or {}))
         self._topics = dict(topics or {})
+        if data_dir is not None and copy_of is not None:
+            raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
         self._data_dir = data_dir
+        self._copy_of = Snapshot.read(copy_of) if isinstance(copy_of, str | Path) else copy_of
         self._brokers = brokers
         self._plans = plan_listeners(self._config, brokers=brokers, host=host, port=port)
         self._users, self._tls, self._token_validator = dict(users or {}), tls, token_validator
@@ -158,6 +165,7 @@ class EmbeddedBroker(ClusterControls):
         self._requests = RequestLog(requests_kept)
         self._after = ExitStack()
         self._thread = ServerThread(self._make, self._prepare, self._after.close)
+        self._start_data_controls(self._thread)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -319,6 +327,10 @@ class EmbeddedBroker(ClusterControls):
             raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
         return view
 
+    def transactions(self) -> list[TransactionView]:
+        """Return the state of each transactional id, sorted by id."""
+        return self._call(transaction_views)
+
     @property
     def topics(self) -> dict[str, int]:
         """The topics and their numbers of partitions, internal topics left out.
@@ -338,13 +350,6 @@ class EmbeddedBroker(ClusterControls):
         """
         return self._call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
 
-    def records(self, topic: str, partition: int) -> list[RecordView]:
-        """Return all records in a partition's log, in order: of open and aborted transactions and control records too.
-
-        Raises `KafkaError` if the partition does not exist.
-        """
-        return self._call(lambda cluster: record_views(cluster, TopicPartition(topic, partition)))
-
     def written_partitions(self) -> list[TopicPartition]:
         """Return the partitions that records were written to, internal topics left out."""
         return self._call(written_partitions)
@@ -361,21 +366,6 @@ class EmbeddedBroker(ClusterControls):
             and (client_id is None or each.client_id == client_id)
             and (transactional_id is None or transactional_id in each.transactional_ids)
         ]
-
-    @staticmethod
-    def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:
-        """Call `condition` until its result is true, and return the result; AssertionError after `timeout` seconds.
-
-        >>> with EmbeddedBroker() as kafka:
-        ...     kafka.wait_for(lambda: kafka.broker(1).is_running)
-        True
-        """
-        end = time.monotonic() + timeout
-        while not (found := condition()):
-            if time.monotonic() > end:
-                raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
-            time.sleep(_PAUSE_S)
-        return found
 
     def assert_quiescent(self, *, clients_may_wait: bool = False) -> None:
         """Check that nothing is in progress: no open transaction, unstable partition or waiting request.
@@ -407,7 +397,7 @@ class EmbeddedBroker(ClusterControls):
         storage: Storage
         lose_unsynced = None
         if self._data_dir is None:
-            storage = memory = MemoryStorage()
+            storage = memory = MemoryStorage() if self._copy_of is None else self._copy_of.to_memory()
             lose_unsynced = memory.crash
         else:
             storage = disk = DiskStorage(Path(self._data_dir))

@@ -6,6 +6,7 @@ of data sources, and a task that only reads does not need the sink.
 
 from typing import TYPE_CHECKING
 
+from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.spark_api import (
     DataSource,
     DataSourceArrowWriter,
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 FORMAT_NAME = "eos-kafka"
 
 
-class EosKafkaDataSource(DataSource):
+class EosKafkaDataSource(SentToTasks, DataSource):
     """Spark's `format("kafka")` with exactly-once writes, and reads that see committed records only.
 
     Users do not create it: where the package is installed, Spark finds the format `eos-kafka`. Columns and options are

@@ -9,8 +9,8 @@ import pytest
 from tests.support import examples
 from tests.support.java import java_problem
 
-# Fixtures that several suites share.
-pytest_plugins = ("tests.support.spark_eos.brokers",)
+# The limit of tests that hang, and fixtures that several suites share.
+pytest_plugins = ("tests.support.hanging_tests", "tests.support.spark_eos.brokers")
 
 examples.load_profile()
 

@@ -25,6 +25,7 @@ from broker_core.types import (
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
+from broker_core.wire.kafka_versions import served_apis
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Broker:
         self.purgatory = services.purgatory
         self.sync_queue = services.sync_queue
         self.meters = services.meters
+        self.served = served_apis(self.config.kafka_version)
         # The broker that answers in this one's place while it is cut off from the others; see `stale_broker`.
         self.stale_twin: Broker | None = None
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)

@@ -12,6 +12,7 @@ from broker_core.broker.broker import Broker, BrokerServices
 from broker_core.broker.controller import Controller
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import with_actual_counts
+from broker_core.broker.kafka_version import limited
 from broker_core.broker.log_maintenance import LogMaintenance
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.marker_writer import MarkerWriter
@@ -42,6 +43,7 @@ class Cluster:
         stopwatch: Stopwatch = stopped,
         purgatory: Purgatory | None = None,
     ) -> None:
+        config = limited(config)
         self.now_ms = now_ms
         self.storage = storage
         self._entropy = entropy

@@ -81,6 +81,7 @@ class Connection:
         self._began_ms = 0.0
         self._busy = False
         self._paused = False
+        self._suspended = False
         self._refused = False
         self._damage: str | None = None
         self._now_ms = 0
@@ -135,6 +136,24 @@ class Connection:
         self._paused = False
         self._work(now_ms)
 
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a request is being handled or waits."""
+        return self._busy
+
+    def suspend(self) -> None:
+        """Handle no further request until `attach`."""
+        self._suspended = True
+
+    def attach(self, broker: Broker, listener: Listener, now_ms: int) -> None:
+        """Continue with a broker of another cluster, with the client's principal and the requests that are queued."""
+        assert not self._busy, "the request in progress belongs to the other cluster"
+        self._broker, self.listener = broker, listener
+        if self.sasl is not None and listener.sasl is not None:
+            self.sasl.settings = listener.sasl
+        self._suspended = False
+        self._work(now_ms)
+
     def finish(self, data: bytes | None) -> None:
         """Send the response once the writes it confirms are durable, then handle the next request."""
 
@@ -184,7 +203,7 @@ class Connection:
 
     def _work(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        while not (self._busy or self._paused or self.closed or self._refused):
+        while not (self._busy or self._paused or self._suspended or self.closed or self._refused):
             frame = self._next_frame()
             if frame is None:
                 break
@@ -243,10 +262,11 @@ class Connection:
 
     def _serve(self, frame: bytes, now_ms: int) -> None:
         try:
-            request = decode_request(frame)
+            request = decode_request(frame, self._broker.served)
         except UnsupportedVersion as error:
             if error.api_key == API_VERSIONS_KEY:
-                self.finish(refuse_api_versions(error.correlation_id, ErrorCode.UNSUPPORTED_VERSION))
+                code = ErrorCode.UNSUPPORTED_VERSION
+                self.finish(refuse_api_versions(error.correlation_id, code, self._broker.served))
             else:
                 self.hang_up(str(error))
             return

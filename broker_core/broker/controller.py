@@ -237,6 +237,14 @@ class Controller:
         else:
             self._meters.loaded(topic_partition.topic, began_ms)
 
+    def resign_coordinators(self) -> None:
+        """Stop all coordinators, without an election: waiting members are answered NOT_COORDINATOR."""
+        for name in sorted(INTERNAL_TOPICS & set(self._metadata.topics)):
+            for topic_partition in self._metadata.topics[name].topic_partitions():
+                leader = self._metadata.leadership(topic_partition).leader
+                if leader != NO_LEADER:
+                    _coordinator_of(self.brokers[leader], name).resign(topic_partition.partition)
+
     # Brokers that come and go
 
     def broker_left(self, broker_id: int) -> None:

@@ -222,6 +222,16 @@ class ClusterMetadata:
         self._change_topic(replace(topic, partitions=tuple(partitions)))
         return partitions[topic_partition.partition]
 
+    def raise_leader_epochs(self, name: str, least: Sequence[int]) -> None:
+        """Record leader epochs of at least the given ones for the topic's partitions."""
+        topic = self.topic(name)
+        raised = tuple(
+            replace(each, leader_epoch=max(each.leader_epoch, epoch))
+            for each, epoch in zip(topic.partitions, least, strict=True)
+        )
+        if raised != topic.partitions:
+            self._change_topic(replace(topic, partitions=raised))
+
     def delete_topic(self, name: str) -> Topic:
         """Record that the topic is deleted; return it."""
         topic = self.topic(name)

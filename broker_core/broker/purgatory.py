@@ -86,6 +86,14 @@ class Purgatory:
                 self._remove(waiting)
                 expire(now_ms)
 
+    def expire_all(self, now_ms: int) -> None:
+        """Expire all requests that wait now, as if their deadlines had passed."""
+        for _, _, waiting in sorted(self._deadlines, key=lambda entry: entry[:2]):
+            if not waiting.done:
+                expire = waiting.expire
+                self._remove(waiting)
+                expire(now_ms)
+
     def next_deadline_ms(self) -> int | None:
         """Return the earliest deadline, or None."""
         while self._deadlines and self._deadlines[0][2].done:

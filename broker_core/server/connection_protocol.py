@@ -128,6 +128,22 @@ class ConnectionProtocol(asyncio.Protocol):
             self._transport.pause_reading()
             self._owner.reading_paused(self)
 
+    def suspend(self) -> None:
+        """Pass no further request to the core until `attach`."""
+        if self._connection is not None:
+            self._connection.suspend()
+
+    def attach(self, broker: Broker, listener: Listener) -> None:
+        """Continue with a broker of another cluster; close the connection if a request is still in progress."""
+        self._broker, self._listener = broker, listener
+        if self._connection is None or self._connection.closed:
+            return
+        if self._connection.is_busy:
+            self._connection.lost()
+            self.abort()
+        else:
+            self._connection.attach(broker, listener, self._owner.now_ms())
+
     def resume_if_drained(self) -> bool:
         """Resume reading if the pending requests are within the limit again; return whether they are."""
         assert self._connection is not None

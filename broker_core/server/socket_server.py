@@ -18,6 +18,7 @@ from broker_core.broker.fault_injection import Crashed, FaultInjector
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
+from broker_core.broker.restoring import answer_waiting, forget_clients
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
@@ -27,7 +28,7 @@ from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.acceptor import Acceptor, bind
 from broker_core.server.connection_protocol import ConnectionProtocol
-from broker_core.server.connection_quotas import ConnectionQuotas
+from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot
 from broker_core.server.key_set import KeySet
 from broker_core.server.listeners import ListenerPlan, add_scram_users
 from broker_core.server.tls import tls_context
@@ -154,6 +155,31 @@ class SocketServer:
             for broker_id in self._broker_ids
         }
 
+    def replace_cluster(self, exchange: Callable[[Cluster], None]) -> None:
+        """Close the cluster, let `exchange(cluster)` replace its files, and open it again; connections stay open.
+
+        Requests that wait are answered first. Connections with a request that a fault delays are closed.
+        """
+        old, now_ms = self.cluster, self._clock.now_ms()
+        away = [broker_id for broker_id in self._broker_ids if self.is_away(broker_id)]
+        for broker_id in self._broker_ids:
+            rejoin(old, broker_id)
+        for client in self._clients:
+            client.suspend()
+        answer_waiting(old, now_ms)
+        old.close(now_ms)
+        exchange(old)
+        quotas = self._quotas
+        self._open_cluster()
+        # The open connections keep their slots.
+        self._quotas = quotas
+        forget_clients(self.cluster, now_ms)
+        for broker_id in away:
+            self.cluster.controller.broker_left(broker_id)
+        self.publish_addresses()
+        for client in list(self._clients):
+            client.attach(self.cluster.brokers[client.broker_id], self._listeners[client.listener_name])
+
     def _open_acceptors(self, broker_id: int) -> None:
         quotas = self._quotas[broker_id]
         for plan in self._plans:
@@ -164,16 +190,15 @@ class SocketServer:
                 quotas=quotas,
                 now_ms=self._clock.now_ms,
                 context=self._contexts.get(name),
-                protocol_factory=partial(
-                    ConnectionProtocol,
-                    self,
-                    self.cluster.brokers[broker_id],
-                    self._listeners[name],
-                    self._rules.get(name),
-                ),
+                protocol_factory=partial(self._new_connection, name, broker_id),
                 evict=partial(self._evict_quietest, broker_id, quotas),
             )
             acceptor.open()
+
+    def _new_connection(self, listener: str, broker_id: int, slot: ConnectionSlot) -> ConnectionProtocol:
+        """Return the protocol of a connection to the cluster that is open now."""
+        broker = self.cluster.brokers[broker_id]
+        return ConnectionProtocol(self, broker, self._listeners[listener], self._rules.get(listener), slot)
 
     def _drop_sockets(self) -> None:
         for sock in self._sockets.values():

@@ -163,6 +163,17 @@ class MemoryStorage:
         self._root = _after_crash(self._root, "", surviving, names_survive)
         self.last_written = None
 
+    def copy(self) -> "MemoryStorage":
+        """Return a storage with the same files, all of them durable."""
+        found = MemoryStorage()
+        found._root = _copied(self._root)
+        return found
+
+    def replace(self, other: "MemoryStorage") -> None:
+        """Replace all files by copies of those of another storage; files that are open must not be used afterwards."""
+        self._root = _copied(other._root)
+        self.last_written = None
+
     def files(self) -> Iterator[tuple[str, bytes]]:
         """Yield every path with its content, for comparing two storages."""
         yield from _walk(self._root, "")
@@ -292,6 +303,14 @@ def _after_crash(folder: _Folder, path: str, surviving: Callable[[str, _Node], i
             left.entries[name] = entry.after_crash(surviving(child, entry))
     left.durable = dict(left.entries)
     return left
+
+
+def _copied(folder: _Folder) -> _Folder:
+    found = _Folder()
+    for name, entry in folder.entries.items():
+        found.entries[name] = _copied(entry) if isinstance(entry, _Folder) else _Node(bytes(entry.data))
+    found.durable = dict(found.entries)
+    return found
 
 
 def _walk(folder: _Folder, path: str) -> Iterator[tuple[str, bytes]]:

@@ -7,7 +7,7 @@ not know: for ApiVersions it must, in the body format of version 0 (rules J.3).
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,10 +118,10 @@ def bare_frame(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def decode_request(frame: bytes) -> Request:
-    """Decode a frame; raise `UnsupportedVersion` or `MalformedFrame`."""
+def decode_request(frame: bytes, served: Mapping[int, ServedApi] = SERVED) -> Request:
+    """Decode a frame of one of the served APIs; raise `UnsupportedVersion` or `MalformedFrame`."""
     api_key, version, correlation_id = _FIXED_HEADER.unpack_from(frame)
-    api = SERVED.get(api_key)
+    api = served.get(api_key)
     if api is None or not api.min_version <= version <= api.max_version:
         raise UnsupportedVersion(api_key, version, correlation_id)
     try:
@@ -152,9 +152,9 @@ def encode_response(request: Request, response: Any) -> bytes:
     return _encode(response, request.version, request.correlation_id)
 
 
-def refuse_api_versions(correlation_id: int, error_code: int) -> bytes:
+def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi] = SERVED) -> bytes:
     """Encode the response to an ApiVersions request of an unknown version, in version 0."""
-    api = SERVED[API_VERSIONS_KEY]
+    api = served[API_VERSIONS_KEY]
     ranges = [
         m.ApiVersionsResponse.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
     ]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker_core.types import counted
-from spark_eos.admin import doctor, output, timeline, transactions_command
+from spark_eos.admin import completion, doctor, output, timeline, transactions_command, watch
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.output import ExitCode
@@ -32,11 +32,23 @@ _EXIT_CODES: Final = output.exit_codes(
     ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE, ExitCode.NOTHING_DONE, ExitCode.DONE_IN_PART
 )
 
+_EXAMPLES: Final = """examples:
+  eos-kafka watch --bootstrap-server localhost:9092
+  eos-kafka timeline orders --out orders.html --bootstrap-server localhost:9092
+  eos-kafka transactions find-hanging --all-topics --bootstrap-server localhost:9092
+  eos-kafka doctor --topic orders --bootstrap-server localhost:9092
+
+Each command has more with --help, such as eos-kafka transactions find-hanging --help."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
-    chosen = _parser().parse_args(transactions_command.with_subcommand(given))
+    parser = _parser()
+    if not given:
+        parser.print_help(sys.stderr)
+        return ExitCode.USAGE
+    chosen = parser.parse_args(transactions_command.with_subcommand(given))
     try:
         if "run" in chosen:
             code: int = chosen.run(chosen)
@@ -59,7 +71,13 @@ def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     """Run one parsed command on a cluster."""
     if chosen.command == "list":
         entries = read_inventory(cluster, chosen.decision_topic, chosen.prefix, chosen.query, waits=False)
-        _print(chosen, output.list_table(entries), output.list_document(entries))
+        output.write(
+            chosen,
+            output.list_table(entries),
+            output.list_document(entries),
+            output.LIST_COLUMNS,
+            output.list_csv(entries),
+        )
         for rest in cluster.unstable_rests(chosen.decision_topic):
             print(output.rest_text(rest), file=sys.stderr)
         return ExitCode.DONE
@@ -67,7 +85,9 @@ def run(chosen: argparse.Namespace, cluster: SinkCluster) -> int:
     if chosen.command == "show":
         fates = fates_now(cluster, decision)
         audit = read_audit(cluster, chosen.decision_topic, decision.prefix, decision.query)
-        _print(chosen, output.show_text(decision, fates, audit), output.show_document(decision, fates, audit))
+        document = output.show_document(decision, fates, audit)
+        rows = output.show_csv(decision, fates)
+        output.write(chosen, output.show_text(decision, fates, audit), document, output.SHOW_COLUMNS, rows)
         return ExitCode.DONE
     return _intervene(chosen, cluster, decision)
 
@@ -79,7 +99,7 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     restart = Restart(chosen.restart) if chosen.command == "abort" else None
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
     # A program reads the result from the standard output; the plan is for people.
-    stream = sys.stdout if chosen.output == "table" else sys.stderr
+    stream = sys.stdout if chosen.output == output.TABLE else sys.stderr
     print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
         print("Nothing was changed. Repeat the command with --yes to carry this out.", file=sys.stderr)
@@ -91,18 +111,16 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
         f"{counted(len(settled.decision.transactions), 'transaction')}: {len(settled.committed)} committed, "
         f"{len(settled.lost)} aborted or lost, {len(settled.unknown) + len(settled.pending)} with an unknown outcome."
     )
-    _print(
-        chosen,
-        result,
-        {
-            "action": chosen.command,
-            "restart": restart,
-            "done": complete,
-            "decision": output.decision_document(settled.decision),
-            "problems": list(problems),
-            **_counts(settled),
-        },
-    )
+    document = {
+        "action": chosen.command,
+        "restart": restart,
+        "done": complete,
+        "decision": output.decision_document(settled.decision),
+        "problems": list(problems),
+        **_counts(settled),
+    }
+    row = {**output.decision_document(settled.decision), **document}
+    output.write(chosen, result, document, output.RESULT_COLUMNS, [row])
     for text in problems if complete else (*problems, str(lost_error(settled))):
         print(text, file=sys.stderr)
     return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
@@ -129,10 +147,6 @@ def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
     return entries[0].decision
 
 
-def _print(chosen: argparse.Namespace, text: str, document: object) -> None:
-    print(text if chosen.output == "table" else output.as_json(document))
-
-
 def _user() -> str:
     try:
         name = getpass.getuser()
@@ -144,14 +158,23 @@ def _user() -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="eos-kafka", description="Inspect Kafka transactions and repair incomplete commits."
+        prog="eos-kafka",
+        description="Inspect Kafka transactions and repair incomplete commits.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     transactions_command.add_version(parser)
-    areas = parser.add_subparsers(required=True, metavar="AREA")
+    areas = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     transactions_command.add_parser(areas)
     timeline.add_parser(areas)
+    watch.add_parser(areas)
     doctor.add_parser(areas)
-    decisions = areas.add_parser("decisions", help="inspect and end the decisions of the sink")
+    decisions = areas.add_parser(
+        "decisions",
+        help="inspect and end the decisions of the sink",
+        description="Inspect and end the decisions of the sink. A decision is the record by which a query commits a "
+        "micro-batch; a query that died before it has ended the transactions of its last one leaves them open.",
+    )
     commands = decisions.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add(commands, "list", "list the newest decision of each query", one_query=False)
     _add(
@@ -175,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
         help="what the query does when it is restarted: write the micro-batch again (refused if a part of it may be "
         "visible), or skip it, even if only a part of it is visible (default: %(default)s)",
     )
+    completion.add_parser(areas, parser)
     return parser
 
 
@@ -204,9 +228,7 @@ def _add(
         if one_query
         else "only the decision of this query or jobId",
     )
-    parser.add_argument(
-        "--output", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
-    )
+    output.add_output_options(parser)
     return parser
 
 

@@ -1,6 +1,7 @@
 """The command `eos-kafka doctor`: whether sink, source and tool will work with a cluster, and what to do."""
 
 import argparse
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Final
@@ -8,10 +9,11 @@ from typing import Final
 from broker_core.types import counted
 from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
-from spark_eos.admin.output import ExitCode, as_json, exit_codes
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
+_COLUMNS: Final = ("check", "verdict", "found", "remedy")
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _VERDICT_WIDTH: Final = max(map(len, Verdict))
 _EXIT_CODES: Final = exit_codes(ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND)
@@ -35,6 +37,11 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="the query's decisionTopic (default: %(default)s)",
     )
     parser.add_argument(
+        "--allow-decision-retention",
+        action="store_true",
+        help="the query has allowDecisionRetention=true: its decision topic may delete decisions",
+    )
+    parser.add_argument(
         "--role",
         action="append",
         choices=("sink", "source", "operator"),
@@ -52,9 +59,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="SECONDS",
         help="how long to wait for each response (default: %(default)s)",
     )
-    parser.add_argument(
-        "--output", choices=("table", "json"), default="table", help="output format (default: %(default)s)"
-    )
+    add_output_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -69,15 +74,17 @@ def run(chosen: argparse.Namespace) -> int:
         tuple(chosen.topic),
         tuple(chosen.role or ("sink", "source")),
         chosen.read_only,
+        chosen.allow_decision_retention,
     )
     findings = _shown(examine(examined), chosen.output)
     return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
 
 
 def _shown(findings: Iterable[Finding], output: str) -> list[Finding]:
-    if output == "json":
+    if output != TABLE:
         found = list(findings)
-        print(as_json([asdict(each) for each in found]))
+        rows = [asdict(each) for each in found]
+        sys.stdout.write(as_csv(_COLUMNS, rows) if output == "csv" else f"{as_json(rows)}\n")
         return found
     found = []
     for each in findings:

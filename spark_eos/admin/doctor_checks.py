@@ -20,7 +20,7 @@ from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.needed_apis import unsupported_apis
 from spark_eos.client.topics import BROKER_DEFAULT, create_topic, describe_topic_config
-from spark_eos.client.transactions import TV2, end_txn, init_producer_id
+from spark_eos.client.transactions import TV2, TransactionIdentity, end_txn, init_producer_id
 from spark_eos.errors import EosKafkaError, UnreachableError
 from spark_eos.options.client import ClientOptions
 from spark_eos.runtime import now_ms
@@ -49,6 +49,8 @@ class _Knowledge:
 
     has_decision_topic: bool = False
     has_responding_broker: bool = False
+    # That of the probe, if the principal may write to it: InitProducerId is sent once.
+    probe: TransactionIdentity | None = None
 
 
 def examine(examined: Examination) -> Iterator[Finding]:
@@ -207,7 +209,7 @@ def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Know
     except EosKafkaError as error:
         yield _failed(check, error, Verdict.NOTE)
         return
-    problem = topic_problem(name, config, replica_count(described))
+    problem = topic_problem(name, config, replica_count(described), may_expire=examined.may_expire)
     if problem is not None:
         yield _failed(check, problem)
         return
@@ -224,7 +226,8 @@ def _decision_topic(client: KafkaClient, examined: Examination, knowledge: _Know
         yield Finding(check, Verdict.WARNING, found, remedy)
     if not doubts:
         size = f"{counted(described.partition_count, 'partition')}, {counted(replica_count(described), 'replica')}"
-        yield Finding(check, Verdict.OK, f"{size}, compacted")
+        kept = "compacted" if "compact" in (config.get("cleanup.policy") or "compact") else "keeps all records"
+        yield Finding(check, Verdict.OK, f"{size}, {kept}")
 
 
 def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Finding:
@@ -247,7 +250,7 @@ def _missing_decision_topic(client: KafkaClient, check: str, name: str) -> Findi
 
 def _rights(client: KafkaClient, examined: Examination, knowledge: _Knowledge) -> Iterator[Finding]:
     """Compare the operations that the brokers allow this principal with what each role needs."""
-    allowed = allowed_operations(client, examined)
+    allowed, knowledge.probe = allowed_operations(client, examined)
     for role, rights in ROLES.items():
         if not role.startswith(tuple(_ROLE_WORDS[each] for each in examined.roles)):
             continue
@@ -273,7 +276,7 @@ def _trial_transaction(client: KafkaClient, examined: Examination, knowledge: _K
         yield Finding(check, Verdict.SKIPPED, reason)
         return
     clock = client.runtime.clock
-    identity = init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
+    identity = knowledge.probe or init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
     begun, begun_at_ms = clock.monotonic(), now_ms(clock)
     try:
         place = TopicPartition(examined.decision_topic, 0)

@@ -42,6 +42,8 @@ class Examination:
     topics: Sequence[str] = ()
     roles: Collection[str] = ("sink", "source")
     is_read_only: bool = False
+    # Whether the query accepts a decision topic that deletes decisions.
+    may_expire: bool = False
 
     @property
     def probe(self) -> str:

@@ -15,7 +15,7 @@ from spark_eos.client.allowed_operations import (
 )
 from spark_eos.client.inspection import describe_transactions, sees_every_id
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.transactions import init_producer_id
+from spark_eos.client.transactions import TransactionIdentity, init_producer_id
 from spark_eos.errors import AuthorizationError
 
 # The operations that are allowed on a resource: a topic by its name, other resources by their place in a role's rights.
@@ -23,8 +23,8 @@ from spark_eos.errors import AuthorizationError
 Allowed: TypeAlias = dict[tuple[ResourceType, str], frozenset[int]]
 
 
-def allowed_operations(client: KafkaClient, examined: Examination) -> Allowed:
-    """Return the allowed operations of each resource that can be determined."""
+def allowed_operations(client: KafkaClient, examined: Examination) -> tuple[Allowed, TransactionIdentity | None]:
+    """Return the allowed operations of each resource that can be determined, and the probe's identity if it has one."""
     topics = topic_operations(client, list(dict.fromkeys([*examined.topics, examined.decision_topic])))
     found: Allowed = {(TOPIC, name): operations for name, operations in topics.items()}
     for place, operations in {
@@ -33,22 +33,24 @@ def allowed_operations(client: KafkaClient, examined: Examination) -> Allowed:
     }.items():
         if operations is not None:
             found[place] = operations
-    return found | _allowed_of_ids(client, examined)
+    of_ids, probe = _allowed_of_ids(client, examined)
+    return found | of_ids, probe
 
 
-def _allowed_of_ids(client: KafkaClient, examined: Examination) -> Allowed:
+def _allowed_of_ids(client: KafkaClient, examined: Examination) -> tuple[Allowed, TransactionIdentity | None]:
     """Try operations on ids, since brokers do not report which ones they allow."""
     every = frozenset({ACLOperation.DESCRIBE}) if sees_every_id(client) else frozenset()
     own: set[int] = set()
+    probe = None
     # An id that may not even be described may not be written to.
     with suppress(AuthorizationError):
         describe_transactions(client, [examined.probe])
         own.add(ACLOperation.DESCRIBE)
         if examined.is_read_only:
-            return {(ID, EVERY): every}
-        init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
+            return {(ID, EVERY): every}, None
+        probe = init_producer_id(client, examined.probe, transaction_timeout_ms=TRIAL_TIMEOUT_MS)
         own.add(ACLOperation.WRITE)
-    return {(ID, EVERY): every, (ID, PREFIX): frozenset(own), (ID, ONE_ID): frozenset(own)}
+    return {(ID, EVERY): every, (ID, PREFIX): frozenset(own), (ID, ONE_ID): frozenset(own)}, probe
 
 
 class Compared(NamedTuple):

@@ -15,6 +15,7 @@ from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, Transactio
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, Report
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import AuthorizationError
 from spark_eos.sink.decision import utc
@@ -110,9 +111,18 @@ def find_hanging(
     broker_id: int | None,
     limit_ms: int,
     now_ms: int,
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+    report: Report | None = None,
+    unreadable: dict[TopicPartition, str] | None = None,
 ) -> list[HangingFinding]:
-    """Judge every open transaction in the partitions; those with a record younger than the limit are not checked."""
-    opened = open_transactions(admin, topic_partitions, broker_id)
+    """Judge every open transaction in the partitions; those with a record younger than the limit are not checked.
+
+    `unreadable` collects the partitions that no broker describes, instead of an error for the first.
+    """
+    described = admin.describe_producers(
+        topic_partitions, broker_id, max_in_flight=max_in_flight, report=report, unreadable=unreadable
+    )
+    opened = _open(described)
     old = [each for each in opened if each.age_ms(now_ms) > limit_ms]
     findings = [
         HangingFinding(each, HangingVerdict.YOUNG, None, _YOUNG.format(limit=limit_ms // MINUTE_MS))
@@ -127,7 +137,10 @@ def open_transactions(
     admin: TransactionAdmin, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
 ) -> list[PartitionTransaction]:
     """List the open transactions in partitions."""
-    described = admin.describe_producers(topic_partitions, broker_id)
+    return _open(admin.describe_producers(topic_partitions, broker_id))
+
+
+def _open(described: Mapping[TopicPartition, Sequence[ActiveProducer]]) -> list[PartitionTransaction]:
     return [
         PartitionTransaction(topic_partition, producer)
         for topic_partition, producers in described.items()

@@ -5,11 +5,13 @@ one; so scripts that read the output of `kafka-transactions.sh` can read this. T
 instead, and put separators between the columns or on both sides.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from broker_core.types import TransactionState
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict
+from spark_eos.admin.terminal import Painter, Style
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
 from spark_eos.options.operator_commands import OperatorCommands
@@ -44,7 +46,43 @@ HANGING_HEADS: Final = (
     "LastTimestamp",
     "Duration(min)",
 )
+LIST_COLUMNS: Final = ("transactional_id", "coordinator_id", "producer_id", "state")
+PRODUCERS_COLUMNS: Final = (
+    "producer_id",
+    "producer_epoch",
+    "coordinator_epoch",
+    "last_sequence",
+    "last_timestamp_ms",
+    "start_offset",
+)
+FINDING_COLUMNS: Final = (
+    "topic",
+    "partition",
+    *PRODUCERS_COLUMNS,
+    "duration_minutes",
+    "hanging",
+    "verdict",
+    "transactional_id",
+    "state",
+    "partition_says",
+    "coordinator_says",
+    "why",
+    "command",
+)
 _NONE: Final = "None"
+VERDICT_WORDS: Final[Mapping[HangingVerdict, str]] = {
+    HangingVerdict.HANGING: "it hangs",
+    HangingVerdict.LIVE: "it does not hang",
+    HangingVerdict.YOUNG: "too young to judge",
+    HangingVerdict.ENDED: "it has ended",
+}
+VERDICT_STYLES: Final[Mapping[HangingVerdict, tuple[Style, ...]]] = {
+    HangingVerdict.HANGING: (Style.RED, Style.BOLD),
+    HangingVerdict.LIVE: (Style.GREEN,),
+    HangingVerdict.YOUNG: (Style.YELLOW,),
+    HangingVerdict.ENDED: (),
+}
+_PLAIN: Final = Painter(sys.stderr, "never")
 
 
 def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -189,11 +227,11 @@ def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> d
     }
 
 
-def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> str:
+def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, painter: Painter = _PLAIN) -> str:
     """Describe what was found about an open transaction and what ends it."""
+    verdict = painter.paint(VERDICT_WORDS[each.verdict], *VERDICT_STYLES[each.verdict])
     lines = [
-        f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: "
-        f"{_VERDICT_WORDS[each.verdict]}",
+        f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: {verdict}",
         f"  partition: {each.transaction.says(now_ms)}",
         f"  coordinator: {each.coordinator_says}",
         f"  so: {each.why}",
@@ -214,11 +252,3 @@ def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:
     ):
         return commands.force_terminate(each.owner.description.transactional_id)
     return None
-
-
-_VERDICT_WORDS: Final[Mapping[HangingVerdict, str]] = {
-    HangingVerdict.HANGING: "it hangs",
-    HangingVerdict.LIVE: "it does not hang",
-    HangingVerdict.YOUNG: "too young to judge",
-    HangingVerdict.ENDED: "it has ended",
-}

@@ -1,20 +1,80 @@
-"""The output of commands: tables for people, JSON for programs, exit codes for scripts."""
+"""The output of commands: tables for people, JSON for programs, CSV for spreadsheets, exit codes for scripts."""
 
+import argparse
+import csv
+import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
 from broker_core.types import counted
 from spark_eos.admin.inventory import Entry
+from spark_eos.admin.terminal import COLOR_CHOICES, Painter
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
 from spark_eos.sink.ports import UnstableRest
 from spark_eos.sink.prepared import PreparedTransaction
 from spark_eos.sink.recovery.action_table import Fate
 
+TABLE: Final = "table"
+OUTPUTS: Final = (TABLE, "json", "csv")
 _HEADS: Final = ("PREFIX", "QUERY", "MICRO-BATCH", "ATTEMPT", "DECIDED", "TRANSACTIONS", "RECORDS", "STATE")
 _TRANSACTION_HEADS: Final = ("TASK", "TRANSACTIONAL ID", "PRODUCER", "EPOCH", "FATE", "WRITTEN")
+
+
+_DECISION_COLUMNS: Final = (
+    "run",
+    "micro_batch",
+    "attempt",
+    "revision",
+    "tasks",
+    "decided_at_ms",
+    "completed_at_ms",
+    "intervention",
+    "transaction_count",
+    "record_count",
+)
+_FATE_COLUMNS: Final = ("committed", "open", "lost", "unclear")
+LIST_COLUMNS: Final = (
+    "prefix",
+    "query",
+    "state",
+    "problem",
+    *_DECISION_COLUMNS,
+    "committed",
+    "open",
+    "lost",
+    "unclear",
+)
+SHOW_COLUMNS: Final = (
+    "prefix",
+    "query",
+    "micro_batch",
+    "attempt",
+    "task",
+    "transactional_id",
+    "producer_id",
+    "producer_epoch",
+    "transaction_version",
+    "timeout_ms",
+    "started_at_ms",
+    "fate",
+    "written",
+)
+RESULT_COLUMNS: Final = (
+    "action",
+    "restart",
+    "done",
+    "micro_batch",
+    "attempt",
+    "committed",
+    "lost",
+    "unknown",
+    "pending",
+    "problems",
+)
 
 
 class ExitCode(IntEnum):
@@ -45,9 +105,69 @@ def exit_codes(*codes: ExitCode) -> str:
     return "Exit codes: " + "; ".join(f"{code.value} {EXIT_MEANINGS[code]}" for code in codes) + "."
 
 
+def add_output_options(
+    parser: argparse.ArgumentParser, text: str = "output format", *, may_be_earlier: bool = False
+) -> None:
+    """Add the options for the format and the colors; both may also be given before the subcommand, if there is one."""
+    group = parser.add_argument_group("output")
+    group.add_argument(
+        "--output",
+        choices=OUTPUTS,
+        default=argparse.SUPPRESS if may_be_earlier else TABLE,
+        help=f"{text} (default: {TABLE})",
+    )
+    add_color_option(group, may_be_earlier=may_be_earlier)
+
+
+def add_color_option(parser: argparse._ActionsContainer, *, may_be_earlier: bool = False) -> None:
+    """Add the option for the colors."""
+    parser.add_argument(
+        "--color",
+        choices=COLOR_CHOICES,
+        default=argparse.SUPPRESS if may_be_earlier else COLOR_CHOICES[0],
+        help="when to use colors; auto is for terminals, unless NO_COLOR is set (default: auto)",
+    )
+
+
+def write(
+    chosen: argparse.Namespace, text: str, document: object, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Print a result in the chosen format; a table in the form of `text`, with bold heads on a terminal."""
+    if chosen.output == "csv":
+        # The line ends are part of the format.
+        sys.stdout.write(as_csv(columns, rows))
+    elif chosen.output == "json":
+        print(as_json(document))
+    else:
+        print(Painter(sys.stdout, chosen.color).paint_heads(text))
+
+
 def as_json(value: object) -> str:
     """Format a value as JSON with a stable order."""
     return json.dumps(value, indent=2, sort_keys=True)
+
+
+def as_csv(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+    r"""Format rows as CSV (RFC 4180) with a header; lists are separated by spaces, and an absent value is empty.
+
+    >>> as_csv(["id", "is_open", "partitions"], [{"id": 'a "b", c', "is_open": True, "partitions": ["t-0", "t-1"]}])
+    'id,is_open,partitions\r\n"a ""b"", c",true,t-0 t-1\r\n'
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(row.get(column)) for column in columns] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True)
+    return " ".join(map(_cell, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def rest_text(rest: UnstableRest) -> str:
@@ -94,6 +214,11 @@ def list_document(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         }
         for each in entries
     ]
+
+
+def list_csv(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+    """Return one flat row for each query."""
+    return [{**each, **(each["decision"] or {}), **each["fates"]} for each in list_document(entries)]
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
@@ -163,6 +288,15 @@ def show_document(
         ],
         "interventions": list(audit),
     }
+
+
+def show_csv(decision: Decision, fates: Mapping[PreparedTransaction, Fate]) -> list[dict[str, Any]]:
+    """Return one flat row for each transaction of a decision."""
+    document = show_document(decision, fates, ())
+    return [
+        {**document["decision"], **document, **described, "written": _places(transaction)}
+        for transaction, described in zip(fates, document["transactions"], strict=True)
+    ]
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -11,10 +11,11 @@ from spark_eos.options.setting_table import ADMIN
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that name a cluster and the settings for it."""
-    parser.add_argument(
+    group = parser.add_argument_group("connection")
+    group.add_argument(
         "--bootstrap-server", required=True, metavar="HOST:PORT", help="addresses of brokers, separated by commas"
     )
-    parser.add_argument(
+    group.add_argument(
         "--command-config",
         metavar="FILE",
         help="a properties file with settings of the client, such as security.protocol",

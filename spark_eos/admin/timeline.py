@@ -15,6 +15,7 @@ from typing import Final
 from broker_core.types import IsolationLevel, TopicPartition, counted
 from spark_eos.admin.output import ExitCode, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.terminal import progress
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.active_producers import open_transactions
@@ -28,6 +29,7 @@ from spark_eos.client.inspection import (
 )
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.producer_scan import Report
 from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
@@ -67,9 +69,9 @@ def run(chosen: argparse.Namespace) -> int:
     """Draw the page and print one line about it."""
     _check_reach(chosen)
     with KafkaClient(options_of(chosen.bootstrap_server, chosen.command_config)) as client:
-        timeline = take_timeline(
-            client, TopicPartition(chosen.topic, chosen.partition), from_offset=chosen.from_offset, last=chosen.last
-        )
+        place = TopicPartition(chosen.topic, chosen.partition)
+        with progress(f"Reading {place}") as report:
+            timeline = take_timeline(client, place, from_offset=chosen.from_offset, last=chosen.last, report=report)
     drawn = page(timeline)
     try:
         chosen.out.write_text(drawn.html, encoding="utf-8")
@@ -97,8 +99,11 @@ def take_timeline(
     from_offset: int | None = None,
     last: int = DEFAULT_LAST_OFFSETS,
     clock: Callable[[], float] = time.time,
+    report: Report | None = None,
 ) -> Timeline:
     """Read the log from `from_offset`, or the `last` offsets before the high watermark.
+
+    `report` is called with the number of offsets that are read, and the number of all.
 
     Raises `TopicError` if the partition does not exist, and the client's errors if brokers do not respond.
     """
@@ -115,7 +120,7 @@ def take_timeline(
     high_watermark = _mark(lookup.offsets(asked_for, IsolationLevel.READ_UNCOMMITTED), topic_partition)
     log_start = _mark(lookup.offsets({topic_partition: EARLIEST}, IsolationLevel.READ_UNCOMMITTED), topic_partition)
     start = min(max(log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
-    reading = _read(client, topic_partition, place, start, high_watermark)
+    reading = _read(client, topic_partition, place, (start, high_watermark), report)
     for each in open_transactions(client, topic_partition, place.leader_id):
         if each.first_offset < start:
             reading.began_before(each.producer_id, each.producer_epoch, each.first_offset)
@@ -148,12 +153,20 @@ def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPa
 
 
 def _read(
-    client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, start: int, end: int
+    client: KafkaClient,
+    topic_partition: TopicPartition,
+    place: PartitionPlace,
+    reach: tuple[int, int],
+    report: Report | None,
 ) -> LogReading:
+    start, end = reach
     reading = LogReading()
     fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_UNCOMMITTED, _LIMITS)
     try:
-        reading.take(fetch.chunks(start, end))
+        for chunk in fetch.chunks(start, end):
+            reading.take([chunk])
+            if report is not None and chunk.batches:
+                report(chunk.batches[-1][1].last_offset + 1 - start, end - start)
     except OffsetsGoneError as gone:
         known = gone.log_start_offset if gone.reason is Gone.BELOW_LOG_START else None
         raise BrokerError(

@@ -12,9 +12,10 @@ from typing import Final
 from broker_core import __version__
 from broker_core.types import LONGEST_STRING_BYTES
 from spark_eos.admin import transactions_end, transactions_view
-from spark_eos.admin.output import ExitCode, exit_codes
+from spark_eos.admin.output import TABLE, ExitCode, add_output_options, exit_codes
 from spark_eos.admin.properties import options_of
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import OptionError
 
@@ -56,7 +57,7 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     add_version(parser)
     _add_reach(parser)
-    parser.set_defaults(bootstrap_server=None, command_config=None, output="table", run=run)
+    parser.set_defaults(bootstrap_server=None, command_config=None, output=TABLE, color="auto", run=run)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_views(commands)
     _add_find_hanging(commands)
@@ -76,24 +77,20 @@ def run(chosen: argparse.Namespace) -> int:
 def _add_reach(parser: argparse.ArgumentParser) -> None:
     """Add the options that Apache's tool accepts only before the subcommand; the last value counts."""
     unset = argparse.SUPPRESS
-    parser.add_argument(
+    group = parser.add_argument_group("connection")
+    group.add_argument(
         "--bootstrap-server",
         default=unset,
         metavar="HOST:PORT",
         help="addresses of brokers, separated by commas; required",
     )
-    parser.add_argument(
+    group.add_argument(
         "--command-config",
         default=unset,
         metavar="FILE",
         help="a properties file with settings of the client, such as security.protocol",
     )
-    parser.add_argument(
-        "--output",
-        default=unset,
-        choices=("table", "json"),
-        help="the table of kafka-transactions.sh, or JSON with reasons (default: table)",
-    )
+    add_output_options(parser, "the table of kafka-transactions.sh, or JSON or CSV with reasons", may_be_earlier=True)
 
 
 def _add(
@@ -102,12 +99,13 @@ def _add(
     text: str,
     action: object,
     *aliases: str,
+    more: str = "",
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name,
         aliases=aliases,
         help=text,
-        description=f"{text[0].upper()}{text[1:]}.",
+        description=f"{text[0].upper()}{text[1:]}. {more}".rstrip(),
         epilog=_EXIT_CODES,
         allow_abbrev=False,
     )
@@ -142,12 +140,17 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         metavar="ID",
         help="only the id with this producer id; may be repeated",
     )
-    describe = _add(commands, "describe", "describe one transactional id", transactions_view.describe)
+    describe = _add(
+        commands,
+        "describe",
+        "show the state, the producer and the partitions of one transactional id",
+        transactions_view.describe,
+    )
     describe.add_argument("--transactional-id", type=_name, required=True, metavar="ID", help="the transactional id")
     producers = _add(
         commands,
         "describe-producers",
-        "describe the producers of a partition",
+        "show the producers that a partition knows, and where their open transactions begin",
         transactions_view.describe_producers,
     )
     _add_broker(producers, "ask this replica instead of the leader")
@@ -156,7 +159,11 @@ def _add_views(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     parser = _add(
-        commands, "find-hanging", "find transactions that no coordinator will end", transactions_view.find_hanging
+        commands,
+        "find-hanging",
+        "find transactions that no coordinator will end",
+        transactions_view.find_hanging,
+        more="Give --topic, --broker-id or --all-topics. The command prints what ends each of them.",
     )
     _add_broker(parser, "search the replicas of this broker, those of internal topics included")
     parser.add_argument("--topic", type=_name, metavar="TOPIC", help="search this topic")
@@ -169,11 +176,20 @@ def _add_find_hanging(commands: "argparse._SubParsersAction[argparse.ArgumentPar
         help="skip transactions whose last record is not older than this; use the brokers' transaction.max.timeout.ms "
         "(default: %(default)s)",
     )
+    parser.add_argument("--all-topics", action="store_true", help="search all partitions of the cluster")
+    add_in_flight_option(parser)
     parser.add_argument("--explain", action="store_true", help="also explain why other open transactions do not hang")
 
 
 def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    abort = _add(commands, "abort", "abort a hanging transaction in one partition", transactions_end.abort)
+    abort = _add(
+        commands,
+        "abort",
+        "abort a hanging transaction in one partition",
+        transactions_end.abort,
+        more="Name it by --start-offset, which find-hanging prints, or by --producer-id with both epochs. The command "
+        "refuses a transaction that its coordinator will end: force-terminate ends those.",
+    )
     _add_partition(abort)
     abort.add_argument("--start-offset", type=int, metavar="OFFSET", help="the first offset of the transaction")
     abort.add_argument(
@@ -201,6 +217,7 @@ def _add_ends(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         "abort the open transaction of a transactional id and fence its producer",
         transactions_end.force_terminate,
         _CAMEL_CASE,
+        more="Use it when the producer is dead and readers cannot wait for the timeout of the transaction.",
     )
     terminate.add_argument(
         "--transactional-id", "--transactionalId", type=_name, required=True, metavar="ID", help="the transactional id"
@@ -218,6 +235,25 @@ def _add_broker(parser: argparse.ArgumentParser, text: str) -> None:
 def _add_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", type=_name, required=True, metavar="TOPIC", help="the topic")
     parser.add_argument("--partition", type=_number(32), required=True, metavar="N", help="the partition")
+
+
+def add_in_flight_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that bounds the requests in flight."""
+    parser.add_argument(
+        "--max-in-flight",
+        type=_positive,
+        default=DEFAULT_MAX_IN_FLIGHT,
+        metavar="N",
+        help="how many requests may wait for a response of the same broker; each names up to 500 partitions "
+        "(default: %(default)s)",
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return number
 
 
 def _name(text: str) -> str:

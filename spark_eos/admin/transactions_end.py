@@ -20,7 +20,7 @@ from spark_eos.admin.hanging import (
     owners_of,
     require_sight,
 )
-from spark_eos.admin.output import ExitCode, as_json
+from spark_eos.admin.output import TABLE, ExitCode, write
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import init_producer_id
@@ -212,8 +212,9 @@ def _carry_out(chosen: argparse.Namespace, plan: str, do: Callable[[], object], 
         do()
         _say("Done.")
     # Kafka's tool prints nothing, so neither does the table output.
-    if chosen.output == "json":
-        print(as_json({**document, "done": not chosen.dry_run}))
+    if chosen.output != TABLE:
+        result = {**document, "done": not chosen.dry_run}
+        write(chosen, "", result, list(result), [result])
     return ExitCode.NOTHING_DONE if chosen.dry_run else ExitCode.DONE
 
 

@@ -2,22 +2,21 @@
 
 import argparse
 import sys
-from typing import Final
 
 from broker_core.errors import ErrorCode
 from broker_core.types import TopicPartition, counted
 from spark_eos.admin import kafka_tables
 from spark_eos.admin.hanging import MINUTE_MS, HangingVerdict
 from spark_eos.admin.hanging import find_hanging as search
-from spark_eos.admin.output import ExitCode, as_json
+from spark_eos.admin.output import TABLE, ExitCode, write
+from spark_eos.admin.terminal import Painter, progress
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.error_table import Api, code_name, failure
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
+from spark_eos.client.producer_scan import unreadable_text
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import EosKafkaError, OptionError, TransactionError
 from spark_eos.options.operator_commands import OperatorCommands
-
-_TABLE: Final = "table"
 
 
 def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
@@ -41,10 +40,9 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
         ) from None
     if chosen.broker_id is not None:
         listed = {chosen.broker_id: listed.get(chosen.broker_id, [])}
-    if chosen.output == _TABLE:
-        print(kafka_tables.kafka_table(kafka_tables.LIST_HEADS, kafka_tables.list_rows(listed)))
-    else:
-        print(as_json(kafka_tables.list_document(listed)))
+    document = kafka_tables.list_document(listed)
+    text = kafka_tables.kafka_table(kafka_tables.LIST_HEADS, kafka_tables.list_rows(listed))
+    write(chosen, text, document, kafka_tables.LIST_COLUMNS, document)
     if not sees_every_id(admin.client):
         print(
             f"The list contains only ids that the principal may DESCRIBE. {SEE_EVERY_ID} to see all.", file=sys.stderr
@@ -55,11 +53,11 @@ def list_all(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -
 def describe(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Describe one transactional id."""
     coordinator_id, found = described(admin, chosen.transactional_id)
-    if chosen.output == _TABLE:
-        row = kafka_tables.describe_row(coordinator_id, found, now_ms)
-        print(kafka_tables.kafka_table(kafka_tables.DESCRIBE_HEADS, [row]))
-    else:
-        print(as_json(kafka_tables.describe_document(coordinator_id, found, now_ms)))
+    document = kafka_tables.describe_document(coordinator_id, found, now_ms)
+    row = kafka_tables.describe_row(coordinator_id, found, now_ms)
+    text = kafka_tables.kafka_table(kafka_tables.DESCRIBE_HEADS, [row])
+    flat = {**document, "topic_partitions": list(map(str, found.topic_partitions))}
+    write(chosen, text, document, list(document), [flat])
     return ExitCode.DONE
 
 
@@ -84,35 +82,49 @@ def describe_producers(chosen: argparse.Namespace, admin: TransactionAdmin, now_
     _require_broker(chosen.broker_id, admin)
     place = TopicPartition(chosen.topic, chosen.partition)
     producers = admin.describe_producers([place], chosen.broker_id)[place]
-    if chosen.output == _TABLE:
-        print(kafka_tables.kafka_table(kafka_tables.PRODUCERS_HEADS, kafka_tables.producer_rows(producers)))
-    else:
-        print(as_json(kafka_tables.producers_document(producers)))
+    document = kafka_tables.producers_document(producers)
+    text = kafka_tables.kafka_table(kafka_tables.PRODUCERS_HEADS, kafka_tables.producer_rows(producers))
+    write(chosen, text, document, kafka_tables.PRODUCERS_COLUMNS, document)
     return ExitCode.DONE
 
 
 def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Find the hanging transactions in a scope, and give for each open one why it counts as hanging or not."""
     places = _scope(chosen, admin)
-    findings = search(
-        admin, places, broker_id=chosen.broker_id, now_ms=now_ms, limit_ms=chosen.max_transaction_timeout * MINUTE_MS
-    )
+    # One partition without a leader must not end the search of a whole cluster.
+    unreadable: dict[TopicPartition, str] | None = {} if chosen.topic is None else None
+    with progress("Describing producers") as report:
+        findings = search(
+            admin,
+            places,
+            broker_id=chosen.broker_id,
+            now_ms=now_ms,
+            limit_ms=chosen.max_transaction_timeout * MINUTE_MS,
+            max_in_flight=chosen.max_in_flight,
+            report=report,
+            unreadable=unreadable,
+        )
     commands = commands_of(chosen)
     hanging = [each for each in findings if each.verdict is HangingVerdict.HANGING]
-    if chosen.output == _TABLE:
-        print(kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(hanging, now_ms)))
+    document = kafka_tables.findings_document(findings, commands, now_ms)
+    text = kafka_tables.kafka_table(kafka_tables.HANGING_HEADS, kafka_tables.hanging_rows(hanging, now_ms))
+    write(chosen, text, document, kafka_tables.FINDING_COLUMNS, document)
+    if chosen.output == TABLE:
+        painter = Painter(sys.stderr, chosen.color)
         for each in findings if chosen.explain else hanging:
-            print(kafka_tables.explanation(each, commands, now_ms), file=sys.stderr)
-    else:
-        print(as_json(kafka_tables.findings_document(findings, commands, now_ms)))
+            print(kafka_tables.explanation(each, commands, now_ms, painter), file=sys.stderr)
     left = sum(each.verdict in (HangingVerdict.LIVE, HangingVerdict.YOUNG) for each in findings)
     print(
-        f"Checked {counted(len(places), 'partition')}: {counted(len(hanging), 'hanging transaction')}, "
-        f"{counted(left, 'other open one')}"
-        + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == _TABLE else "."),
+        f"Checked {counted(len(places) - len(unreadable or ()), 'partition')}: "
+        f"{counted(len(hanging), 'hanging transaction')}, {counted(left, 'other open one')}"
+        + (" (use --explain for the reasons)." if left and not chosen.explain and chosen.output == TABLE else "."),
         file=sys.stderr,
     )
-    return ExitCode.HANGING_FOUND if hanging else ExitCode.DONE
+    if unreadable:
+        print(unreadable_text(unreadable), file=sys.stderr)
+    if hanging:
+        return ExitCode.HANGING_FOUND
+    return ExitCode.FAILED if unreadable else ExitCode.DONE
 
 
 def commands_of(chosen: argparse.Namespace) -> OperatorCommands:
@@ -133,8 +145,13 @@ def _require_broker(broker_id: int | None, admin: TransactionAdmin) -> None:
 
 
 def _scope(chosen: argparse.Namespace, admin: TransactionAdmin) -> list[TopicPartition]:
-    if chosen.topic is None and chosen.broker_id is None:
-        raise OptionError("find-hanging needs --topic or --broker-id", remedy="Give --topic, --broker-id or both")
+    if chosen.topic is None and chosen.broker_id is None and not chosen.all_topics:
+        raise OptionError(
+            "find-hanging needs to know where to search",
+            remedy="Give --topic, --broker-id or both; --all-topics searches all partitions of the cluster",
+        )
+    if chosen.all_topics and (chosen.topic is not None or chosen.broker_id is not None):
+        raise OptionError("--all-topics excludes --topic and --broker-id", remedy="Leave out the one or the other")
     if chosen.partition is not None and chosen.topic is None:
         raise OptionError("--partition requires --topic", remedy="Add --topic")
     # A broker that does not exist leads no partition, so nothing would be checked and no transaction would seem to

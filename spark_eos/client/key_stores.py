@@ -8,9 +8,10 @@ import ssl
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from spark_eos.client.jks import JKS_MAGIC, DamagedError, JksEntry, read_jks, unlocked_key
 from spark_eos.errors import OptionError
+from spark_eos.options.key_stores import KeyStores
 
-_JKS: Final = b"\xfe\xed\xfe\xed"
 _JCEKS: Final = b"\xce\xce\xce\xce"
 # The beginning of a DER sequence of more than 127 bytes, as PKCS12 is.
 _PKCS12: Final = (b"\x30\x80", b"\x30\x81", b"\x30\x82", b"\x30\x83", b"\x30\x84")
@@ -25,31 +26,33 @@ class StoredIdentity(NamedTuple):
 
 def is_java_store(path: str) -> bool:
     """Return whether a file is a PKCS12 or JKS store; raise `OSError`."""
-    return Path(path).read_bytes().startswith((_JKS, _JCEKS, *_PKCS12))
+    return Path(path).read_bytes().startswith((JKS_MAGIC, _JCEKS, *_PKCS12))
 
 
-def trusted_certificates(path: str, password: str | None) -> str:
+def trusted_certificates(stores: KeyStores) -> str:
     """Return the certificates of a trust store as PEM; raise `OptionError` or `OSError`.
 
     Without a password the integrity of a JKS store is not checked, as in Java.
     """
-    return "".join(_Store(path, password, "ssl.truststore").trusted())
+    return "".join(_Store(stores, "ssl.truststore", stores.trusted_path, stores.trusted_password).trusted())
 
 
-def identity(path: str, password: str | None, key_password: str | None) -> StoredIdentity:
+def identity(stores: KeyStores) -> StoredIdentity:
     """Return the key and the certificate chain of a key store; raise `OptionError` or `OSError`."""
-    return _Store(path, password, "ssl.keystore").identity(key_password)
+    store = _Store(stores, "ssl.keystore", stores.certificate_path, stores.keystore_password)
+    return store.identity(stores.key_password)
 
 
 class _Store:
     """One file, with the password to open it; errors do not show the password."""
 
-    def __init__(self, path: str, password: str | None, setting: str) -> None:
-        self._password = password
+    def __init__(self, stores: KeyStores, setting: str, path: str | None, password: str | None) -> None:
+        self._settings = stores
         self._setting = setting
-        self._named = f"kafka.{setting}.location={path}"
-        self._data = Path(path).read_bytes()
-        self.is_jks = self._data.startswith(_JKS)
+        self._password = password
+        self._named = f"{path} ({stores.setting(f'{setting}.location')})"
+        self._data = Path(path or "").read_bytes()
+        self.is_jks = self._data.startswith(JKS_MAGIC)
         if self._data.startswith(_JCEKS):
             raise OptionError(
                 f"{self._named} is a JCEKS store",
@@ -59,7 +62,8 @@ class _Store:
     def trusted(self) -> list[str]:
         """Return the certificates of trusted entries."""
         if self.is_jks:
-            found = [ssl.DER_cert_to_PEM_cert(each.cert) for each in self._open_jks().certs.values()]
+            trusted = (each for each in self._open_jks() if each.locked_key is None)
+            found = [ssl.DER_cert_to_PEM_cert(der) for each in trusted for der in each.certificates]
         else:
             found = self._pkcs12_trusted()
         if not found:
@@ -101,7 +105,10 @@ class _Store:
         try:
             from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
         except ImportError:
-            raise self._missing("pkcs12", "cryptography") from None
+            raise OptionError(
+                f"{self._named} needs the package cryptography, which is not installed",
+                remedy="Install eos-kafka[pkcs12] on the driver and on every executor, or convert the store to PEM",
+            ) from None
         try:
             return load_pkcs12(self._data, None if self._password is None else self._password.encode())
         except ValueError as error:
@@ -109,41 +116,31 @@ class _Store:
             raise self._unreadable("PKCS12", str(error)) from None
 
     def _jks_identity(self, key_password: str | None) -> StoredIdentity | None:
-        for entry in self._open_jks().private_keys.values():
+        for entry in self._open_jks():
+            if entry.locked_key is None or not entry.certificates:
+                continue
             try:
-                entry.decrypt(key_password or "")
-            except Exception:
-                # After a wrong password, for instance an exception of the decoder of the decrypted bytes.
+                key = unlocked_key(entry.locked_key, key_password or "")
+            except DamagedError:
                 raise OptionError(
                     f"{self._named} has a private key that the password does not decrypt",
-                    remedy="Set kafka.ssl.key.password, if it is not kafka.ssl.keystore.password",
+                    remedy=f"Set {self._settings.setting('ssl.key.password')}, if it is not "
+                    f"{self._settings.setting('ssl.keystore.password')}",
                 ) from None
-            chain = "".join(ssl.DER_cert_to_PEM_cert(der) for _, der in entry.cert_chain)
-            return StoredIdentity(chain, _private_key_pem(entry.pkey_pkcs8))
+            return StoredIdentity("".join(map(ssl.DER_cert_to_PEM_cert, entry.certificates)), _private_key_pem(key))
         return None
 
-    def _open_jks(self) -> Any:
+    def _open_jks(self) -> list[JksEntry]:
         try:
-            import jks
-        except ImportError:
-            raise self._missing("jks", "pyjks") from None
-        try:
-            return jks.KeyStore.loads(self._data, self._password, try_decrypt_keys=False)
-        except Exception as error:
-            # A damaged file ends pyjks with any exception of its decoders.
-            raise self._unreadable("JKS", f"{type(error).__name__}: {error}") from None
+            return read_jks(self._data, self._password)
+        except DamagedError as error:
+            raise self._unreadable("JKS", str(error)) from None
 
     def _unreadable(self, kind: str, reason: str) -> OptionError:
         return OptionError(
             f"{self._named} cannot be read as {kind}: {reason}",
             checked="No password is set" if self._password is None else "",
-            remedy=f"Set kafka.{self._setting}.password to the password of a complete file",
-        )
-
-    def _missing(self, extra: str, package: str) -> OptionError:
-        return OptionError(
-            f"{self._named} needs the package {package}, which is not installed",
-            remedy=f"Install eos-kafka[{extra}] on the driver and on every executor, or convert the store to PEM",
+            remedy=f"Set {self._settings.setting(f'{self._setting}.password')} to the password of a complete file",
         )
 
 

@@ -14,8 +14,9 @@ import urllib.request
 from typing import Any, Final
 
 from spark_eos.client.oauth_assertion import signed_assertion
+from spark_eos.client.tls import identify, trust
 from spark_eos.client.token import Token, expiration_s, is_bearer_token
-from spark_eos.errors import AuthenticationError
+from spark_eos.errors import AuthenticationError, OptionError
 from spark_eos.options.oauth import EndpointOptions
 from spark_eos.options.oauth_settings import JWT_BEARER
 from spark_eos.runtime import Runtime, backoff_ms
@@ -214,15 +215,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _context(endpoint: EndpointOptions) -> ssl.SSLContext:
-    text = ""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        return ssl.create_default_context(cafile=endpoint.ca_path, cadata=endpoint.ca_pem)
-    except FileNotFoundError:
-        text = "there is no such file"
-    except (OSError, ValueError):
-        text = "this is not PEM"
-    raise AuthenticationError(
-        f"Cannot read the authorities trusted for the token endpoint: {text}",
-        checked=f"{endpoint.ca_path or 'kafka.https.ca.pem'}",
-        remedy="Set kafka.https.ca.location to a PEM file that exists on the driver and on every executor",
-    )
+        trust(context, endpoint.stores)
+        identify(context, endpoint.stores)
+    except OptionError as error:
+        raise AuthenticationError(
+            f"The TLS connection to {shown_url(endpoint.url)} cannot be prepared: {error.happened}",
+            checked=error.checked,
+            remedy=error.remedy,
+        ) from None
+    return context

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from spark_eos.client.key_stores import identity, is_java_store, trusted_certificates
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
+from spark_eos.options.key_stores import TRUST_STORE, KeyStores
 from spark_eos.options.tls_limits import TlsLimits
 
 LOG: Final = logging.getLogger(__name__)
@@ -56,8 +57,8 @@ class TlsContext:
         return self._context
 
     def _stamps(self) -> list[_Stamp]:
-        options = self._options
-        return [_stamp(path) for path in (options.ssl_ca_path, options.ssl_certificate_path, options.ssl_key_path)]
+        stores = self._options.ssl_stores
+        return [_stamp(path) for path in (stores.trusted_path, stores.certificate_path, stores.key_path)]
 
 
 def tls_context(options: ClientOptions) -> TlsContext | None:
@@ -80,8 +81,8 @@ def _build(options: ClientOptions) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     _limit(context, options.ssl_limits)
     context.check_hostname = options.ssl_check_hostname
-    _trust(context, options)
-    _identify(context, options)
+    trust(context, options.ssl_stores)
+    identify(context, options.ssl_stores)
     return context
 
 
@@ -98,44 +99,45 @@ def _limit(context: ssl.SSLContext, limits: TlsLimits) -> None:
             ) from error
 
 
-def _trust(context: ssl.SSLContext, options: ClientOptions) -> None:
-    if options.ssl_ca_path is None and options.ssl_ca_pem is None:
+def trust(context: ssl.SSLContext, stores: KeyStores) -> None:
+    """Trust what the settings name, or else the system's authorities; raise `OptionError`."""
+    path, text = stores.trusted_path, stores.trusted_pem
+    if path is None and text is None:
         context.load_default_certs()
         return
-    path, text = options.ssl_ca_path, options.ssl_ca_pem
     try:
         if path is not None and is_java_store(path):
-            text = trusted_certificates(path, options.ssl_ca_password) + (text or "")
+            text = trusted_certificates(stores) + (text or "")
             path = None
         context.load_verify_locations(cafile=path, cadata=text)
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
             f"Cannot read the trusted certificates: {error}",
-            checked=f"kafka.ssl.truststore.location={options.ssl_ca_path}",
+            checked=f"{stores.trusted_path} ({stores.setting(TRUST_STORE)})",
             remedy="Use a PEM, PKCS12 or JKS file that exists on the driver and on every executor",
         ) from error
 
 
-def _identify(context: ssl.SSLContext, options: ClientOptions) -> None:
-    if options.ssl_certificate_path is None and options.ssl_certificate_pem is None:
+def identify(context: ssl.SSLContext, stores: KeyStores) -> None:
+    """Use the client's certificate, if the settings name one; raise `OptionError`."""
+    certificate_text, key_text, path = stores.certificate_pem, stores.key_pem, stores.certificate_path
+    if path is None and certificate_text is None:
         return
-    certificate_text, key_text = options.ssl_certificate_pem, options.ssl_key_pem
-    path = options.ssl_certificate_path
     try:
         if certificate_text is None and path is not None and is_java_store(path):
-            certificate_text, key_text = identity(path, options.ssl_keystore_password, options.ssl_key_password)
+            certificate_text, key_text = identity(stores)
         with (
             _as_file(certificate_text, path) as certificate,
-            _as_file(key_text, options.ssl_key_path) as key,
+            _as_file(key_text, stores.key_path) as key,
         ):
             # The empty password keeps OpenSSL from prompting on the terminal if the key is encrypted.
-            context.load_cert_chain(certificate or "", key, options.ssl_key_password or "")
+            context.load_cert_chain(certificate or "", key, stores.key_password or "")
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
             f"Cannot read the client certificate or its key: {error}",
-            checked=f"kafka.ssl.keystore.location={options.ssl_certificate_path}, key at {options.ssl_key_path}",
+            checked=f"{path} ({stores.setting('ssl.keystore.location')}), key at {stores.key_path}",
             remedy="Use PEM, PKCS12 or JKS files that exist on the driver and every executor, and set "
-            "kafka.ssl.key.password if the key is encrypted",
+            f"{stores.setting('ssl.key.password')} if the key is encrypted",
         ) from error
 
 

@@ -1,14 +1,15 @@
 """An administrator's view of producers and transactions, and the end of those that hang (KIP-664).
 
-kafka-python's admin client has the calls. It gives up at the first passing failure, so each is retried here. Three
+kafka-python's admin client has the calls. It gives up at the first passing failure, so each is retried here. Four
 calls are not used: its `list_transactions`, which fails for a state that only a newer broker knows; its
 `describe_transactions`, which fails as a whole for one unknown id and keeps a coordinator that has moved (`inspection`
-does neither); and its `find_hanging_transactions`, which lists what coordinators know to be old: a transaction hangs if
-no coordinator knows it.
+does neither); its `describe_producers`, which queries one broker after the other and fails as a whole for one partition
+(`producer_scan` does neither); and its `find_hanging_transactions`, which lists what coordinators know to be old: a
+transaction hangs if no coordinator knows it.
 """
 
 import struct
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -21,7 +22,7 @@ from kafka.protocol.admin import ListTransactionsRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
 from broker_core.errors import ErrorCode
-from broker_core.types import TopicPartition, counted
+from broker_core.types import TopicPartition
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.credentials import Hidden, token_provider
 from spark_eos.client.error_table import code_name
@@ -32,7 +33,9 @@ from spark_eos.client.inspection import (
     list_by_broker,
 )
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, partition_error
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, Report
 from spark_eos.client.response_reader import install_response_reader, only_part
 from spark_eos.client.tls import tls_context
 from spark_eos.client.transport import manager_config, translate
@@ -47,8 +50,7 @@ from spark_eos.errors import (
 
 Answer = TypeVar("Answer")
 
-# Larger requests would keep a broker busy for long; Kafka's own tool uses the same size.
-_MOST_AT_ONCE: Final = 500
+_RECENT_MS: Final = 5_000
 # The last version whose markers have the epoch of the transaction, whatever the version of its protocol.
 _LAST_CLASSIC_MARKER_VERSION: Final = 1
 # Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
@@ -97,7 +99,7 @@ class TransactionAdmin:
     def partitions(self, topics: Collection[str], broker_id: int | None = None) -> list[TopicPartition]:
         """List the partitions of topics that exist, or those of which a broker has a replica."""
         found: list[TopicPartition] = []
-        for topic in self.client.require_topics(topics, need_leaders=False).values() if topics else ():
+        for topic in self._recent(topics):
             found += [
                 TopicPartition(topic.name, number)
                 for number, partition in topic.partitions.items()
@@ -105,34 +107,26 @@ class TransactionAdmin:
             ]
         return found
 
+    def _recent(self, topics: Collection[str]) -> Collection[TopicMetadata]:
+        """Describe topics; `topics()` has usually just requested all of them."""
+        if not topics:
+            return ()
+        return self.client.require_topics(topics, need_leaders=False, max_age_ms=_RECENT_MS).values()
+
     def describe_producers(
-        self, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
+        self,
+        topic_partitions: Collection[TopicPartition],
+        broker_id: int | None = None,
+        *,
+        max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
+        report: Report | None = None,
+        unreadable: dict[TopicPartition, str] | None = None,
     ) -> dict[TopicPartition, list[ActiveProducer]]:
-        """Describe all producers of partitions, as their leaders know them or as one broker does."""
-        found: dict[TopicPartition, list[ActiveProducer]] = {}
-        wanted = [KafkaTopicPartition(each.topic, each.partition) for each in topic_partitions]
-        for start in range(0, len(wanted), _MOST_AT_ONCE):
-            some = wanted[start : start + _MOST_AT_ONCE]
+        """Describe all producers of partitions, as their leaders know them or as one broker does.
 
-            def call(admin: Any, some: list[Any] = some) -> Any:
-                return admin.describe_producers(some, broker_id)
-
-            what = f"DescribeProducers for {_named(some)}" + ("" if broker_id is None else f" to broker {broker_id}")
-            # Waiting does not change which replica was requested.
-            never_again = () if broker_id is None else (kafka_errors.NotLeaderForPartitionError,)
-            for each, state in self._ask(what, call, never_again).items():
-                found[TopicPartition(each.topic, each.partition)] = [
-                    ActiveProducer(
-                        producer.producer_id,
-                        producer.producer_epoch,
-                        producer.last_sequence,
-                        producer.last_timestamp,
-                        producer.coordinator_epoch,
-                        producer.current_transaction_start_offset,
-                    )
-                    for producer in state.active_producers
-                ]
-        return found
+        `unreadable` collects the partitions that no broker describes, instead of an error for the first.
+        """
+        return ProducerScan(self.client, broker_id, max_in_flight, report, unreadable).run(topic_partitions)
 
     def list_transactions(
         self,
@@ -255,11 +249,6 @@ def _checked_client(**config: Any) -> KafkaNetClient:
     client = KafkaNetClient(**config)
     install_response_reader(client._manager)
     return client
-
-
-def _named(topic_partitions: Iterable[Any]) -> str:
-    first, *others = (str(TopicPartition(each.topic, each.partition)) for each in topic_partitions)
-    return f"{first} and {counted(len(others), 'other partition')}" if others else first
 
 
 def _translated(error: Any, what: str) -> EosKafkaError | BaseException:

@@ -7,7 +7,7 @@ from typing import Final
 
 from broker_core.jaas import read_jaas
 from spark_eos.errors import OptionError
-from spark_eos.options.key_stores import tls_files
+from spark_eos.options.key_stores import NO_STORES, KeyStores, key_stores
 from spark_eos.options.logins import (
     KERBEROS,
     MSK_IAM,
@@ -55,15 +55,7 @@ class ClientOptions:
     sasl_extensions: tuple[tuple[str, str], ...] = ()
     sasl_login: AwsLogin | KerberosLogin | None = None
     sasl_delegation_token: bool = False
-    ssl_ca_path: str | None = None
-    ssl_ca_pem: str | None = field(default=None, repr=False)
-    ssl_ca_password: str | None = field(default=None, repr=False)
-    ssl_certificate_path: str | None = None
-    ssl_certificate_pem: str | None = field(default=None, repr=False)
-    ssl_key_path: str | None = None
-    ssl_key_pem: str | None = field(default=None, repr=False)
-    ssl_keystore_password: str | None = field(default=None, repr=False)
-    ssl_key_password: str | None = field(default=None, repr=False)
+    ssl_stores: KeyStores = NO_STORES
     ssl_check_hostname: bool = True
     ssl_limits: TlsLimits = NO_LIMITS
     client_dns_lookup: str = "use_all_dns_ips"
@@ -171,7 +163,6 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
     check_values(settings)
     tokens = _token_source(settings) if by_token else TokenSource()
     username, password = (None, None) if by_token or login is not None else _credentials(settings)
-    files = tls_files(settings)
     return ClientOptions(
         bootstrap_servers=_addresses(settings["bootstrap.servers"]),
         client_id=settings.get("client.id", "spark-eos"),
@@ -185,15 +176,7 @@ def client_options_from(settings: Mapping[str, str]) -> ClientOptions:
         sasl_extensions=tokens.extensions,
         sasl_login=login,
         sasl_delegation_token=is_delegation_token(settings),
-        ssl_ca_path=files.trusted,
-        ssl_ca_pem=settings.get("ssl.truststore.certificates"),
-        ssl_ca_password=settings.get("ssl.truststore.password"),
-        ssl_certificate_path=files.certificate,
-        ssl_certificate_pem=settings.get("ssl.keystore.certificate.chain"),
-        ssl_key_path=files.key,
-        ssl_key_pem=settings.get("ssl.keystore.key"),
-        ssl_keystore_password=settings.get("ssl.keystore.password"),
-        ssl_key_password=settings.get("ssl.key.password"),
+        ssl_stores=key_stores(settings),
         ssl_check_hostname=settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower() == "https",
         ssl_limits=tls_limits(settings.get("ssl.enabled.protocols"), settings.get("ssl.cipher.suites")),
         client_dns_lookup=settings.get("client.dns.lookup", "use_all_dns_ips"),

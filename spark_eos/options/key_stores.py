@@ -1,38 +1,73 @@
-"""The files of `ssl.truststore.*` and `ssl.keystore.*`: PEM, PKCS12 and JKS."""
+"""The files and the text of `ssl.truststore.*` and `ssl.keystore.*`: PEM, PKCS12 and JKS."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import Final
 
 from spark_eos.errors import OptionError
 
 STORE_TYPES: Final = ("PEM", "PKCS12", "JKS")
+TRUST_STORE: Final = "ssl.truststore.location"
+OF_KAFKA: Final = "kafka.{}"
+OF_JAAS: Final = "{} in kafka.sasl.jaas.config"
 
 
-class TlsFiles(NamedTuple):
-    """The files of trusted certificates, of the client's certificate and of its key; the last two may be one file."""
+@dataclass(frozen=True, slots=True)
+class KeyStores:
+    """What a client trusts, and its own certificate and key; `named` is how an error names one of the settings."""
 
-    trusted: str | None
-    certificate: str | None
-    key: str | None
+    trusted_path: str | None = None
+    trusted_pem: str | None = field(default=None, repr=False)
+    trusted_password: str | None = field(default=None, repr=False)
+    # The certificate and the key may be in one file.
+    certificate_path: str | None = None
+    certificate_pem: str | None = field(default=None, repr=False)
+    key_path: str | None = None
+    key_pem: str | None = field(default=None, repr=False)
+    keystore_password: str | None = field(default=None, repr=False)
+    key_password: str | None = field(default=None, repr=False)
+    named: str = OF_KAFKA
+    # The setting of `trusted_path`, if it has another name.
+    trusted_setting: str | None = None
+
+    def setting(self, name: str) -> str:
+        """Return a setting's name as the user writes it."""
+        if name == TRUST_STORE and self.trusted_setting is not None:
+            return self.trusted_setting
+        return self.named.format(name)
 
 
-def tls_files(settings: Mapping[str, str]) -> TlsFiles:
-    """Return the files that the settings name; the content of a file decides its format when it is read."""
+NO_STORES: Final = KeyStores()
+
+
+def key_stores(settings: Mapping[str, str], named: str = OF_KAFKA) -> KeyStores:
+    """Return what the settings name; the content of a file decides its format when it is read."""
     for name in ("ssl.truststore", "ssl.keystore", "ssl.certificate", "ssl.key"):
         if "-----BEGIN" in settings.get(f"{name}.location", ""):
             # Text that is not a file name may be a key, so it is not shown.
             raise OptionError(
-                f"kafka.{name}.location contains PEM text instead of a file name",
+                f"{named.format(f'{name}.location')} contains PEM text instead of a file name",
                 remedy="Set PEM text with kafka.ssl.truststore.certificates, "
                 "kafka.ssl.keystore.certificate.chain and kafka.ssl.keystore.key",
             )
     for name in ("ssl.truststore.type", "ssl.keystore.type"):
         if settings.get(name, "PEM").strip().upper() not in STORE_TYPES:
             raise OptionError(
-                f"Option 'kafka.{name}' is {settings[name]!r}",
+                f"{named.format(name)} is {settings[name]!r}",
                 remedy=f"Use one of {', '.join(STORE_TYPES)}; convert other stores with `keytool -importkeystore "
                 "... -deststoretype PKCS12`",
             )
     keystore = settings.get("ssl.keystore.location")
     certificate = settings.get("ssl.certificate.location", keystore)
-    return TlsFiles(settings.get("ssl.truststore.location"), certificate, settings.get("ssl.key.location", certificate))
+    return KeyStores(
+        trusted_path=settings.get(TRUST_STORE),
+        trusted_pem=settings.get("ssl.truststore.certificates"),
+        trusted_password=settings.get("ssl.truststore.password"),
+        certificate_path=certificate,
+        certificate_pem=settings.get("ssl.keystore.certificate.chain"),
+        key_path=settings.get("ssl.key.location", certificate),
+        key_pem=settings.get("ssl.keystore.key"),
+        keystore_password=settings.get("ssl.keystore.password"),
+        key_password=settings.get("ssl.key.password"),
+        named=named,
+    )

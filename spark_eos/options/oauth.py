@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from spark_eos.errors import OptionError
+from spark_eos.options.key_stores import NO_STORES, OF_JAAS, KeyStores, key_stores
 from spark_eos.options.oauth_settings import CLIENT_CREDENTIALS, JWT_BEARER, OAUTH_SETTINGS
 
 Number = TypeVar("Number", int, float)
@@ -63,8 +64,7 @@ class EndpointOptions:
     grant_type: str = CLIENT_CREDENTIALS
     assertion: AssertionOptions | None = None
     encodes_header: bool = False
-    ca_path: str | None = None
-    ca_pem: str | None = field(default=None, repr=False)
+    stores: KeyStores = NO_STORES
     connect_timeout_ms: int = 10_000
     read_timeout_ms: int = 10_000
     retry_backoff_ms: int = 100
@@ -188,7 +188,6 @@ def _endpoint(url: str, settings: Mapping[str, str], jaas: Mapping[str, str]) ->
             f"The token endpoint needs kafka.sasl.oauthbearer.client.credentials.{missing}",
             remedy='Set it, or clientId="..." and clientSecret="..." in kafka.sasl.jaas.config',
         )
-    ca_path, ca_pem = _authorities(settings, jaas)
     return EndpointOptions(
         url=url.strip(),
         client_id=client_id,
@@ -197,8 +196,7 @@ def _endpoint(url: str, settings: Mapping[str, str], jaas: Mapping[str, str]) ->
         grant_type=grant_type,
         assertion=assertion,
         encodes_header=_flag(settings, "sasl.oauthbearer.header.urlencode"),
-        ca_path=ca_path,
-        ca_pem=ca_pem,
+        stores=_stores(settings, jaas),
         connect_timeout_ms=_number(settings, "sasl.login.connect.timeout.ms", int, 1),
         read_timeout_ms=_number(settings, "sasl.login.read.timeout.ms", int, 1),
         retry_backoff_ms=_number(settings, "sasl.login.retry.backoff.ms", int, 1),
@@ -248,18 +246,18 @@ def _assertion(settings: Mapping[str, str]) -> AssertionOptions | None:
     )
 
 
-def _authorities(settings: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return the path or the text of the trusted certificates; Java has them in the login module's options."""
-    path = settings.get("https.ca.location", jaas.get("ssl.truststore.location"))
-    pem = settings.get("https.ca.pem", jaas.get("ssl.truststore.certificates"))
-    kind = jaas.get("ssl.truststore.type", "PEM").upper()
-    if "https.ca.location" not in settings and path is not None and kind != "PEM":
-        raise OptionError(
-            f"ssl.truststore.location in kafka.sasl.jaas.config is a {kind} key store; only PEM is supported here",
-            remedy="Convert it to PEM, and set kafka.https.ca.location to the PEM file",
+def _stores(settings: Mapping[str, str], jaas: Mapping[str, str]) -> KeyStores:
+    """Return what the endpoint's TLS needs: Java has it in the login module's options, librdkafka in `https.ca.*`."""
+    found = key_stores(jaas, OF_JAAS)
+    if "https.ca.pem" in settings:
+        found = replace(found, trusted_pem=settings["https.ca.pem"] or None)
+    path = settings.get("https.ca.location")
+    if path is not None:
+        # librdkafka's word for the system's authorities.
+        found = replace(
+            found, trusted_path=None if path in ("probe", "") else path, trusted_setting="kafka.https.ca.location"
         )
-    # librdkafka's word for the system's authorities.
-    return (None if path in ("probe", "") else path), pem or None
+    return found
 
 
 def _extensions(settings: Mapping[str, str], jaas: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -117,7 +117,7 @@ OAUTH_SETTINGS: Final = (
     ),
     _Def(
         "https.ca.location",
-        "A PEM file with the authorities that sign the token endpoint's certificate.",
+        "A file with the authorities that sign the token endpoint's certificate.",
         default_note="`ssl.truststore.location` in `sasl.jaas.config`, or the system's authorities",
         values="a path",
     ),

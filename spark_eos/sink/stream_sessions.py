@@ -9,6 +9,8 @@ Before Spark 4.3, Connect runs these writes in the client's own session. Their p
 server keeps, and the plan is in the job's call site. Only checkpointed frames begin like that otherwise.
 """
 
+import pkgutil
+from functools import cache
 from typing import Final, Protocol
 
 import pyspark
@@ -20,7 +22,9 @@ _SET_FOR_MICRO_BATCHES: Final = "spark.sql.streaming.internal.stateStore.partiti
 _CALL_SITE: Final = "callSite.long"
 _FROM_CONNECT: Final = 'client_type: "_SPARK_CONNECT'
 _KEPT_BY_SERVER: Final = "cached_remote_relation {"
-_FIRST_WITH_SESSIONS_OVER_CONNECT: Final = (4, 3)
+# The program that runs the function over Connect. Since Spark 4.3 it receives the id of the micro-batch's session.
+_CONNECT_PROGRAM: Final = "sql/connect/streaming/worker/foreach_batch_worker.py"
+_OWN_SESSION: Final = b"cloned_session_id"
 
 
 class LocalProperties(Protocol):
@@ -51,5 +55,15 @@ def refuse_unseen_query(context: LocalProperties) -> None:
 
 
 def _may_be_of_connect(call_site: str) -> bool:
-    is_older = tuple(map(int, pyspark.__version__.split(".")[:2])) < _FIRST_WITH_SESSIONS_OVER_CONNECT
-    return is_older and _FROM_CONNECT in call_site and _KEPT_BY_SERVER in call_site
+    return _FROM_CONNECT in call_site and _KEPT_BY_SERVER in call_site and not _has_own_sessions()
+
+
+@cache
+def _has_own_sessions() -> bool:
+    """Return whether Connect runs the function in the micro-batch's session; without its program, assume not."""
+    try:
+        # Read and not imported: it needs packages that executors lack.
+        program = pkgutil.get_data("pyspark", _CONNECT_PROGRAM)
+    except OSError:
+        return False
+    return program is not None and _OWN_SESSION in program

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from broker_core import EmbeddedBroker
 from tests.clusters import environments
-from tests.clusters.spark_processes import standalone_cluster
+from tests.clusters.spark_processes import SPARK_HOME, standalone_cluster
 from tests.clusters.trials import TRIALS, Trials
 from tests.support.both_brokers import Kafka
 
@@ -21,7 +21,11 @@ def main() -> int:
     """Run the trials that were named and print a row for each; the exit status is 1 where one failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.clusters", description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*TRIALS, []], help="what to try")
-    names = parser.parse_args().names or [*TRIALS]
+    parser.add_argument(
+        "--spark-home", type=Path, default=SPARK_HOME, metavar="FOLDER", help="the Spark to try (default: PySpark's)"
+    )
+    named = parser.parse_args()
+    names = named.names or [*TRIALS]
     failed = False
     # Ends the processes of Spark, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -31,7 +35,7 @@ def main() -> int:
         nodes = environments.with_package(built)
         for name in names:
             # Each trial has a cluster of its own: some of them kill it.
-            with EmbeddedBroker() as broker, standalone_cluster(Path(temporary) / name) as cluster:
+            with EmbeddedBroker() as broker, standalone_cluster(Path(temporary) / name, named.spark_home) as cluster:
                 trials = Trials(cluster, Kafka(broker.bootstrap_servers), nodes, built)
                 trials.prepare()
                 began = time.monotonic()

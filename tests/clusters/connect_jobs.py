@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 IN, COPIED, BY_FUNCTION, ONCE = "lines", "copied", "by-function", "once"
 ROWS = 100
+MICRO_BATCHES = 3
 
 
 def everything(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
@@ -16,7 +17,7 @@ def everything(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None
     read = spark.read.format("eos-kafka").options(**kafka).option("subscribe", ONCE).load()
     assert read.selectExpr("cast(value as string)").distinct().count() == read.count() == ROWS
     stream = _lines(spark, kafka).writeStream.format("eos-kafka").options(**kafka).option("topic", COPIED)
-    _run(stream, folder / "stream")
+    _run(spark, stream, folder / "stream")
 
     def write(rows: DataFrame, batch_id: int) -> None:
         for _ in range(2):
@@ -24,7 +25,7 @@ def everything(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None
                 "topic", BY_FUNCTION
             ).option("jobId", f"copy-{batch_id}-{BY_FUNCTION}").save()
 
-    _run(_lines(spark, kafka).writeStream.foreachBatch(write), folder / "function")
+    _run(spark, _lines(spark, kafka).writeStream.foreachBatch(write), folder / "function")
 
 
 def unnamed_write(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
@@ -35,7 +36,7 @@ def unnamed_write(spark: SparkSession, kafka: dict[str, str], folder: Path) -> N
             "topic", BY_FUNCTION
         ).save()
 
-    _run(_lines(spark, kafka).writeStream.foreachBatch(write), folder / "unnamed")
+    _run(spark, _lines(spark, kafka).writeStream.foreachBatch(write), folder / "unnamed")
 
 
 def by_sink_function(spark: SparkSession, kafka: dict[str, str], folder: Path) -> None:
@@ -49,7 +50,7 @@ def by_sink_function(spark: SparkSession, kafka: dict[str, str], folder: Path) -
                 rows.select("key", "value"), topic=BY_FUNCTION, jobId=f"sink-{batch_id}-{BY_FUNCTION}", **kafka
             )
 
-    _run(_lines(spark, kafka).writeStream.foreachBatch(write), folder / "sink")
+    _run(spark, _lines(spark, kafka).writeStream.foreachBatch(write), folder / "sink")
 
 
 def checkpointed(spark: SparkSession, kafka: dict[str, str], _: Path) -> None:
@@ -80,9 +81,12 @@ def _lines(spark: SparkSession, kafka: dict[str, str]) -> DataFrame:
     return stream.load().select("key", "value")
 
 
-def _run(stream: "object", checkpoint: Path) -> None:
-    query = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-    query.awaitTermination()
+def _run(spark: SparkSession, stream: "object", checkpoint: Path) -> None:
+    """Run a stream until it has read all lines; before Spark 4.2 a run ends after one micro-batch."""
+    is_older = tuple(map(int, spark.version.split(".")[:2])) < (4, 2)
+    for _ in range(MICRO_BATCHES if is_older else 1):
+        query = stream.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+        query.awaitTermination()
 
 
 JOBS = {

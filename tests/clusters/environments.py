@@ -6,6 +6,7 @@ when setup.cfg changes; the package itself is installed for every run, from a wh
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,6 @@ DEADLINE_S = 1_800
 OTHER_VERSION = "0.0.1"
 # What Spark's server needs to run the functions of `foreachBatch`; the other jobs do without them.
 FOR_FOREACH_BATCH = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard", "pandas>=2.2,<3")
-CLIENT = "pyspark-client>=4.2"
 # PySpark needs them for every Python data source.
 FOR_ARROW = ("pyarrow", "numpy", "pandas", "dateutil", "pytz", "six", "tzdata")
 
@@ -39,10 +39,14 @@ def with_package(built: Path) -> Path:
     return folder
 
 
-def connect_client() -> Path:
-    """Return the folder of an environment with Spark's Connect client and nothing of this package."""
-    _make(CACHE / "connect-client", CLIENT)
-    return CACHE / "connect-client"
+def connect_client(spark_home: Path) -> Path:
+    """Return an environment with the newest Connect client that is not newer than a server, without this package."""
+    found = re.search(r"__version__: str = .(\d+)\.(\d+)", (spark_home / "version.py").read_text())
+    assert found is not None
+    major, minor = map(int, found.groups())
+    folder = CACHE / f"connect-client-{major}.{minor}"
+    _make(folder, f"pyspark-client<{major}.{minor + 1}")
+    return folder
 
 
 def without_package(folder: Path, like: Path, *, dependencies: bool) -> Path:

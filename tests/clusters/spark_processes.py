@@ -13,6 +13,7 @@ import pyspark
 
 from tests.support.waiting import wait_until
 
+# Of the installed PySpark; a command can name another one.
 SPARK_HOME = Path(pyspark.__file__).parent
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 2
@@ -114,6 +115,7 @@ class Cluster:
     address: str
     folder: Path
     workers: Sequence[Running]
+    home: Path = SPARK_HOME
 
     @contextmanager
     def submitted(
@@ -126,18 +128,19 @@ class Cluster:
         arguments: Sequence[str] = (),
     ) -> Iterator[Running]:
         """Submit an application; `python` is what Spark starts on the driver and on the executors."""
-        command: list[str | Path] = [SPARK_HOME / "bin" / "spark-submit", "--master", self.address, *arguments]
+        command: list[str | Path] = [self.home / "bin" / "spark-submit", "--master", self.address, *arguments]
         for key, value in (SETTINGS | dict(settings or {})).items():
             command += ["--conf", f"{key}={value}"]
-        with running([*command, *job], self.folder, name, {"PYSPARK_PYTHON": str(python)}) as application:
+        environment = {"PYSPARK_PYTHON": str(python), "SPARK_HOME": str(self.home)}
+        with running([*command, *job], self.folder, name, environment) as application:
             yield application
 
 
 @contextmanager
-def standalone_cluster(folder: Path) -> Iterator[Cluster]:
+def standalone_cluster(folder: Path, home: Path = SPARK_HOME) -> Iterator[Cluster]:
     """Run a master and a worker for each of two loopback addresses, which Spark takes for two hosts."""
-    lean = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": LEAN}
-    program = SPARK_HOME / "bin" / "spark-class"
+    lean = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": LEAN, "SPARK_HOME": str(home)}
+    program = home / "bin" / "spark-class"
     kind = "org.apache.spark.deploy"
     command: list[str | Path] = [program, f"{kind}.master.Master", "--host", HOSTS[0], "--port", "0"]
     with running([*command, "--webui-port", "0"], folder, "master", lean) as master:
@@ -154,7 +157,7 @@ def standalone_cluster(folder: Path) -> Iterator[Cluster]:
             master.wait_for(
                 lambda: master.log.count("Registering worker") == len(HOSTS), "the workers register", START_DEADLINE_S
             )
-            yield Cluster(found[1], folder, workers)
+            yield Cluster(found[1], folder, workers, home)
         finally:
             for worker in workers:
                 worker.kill()

@@ -17,7 +17,8 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.clusters import environments
 from tests.clusters.jobs import BY_FUNCTION, COPIED, IN, ONCE, ROWS
-from tests.clusters.spark_processes import LEAN, SPARK_HOME, Cluster, Running, running
+from tests.clusters.spark_processes import LEAN, SETTINGS, Cluster, Running, running
+from tests.clusters.yarn import logs_of_containers, one_node_yarn
 from tests.support.both_brokers import Kafka
 from tests.support.clients import make_producer, send, values_to_end
 from tests.support.processes import Process, is_executor, tree
@@ -215,8 +216,7 @@ def no_package(trials: Trials) -> str:
     """Send executors an environment without the package."""
     folder = trials.cluster.folder / "no-package"
     made = environments.without_package(folder, trials.nodes, dependencies=False)
-    # A read fails in Spark's own unpickling, before anything of this package runs.
-    return _refused(trials, made, "A task cannot import eos-kafka", in_read="No module named 'spark_eos'")
+    return _refused(trials, made, "A task cannot import eos-kafka")
 
 
 def other_version(trials: Trials) -> str:
@@ -228,7 +228,7 @@ def other_version(trials: Trials) -> str:
     return _refused(trials, made, wanted)
 
 
-def _refused(trials: Trials, environment: Path, wanted: str, *, in_read: str | None = None) -> str:
+def _refused(trials: Trials, environment: Path, wanted: str) -> str:
     trials.driver_has(trials.nodes)
     arguments = trials.executors_have(environment)
     message = ""
@@ -237,7 +237,7 @@ def _refused(trials: Trials, environment: Path, wanted: str, *, in_read: str | N
         job = trials.job(kind, name)
         with trials.cluster.submitted(name, job, python=RELATIVE, arguments=arguments) as application:
             log = application.fail()
-        assert (in_read or wanted if kind == "read" else wanted) in log, log[-6000:]
+        assert wanted in log, log[-6000:]
         message = _error(log)
     assert not trials.written(ONCE)
     trials.nothing_open()
@@ -246,8 +246,9 @@ def _refused(trials: Trials, environment: Path, wanted: str, *, in_read: str | N
 
 def connect(trials: Trials) -> str:
     """Run a client without the package against a server with it."""
-    client = environments.connect_client() / "bin" / "python"
-    server = [SPARK_HOME / "bin" / "spark-submit", "--master", trials.cluster.address]
+    home = trials.cluster.home
+    client = environments.connect_client(home) / "bin" / "python"
+    server = [home / "bin" / "spark-submit", "--master", trials.cluster.address]
     settings = {
         "spark.connect.grpc.binding.port": "0",
         "spark.executor.memory": "512m",
@@ -260,7 +261,8 @@ def connect(trials: Trials) -> str:
         server += ["--conf", f"{name}={value}"]
     server += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     folder = trials.cluster.folder
-    with running(server, folder, "connect", {"PYSPARK_PYTHON": str(trials.nodes / "bin" / "python")}) as started:
+    environment = {"PYSPARK_PYTHON": str(trials.nodes / "bin" / "python"), "SPARK_HOME": str(home)}
+    with running(server, folder, "connect", environment) as started:
         pattern = re.compile(r"Spark Connect server started at: \S*:(\d+)")
         started.wait_for(lambda: pattern.search(started.log), "the server starts")
         found = pattern.search(started.log)
@@ -287,6 +289,32 @@ def connect(trials: Trials) -> str:
     return "batch job run twice, read, stream, `foreachBatch` with `jobId` run twice: rows once each; errors readable"
 
 
+def yarn(trials: Trials) -> str:
+    """Run all jobs on YARN in cluster mode, with the package in an archive of venv-pack."""
+    folder, home = trials.cluster.folder, trials.cluster.home
+    packed = environments.pack(trials.nodes, folder / "environment.tar.gz")
+    with one_node_yarn(folder, home) as conf:
+        settings = SETTINGS | {
+            # Otherwise Spark sends all of its jars.
+            "spark.yarn.jars": f"local:{home}/jars/*",
+            "spark.yarn.stagingDir": f"file:{folder}/staging",
+            "spark.yarn.appMasterEnv.PYSPARK_PYTHON": RELATIVE,
+            "spark.executorEnv.PYSPARK_PYTHON": RELATIVE,
+            "spark.yarn.maxAppAttempts": "1",
+            "spark.executor.instances": "1",
+        }
+        command: list[str | Path] = [home / "bin" / "spark-submit", "--master", "yarn", "--deploy-mode", "cluster"]
+        command += ["--archives", f"{packed}#environment"]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        environment = {"HADOOP_CONF_DIR": str(conf), "SPARK_HOME": str(home)}
+        with running([*command, *trials.job("everything", "yarn-job")], folder, "submit", environment) as application:
+            status = application.process.wait(DEADLINE_S)
+            assert status == 0, f"{application.log[-3000:]}\n{logs_of_containers(folder)[-6000:]}"
+    _check_everything(trials)
+    return "the same in cluster mode on one node of YARN, with the archive"
+
+
 def _line(log: str, text: str) -> str:
     found = next((line for line in log.splitlines() if text in line), "")
     print(found[:600], file=sys.stderr)
@@ -301,5 +329,15 @@ def _error(log: str) -> str:
 
 TRIALS: dict[str, Callable[[Trials], str]] = {
     each.__name__: each
-    for each in (installed, archive, py_files, no_package, other_version, dynamic_allocation, connect, killed_executor)
+    for each in (
+        installed,
+        archive,
+        py_files,
+        no_package,
+        other_version,
+        dynamic_allocation,
+        connect,
+        killed_executor,
+        yarn,
+    )
 }

@@ -35,14 +35,14 @@ def test_timeline_shows_ended_open_and_waiting_transactions(kafka: Kafka) -> Non
         for _ in range(3):
             first.produce(topic, b"value")
         # An abort drops unsent records, so they must reach the log first.
-        first.flush()
+        first.flush(DEADLINE_S)
         ended_by(DEADLINE_S)
     second.begin_transaction()
     second.produce(topic, b"value")
-    second.flush()
+    second.flush(DEADLINE_S)
     plain = make_producer(kafka)
     plain.produce(topic, b"value")
-    plain.flush()
+    plain.flush(DEADLINE_S)
 
     timeline = take(kafka, topic)
 
@@ -77,7 +77,7 @@ def test_transaction_that_ends_during_the_lookup_is_not_hanging(kafka: Kafka, mo
     producer = make_transactional_producer(kafka, unique("quick"))
     producer.begin_transaction()
     producer.produce(topic, b"value")
-    producer.flush()
+    producer.flush(DEADLINE_S)
     ask = command._ask_coordinators
 
     def just_after_its_end(

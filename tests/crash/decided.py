@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from confluent_kafka.admin import AdminClient, TopicMetadata
+from confluent_kafka.admin import TopicMetadata
 from kafka.record.memory_records import MemoryRecords
 
 from tests.crash.feed import Step
+from tests.support.clients import metadata_of
 from tests.support.history.format import FAIL, INFO, INVOKE, OK
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 
-METADATA_DEADLINE_S = 30
 _READ_UNCOMMITTED = 0
 
 
@@ -40,7 +40,7 @@ def name(line: str, offset: int) -> str:
 
 def transactions(address: str, topics: Collection[str], partition_count: int) -> dict[str, Written]:
     """Return for each topic key, offset and value of every record, visible or not, by its transaction."""
-    cluster = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S)
+    cluster = metadata_of(address)
     with ExitStack() as stack:
         sessions = {
             number: RawSession(stack.enter_context(RawClient(f"{broker.host}:{broker.port}")), None)

@@ -7,7 +7,6 @@ that.
 
 from typing import NamedTuple
 
-from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin import DescribeProducersRequest
 from kafka.protocol.producer import WriteTxnMarkersRequest
 
@@ -15,12 +14,12 @@ from broker_core.types import TopicPartition
 from spark_eos.client.inspection import TransactionDescription, describe_transactions, list_transactions
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
+from tests.support.clients import metadata_of
 from tests.support.raw_client import RawClient
 
 COMMITTED = "CompleteCommit"
 # The states of a transactional id whose last transaction has ended, markers included.
 ENDED = ("Empty", COMMITTED, "CompleteAbort", "Dead")
-METADATA_DEADLINE_S = 30
 _TRANSACTION_STATE = "__transaction_state"
 
 
@@ -115,7 +114,7 @@ def outcome_of(place: Open, known: TransactionDescription) -> bool | None:
 
 def _leaders(address: str) -> dict[TopicPartition, str]:
     """Return the address of each partition's leader, where there is one."""
-    cluster = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S)
+    cluster = metadata_of(address)
     nodes = {number: f"{node.host}:{node.port}" for number, node in cluster.brokers.items()}
     return {
         TopicPartition(name, number): nodes[partition.leader]

@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from broker_core.types import counted
-from tests.crash.decided import METADATA_DEADLINE_S, Verdicts, Written, name, story, transactions, verdicts
+from tests.crash.decided import Verdicts, Written, name, story, transactions, verdicts
 from tests.crash.feed import Feed
+from tests.support.clients import LOG_NOTHING, metadata_of
 from tests.support.history.checker import check
 from tests.support.history.format import INVOKE, OK, Op
 from tests.support.spark_eos.sink_topic import open_transactions
@@ -103,7 +104,7 @@ def history(topic: str, written: Written, ends: Verdicts, read: Records, feed: F
 
 def read_decisions(address: str, topics: Collection[str]) -> list[str]:
     """Read all decisions of decision topics, closed ones included."""
-    known = AdminClient({"bootstrap.servers": address, "log_level": 3}).list_topics(timeout=METADATA_DEADLINE_S).topics
+    known = metadata_of(address).topics
     found = []
     for topic in topics & known.keys():
         for records in read_placed(address, [topic], len(known[topic].partitions))[topic].values():
@@ -152,7 +153,7 @@ def _unstable(address: str, topics: list[str], partition_count: int) -> dict[str
 
     Markers are written a moment after the response to EndTxn, so this waits, but for less than a transaction timeout.
     """
-    admin = AdminClient({"bootstrap.servers": address, "log_level": 3})
+    admin = AdminClient({"bootstrap.servers": address, "log_level": LOG_NOTHING})
     wrong: dict[str, str] = {}
 
     def settled() -> bool:

@@ -18,6 +18,7 @@ from tests.crash.hanging import Hanging, end_hanging
 from tests.crash.judge import Query, judge
 from tests.crash.wire import Wire
 from tests.support.broker_processes import Broker, make_broker
+from tests.support.clients import LOG_NOTHING
 from tests.support.spark_eos.brokers import LATEST_TRANSACTION_VERSION, finalize
 from tests.support.waiting import wait_until
 
@@ -67,7 +68,7 @@ class World:
             for feed in (feeds or [None] * count)
         ]
         fed = [(case.feed, [case.lines_of(number) for number in range(micro_batches)]) for case in cases if case.feed]
-        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": 3})
+        admin = AdminClient({"bootstrap.servers": self.broker.address, "log_level": LOG_NOTHING})
         topics = [NewTopic(case.topic, PARTITIONS, self._replicas) for case in cases]
         topics += [NewTopic(feed.topic, FEED_PARTITIONS, self._replicas) for feed, _ in fed]
         for made in admin.create_topics(topics, operation_timeout=30).values():

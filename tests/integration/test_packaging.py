@@ -87,13 +87,13 @@ def test_extras_bring_what_their_parts_need(wheel: Path) -> None:
         requirement, _, marker = line.partition("; extra == ")
         needed[marker.strip('"')].add(re.match(r"[\w-]+(\[\w+\])?", requirement)[0])  # type: ignore[index]
     assert needed[""] == {"kafka-python", "crc32c", "cramjam"}
-    assert needed["cli"] == set()
+    assert needed["cli"] == {"rich", "shtab", "textual"}
     assert needed["arrow"] == {"pyarrow", "numpy"}
     assert needed["spark"] == {"eos-kafka[arrow]", "pyspark"}
     assert needed["broker"] == {"google-re2", "scramp", "asn1crypto"}
     assert needed["testing"] == {"eos-kafka[broker]", "confluent-kafka", "pytest"}
-    # `spark` and `testing` bring `arrow` and `broker`; what `jks` and `kerberos` need is built by a C compiler.
-    left_out = {"all", "arrow", "broker", "dev", "docs", "fuzz", "jks", "kerberos", ""}
+    # `spark` and `testing` bring `arrow` and `broker`; what `kerberos` needs is built by a C compiler.
+    left_out = {"all", "arrow", "broker", "dev", "docs", "fuzz", "kerberos", ""}
     assert needed["all"] == {f"eos-kafka[{extra}]" for extra in needed if extra not in left_out}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, OffsetSpec
 
 from tests.support.waiting import wait_until
 
@@ -33,6 +33,11 @@ def unique(name: str) -> str:
 def admin(kafka: Kafka) -> AdminClient:
     """Return an admin client."""
     return AdminClient({"bootstrap.servers": kafka.bootstrap_servers, "log_level": LOG_NOTHING})
+
+
+def metadata_of(address: str) -> ClusterMetadata:
+    """Return the brokers and topics of the cluster at an address."""
+    return AdminClient({"bootstrap.servers": address, "log_level": LOG_NOTHING}).list_topics(timeout=DEADLINE_S)
 
 
 def make_topic(kafka: Kafka, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:

@@ -1,8 +1,15 @@
 """Open transactions: those that a coordinator knows, and those that hang because no coordinator does."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final
 
+import pytest
+
+from broker_core import EmbeddedBroker
+from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.raw_session import Identity, RawSession, record_batch
 from tests.support.waiting import wait_until
 
@@ -14,6 +21,20 @@ HANGING_SETTINGS: Final = {
 }
 # The highest versions of Kafka 3.6, which later brokers serve too: a client of transactions V1.
 _CLASSIC_INIT, _CLASSIC_PRODUCE, _CLASSIC_END = 4, 9, 3
+
+
+@contextmanager
+def kafka_with_late_writes(kind: str, folder: Path) -> Iterator[str]:
+    """Run a broker of this kind that accepts late writes, and yield its address; skip where it cannot run."""
+    if kind == "broker_core":
+        with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
+            yield broker.bootstrap_servers
+        return
+    try:
+        with apache_kafka(HANGING_SETTINGS, folder) as node:
+            yield node.bootstrap_servers
+    except Unavailable as problem:
+        pytest.skip(str(problem))
 
 
 def open_up(session: RawSession, topic: str, *partitions: int, age_ms: int = 0) -> Identity:

@@ -56,11 +56,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
         "broker_core.kafka_settings": _packages("broker_core", "errors"),
+        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
     {
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
-        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.oauth_settings"),
+        "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.key_stores", "options.oauth_settings"),
         "broker_core.setting_fields": _packages("broker_core", "errors", "kafka_settings"),
     },
     {
@@ -77,7 +78,6 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
             "spark_eos", "options.client_settings", "options.definitions", "options.oauth_settings"
         ),
         "spark_eos.options.tls_limits": _packages("spark_eos", "errors"),
-        "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.logins": _packages("spark_eos", "errors") | {"broker_core.jaas"},
         "spark_eos.options.positions": _packages("spark_eos", "errors") | _SHARED_BASE,
     },
@@ -125,13 +125,16 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
     },
     {
-        "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES,
+        "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
         "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _SHARED,
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
+        "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "testing"),
+    },
+    {
         "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
-        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded"),
+        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded", "wire", "broker", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
@@ -142,7 +145,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     },
     {
         # The public names, imported on first use.
-        "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded"),
+        "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
@@ -152,7 +155,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
 
 _NONE: frozenset[str] = frozenset()
-_CORE_REAL = _packages("broker_core", "server", "embedded", "pytest_plugin", "__main__")
+_CORE_REAL = _packages("broker_core", "server", "testing", "embedded", "pytest_plugin", "__main__")
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
 # What a client and the sink receive instead of looking it up themselves.
 _RUNTIME = _packages("spark_eos", "runtime")
@@ -176,11 +179,14 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
     | _packages("spark_eos", "metrics_endpoint"),
+    # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
+    "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
+    "textual": _packages("spark_eos", "admin.watch_screen"),
+    "shtab": _packages("spark_eos", "admin.completion"),
     # The names in certificates.
     "asn1crypto": _packages("broker_core", "security"),
     # Extras that read Java's key stores, sign assertions and for Amazon MSK, and speak Kerberos.
     "cryptography": _packages("spark_eos", "client.key_stores", "client.oauth_assertion"),
-    "jks": _packages("spark_eos", "client.key_stores"),
     "botocore": _packages("spark_eos", "client.msk_iam"),
     "gssapi": _packages("spark_eos", "client.kerberos"),
     # The regular expressions of Kafka's requests are RE2's.
@@ -189,7 +195,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
     # The pickler that Spark uses.
     "pyspark.cloudpickle": _packages("spark_eos", "sent_to_tasks"),
-    "pyarrow": _EOS_COLUMNS,
+    "pyarrow": _EOS_COLUMNS | _packages("broker_core", "testing"),
+    "pandas": _packages("broker_core", "testing"),
     "numpy": _EOS_COLUMNS,
     # Test tools.
     "pytest": _packages("broker_core", "pytest_plugin"),
@@ -244,6 +251,6 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page"),
+    # The template page of a timeline, and the recorded versions of Kafka.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page") | _packages("broker_core", "wire"),
 }

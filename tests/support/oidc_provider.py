@@ -154,8 +154,8 @@ class Provider:
 
 
 @contextmanager
-def oidc_provider(authority: trustme.CA | None = None) -> Iterator[Provider]:
-    """Run a provider until the block ends."""
+def oidc_provider(authority: trustme.CA | None = None, *, wants_certificate: bool = False) -> Iterator[Provider]:
+    """Run a provider until the block ends; it can insist on clients' certificates of its own authority."""
     provider = Provider(authority or trustme.CA())
 
     class Handler(BaseHTTPRequestHandler):
@@ -187,6 +187,9 @@ def oidc_provider(authority: trustme.CA | None = None) -> Iterator[Provider]:
     server = Server((AT, 0), Handler)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     provider.authority.issue_cert(AT, "localhost").configure_cert(context)
+    if wants_certificate:
+        context.verify_mode = ssl.CERT_REQUIRED
+        provider.authority.configure_trust(context)
     server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     provider.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

@@ -11,6 +11,9 @@ ROOT = Path(__file__).parents[2]
 WITH_BROKERS = {
     "broker_core.embedded",
     "broker_core.server.cluster_controls",
+    "broker_core.testing.data_controls",
+    "broker_core.testing.groups",
+    "broker_core.testing.record_list",
     "spark_eos.datasource",
     "spark_eos.sink.dataframe_writes",
 }

@@ -7,6 +7,7 @@ the advertised version, how state is written, and how the broker aborts a transa
 from typing import Any
 
 from broker_core.broker.authorization import refusal
+from broker_core.broker.kafka_version import check_levels
 from broker_core.broker.metadata import FEATURES
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
@@ -32,6 +33,8 @@ def update_features(context: RequestContext) -> None:
         return
     updates = {update.feature: update for update in context.body.feature_updates}
     try:
+        levels = {name: update.max_version_level for name, update in updates.items()}
+        check_levels(context.broker.config.kafka_version, levels)
         for update in updates.values():
             _check(context, update)
     except KafkaError as error:

@@ -9,13 +9,13 @@ from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import allowed_operations, is_allowed, require
+from broker_core.broker.kafka_version import limit_features
 from broker_core.broker.metadata import FEATURES, Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
-from broker_core.wire.versions import SERVED
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
@@ -49,8 +49,9 @@ def api_versions(context: RequestContext) -> None:
         ]
     ranges = [
         response.ApiVersion(api_key=api.key, min_version=api.advertised_min, max_version=api.max_version)
-        for api in SERVED.values()
+        for api in context.broker.served.values()
     ]
+    tags = limit_features(context.broker.config.kafka_version, tags)
     context.answer(response(error_code=0, api_keys=ranges, **tags))
     if context.sasl is not None:
         context.sasl.versions_told()

@@ -1,6 +1,7 @@
 """Views of a cluster for tests: transactions, partitions, records and pending work."""
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from broker_core.broker.cluster import Cluster
@@ -11,10 +12,11 @@ from broker_core.log.transaction_index import AbortedEntry
 from broker_core.records.batch import Record
 from broker_core.records.control import control_type_of
 from broker_core.records.header import BatchHeader
-from broker_core.types import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition, counted
+from broker_core.types import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, IsolationLevel, TopicPartition, counted
 
 _SHOWN_BYTES = 40
 _SHOWN_RECORDS = 5
+_MAX_OFFSET = 2**63 - 1
 _ENDED = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
 
@@ -66,8 +68,8 @@ class PartitionView:
 class RecordView:
     """A record in a partition's log.
 
-    `producer_id` and `producer_epoch` are -1 for a producer that is not idempotent. A control record has `is_control`;
-    if it ends a transaction, `marker` is "COMMIT" or "ABORT".
+    `topic` and `partition` name its partition. `producer_id` and `producer_epoch` are -1 for a producer that is not
+    idempotent. A control record has `is_control`; if it ends a transaction, `marker` is "COMMIT" or "ABORT".
     """
 
     offset: int
@@ -80,6 +82,8 @@ class RecordView:
     is_transactional: bool
     is_control: bool
     marker: str | None
+    topic: str
+    partition: int
 
 
 def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView | None:
@@ -106,6 +110,12 @@ def transaction_view(cluster: Cluster, transactional_id: str) -> TransactionView
     )
 
 
+def transaction_views(cluster: Cluster) -> list[TransactionView]:
+    """Return the state of each transactional id that has a coordinator, sorted by id."""
+    ids = {name for broker in cluster.brokers.values() for name in broker.transactions.images()}
+    return [view for name in sorted(ids) if (view := transaction_view(cluster, name)) is not None]
+
+
 def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> PartitionView:
     """Return the state of a partition; raises UNKNOWN_TOPIC_OR_PARTITION."""
     leadership = cluster.metadata.leadership(topic_partition)
@@ -125,13 +135,51 @@ def partition_view(cluster: Cluster, topic_partition: TopicPartition) -> Partiti
     )
 
 
-def record_views(cluster: Cluster, topic_partition: TopicPartition) -> list[RecordView]:
-    """Return all records of a partition, control records too; raises UNKNOWN_TOPIC_OR_PARTITION."""
+def record_views(
+    cluster: Cluster,
+    topic_partition: TopicPartition,
+    isolation: IsolationLevel | None = None,
+    from_offset: int | None = None,
+) -> list[RecordView]:
+    """Return the records of a partition that a reader of that isolation level gets; raises UNKNOWN_TOPIC_OR_PARTITION.
+
+    Without an isolation level all records in the log are returned, control records too.
+    """
     log = cluster.logs.get(topic_partition, cluster.now_ms)
-    return [_record_view(offset, header, record) for offset, header, record in log.read_journal()]
+    found = log.read_journal(from_offset)
+    if isolation is None:
+        return [_record_view(topic_partition, *each) for each in found]
+    is_committed = isolation is IsolationLevel.READ_COMMITTED
+    bound = log.last_stable_offset if is_committed else log.high_watermark
+    aborted = _AbortedOffsets(log.aborted_transactions() if is_committed else ())
+    return [
+        _record_view(topic_partition, offset, header, record)
+        for offset, header, record in found
+        if offset < bound and not header.is_control and not (header.is_transactional and aborted.covers(offset, header))
+    ]
 
 
-def _record_view(offset: int, header: BatchHeader, record: Record) -> RecordView:
+class _AbortedOffsets:
+    """The offset ranges of aborted transactions, by producer."""
+
+    def __init__(self, entries: Iterable[AbortedEntry]) -> None:
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for entry in entries:
+            self._ranges.setdefault(entry.producer_id, []).append((entry.first_offset, entry.last_offset))
+        for ranges in self._ranges.values():
+            ranges.sort()
+
+    def covers(self, offset: int, header: BatchHeader) -> bool:
+        """Return whether a transactional record of this batch was aborted."""
+        ranges = self._ranges.get(header.producer_id)
+        if ranges is None:
+            return False
+        # Transactions of one producer do not overlap, so only the last that begins at or before the offset matters.
+        index = bisect_right(ranges, (offset, _MAX_OFFSET)) - 1
+        return index >= 0 and offset <= ranges[index][1]
+
+
+def _record_view(topic_partition: TopicPartition, offset: int, header: BatchHeader, record: Record) -> RecordView:
     marker = control_type_of(record.key) if header.is_control else None
     return RecordView(
         offset,
@@ -144,6 +192,7 @@ def _record_view(offset: int, header: BatchHeader, record: Record) -> RecordView
         header.is_transactional,
         header.is_control,
         None if marker is None else marker.name,
+        *topic_partition,
     )
 
 

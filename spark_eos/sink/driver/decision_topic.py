@@ -134,7 +134,8 @@ def topic_doubts(name: str, config: Mapping[str, str | None], replicas: int, dat
     if retention is not None:
         doubts.append(
             f"The decision topic '{name}' deletes decisions ({retention}). A query that writes nothing for longer "
-            "stops at its next start, or repeats the last micro-batch if its consumer group has expired too"
+            "stops at its next start, or repeats the last micro-batch if its consumer group has expired too. Set "
+            "retention.ms to more than the longest pause of the query, or to -1"
         )
     if replicas < data.replicas:
         doubts.append(

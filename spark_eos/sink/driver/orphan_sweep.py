@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from broker_core.types import ProducerIdentity, TransactionState
 from spark_eos import failpoints
-from spark_eos.errors import AuthorizationError, UnsupportedError
+from spark_eos.errors import AuthorizationError, EosKafkaError, UnsupportedError
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.naming import id_prefix, parse_task_id
 from spark_eos.sink.ports import Description, Ending, SinkCluster
@@ -64,7 +64,17 @@ class Scope(NamedTuple):
     known: Collection[Named] = ()
 
 
-def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | None]) -> list[Description]:
+def report_unlisted(error: EosKafkaError) -> None:
+    """Log that brokers list no transactions."""
+    logger.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
+
+
+def sweep(
+    cluster: SinkCluster,
+    scope: Scope,
+    newest: Callable[[], Decision | None],
+    unlisted: Callable[[EosKafkaError], None] = report_unlisted,
+) -> list[Description]:
     """Abort open transactions in scope that are not decided; return those for which an end was requested.
 
     The newest decision is read after the transactions were found, and only if there are any: so it cannot be outdated,
@@ -75,7 +85,7 @@ def sweep(cluster: SinkCluster, scope: Scope, newest: Callable[[], Decision | No
     """
     if scope.flushed is not None and not scope.flushed:
         return []
-    found = _open_in(cluster, scope)
+    found = _open_in(cluster, scope, unlisted)
     candidates = [each for each in found if _is_in_scope(each, scope)]
     kept = names_of(newest()) if candidates else set()
     orphans = [each for each in candidates if (each.transactional_id, each.identity) not in kept]
@@ -110,12 +120,12 @@ def named(transactions: Iterable[PreparedTransaction]) -> set[Named]:
     return {(t.transactional_id, ProducerIdentity(t.producer_id, t.producer_epoch)) for t in transactions}
 
 
-def _open_in(cluster: SinkCluster, scope: Scope) -> list[Description]:
+def _open_in(cluster: SinkCluster, scope: Scope, unlisted: Callable[[EosKafkaError], None]) -> list[Description]:
     """Describe the open transactions of a scope's query, or those that are known by name if brokers list none."""
     try:
         return open_of_query(cluster, scope.prefix, scope.query, scope.wait_ms)
     except UNLISTED as error:
-        logger.info("transactions of lost tasks end at their timeout, because brokers do not list them: %s", error)
+        unlisted(error)
         known = {name: identity for name, identity in scope.known if _is_ours(name, scope.prefix, scope.query)}
         found = _open_of(cluster, list(known), scope.wait_ms)
         return [each for each in found if each.identity == known[each.transactional_id]]

@@ -106,6 +106,8 @@ class RunState:
     id_usage: IdUsage = field(default_factory=IdUsage)
     # Whether another process of the run is known to have decided since this one.
     is_shared: bool = False
+    # Whether the log has the reason why brokers list no transactions.
+    is_unlisted: bool = False
     sweeps: SweepTimes = field(default_factory=SweepTimes)
 
     @property

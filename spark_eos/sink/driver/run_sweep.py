@@ -11,7 +11,7 @@ from spark_eos.errors import EosKafkaError
 from spark_eos.metrics import SINK_METRICS
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_log import UNSTABLE_PATIENCE_MS, DecisionLog
-from spark_eos.sink.driver.orphan_sweep import Scope, named, run_of, sweep
+from spark_eos.sink.driver.orphan_sweep import Scope, named, report_unlisted, run_of, sweep
 from spark_eos.sink.driver.run_state import RunState
 from spark_eos.sink.driver.superseded_runs import superseding
 from spark_eos.sink.naming import group_id
@@ -99,7 +99,12 @@ class RunSweep:
         known = named(dropped)
         flushed = known if self.may_hang else None
         scopes = [Scope(prefix, self.query, runs, older_than_ms, flushed, wait_ms, known) for prefix in prefixes]
-        return [each for scope in scopes for each in sweep(self.cluster, scope, newest)]
+        return [each for scope in scopes for each in sweep(self.cluster, scope, newest, self._report_unlisted)]
+
+    def _report_unlisted(self, error: EosKafkaError) -> None:
+        if not self.state.is_unlisted:
+            self.state.is_unlisted = True
+            report_unlisted(error)
 
     def _newest_agreed(self, patience_ms: int) -> Decision | None:
         """Return the newest decision, which must not be outdated: what it does not name is aborted."""

@@ -7,7 +7,7 @@ import pytest
 from pyspark import cloudpickle
 
 import spark_eos.sent_to_tasks
-from spark_eos import ClientStateError
+from spark_eos import ClientStateError, EosKafkaDataSource
 from spark_eos.sent_to_tasks import SentToTasks
 
 
@@ -24,6 +24,14 @@ def sent() -> bytes:
 def test_same_version_is_unpickled(sent: bytes) -> None:
     received = pickle.loads(sent)
     assert type(received) is Sent and received.value == 7
+
+
+def test_data_source_that_spark_sends_with_a_read_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = bytes(cloudpickle.dumps(EosKafkaDataSource({"subscribe": "orders"})))
+    assert pickle.loads(sent).options == {"subscribe": "orders"}
+    monkeypatch.setitem(sys.modules, "spark_eos.sent_to_tasks", None)
+    with pytest.raises(ImportError, match="cannot import eos-kafka"):
+        pickle.loads(sent)
 
 
 def test_other_version_is_refused_with_both_versions(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """The command `eos-kafka` on a broker, and its connection options."""
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -23,11 +25,22 @@ from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_world import World
 
+# Runs commands and prints their exit codes; the libraries that are named first are missing.
 ONLY_THE_BASE = """
-import sys
-sys.modules |= dict.fromkeys(("pyspark", "pyarrow", "numpy", "re2", "scramp", "asn1crypto", "prometheus_client"))
+import json, sys
+sys.modules |= dict.fromkeys(sys.argv[1].split())
 from spark_eos.admin.command import main
-sys.exit(main(["decisions", "list", "--bootstrap-server", sys.argv[1], "--decision-topic", sys.argv[2]]))
+print(json.dumps([main(words) for words in json.loads(sys.argv[2])]))
+"""
+# What only other installations need, and what the extra `cli` brings.
+NOT_IN_THE_BASE = "pyspark pyarrow numpy re2 scramp asn1crypto prometheus_client rich textual shtab"
+HELP = """
+import sys
+from spark_eos.admin.command import main
+try:
+    main(["--help"])
+finally:
+    print("imported:", [name for name in sys.argv[1].split() if name in sys.modules])
 """
 
 
@@ -111,18 +124,49 @@ def test_abort_unblocks_readers_and_the_restarted_query_writes_again(
     assert (shown["decision"]["attempt"], len(shown["interventions"])) == (2, 1), "the audit record stays"
 
 
-def test_command_needs_no_spark(world: World) -> None:
+def test_csv_of_decisions_has_one_row_for_each_query_and_transaction(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     die_after_the_decision(world)
-    done = subprocess.run(
-        [sys.executable, "-c", ONLY_THE_BASE, world.address, world.decisions],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=Path(__file__).parents[4],
+    for words, wanted in (
+        (("list",), {"query": world.query, "micro_batch": "0", "open": "1", "transaction_count": "1"}),
+        (("show",), {"query": world.query, "micro_batch": "0", "task": "0", "fate": "open"}),
+        (("complete", "--yes"), {"action": "complete", "done": "true", "committed": "1", "micro_batch": "0"}),
+    ):
+        capsys.readouterr()
+        assert command(world, *words, "--output", "csv") == ExitCode.DONE
+        rows = csv.DictReader(io.StringIO(capsys.readouterr().out, newline=""))
+        [row] = [each for each in rows if each.get("query", world.query) == world.query]
+        assert row | wanted == row, words
+
+
+def python(code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[4]
     )
-    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_base_installation_has_every_command_that_needs_no_library(world: World, tmp_path: Path) -> None:
+    die_after_the_decision(world)
+    at = ["--bootstrap-server", world.address]
+    wanted = [
+        (["decisions", "list", *at, "--decision-topic", world.decisions], ExitCode.DONE),
+        (["transactions", "list", *at, "--output", "csv"], ExitCode.DONE),
+        (["transactions", "find-hanging", *at, "--topic", world.decisions, "--color", "always"], ExitCode.DONE),
+        (["timeline", world.decisions, *at, "--out", str(tmp_path / "page.html")], ExitCode.DONE),
+        (["watch", *at, "--topic", world.decisions, "--count", "1"], ExitCode.DONE),
+        (["completion", "bash"], ExitCode.USAGE),
+    ]
+    done = python(ONLY_THE_BASE, NOT_IN_THE_BASE, json.dumps([words for words, _ in wanted]))
+    assert done.returncode == 0, done.stderr
     assert world.query in done.stdout
+    assert json.loads(done.stdout.splitlines()[-1]) == [code for _, code in wanted], done.stderr
+
+
+def test_help_imports_no_library_of_an_extra() -> None:
+    done = python(HELP, NOT_IN_THE_BASE)
+    assert done.stdout.endswith("imported: []\n"), done.stdout
 
 
 def test_failures_have_their_exit_codes(

@@ -44,6 +44,7 @@ def test_healthy_cluster_has_no_problem(capsys: pytest.CaptureFixture[str]) -> N
             f"rights: {role.replace('`', '')}" for role in roles.ROLES if not role.startswith("source")
         }
         assert kafka.transaction("eos-kafka.preflight").state == "CompleteAbort"
+        assert [each.api for each in kafka.requests()].count("InitProducerId") == 1
 
 
 def test_read_only_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,6 +142,25 @@ def test_problem_has_a_remedy(
     assert code == ExitCode.PROBLEM_FOUND
     assert verdicts(found, "problem") == {problem}
     assert remedy in found[problem]["remedy"]
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "words", "verdict", "text"),
+    [
+        ("-1", (), "ok", "keeps all records"),
+        ("60000", (), "problem", "decisions can be deleted"),
+        ("60000", ("--allow-decision-retention",), "warning", "deletes decisions (retention.ms=60000"),
+    ],
+)
+def test_decision_topic_without_compaction_is_judged_as_the_sink_does(
+    capsys: pytest.CaptureFixture[str], retention_ms: str, words: Sequence[str], verdict: str, text: str
+) -> None:
+    with broken({}) as kafka:
+        kafka.create_topic("eos-kafka-decisions", 8, {"cleanup.policy": "delete", "retention.ms": retention_ms})
+        _, found = doctor(capsys, kafka.bootstrap_servers, *words)
+    finding = found["decision topic eos-kafka-decisions"]
+    assert (finding["verdict"], text in finding["found"]) == (verdict, True), finding
+    assert verdict == "ok" or "retention.ms" in finding["remedy"]
 
 
 def test_address_without_broker_is_a_warning_beside_one_that_works(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,7 @@
 """`eos-kafka transactions` on a broker: its output, its refusals, its exit codes."""
 
+import csv
+import io
 import json
 import shlex
 import time
@@ -24,10 +26,9 @@ from spark_eos.options.client import ClientOptions
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.naming import TaskId
-from tests.support.apache_kafka import Unavailable, apache_kafka
 from tests.support.both_brokers import Kafka as Plain
 from tests.support.clients import make_topic, unique
-from tests.support.hanging import HANGING_SETTINGS, hang, open_up
+from tests.support.hanging import HANGING_SETTINGS, hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import Identity, RawSession
 from tests.support.waiting import wait_until
@@ -56,6 +57,11 @@ class Kafka:
         self.run(*words, "--output", "json")
         return json.loads(self.out)
 
+    def csv(self, *words: str) -> list[dict[str, str]]:
+        """Run one command and return the rows of the CSV that it prints."""
+        self.run(*words, "--output", "csv")
+        return list(csv.DictReader(io.StringIO(self.out, newline="")))
+
     def run_advice(self, topic: str) -> None:
         """Run the command that the last one has recommended for a topic."""
         [line] = [line for line in self.err.splitlines() if "to end it: " in line and f"--topic {topic} " in line]
@@ -73,15 +79,8 @@ class Kafka:
 
 @pytest.fixture(scope="module")
 def address(broker_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if broker_kind == "broker_core":
-        with EmbeddedBroker(config=HANGING_SETTINGS) as broker:
-            yield broker.bootstrap_servers
-        return
-    try:
-        with apache_kafka(HANGING_SETTINGS, tmp_path_factory.mktemp("hanging")) as node:
-            yield node.bootstrap_servers
-    except Unavailable as problem:
-        pytest.skip(str(problem))
+    with kafka_with_late_writes(broker_kind, tmp_path_factory.mktemp("hanging")) as address:
+        yield address
 
 
 @pytest.fixture
@@ -126,6 +125,35 @@ def test_list_prints_the_table_of_kafka_transactions(kafka: Kafka, session: RawS
             "state": "Empty",
         }
     ]
+
+
+def test_csv_has_the_fields_of_the_json(kafka: Kafka, session: RawSession) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = open_up(session, topic, 0, 1)
+    name = session.transactional_id
+    for words in (
+        ("list", "--transactional-id-pattern", name),
+        ("describe-producers", "--topic", topic, "--partition", "0"),
+        ("find-hanging", "--topic", topic, *ANY_AGE),
+        ("abort", "--topic", topic, "--partition", "0", "--start-offset", "0", "--force", "--dry-run"),
+        ("force-terminate", "--transactional-id", name, "--dry-run"),
+    ):
+        objects = kafka.json(*words)
+        objects = objects if isinstance(objects, list) else [objects]
+        rows = kafka.csv(*words)
+        assert [set(row) for row in rows] == [set(each) for each in objects] != [], words
+        for row, each in zip(rows, objects, strict=True):
+            assert row | {key: text_of(value) for key, value in each.items()} == row, words
+    [described] = kafka.csv("describe", "--transactional-id", name)
+    assert described["topic_partitions"] == f"{topic}-0 {topic}-1"
+    assert described["producer_id"] == str(identity.producer_id)
+    session.end_until_done(identity, commit=True, version=4)
+    assert kafka.csv("find-hanging", "--topic", topic) == []
+    assert kafka.out.startswith("topic,partition,producer_id,"), "the header is there without rows, too"
+
+
+def text_of(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
@@ -399,6 +427,23 @@ def test_broker_search_covers_all_topics(kafka: Kafka, session: RawSession) -> N
         assert admin.partitions([topic], broker_id=2) == []
 
 
+def test_search_of_all_topics_reports_partitions_that_it_could_not_check(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make_topic(kafka, partitions=2)
+    identity = hang(session, topic, partition=1)
+    assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.HANGING_FOUND
+    assert [topic, "1", str(identity.producer_id)] in [cells(line)[:3] for line in kafka.out.splitlines()]
+    kafka.run_advice(topic)
+    listed = TransactionAdmin.partitions
+    gone = TopicPartition("deleted-meanwhile", 0)
+    monkeypatch.setattr(TransactionAdmin, "partitions", lambda *arguments: [*listed(*arguments)[:1], gone])
+    assert kafka.run("find-hanging", "--all-topics", *ANY_AGE) == ExitCode.FAILED
+    assert "Checked 1 partition: 0 hanging transactions, 0 other open ones.\n" in kafka.err
+    assert f"Not checked: {gone} (UNKNOWN_TOPIC_OR_PARTITION (3)).\n" in kafka.err
+    assert kafka.run("find-hanging", "--all-topics", "--topic", topic) == ExitCode.USAGE
+
+
 def test_broker_search_finds_offsets_that_hang_and_says_what_they_block(kafka: Kafka, session: RawSession) -> None:
     topic, group = make_topic(kafka), unique("group")
     identity = open_up(session, topic)
@@ -614,6 +659,7 @@ def test_flags_of_kip_664_are_accepted(name: str) -> None:
         ("describe-producers", "--topic", "t\udcff", "--partition", "0"),
         ("find-hanging", "--topic", "t\udcff"),
         ("force-terminate", "--transactional-id", "t\udcff"),
+        ("find-hanging", "--all-topics", "--max-in-flight", "0"),
     ],
 )
 def test_wrong_usage_is_refused_with_distinct_messages(words: tuple[str, ...]) -> None:

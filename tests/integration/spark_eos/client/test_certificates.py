@@ -14,6 +14,7 @@ from spark_eos.client import tls
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError
 from spark_eos.options.client import ClientOptions
+from spark_eos.options.key_stores import KeyStores
 from tests.support.spark_eos.security_clients import mutual_tls_settings
 
 AUTHORITY = trustme.CA()
@@ -40,9 +41,7 @@ class Folder:
         return ClientOptions(
             (address,),
             security_protocol="SSL",
-            ssl_ca_path=self.authority,
-            ssl_certificate_path=self.certificate,
-            ssl_key_path=self.key,
+            ssl_stores=KeyStores(self.authority, certificate_path=self.certificate, key_path=self.key),
             api_timeout_ms=5_000,
         )
 

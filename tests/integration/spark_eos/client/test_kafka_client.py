@@ -19,6 +19,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.topics import create_topic, describe_topic_config
 from spark_eos.errors import OptionError, TopicError, UnansweredError, UnreachableError
 from spark_eos.options.client import ClientOptions
+from spark_eos.options.key_stores import KeyStores
 from tests.support.spark_eos import forked_client
 from tests.support.spark_eos.client_world import make_topic, unique
 
@@ -90,7 +91,7 @@ def test_tls_to_an_unresponsive_listener_times_out() -> None:
 
 
 def test_missing_certificate_file_is_reported() -> None:
-    options = ClientOptions(("127.0.0.1:1",), security_protocol="SSL", ssl_ca_path="/nowhere/ca.pem")
+    options = ClientOptions(("127.0.0.1:1",), security_protocol="SSL", ssl_stores=KeyStores("/nowhere/ca.pem"))
     with KafkaClient(options) as client, pytest.raises(OptionError, match="/nowhere/ca.pem"):
         client.connect(1_000)
 

@@ -1,9 +1,12 @@
 """Stores that the JDK's keytool makes, PKCS12 and JKS, used by a client with TLS on both sides."""
 
+import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,16 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509 import load_pem_x509_certificate
 
 from broker_core import EmbeddedBroker
+from spark_eos.client.jks import DamagedError, read_jks, unlocked_key
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.oauth_endpoint import fetch_token
 from spark_eos.client.tls import tls_context
-from spark_eos.errors import EosKafkaError, OptionError
+from spark_eos.errors import AuthenticationError, EosKafkaError, OptionError
 from spark_eos.options.client import client_options
+from spark_eos.options.key_stores import OF_JAAS, TRUST_STORE, key_stores
+from spark_eos.options.oauth import EndpointOptions
+from spark_eos.runtime import REAL
+from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, oidc_provider
 from tests.support.spark_eos.security_clients import mutual_tls_settings
 
 AUTHORITY = trustme.CA()
@@ -29,8 +38,6 @@ class Stores:
     """A trust store and a key store of one kind."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        if kind == "JKS":
-            pytest.importorskip("jks", reason="needs pyjks: pip install 'eos-kafka[jks]'")
         # Names that do not give the format away, as many files named .jks are PKCS12.
         self.folder, self.kind = folder, kind
         self.trust, self.keys = folder / f"{kind}-trust", folder / f"{kind}-keys"
@@ -171,6 +178,23 @@ def test_damaged_store_is_refused(stores: Stores, tmp_path: Path) -> None:
         refused(stores.settings(ssl_truststore_location=str(damaged)))
 
 
+def test_any_damage_to_a_jks_store_is_one_kind_of_error(tmp_path: Path) -> None:
+    data = Stores(tmp_path, "JKS").keys.read_bytes()
+    assert [each.locked_key is None for each in read_jks(data, None)] == [False]
+    for size in range(len(data)):
+        with pytest.raises(DamagedError):
+            read_jks(data[:size], STORE_PASSWORD)
+        with suppress(DamagedError):
+            read_jks(data[:size], None)
+    chance = random.Random(1)
+    for _ in range(2_000):
+        changed = bytearray(data)
+        changed[chance.randrange(300 if chance.random() < 0.5 else len(data))] ^= 1 << chance.randrange(8)
+        with suppress(DamagedError):
+            for each in read_jks(bytes(changed), None):
+                unlocked_key(each.locked_key or b"", KEY_PASSWORD)
+
+
 def test_other_formats_are_refused(stores: Stores, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.write_bytes(b"\xce\xce\xce\xce")
@@ -180,10 +204,29 @@ def test_other_formats_are_refused(stores: Stores, tmp_path: Path) -> None:
     assert "Use one of PEM, PKCS12, JKS" in refused(stores.settings(ssl_keystore_type="BCFKS"))
 
 
-def test_missing_package_is_named(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("jks", "cryptography.hazmat.primitives.serialization.pkcs12"):
-        monkeypatch.setitem(sys.modules, module, None)
-    assert f"Install eos-kafka[{stores.kind.lower()}]" in refused(stores.settings())
+def test_pkcs12_alone_needs_a_package(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization.pkcs12", None)
+    if stores.kind == "PKCS12":
+        assert "Install eos-kafka[pkcs12]" in refused(stores.settings())
+    else:
+        given = {"bootstrap.servers": "h:1", **stores.settings()}
+        assert tls_context(client_options({f"kafka.{name}": text for name, text in given.items()})) is not None
+
+
+def test_stores_serve_the_connection_to_a_token_endpoint(stores: Stores) -> None:
+    with oidc_provider(AUTHORITY, wants_certificate=True) as provider:
+        own = key_stores({name: text for name, text in stores.settings().items() if name.startswith("ssl.")}, OF_JAAS)
+        endpoint = EndpointOptions(provider.token_url, CLIENT_ID, CLIENT_SECRET, stores=own, retry_max_ms=1)
+        assert fetch_token(endpoint, REAL).value == provider.tokens[0]
+        without = replace(own, certificate_path=None, key_path=None)
+        with pytest.raises(AuthenticationError):
+            fetch_token(replace(endpoint, stores=without), REAL)
+        with pytest.raises(AuthenticationError) as caught:
+            fetch_token(replace(endpoint, stores=replace(own, trusted_password="wrong")), REAL)
+        text = str(caught.value)
+        assert f"({TRUST_STORE} in kafka.sasl.jaas.config) cannot be read as {stores.kind}" in text
+        assert "Set ssl.truststore.password in kafka.sasl.jaas.config to" in text
+        assert STORE_PASSWORD not in text
 
 
 def test_untrusting_store_fails_the_handshake(kafka: EmbeddedBroker, stores: Stores, tmp_path: Path) -> None:

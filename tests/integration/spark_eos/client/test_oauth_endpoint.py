@@ -20,6 +20,7 @@ from spark_eos.client.oauth_endpoint import fetch_token
 from spark_eos.client.oauth_tokens import SharedToken, SharedTokenProvider, shared_token
 from spark_eos.client.token import Token
 from spark_eos.errors import AuthenticationError
+from spark_eos.options.key_stores import OF_JAAS, KeyStores
 from spark_eos.options.oauth import AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions
 from spark_eos.options.oauth_settings import JWT_BEARER
 from spark_eos.runtime import REAL, Runtime
@@ -48,7 +49,7 @@ def endpoint(provider: Provider) -> EndpointOptions:
         url=f"{provider.token_url}?key=in-the-query",
         client_id=CLIENT_ID,
         client_secret=CLIENT_SECRET,
-        ca_pem=provider.authority.cert_pem.bytes().decode(),
+        stores=KeyStores(trusted_pem=provider.authority.cert_pem.bytes().decode()),
         retry_backoff_ms=1,
         retry_max_ms=100,
         connect_timeout_ms=2_000,
@@ -142,16 +143,19 @@ def test_unreachable_endpoint_is_reported(endpoint: EndpointOptions) -> None:
 
 
 def test_certificate_of_another_authority_is_refused(provider: Provider, endpoint: EndpointOptions) -> None:
-    text = fails(replace(endpoint, ca_pem=trustme.CA().cert_pem.bytes().decode()))
+    text = fails(replace(endpoint, stores=KeyStores(trusted_pem=trustme.CA().cert_pem.bytes().decode())))
     assert "has a certificate that is not trusted" in text
     assert "kafka.https.ca.location" in text
-    assert "not trusted" in fails(replace(endpoint, ca_pem=None)), "the system does not trust it either"
+    assert "not trusted" in fails(replace(endpoint, stores=KeyStores())), "the system does not trust it either"
     assert provider.requests == []
 
 
 def test_authorities_that_cannot_be_read_are_reported(endpoint: EndpointOptions, tmp_path: Path) -> None:
-    assert "there is no such file" in fails(replace(endpoint, ca_path=str(tmp_path / "missing.pem")))
-    assert "this is not PEM" in fails(replace(endpoint, ca_pem="none"))
+    missing = KeyStores(trusted_path=str(tmp_path / "missing.pem"), named=OF_JAAS)
+    text = fails(replace(endpoint, stores=missing))
+    assert f"connection to {endpoint.url.partition('?')[0]} cannot be prepared: Cannot read the trusted" in text
+    assert "missing.pem (ssl.truststore.location in kafka.sasl.jaas.config)" in text
+    assert "Cannot read the trusted certificates" in fails(replace(endpoint, stores=KeyStores(trusted_pem="none")))
 
 
 def test_proxy_of_the_environment_is_used(

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import AuthenticationError, EosKafkaError, UnreachableError
 from spark_eos.options.client import client_options
+from spark_eos.options.oauth_settings import JWT_BEARER
 from tests.support.apache_kafka import Unavailable
 from tests.support.oidc_brokers import SKEW_S, OidcBroker, oidc_broker
-from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, LIFETIME_S, Provider, Signer, oidc_provider
+from tests.support.oidc_provider import CLIENT_ID, CLIENT_SECRET, LIFETIME_S, Provider, Signer, oidc_provider, pem_of
 from tests.support.spark_eos.sink_world import World
 
+ASSERTION = "sasl.oauthbearer.assertion"
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 
 
@@ -35,7 +38,7 @@ def provider(running: tuple[Provider, OidcBroker]) -> Iterator[Provider]:
     provider, _ = running
     provider.requests.clear()
     yield provider
-    provider.claims, provider.answers = {}, []
+    provider.claims, provider.answers, provider.client_key = {}, [], provider.signer.key.public_key()
 
 
 @pytest.fixture
@@ -100,16 +103,89 @@ def librdkafka_names(broker: OidcBroker, provider: Provider, authority: str) -> 
 WAYS = {"java": java_names, "newer java": newer_java_names, "librdkafka": librdkafka_names}
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_micro_batch_is_committed_with_a_token_of_the_endpoint(
-    provider: Provider, broker: OidcBroker, authority: str, way: str
-) -> None:
-    given = WAYS[way](broker, provider, authority)
+def commits_a_micro_batch(broker: OidcBroker, given: dict[str, str]) -> None:
     with KafkaClient(client_options(given)) as client:
         world = World(broker.bootstrap_servers, client)
         world.committer("run1").commit([world.prepare("run1")], 0)
         assert world.visible() == ["row of 0"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_micro_batch_is_committed_with_a_token_of_the_endpoint(
+    provider: Provider, broker: OidcBroker, authority: str, way: str
+) -> None:
+    commits_a_micro_batch(broker, WAYS[way](broker, provider, authority))
     assert provider.requests == [{"grant_type": "client_credentials", "scope": "all"}], "one token for all connections"
+
+
+# What takes the place of the secret (KIP-1139): the settings, and what the endpoint then receives.
+SIGNED: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "RS256": (
+        {"sasl.oauthbearer.client.credentials.client.id": CLIENT_ID},
+        {"grant_type": "client_credentials", "client_id": CLIENT_ID},
+    ),
+    "ES256": (
+        {"sasl.oauthbearer.client.credentials.client.id": CLIENT_ID, f"{ASSERTION}.algorithm": "ES256"},
+        {"grant_type": "client_credentials", "client_id": CLIENT_ID},
+    ),
+    "the grant itself": (
+        {"sasl.oauthbearer.jwt.retriever.class": MODULE.replace("OAuthBearerLoginModule", "JwtBearerJwtRetriever")},
+        {"grant_type": JWT_BEARER},
+    ),
+}
+
+
+@pytest.mark.parametrize("way", SIGNED)
+def test_broker_accepts_a_token_for_a_signed_assertion(
+    provider: Provider, broker: OidcBroker, authority: str, tmp_path: Path, way: str
+) -> None:
+    settings, sent = SIGNED[way]
+    key = tmp_path / "key.pem"
+    key.write_text(provider.signer.pem("of-the-key"))
+    if way == "ES256":
+        own = ec.generate_private_key(ec.SECP256R1())
+        provider.client_key = own.public_key()
+        key.write_text(pem_of(own, "of-the-key"))
+    given = reaching(
+        broker,
+        **settings,
+        **{
+            "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+            "sasl.oauthbearer.scope": "all",
+            f"{ASSERTION}.private.key.file": str(key),
+            f"{ASSERTION}.private.key.passphrase": "of-the-key",
+            f"{ASSERTION}.claim.iss": CLIENT_ID,
+            "https.ca.location": authority,
+        },
+    )
+    if way == "RS256":
+        commits_a_micro_batch(broker, given)
+    else:
+        with KafkaClient(client_options(given)) as client:
+            client.connect()
+    [request] = provider.requests
+    assert request.items() >= {"scope": "all", **sent}.items()
+
+
+def test_micro_batch_is_committed_with_a_token_of_a_function(
+    provider: Provider, broker: OidcBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"tokens_of_{broker.kind}"
+    result = (provider.signer.token(), None, None, {"logicalCluster": "lkc-1"})
+    (tmp_path / f"{name}.py").write_text(f"def get():\n    return {result!r}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    commits_a_micro_batch(broker, reaching(broker, **{"sasl.oauthbearer.token.provider": f"{name}:get"}))
+    assert provider.requests == []
+
+
+def test_refused_token_of_a_function_is_described_and_not_shown(
+    provider: Provider, broker: OidcBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"bad_tokens_of_{broker.kind}"
+    provider.tokens.append(provider.signer.token(aud="another"))
+    (tmp_path / f"{name}.py").write_text(f"def get():\n    return {provider.tokens[-1]!r}, None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    refuses(reaching(broker, **{"sasl.oauthbearer.token.provider": f"{name}:get"}), "'another'", provider)
 
 
 def test_clients_of_a_process_share_a_token(provider: Provider, broker: OidcBroker, authority: str) -> None:

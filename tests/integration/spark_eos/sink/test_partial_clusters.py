@@ -99,6 +99,12 @@ def test_listing_that_is_missing_is_reported_once(
             world.committer("run1").commit([world.prepare("run1")], 0)
         assert caplog.text == ""
         assert world.state_of(lost) == "Ongoing", "a transaction that no list shows is left to its timeout"
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "spark_eos"):
+            committer = world.committer("run2")
+            for micro_batch in (1, 2):
+                committer.abort([world.prepare("run2", micro_batch)], micro_batch)
+        assert caplog.text.count("because brokers do not list them") == 1
 
 
 def test_abort_ends_transactions_known_by_name_where_none_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

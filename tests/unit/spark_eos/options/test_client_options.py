@@ -7,6 +7,7 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions, client_options, int_setting, kafka_settings
+from spark_eos.options.key_stores import KeyStores
 from spark_eos.options.logins import AwsLogin, KerberosLogin
 
 SERVERS = {"kafka.bootstrap.servers": "a:1, b:2"}
@@ -128,11 +129,11 @@ def test_pem_stores_are_accepted_under_both_names(tmp_path: Path) -> None:
             "kafka.ssl.endpoint.identification.algorithm": "",
         }
     )
-    assert java.ssl_ca_path == str(tmp_path / "ca.pem")
-    assert java.ssl_certificate_path == java.ssl_key_path == str(tmp_path / "both.pem")
+    assert java.ssl_stores.trusted_path == str(tmp_path / "ca.pem")
+    assert java.ssl_stores.certificate_path == java.ssl_stores.key_path == str(tmp_path / "both.pem")
     assert not java.ssl_check_hostname
     other = client_options({**SERVERS, "kafka.ssl.ca.location": "c", "kafka.ssl.key.location": "k"})
-    assert (other.ssl_ca_path, other.ssl_key_path, other.ssl_check_hostname) == ("c", "k", True)
+    assert (other.ssl_stores.trusted_path, other.ssl_stores.key_path, other.ssl_check_hostname) == ("c", "k", True)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +183,9 @@ def test_options_are_pickled_and_hide_secrets_in_repr() -> None:
         sasl_mechanism="SCRAM-SHA-512",
         sasl_username="alice",
         sasl_password="hidden-1",
-        ssl_key_pem="hidden-2",
-        ssl_ca_password="hidden-4",
-        ssl_keystore_password="hidden-5",
-        ssl_key_password="hidden-3",
+        ssl_stores=KeyStores(
+            key_pem="hidden-2", trusted_password="hidden-4", keystore_password="hidden-5", key_password="hidden-3"
+        ),
         sasl_login=AwsLogin(secret_key="hidden-6", session_token="hidden-7", role_external_id="hidden-8"),
     )
     assert pickle.loads(pickle.dumps(options)) == options

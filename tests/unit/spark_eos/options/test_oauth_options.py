@@ -6,12 +6,14 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions, client_options
+from spark_eos.options.key_stores import OF_JAAS, KeyStores
 from spark_eos.options.oauth import AssertionOptions, EndpointOptions, OAuthOptions, RefreshOptions
 from spark_eos.options.oauth_settings import JWT_BEARER
 
 PACKAGE = "org.apache.kafka.common.security.oauthbearer"
 MODULE = f"{PACKAGE}.OAuthBearerLoginModule required"
 URL = "https://login.example/token"
+OF_LOGIN_MODULE = KeyStores(named=OF_JAAS)
 SECRET = "tell-no-one"
 CREDENTIALS = {"sasl.oauthbearer.client.id": "job", "sasl.oauthbearer.client.secret": SECRET}
 ENDPOINT = {"sasl.oauthbearer.token.endpoint.url": URL, **CREDENTIALS}
@@ -49,7 +51,7 @@ def test_three_ways_to_write_credentials_are_the_same() -> None:
     ]
     first, *others = map(parsed, ways)
     assert others == [first, first]
-    assert first.sasl_oauth == OAuthOptions(EndpointOptions(URL, "job", SECRET, "all"))
+    assert first.sasl_oauth == OAuthOptions(EndpointOptions(URL, "job", SECRET, "all", stores=OF_LOGIN_MODULE))
     assert first.sasl_extensions == (("logicalCluster", "lkc-1"),)
     assert SECRET not in repr(first)
     assert pickle.loads(pickle.dumps(first)) == first
@@ -71,13 +73,33 @@ def test_times_and_certificates_are_read() -> None:
     }
     found = endpoint(given)
     times = (found.connect_timeout_ms, found.read_timeout_ms, found.retry_backoff_ms, found.retry_max_ms)
-    assert (times, found.encodes_header, found.ca_path) == ((1, 2, 3, 4), True, "/ca.pem")
+    assert (times, found.encodes_header, found.stores.trusted_path) == ((1, 2, 3, 4), True, "/ca.pem")
     oauth = parsed(given).sasl_oauth
     assert oauth is not None
     assert oauth.refresh == RefreshOptions(0.6, 0.0, 5, 6)
     jaas = f'{MODULE} ssl.truststore.location="/jaas.pem";'
-    assert endpoint({**ENDPOINT, "sasl.jaas.config": jaas}).ca_path == "/jaas.pem"
-    assert endpoint({**ENDPOINT, "https.ca.location": "probe"}).ca_path is None
+    assert endpoint({**ENDPOINT, "sasl.jaas.config": jaas}).stores.trusted_path == "/jaas.pem"
+    assert endpoint({**ENDPOINT, "https.ca.location": "probe"}).stores.trusted_path is None
+
+
+def test_stores_of_the_endpoint_are_those_of_the_login_module() -> None:
+    words = (
+        'ssl.truststore.location="/trust.jks" ssl.truststore.password="of-trust" '
+        'ssl.keystore.location="/own.p12" ssl.keystore.password="of-own" ssl.key.password="of-key"'
+    )
+    given = {**ENDPOINT, "sasl.jaas.config": f"{MODULE} {words};", "ssl.truststore.location": "/of-brokers.pem"}
+    found = endpoint(given).stores
+    assert found == KeyStores(
+        "/trust.jks",
+        trusted_password="of-trust",
+        certificate_path="/own.p12",
+        key_path="/own.p12",
+        keystore_password="of-own",
+        key_password="of-key",
+        named=OF_JAAS,
+    )
+    assert "of-" not in repr(found)
+    assert endpoint({**given, "https.ca.location": "/own.pem"}).stores.trusted_path == "/own.pem"
 
 
 def test_assertions_are_read() -> None:
@@ -103,7 +125,7 @@ def test_assertions_are_read() -> None:
         has_id=True,
         template_path="/template.json",
     )
-    assert endpoint(given) == EndpointOptions(URL, "job", assertion=expected)
+    assert endpoint(given) == EndpointOptions(URL, "job", assertion=expected, stores=OF_LOGIN_MODULE)
     del given["sasl.oauthbearer.client.id"]
     for more in (
         {"sasl.oauthbearer.jwt.retriever.class": f"{PACKAGE}.JwtBearerJwtRetriever"},
@@ -146,8 +168,8 @@ def test_function_is_a_source_of_tokens() -> None:
         ({**ENDPOINT, "sasl.login.refresh.buffer.seconds": "3601"}, "Give a number between 0 and 3600"),
         ({**ENDPOINT, "sasl.login.connect.timeout.ms": "0"}, "Give a number of at least 1"),
         (
-            {**ENDPOINT, "sasl.jaas.config": f'{MODULE} ssl.truststore.location="a" ssl.truststore.type="JKS";'},
-            "is a JKS key store",
+            {**ENDPOINT, "sasl.jaas.config": f'{MODULE} ssl.truststore.location="a" ssl.truststore.type="BCFKS";'},
+            "ssl.truststore.type in kafka.sasl.jaas.config is 'BCFKS'",
         ),
     ],
 )

@@ -1,9 +1,13 @@
 """Writes of a streaming query that do not see their query are refused."""
 
+import pkgutil
+from collections.abc import Iterator
+
 import pyspark
 import pytest
 
 from spark_eos import ClientStateError
+from spark_eos.sink import stream_sessions
 from spark_eos.sink.stream_sessions import refuse_unseen_query
 
 CHECKPOINTED = (
@@ -25,22 +29,38 @@ def test_session_of_micro_batches_is_refused() -> None:
         refuse_unseen_query(task)
 
 
-@pytest.mark.parametrize("version", ["4.0.5", "4.2.1", "4.1.0.dev1"])
-def test_relation_of_an_older_connect_server_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspark, "__version__", version)
-    with pytest.raises(ClientStateError, match=f"may belong to a streaming query.*{version}.*jobId"):
+def pretend(monkeypatch: pytest.MonkeyPatch, program: bytes | None) -> None:
+    """Let PySpark's program for functions over Connect be another one, or missing."""
+
+    def found(_: str, resource: str) -> bytes:
+        assert resource.endswith("foreach_batch_worker.py")
+        if program is None:
+            raise FileNotFoundError
+        return program
+
+    monkeypatch.setattr(pkgutil, "get_data", found)
+    stream_sessions._has_own_sessions.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    yield
+    stream_sessions._has_own_sessions.cache_clear()
+
+
+@pytest.mark.parametrize("program", [b"def process(df_id, batch_id):", None])
+def test_relation_of_an_older_connect_server_is_refused(program: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, program)
+    with pytest.raises(ClientStateError, match=f"may belong to a streaming query.*{pyspark.__version__}.*jobId"):
         refuse_unseen_query(Task(callSite__long=CHECKPOINTED))
 
 
-@pytest.mark.parametrize("version", ["4.3.0", "5.0.0"])
-def test_relation_of_a_newer_connect_server_is_a_checkpointed_frame(
-    version: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pyspark, "__version__", version)
+def test_relation_of_a_newer_connect_server_is_a_checkpointed_frame() -> None:
+    assert stream_sessions._has_own_sessions(), "the installed PySpark has the program that is looked for"
     refuse_unseen_query(Task(callSite__long=CHECKPOINTED))
 
 
 @pytest.mark.parametrize("call_site", ["", "save at App.scala:7", 'range { } client_type: "_SPARK_CONNECT_PYTHON"'])
 def test_batch_job_is_not_refused(call_site: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspark, "__version__", "4.2.1")
+    pretend(monkeypatch, None)
     refuse_unseen_query(Task(callSite__long=call_site))

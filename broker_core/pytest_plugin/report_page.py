@@ -1,0 +1,309 @@
+"""The page about the broker of a failed test: requests, partitions, transactions and groups, as one HTML file.
+
+The page loads nothing from elsewhere and runs no script.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from broker_core.types import counted
+
+if TYPE_CHECKING:
+    from broker_core.broker.monitoring.inspection import PartitionView, RecordView, TransactionView
+    from broker_core.broker.request_log import RequestSeen
+    from broker_core.embedded import EmbeddedBroker
+    from broker_core.testing.groups import GroupView
+
+_SHOWN_PARTITIONS = 40
+_SHOWN_RECORDS = 200
+_SHOWN_BYTES = 120
+_LONGEST_NAME = 150
+_WIDTH = 1000
+_LANE = 22
+_LABEL = 190
+_MARKERS = "transaction markers"
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1c2430; --faint: #667085; --line: #d5dae2; --paper: #fff; --panel: #f5f7fa;
+  --committed: #2f7d5b; --aborted: #b3443c; --open: #d98a00; --plain: #8793a3; --stable: #1f5fc4; --high: #7a3fb5; }
+@media (prefers-color-scheme: dark) { :root { --text: #e6e9ee; --faint: #98a2b3; --line: #384250; --paper: #151a21;
+  --panel: #1e252e; --committed: #4fae86; --aborted: #e0786f; --open: #f0ac3a; --stable: #6ea3f2; --high: #b78ae6; } }
+body { margin: 0; padding: 20px 24px; font: 14px/1.45 system-ui, sans-serif; color: var(--text);
+  background: var(--paper); }
+h1 { font-size: 18px; overflow-wrap: anywhere; } h2 { font-size: 16px; margin: 28px 0 6px; }
+h3 { font-size: 14px; margin: 16px 0 4px; }
+pre, .scroll { overflow: auto; max-height: 60vh; background: var(--panel); padding: 8px 12px; }
+table { border-collapse: collapse; } th, td { text-align: left; padding: 2px 14px 2px 0; vertical-align: top;
+  border-bottom: 1px solid var(--line); } td { overflow-wrap: break-word; max-width: 70ch; }
+svg { display: block; width: 100%; max-width: 1200px; } svg text { fill: var(--text); font-size: 12px; }
+.lane { fill: var(--panel); } .committed, .answered { fill: var(--committed); }
+.aborted, .error { fill: var(--aborted); } .open, .fault { fill: var(--open); } .plain, .waiting { fill: var(--plain); }
+.stable { stroke: var(--stable); fill: var(--stable); } .high { stroke: var(--high); fill: var(--high); }
+tr.error td { color: var(--aborted); } tr.fault td { color: var(--open); } .faint { color: var(--faint); }
+.key { display: inline-block; width: 12px; height: 12px; margin: 0 5px 0 14px; } svg.key { display: inline-block; }
+"""
+
+
+@dataclass(frozen=True)
+class BrokerState:
+    """What the page shows of a broker; only the requests if no broker is running."""
+
+    requests: Sequence["RequestSeen"]
+    partitions: Sequence[tuple["PartitionView", Sequence["RecordView"]]] = ()
+    partition_count: int = 0
+    transactions: Sequence["TransactionView"] = ()
+    groups: Sequence["GroupView"] = ()
+
+
+def state_of(broker: "EmbeddedBroker") -> BrokerState:
+    """Return the state of a broker."""
+    requests = broker.requests()
+    if not any(broker.broker(broker_id).is_running for broker_id in broker.broker_ids):
+        return BrokerState(requests)
+    written = broker.written_partitions()
+    return BrokerState(
+        requests,
+        [(broker.partition(*each), broker.records(*each)) for each in written[:_SHOWN_PARTITIONS]],
+        len(written),
+        broker.transactions(),
+        [broker.group(group_id).view() for group_id in broker.groups],
+    )
+
+
+def write_page(folder: Path, test: str, failure: str, state: BrokerState) -> Path:
+    """Write the page of a test, and return its path; it replaces that of an earlier run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', test)[-_LONGEST_NAME:].strip('-')}.html"
+    path.write_text(page(test, failure, state), encoding="utf-8")
+    return path
+
+
+def page(test: str, failure: str, state: BrokerState) -> str:
+    """Return the page."""
+    parts = [
+        f"<h1>{escape(test)}</h1>",
+        f"<pre>{escape(failure)}</pre>",
+        *_requests(state.requests),
+        *_partitions(state),
+        *_transactions(state.transactions),
+        *_groups(state.groups),
+    ]
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f"<title>{escape(test)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts) + "\n</body>\n"
+        "</html>\n"
+    )
+
+
+# Requests
+
+
+def _requests(requests: Sequence["RequestSeen"]) -> Iterator[str]:
+    yield "<h2>Requests</h2>"
+    if not requests:
+        yield "<p>No request came.</p>"
+        return
+    yield "<p>" + _key(answered="answered", error="with an error", fault="a fault", waiting="not answered") + "</p>"
+    first_ms = min(each.time_ms for each in requests)
+    span_ms = max(max(each.time_ms for each in requests) - first_ms, 1)
+    lanes = list(dict.fromkeys(_client(each) for each in requests))
+    yield f'<svg viewBox="0 0 {_WIDTH} {(len(lanes) + 1) * _LANE}" role="img" aria-label="requests by client and time">'
+    for index, lane in enumerate(lanes):
+        box = f'x="{_LABEL}" y="{index * _LANE + 2}" width="{_WIDTH - _LABEL}" height="{_LANE - 4}"'
+        yield f'<rect class="lane" {box}/>'
+        yield f'<text x="0" y="{index * _LANE + 15}">{escape(_cut(lane, 28))}</text>'
+    for each in requests:
+        x = _LABEL + (each.time_ms - first_ms) / span_ms * (_WIDTH - _LABEL - 3)
+        yield (
+            f'<rect class="{_kind(each)}" x="{x:.1f}" y="{lanes.index(_client(each)) * _LANE + 3}" width="3" '
+            f'height="{_LANE - 6}"><title>{escape(str(each))}</title></rect>'
+        )
+    yield f'<text x="{_LABEL}" y="{len(lanes) * _LANE + 15}">0 ms</text>'
+    yield f'<text x="{_WIDTH}" y="{len(lanes) * _LANE + 15}" text-anchor="end">{span_ms} ms</text></svg>'
+    yield from _table(
+        ("ms", "client", "broker", "API", "subject", "outcome"),
+        (
+            (
+                _kind(each),
+                (
+                    each.time_ms - first_ms,
+                    _client(each),
+                    each.broker,
+                    each.api if each.version < 0 else f"{each.api} v{each.version}",
+                    each.summary,
+                    " ".join([each.outcome, *(code.name for code in each.error_codes)]),
+                ),
+            )
+            for each in requests
+        ),
+    )
+
+
+def _client(request: "RequestSeen") -> str:
+    """Return the lane of a request; markers have no client."""
+    return _MARKERS if request.version < 0 else f"{request.client_id or '-'} ({request.principal})"
+
+
+def _kind(request: "RequestSeen") -> str:
+    if "fault" in request.outcome:
+        return "fault"
+    if request.error_codes:
+        return "error"
+    return "waiting" if request.outcome == "no answer" else "answered"
+
+
+# Partitions
+
+
+def _partitions(state: BrokerState) -> Iterator[str]:
+    yield "<h2>Partitions</h2>"
+    if not state.partitions:
+        yield "<p>None was written.</p>"
+        return
+    yield "<p>" + _key(committed="committed", aborted="aborted", open="open", plain="without a transaction") + "</p>"
+    for view, records in state.partitions:
+        yield from _partition(view, records)
+    left_out = state.partition_count - len(state.partitions)
+    if left_out:
+        yield f"<p>{counted(left_out, 'more partition')} not shown.</p>"
+
+
+def _partition(view: "PartitionView", records: Sequence["RecordView"]) -> Iterator[str]:
+    yield f"<h3>{escape(view.dump().splitlines()[0])}</h3>"
+    first, end = view.log_start_offset, max(view.log_end_offset, view.log_start_offset + 1)
+
+    def x(offset: int) -> float:
+        return (offset - first) / (end - first) * (_WIDTH - 4) + 2
+
+    yield f'<svg viewBox="0 0 {_WIDTH} 46" role="img" aria-label="records of {escape(str(view.topic_partition))}">'
+    outcomes = _outcomes(records)
+    runs = groupby(
+        zip(records, outcomes, strict=True), key=lambda pair: (pair[0].producer_id, pair[0].is_control, pair[1])
+    )
+    for (producer_id, is_control, outcome), found in runs:
+        run = [record for record, _ in found]
+        what = f"offsets {run[0].offset} to {run[-1].offset}: {outcome}"
+        what += f", producer {producer_id} epoch {run[0].producer_epoch}" if producer_id >= 0 else ""
+        what += f", {run[0].marker or 'control'}" if is_control else ""
+        width = max(x(run[-1].offset + 1) - x(run[0].offset) - 1, 2)
+        place = 'y="8" height="22"' if not is_control else 'y="4" height="30"'
+        yield (
+            f'<rect class="{outcome}" x="{x(run[0].offset):.1f}" {place} width="{width:.1f}">'
+            f"<title>{escape(what)}</title></rect>"
+        )
+    for kind, name, offset in (
+        ("stable", "LSO", view.last_stable_offset),
+        ("high", "HW", view.high_watermark),
+    ):
+        at, anchor = x(offset), "start" if x(offset) < _WIDTH / 2 else "end"
+        yield f'<line class="{kind}" x1="{at:.1f}" x2="{at:.1f}" y1="0" y2="36"/>'
+        if kind == "stable" or view.last_stable_offset != view.high_watermark:
+            yield f'<text x="{at:.1f}" y="45" text-anchor="{anchor}">{name} {offset}</text>'
+    yield "</svg>"
+    if len(records) > _SHOWN_RECORDS:
+        yield f"<p>{counted(len(records) - _SHOWN_RECORDS, 'earlier record')} not shown.</p>"
+    yield from _table(
+        ("offset", "key", "value", "headers", "producer", "transaction"),
+        (
+            (
+                "" if outcome != "aborted" else "error",
+                (
+                    each.offset,
+                    "" if each.is_control else _text(each.key),
+                    (each.marker or "control record") if each.is_control else _text(each.value),
+                    " ".join(f"{name}={_text(value)}" for name, value in each.headers),
+                    f"{each.producer_id} epoch {each.producer_epoch}" if each.producer_id >= 0 else "",
+                    "" if outcome == "plain" else outcome,
+                ),
+            )
+            for each, outcome in list(zip(records, outcomes, strict=True))[-_SHOWN_RECORDS:]
+        ),
+    )
+
+
+def _outcomes(records: Sequence["RecordView"]) -> list[str]:
+    """Return for each record how its transaction has ended: the next marker of its producer says it."""
+    found: list[str] = []
+    ends: dict[int, str] = {}
+    for record in reversed(records):
+        if record.marker in ("COMMIT", "ABORT"):
+            ends[record.producer_id] = "committed" if record.marker == "COMMIT" else "aborted"
+        found.append(ends.get(record.producer_id, "open") if record.is_transactional else "plain")
+    return found[::-1]
+
+
+# Transactions and groups
+
+
+def _transactions(transactions: Sequence["TransactionView"]) -> Iterator[str]:
+    if not transactions:
+        return
+    yield "<h2>Transactions</h2>"
+    yield from _table(
+        ("transactional id", "state", "producer", "partitions", "timeout", "coordinator"),
+        (
+            (
+                "" if each.state in ("Empty", "CompleteCommit", "CompleteAbort") else "fault",
+                (
+                    each.transactional_id,
+                    each.state,
+                    f"{each.producer_id} epoch {each.producer_epoch}",
+                    ", ".join(map(str, sorted(each.partitions))),
+                    f"{each.timeout_ms} ms",
+                    each.coordinator,
+                ),
+            )
+            for each in transactions
+        ),
+    )
+
+
+def _groups(groups: Sequence["GroupView"]) -> Iterator[str]:
+    if not groups:
+        return
+    yield "<h2>Groups</h2>"
+    rows: list[tuple[str, tuple[object, ...]]] = []
+    for group in groups:
+        members = ", ".join(member.client_id for member in group.members)
+        places = sorted(group.lag.keys() | group.committed.keys())
+        rows += [
+            (
+                "",
+                (group.group_id, group.state, members, place, group.committed.get(place, ""), group.lag.get(place, "")),
+            )
+            for place in places
+        ]
+        if not places:
+            rows.append(("", (group.group_id, group.state, members, "", "", "")))
+    yield from _table(("group", "state", "members", "partition", "committed", "lag"), rows)
+
+
+def _table(head: Iterable[str], rows: Iterable[tuple[str, Iterable[object]]]) -> Iterator[str]:
+    yield '<div class="scroll"><table><tr>' + "".join(f"<th>{name}</th>" for name in head) + "</tr>"
+    for kind, cells in rows:
+        opening = f'<tr class="{kind}">' if kind else "<tr>"
+        yield opening + "".join(f"<td>{escape(_cut(str(cell), 400))}</td>" for cell in cells) + "</tr>"
+    yield "</table></div>"
+
+
+def _key(**names: str) -> str:
+    return "".join(
+        f'<svg class="key" viewBox="0 0 12 12"><rect class="{kind}" width="12" height="12"/></svg>{name}'
+        for kind, name in names.items()
+    )
+
+
+def _text(data: bytes | None) -> str:
+    if data is None:
+        return "null"
+    text = repr(bytes(data[:_SHOWN_BYTES]))[2:-1]
+    return f"{text} ... ({len(data)} bytes)" if len(data) > _SHOWN_BYTES else text
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

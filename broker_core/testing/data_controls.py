@@ -1,0 +1,278 @@
+"""The methods of `EmbeddedBroker` for records, groups and snapshots."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.monitoring.inspection import record_views, transaction_view
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.server.cluster_controls import ClusterControls
+from broker_core.server.socket_server import SocketServer
+from broker_core.server.thread import ServerThread
+from broker_core.testing.files import Columns, records_of
+from broker_core.testing.groups import Group, group_ids
+from broker_core.testing.local_client import LocalClient
+from broker_core.testing.producing import End, LocalProducer, RecordMetadata, Values
+from broker_core.testing.record_list import RecordList
+from broker_core.testing.snapshots import Snapshot, restore, take
+from broker_core.types import IsolationLevel, ProducerIdentity, TopicPartition, counted
+
+T = TypeVar("T")
+
+Isolation = Literal["read_committed", "read_uncommitted"]
+
+_ISOLATION = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted": IsolationLevel.READ_UNCOMMITTED}
+_PAUSE_S = 0.01
+
+
+class DataControls(ClusterControls):
+    """The methods of `EmbeddedBroker` for records, groups and snapshots; `_start_data_controls` is called first."""
+
+    _producer: LocalProducer
+
+    def _start_data_controls(self, thread: ServerThread) -> None:
+        self._producer = LocalProducer(LocalClient(thread), self._call)
+
+    # Writing
+
+    def produce(
+        self,
+        topic: str,
+        values: Values,
+        *,
+        transactional: str | bool | None = None,
+        end: End = "commit",
+        partition: int | None = None,
+    ) -> list[RecordMetadata]:
+        """Write records without a Kafka client, and return their places in the same order.
+
+        The batches pass the same checks as those of a client. Faults do not match these requests, `requests` does not
+        list them, and access control lists do not apply to them. The topic is created if the broker creates topics
+        automatically.
+
+        >>> with EmbeddedBroker(topics={"orders": 2}) as kafka:
+        ...     _ = kafka.produce("orders", [b"one", "two"])
+        ...     _ = kafka.produce("orders", [("alice", "three", {"trace": b"x"})], transactional=True)
+        ...     kafka.records("orders", isolation="read_committed").values
+        [b'one', b'two', b'three']
+
+        Args:
+            topic: The name of the topic.
+            values: A value (bytes, str or None), or a list of values, of tuples (key, value, headers, timestamp_ms,
+                partition), of which the last three may be left out, or of `ProducerRecord`.
+            transactional: Write in one transaction: a transactional id, or True for an id of this method. As with any
+                producer, an open transaction of the id is aborted first, and its producer is fenced.
+            end: How the transaction ends: "commit", "abort", or "open" to leave it to `end_transaction` or its timeout
+                of a minute.
+            partition: The partition of records that do not name one. Without it, records with a key go where Kafka's
+                default partitioner (murmur2) puts them. The records without a key of one call go to one partition, and
+                those of the next call to the next.
+
+        Raises:
+            KafkaError: The broker refuses a batch, for example with MESSAGE_TOO_LARGE, or the topic does not exist and
+                is not created automatically. Without a transaction, batches before it stay written.
+            TypeError: A value, key or header is neither bytes, str nor None.
+        """
+        return self._producer.produce(topic, values, transactional, end, partition)
+
+    def load(
+        self,
+        topic: str,
+        path: str | Path,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        headers: str | None = None,
+        timestamp: str | None = None,
+        partition: str | None = None,
+        transactional: str | bool | None = None,
+    ) -> list[RecordMetadata]:
+        """Write a record for each row of a file: .jsonl and .ndjson (JSON lines), .csv or .parquet (needs pyarrow).
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     with open("orders.jsonl", "w") as file:
+        ...         _ = file.write('{"id": 7, "item": "tea"}')
+        ...     _ = kafka.load("orders", "orders.jsonl", key="id")
+        ...     [(each.key, each.value) for each in kafka.records("orders")]
+        [(b'7', b'{"id": 7, "item": "tea"}')]
+
+        Args:
+            topic: The name of the topic.
+            path: The file. The first line of a CSV file has the names of the columns.
+            key: The column with the keys; by default records have none. Text and bytes are taken as they are, null is
+                null, and other types become JSON.
+            value: The column with the values, likewise; by default the value is the whole row as JSON.
+            headers: The column with the headers: a mapping, a list of pairs, or either of them as JSON text.
+            timestamp: The column with the timestamps: milliseconds since the epoch, or ISO 8601, in UTC if it has no
+                zone.
+            partition: The column with the partitions.
+            transactional: As for `produce`.
+
+        Raises ValueError that names the row for content that cannot be used; nothing is written then.
+        """
+        records = records_of(Path(path), Columns(key, value, headers, timestamp, partition))
+        return self.produce(topic, records, transactional=transactional)
+
+    def end_transaction(self, transactional_id: str, *, commit: bool = True) -> None:
+        """Commit or abort the open transaction of a transactional id, in the name of its producer.
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     _ = kafka.produce("orders", "one", transactional="writer", end="open")
+        ...     kafka.end_transaction("writer")
+        ...     kafka.records("orders", isolation="read_committed").values
+        [b'one']
+
+        Raises KeyError when no coordinator knows the id, and `KafkaError` with INVALID_TXN_STATE if nothing is open.
+        """
+        view = self._call(lambda cluster: transaction_view(cluster, transactional_id))
+        if view is None:
+            raise KeyError(f"transactional id {transactional_id!r} is unknown to every coordinator")
+        if view.state != "Ongoing":
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE, f"the transaction of {transactional_id!r} is {view.state}, not Ongoing"
+            )
+        identity = ProducerIdentity(view.producer_id, view.producer_epoch)
+        self._producer.end_transaction(transactional_id, identity, commit=commit)
+
+    # Reading
+
+    def records(self, topic: str, partition: int | None = None, *, isolation: Isolation | None = None) -> RecordList:
+        """Return the records of a topic or of one of its partitions, ordered by partition and offset.
+
+        Without `isolation` these are all records in the log: of open and aborted transactions and control records too.
+        With "read_committed" or "read_uncommitted" they are what a consumer of that isolation level gets. The list has
+        `values`, `keys`, `dicts()`, `to_arrow()` and `to_pandas()`. Raises `KafkaError` for an unknown topic or
+        partition, and ValueError for another isolation level.
+        """
+        level = _level(isolation)
+
+        def read(cluster: Cluster) -> RecordList:
+            places = _places(cluster, topic, partition)
+            return RecordList(record for place in places for record in record_views(cluster, place, level))
+
+        return self._call(read)
+
+    def wait_for_records(
+        self,
+        topic: str,
+        count: int,
+        *,
+        partition: int | None = None,
+        isolation: Isolation = "read_committed",
+        timeout: float = 10,
+    ) -> RecordList:
+        """Wait until a topic has at least `count` records, and return all of them.
+
+        The topic may be created meanwhile. Raises AssertionError after `timeout` seconds, with the number of records
+        that are there.
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     _ = kafka.produce("orders", ["one", "two"])
+        ...     len(kafka.wait_for_records("orders", 2))
+        2
+        """
+        level = _level(isolation)
+        end = time.monotonic() + timeout
+        seen: list[int] | None = None
+        found = RecordList()
+        while True:
+            bounds = self._call(lambda cluster: _bounds(cluster, topic, partition, level))
+            if bounds != seen:
+                # The log is read only after it has changed.
+                found, seen = self.records(topic, partition, isolation=isolation), bounds
+            if len(found) >= count and seen is not None:
+                return found
+            if time.monotonic() > end:
+                raise AssertionError(
+                    f"topic {topic!r} has {counted(len(found), 'record')} of {count} ({isolation}) after {timeout} s"
+                    + ("; it does not exist" if seen is None else self._why_hidden(topic, partition, level, len(found)))
+                )
+            time.sleep(_PAUSE_S)
+
+    def _why_hidden(self, topic: str, partition: int | None, level: IsolationLevel | None, visible: int) -> str:
+        """Return how many records a reader of read_uncommitted would see besides; empty if none."""
+        if level is not IsolationLevel.READ_COMMITTED:
+            return ""
+        hidden = len(self.records(topic, partition, isolation="read_uncommitted")) - visible
+        return f"; {counted(hidden, 'more record')} of open or aborted transactions" if hidden else ""
+
+    @property
+    def groups(self) -> list[str]:
+        """The ids of all groups, sorted."""
+        return self._call(group_ids)
+
+    def group(self, group_id: str) -> Group:
+        """Return a consumer group, with its members, committed offsets and lag; it need not exist yet."""
+        if not group_id:
+            raise ValueError("the id of a group cannot be empty")
+        return Group(group_id, self._call)
+
+    # Snapshots
+
+    def snapshot(self) -> Snapshot:
+        """Return what the cluster has stored at this moment: topics, records, transactions, offsets, users and ACLs."""
+        return self._thread.act(take)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Return to a snapshot of this or another broker, in milliseconds; clients stay connected.
+
+        Topics, records, transactions and committed offsets are those of the snapshot. Groups have no members
+        afterwards: consumers that are still open join again and go on from the restored offsets. Partitions forget the
+        sequence numbers of idempotent producers, so that open ones go on. Faults, the request
+        log, the clock, and which brokers run stay as they are; metrics count from 0. The page "Snapshots" of the
+        documentation describes what clients see.
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     _ = kafka.produce("orders", ["one"])
+        ...     snapshot = kafka.snapshot()
+        ...     _ = kafka.produce("orders", ["two"])
+        ...     kafka.restore(snapshot)
+        ...     kafka.records("orders").values
+        [b'one']
+
+        Raises RuntimeError in the function of a fault, and if all brokers have crashed.
+        """
+        if self._thread.is_here:
+            raise RuntimeError("the function of a fault cannot restore a snapshot: its request is in progress")
+
+        def act(server: SocketServer) -> None:
+            if server.is_down:
+                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
+            restore(server, snapshot)
+
+        self._thread.act(act)
+
+    @staticmethod
+    def wait_for(condition: Callable[[], T], timeout: float = 10) -> T:
+        """Call `condition` until its result is true, and return the result; AssertionError after `timeout` seconds.
+
+        >>> with EmbeddedBroker() as kafka:
+        ...     kafka.wait_for(lambda: kafka.broker(1).is_running)
+        True
+        """
+        end = time.monotonic() + timeout
+        while not (found := condition()):
+            if time.monotonic() > end:
+                raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
+            time.sleep(_PAUSE_S)
+        return found
+
+
+def _level(isolation: str | None) -> IsolationLevel | None:
+    if isolation is not None and isolation not in _ISOLATION:
+        raise ValueError(f"isolation={isolation!r}: expected read_committed, read_uncommitted or None")
+    return None if isolation is None else _ISOLATION[isolation]
+
+
+def _places(cluster: Cluster, topic: str, partition: int | None) -> list[TopicPartition]:
+    return cluster.metadata.topic(topic).topic_partitions() if partition is None else [TopicPartition(topic, partition)]
+
+
+def _bounds(cluster: Cluster, topic: str, partition: int | None, level: IsolationLevel | None) -> list[int] | None:
+    """Return the offset at which each partition ends for a reader of that level; None if there is no such topic."""
+    if topic not in cluster.metadata.topics:
+        return None
+    logs = [cluster.logs.get(place, cluster.now_ms) for place in _places(cluster, topic, partition)]
+    return [log.last_stable_offset if level is IsolationLevel.READ_COMMITTED else log.high_watermark for log in logs]

@@ -1,0 +1,215 @@
+"""Views of one consumer group: its members, committed offsets and lag."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from broker_core.broker.broker import Broker
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.monitoring.inspection import record_views
+from broker_core.coordinator.groups.classic.requests import GroupDescription
+from broker_core.coordinator.groups.coordinator import ListGroups
+from broker_core.errors import ErrorCode
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
+from broker_core.wire.assignments import assigned_partitions
+
+T = TypeVar("T")
+
+_PAUSE_S = 0.01
+_STABLE = "Stable"
+_DEAD = "Dead"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A member of a group, and the partitions it is assigned."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The state of a group at one moment.
+
+    `state` is Kafka's name: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead for a classic group, and
+    Empty, Assigning, Reconciling, Stable or Dead for a consumer group (KIP-848). `committed` has the offset of each
+    partition, and `lag` its distance to the high watermark, as in Kafka's tools. A partition that a member is assigned
+    and that has no committed offset counts from its log start.
+    """
+
+    group_id: str
+    state: str
+    members: tuple[GroupMember, ...]
+    committed: dict[TopicPartition, int]
+    lag: dict[TopicPartition, int]
+
+
+class Group:
+    """One consumer group; returned by `EmbeddedBroker.group`. Each property returns the state of this moment.
+
+    >>> from broker_core import EmbeddedBroker
+    >>> with EmbeddedBroker(topics={"orders": 1}) as kafka:
+    ...     kafka.group("billing").state
+    'Dead'
+    """
+
+    def __init__(self, group_id: str, call: Callable[[Callable[[Cluster], Any]], Any]) -> None:
+        self.group_id = group_id
+        self._call = call
+
+    def view(self) -> GroupView:
+        """Return state, members, offsets and lag of one moment."""
+        view: GroupView = self._call(lambda cluster: group_view(cluster, self.group_id))
+        return view
+
+    @property
+    def state(self) -> str:
+        """Kafka's name of the state; "Dead" for a group that does not exist."""
+        return self.view().state
+
+    @property
+    def members(self) -> tuple[GroupMember, ...]:
+        """The members with their partitions; in a classic group that is not stable, without partitions."""
+        return self.view().members
+
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        """The committed offset of each partition that has one."""
+        return self.view().committed
+
+    @property
+    def lag(self) -> dict[TopicPartition, int]:
+        """The distance of each committed offset to the high watermark; see `GroupView`."""
+        return self.view().lag
+
+    def wait_stable(self, members: int | None = None, timeout: float = 10) -> GroupView:
+        """Wait until the group is stable, with exactly `members` members, or at least one; return its state.
+
+        Raises AssertionError with the last state after `timeout` seconds. The consumers have to poll meanwhile, in
+        their own threads or processes: a group cannot become stable while the test's only thread waits here.
+        """
+
+        def is_stable(view: GroupView) -> bool:
+            count = len(view.members)
+            return view.state == _STABLE and (count > 0 if members is None else count == members)
+
+        wanted = "any member" if members is None else counted(members, "member")
+        return self._wait(is_stable, timeout, f"not stable with {wanted}")
+
+    def wait_caught_up(self, timeout: float = 10) -> GroupView:
+        """Wait until no record is left to read for the group, according to its committed offsets; return its state.
+
+        Records of open and aborted transactions and markers are not counted, so the lag may remain above 0. Raises
+        AssertionError with the remaining numbers after `timeout` seconds. A group without committed offsets and members
+        is not caught up.
+        """
+        unread: dict[TopicPartition, int] = {}
+
+        def is_caught_up(view: GroupView) -> bool:
+            unread.clear()
+            unread.update(self._call(lambda cluster: _unread(cluster, view)))
+            return bool(view.lag) and not any(unread.values())
+
+        def what() -> str:
+            left = ", ".join(f"{count} of {place}" for place, count in sorted(unread.items()) if count)
+            return f"not caught up; records left: {left or 'the group has no offsets and no assignment'}"
+
+        return self._wait(is_caught_up, timeout, what)
+
+    def _wait(self, condition: Callable[[GroupView], bool], timeout: float, what: str | Callable[[], str]) -> GroupView:
+        end = time.monotonic() + timeout
+        while not condition(view := self.view()):
+            if time.monotonic() > end:
+                reason = what if isinstance(what, str) else what()
+                raise AssertionError(
+                    f"group {self.group_id!r} is {reason} after {timeout} s: it is {view.state}, with "
+                    f"{counted(len(view.members), 'member')}"
+                )
+            time.sleep(_PAUSE_S)
+        return view
+
+
+def group_ids(cluster: Cluster) -> list[str]:
+    """Return the ids of all groups that have a coordinator, sorted."""
+    found = {
+        listed.group_id for broker in cluster.brokers.values() for listed in broker.groups.list_groups(ListGroups())
+    }
+    return sorted(found)
+
+
+def group_view(cluster: Cluster, group_id: str) -> GroupView:
+    """Return the state of a group; a group that does not exist is Dead."""
+    broker = _coordinator(cluster, group_id)
+    if broker is None:
+        return GroupView(group_id, _DEAD, (), {}, {})
+    described = broker.groups.describe_consumer_group(group_id)
+    if described.error is ErrorCode.NONE:
+        names = cluster.metadata.names
+        state = described.state
+        members = tuple(
+            GroupMember(
+                each.member_id,
+                each.subscription.instance_id,
+                each.subscription.client_id,
+                each.subscription.client_host,
+                frozenset(
+                    TopicPartition(names[place.topic_id], place.partition)
+                    for place in each.assigned
+                    if place.topic_id in names
+                ),
+            )
+            for each in described.members
+        )
+    else:
+        classic = broker.groups.describe(group_id)
+        state, members = classic.state.value, _classic_members(classic)
+    offsets = broker.groups.fetch_offsets(group_id, None).offsets
+    committed = {place: found.offset for place, found in sorted(offsets.items()) if found.offset >= 0}
+    wanted = dict.fromkeys(place for member in members for place in sorted(member.partitions)) | committed
+    lag = {
+        place: _lag(cluster, place, offset)
+        for place, offset in sorted(wanted.items())
+        if cluster.metadata.has_partition(place)
+    }
+    return GroupView(group_id, state, members, committed, lag)
+
+
+def _coordinator(cluster: Cluster, group_id: str) -> Broker | None:
+    if CONSUMER_OFFSETS_TOPIC not in cluster.metadata.topics:
+        return None
+    place = cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group_id)
+    return cluster.brokers.get(cluster.metadata.leadership(place).leader)
+
+
+def _classic_members(group: GroupDescription) -> tuple[GroupMember, ...]:
+    return tuple(
+        GroupMember(
+            each.member_id,
+            each.group_instance_id,
+            each.client_id,
+            each.client_host,
+            assigned_partitions(each.assignment),
+        )
+        for each in group.members
+    )
+
+
+def _lag(cluster: Cluster, place: TopicPartition, committed: int | None) -> int:
+    log = cluster.logs.get(place, cluster.now_ms)
+    return max(0, log.high_watermark - (log.log_start_offset if committed is None else committed))
+
+
+def _unread(cluster: Cluster, view: GroupView) -> dict[TopicPartition, int]:
+    """Return the number of visible records at or above the group's offset in each partition."""
+    return {
+        place: 0
+        if not lag
+        else len(record_views(cluster, place, IsolationLevel.READ_COMMITTED, view.committed.get(place)))
+        for place, lag in view.lag.items()
+        if cluster.metadata.has_partition(place)
+    }

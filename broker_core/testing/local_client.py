@@ -1,0 +1,71 @@
+"""A client in the broker's own thread, without a socket.
+
+Its requests are encoded and pass through `broker.connection` like those of any client, so the broker decodes, checks
+and syncs them in the same way. They are not in the request log, faults do not match them, and access control lists do
+not apply, because they are part of the test and not of the code under test.
+"""
+
+import asyncio
+from typing import Any
+
+from broker_core.broker.connection import Connection
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.principals import LOCAL_CLIENT
+from broker_core.server.socket_server import SocketServer
+from broker_core.server.thread import ServerThread
+from broker_core.wire.local import decode_response, encode_request
+
+_CLIENT_ID = "broker_core"
+_DEADLINE_S = 30
+
+
+class _Reply:
+    """The transport of a connection that carries one request: it keeps the bytes of the response."""
+
+    def __init__(self) -> None:
+        self.data: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def send(self, data: bytes) -> None:
+        """Keep the response."""
+        if not self.data.done():
+            self.data.set_result(data)
+
+    def close(self) -> None:
+        """Fail the request."""
+        if not self.data.done():
+            self.data.set_exception(RuntimeError("the broker closed the connection; its log says why"))
+
+
+class LocalClient:
+    """Requests to the brokers of one cluster, from any thread but the brokers' own."""
+
+    def __init__(self, thread: ServerThread) -> None:
+        self._thread = thread
+
+    def send(self, broker_id: int, request: Any, version: int) -> Any:
+        """Send a request to a broker, at this version or the newest it serves, and return the response.
+
+        Raises RuntimeError if no broker is running or the call comes from the brokers' thread, TimeoutError after 30
+        seconds, and `KafkaError` with BROKER_NOT_AVAILABLE if the broker is stopped.
+        """
+        if self._thread.is_here:
+            raise RuntimeError("the function of a fault cannot send requests: it runs in the brokers' thread")
+
+        async def ask(server: SocketServer) -> bytes:
+            if server.is_down:
+                raise RuntimeError("all brokers have crashed: `restart()` starts them again")
+            if server.is_away(broker_id):
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker_id} is not running")
+            broker, reply = server.cluster.brokers[broker_id], _Reply()
+            frame = encode_request(request, min(version, broker.served[request.API_KEY].max_version), _CLIENT_ID)
+            connection = Connection(broker, reply, "127.0.0.1", principal=LOCAL_CLIENT)
+            server.received(connection, frame)
+            try:
+                return await asyncio.wait_for(reply.data, _DEADLINE_S)
+            except TimeoutError:
+                what = type(request).__name__.removesuffix("Request")
+                raise TimeoutError(f"broker {broker_id} has not answered {what} within {_DEADLINE_S} s") from None
+            finally:
+                connection.lost()
+
+        return decode_response(request, self._thread.wait_for(ask))

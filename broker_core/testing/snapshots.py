@@ -1,0 +1,97 @@
+"""Snapshots of a cluster's files, which a test restores or starts from."""
+
+from pathlib import Path
+
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.restoring import leader_epochs, raise_leader_epochs
+from broker_core.broker.stale_broker import copy_storage
+from broker_core.errors import ConfigError
+from broker_core.ports import Storage
+from broker_core.server.disk import DiskStorage
+from broker_core.server.socket_server import SocketServer
+from broker_core.simulation.disk import MemoryStorage
+
+
+class Snapshot:
+    """All that a cluster had stored at one moment: topics, records, transactions, offsets, users and ACLs.
+
+    `EmbeddedBroker.snapshot` takes one. It does not change, and can be restored any number of times.
+    """
+
+    def __init__(self, files: MemoryStorage) -> None:
+        self._files = files
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "Snapshot":
+        """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
+
+        Raises `ConfigError` if the folder does not exist.
+        """
+        if not Path(folder).is_dir():
+            raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
+        disk = DiskStorage(folder)
+        try:
+            return cls(_in_memory(disk))
+        finally:
+            disk.close()
+
+    def save(self, folder: str | Path) -> None:
+        """Write the snapshot to a new or empty folder, which `data_dir`, `copy_of` and `read` accept.
+
+        Raises FileExistsError if the folder contains anything.
+        """
+        path = Path(folder)
+        if path.is_dir() and any(path.iterdir()):
+            raise FileExistsError(f"{folder} is not empty: save a snapshot to a new folder")
+        disk = DiskStorage(path)
+        try:
+            copy_storage(self._files, disk)
+        finally:
+            disk.close()
+
+    @property
+    def size_bytes(self) -> int:
+        """The total size of the files."""
+        return sum(len(data) for _, data in self._files.files())
+
+    def __repr__(self) -> str:
+        return f"<snapshot of {self.size_bytes} bytes>"
+
+    def to_memory(self) -> MemoryStorage:
+        """Return a copy of the files in memory."""
+        return self._files.copy()
+
+    def to_storage(self, storage: Storage) -> None:
+        """Replace the files of a storage in which none is open."""
+        if isinstance(storage, MemoryStorage):
+            storage.replace(self._files)
+            return
+        for name in storage.list_folder(""):
+            storage.delete(name)
+        copy_storage(self._files, storage)
+
+
+def take(server: SocketServer) -> Snapshot:
+    """Return a snapshot of the cluster, with all that was acknowledged."""
+    server.settle_cluster()
+    return Snapshot(_in_memory(server.cluster.storage))
+
+
+def restore(server: SocketServer, snapshot: Snapshot) -> None:
+    """Return the cluster to a snapshot; connections stay open."""
+
+    def exchange(cluster: Cluster) -> None:
+        least = leader_epochs(cluster)
+        snapshot.to_storage(cluster.storage)
+        raise_leader_epochs(cluster.storage, least, cluster.now_ms)
+
+    server.replace_cluster(exchange)
+
+
+def _in_memory(storage: Storage) -> MemoryStorage:
+    if isinstance(storage, MemoryStorage):
+        return storage.copy()
+    found = MemoryStorage()
+    copy_storage(storage, found)
+    # Again, because the copy has to be durable.
+    return found.copy()

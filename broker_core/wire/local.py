@@ -1,0 +1,22 @@
+"""The client's side of the protocol for requests inside the process: encoded requests, decoded responses."""
+
+from typing import Any
+
+from kafka.protocol.api_header import ResponseClassRegistry
+
+_LENGTH_BYTES = 4
+
+
+def encode_request(request: Any, version: int, client_id: str) -> bytes:
+    """Encode a request with header and length."""
+    request.API_VERSION = version
+    request.with_header(correlation_id=0, client_id=client_id)
+    frame: bytes = request.encode(header=True, framed=True)
+    return frame
+
+
+def decode_response(request: Any, frame: bytes) -> Any:
+    """Decode the response to a request that was encoded with `encode_request`."""
+    form = ResponseClassRegistry.get_response_class(request.header)
+    assert form is not None, f"{type(request).__name__} has no response"
+    return form.decode(frame[_LENGTH_BYTES:], header=True)

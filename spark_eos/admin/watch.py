@@ -1,0 +1,163 @@
+"""The command `eos-kafka watch`: the last stable offsets that lag and the transactions that hold them back, live.
+
+At a terminal it is a full-screen view, which needs the extra `cli`; anywhere else, and with `--plain`, it prints lines.
+"""
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from broker_core.types import counted
+from spark_eos.admin.output import ExitCode, add_color_option, exit_codes
+from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.terminal import Painter, Style
+from spark_eos.admin.transactions_command import add_in_flight_option
+from spark_eos.admin.watch_model import LaggingPartition, Order, Snapshot, Watcher, age_text
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.errors import OptionError
+from spark_eos.options.client import ClientOptions
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.sink.decision import utc
+
+_DEFAULT_SECONDS: Final = 2.0
+# A view that waits longer for a broker looks as if it had stopped.
+_LONGEST_WAIT_MS: Final = 5_000
+
+
+def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser of `eos-kafka`."""
+    text = "show live which partitions readers wait for, and which open transactions are the cause"
+    parser = areas.add_parser(
+        "watch",
+        help=text,
+        description=f"{text.capitalize()}. A partition is listed while its last stable offset is below its high "
+        "watermark. At a terminal this is a full-screen view (it needs the extra cli); press q to leave it.",
+        epilog=exit_codes(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
+    )
+    add_cluster_options(parser)
+    parser.add_argument(
+        "--topic", action="append", metavar="TOPIC", help="only this topic; may be repeated (default: all topics)"
+    )
+    parser.add_argument(
+        "--interval",
+        type=_seconds,
+        default=_DEFAULT_SECONDS,
+        metavar="SECONDS",
+        help="how long to wait between two looks (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--sort",
+        choices=[each.value for each in Order],
+        default=Order.AGE.value,
+        help="the partitions to list first: those with the oldest transaction, the largest lag or a transaction that "
+        "hangs, or by name (default: %(default)s)",
+    )
+    parser.add_argument("--plain", action="store_true", help="print lines, at a terminal too")
+    parser.add_argument("--count", type=_count, metavar="N", help="print lines, and stop after this many looks")
+    add_in_flight_option(parser)
+    add_color_option(parser)
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Show the view until the user leaves it."""
+    options = _hurried(options_of(chosen.bootstrap_server, chosen.command_config))
+    is_plain = chosen.plain or chosen.count is not None or not (sys.stdout.isatty() and sys.stdin.isatty())
+    show = print_lines if is_plain else _screen()
+    with KafkaClient(options) as client:
+        watcher = Watcher(client, chosen.topic, chosen.max_in_flight)
+        with suppress(KeyboardInterrupt):
+            show(chosen, watcher)
+    return ExitCode.DONE
+
+
+def print_lines(chosen: argparse.Namespace, watcher: Watcher, pause: Callable[[float], None] = time.sleep) -> None:
+    """Print what each look finds, one line for each partition after a summary."""
+    painter = Painter(sys.stdout, chosen.color)
+    looks = 0
+    try:
+        while True:
+            snapshot = watcher.look()
+            print("\n".join([summary(snapshot), *_lines(snapshot, Order(chosen.sort), painter)]), flush=True)
+            looks += 1
+            if looks == chosen.count:
+                return
+            pause(chosen.interval)
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough. Python must not fail on the rest when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def summary(snapshot: Snapshot) -> str:
+    """Return the numbers of a snapshot in one line."""
+    text = (
+        f"{utc(snapshot.taken_at_ms)}: {counted(snapshot.partition_count, 'partition')}, {len(snapshot.lagging)} "
+        f"with a lag, {counted(snapshot.open_count, 'open transaction')}, {snapshot.hanging_count} hanging"
+    )
+    return f"{text}. {snapshot.trouble}" if snapshot.trouble else text
+
+
+def _lines(snapshot: Snapshot, order: Order, painter: Painter) -> list[str]:
+    return [f"  {_line(each, snapshot.taken_at_ms, painter)}" for each in snapshot.ordered(order)]
+
+
+def _line(each: LaggingPartition, now_ms: int, painter: Painter) -> str:
+    start = f"{each.topic_partition}: last stable offset {each.last_stable_offset}, lag {each.lag}"
+    if each.oldest is None:
+        return f"{start}, no open transaction any more"
+    word = each.oldest.verdict
+    verdict = painter.paint(word, Style.RED, Style.BOLD) if each.oldest.hangs else word
+    owner = f" of '{each.oldest.transactional_id}'" if each.oldest.transactional_id else ""
+    return (
+        f"{start}, {counted(len(each.opened), 'open transaction')}, the oldest {age_text(each.age_ms(now_ms))} "
+        f"old{owner}: {verdict}"
+    )
+
+
+def _screen() -> Callable[[argparse.Namespace, Watcher], None]:
+    try:
+        from spark_eos.admin.watch_screen import WatchScreen
+    except ImportError as error:
+        raise OptionError(
+            f"The full-screen view needs a library that is not installed: {error.name}",
+            remedy="Run `pip install 'eos-kafka[cli]'`, or add --plain to print lines",
+        ) from error
+
+    def show(chosen: argparse.Namespace, watcher: Watcher) -> None:
+        if chosen.color == "never":
+            os.environ["NO_COLOR"] = "1"
+        # An error of the first look is printed before the screen opens.
+        first = watcher.look()
+        commands = OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
+        WatchScreen(watcher.look, commands, first, chosen.interval, Order(chosen.sort)).run()
+
+    return show
+
+
+def _hurried(options: ClientOptions) -> ClientOptions:
+    return replace(
+        options,
+        api_timeout_ms=min(options.api_timeout_ms, _LONGEST_WAIT_MS),
+        request_timeout_ms=min(options.request_timeout_ms, _LONGEST_WAIT_MS),
+    )
+
+
+def _seconds(text: str) -> float:
+    """Parse a number of seconds between two looks."""
+    seconds = float(text)
+    if not 0.1 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds of at least 0.1")
+    return seconds
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
+    return number

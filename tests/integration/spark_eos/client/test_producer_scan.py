@@ -1,0 +1,155 @@
+"""The scan of many partitions: how many requests, how many of them at the same time, and what it does on failures."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from broker_core import EmbeddedBroker, Error
+from broker_core.types import TopicPartition
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.producer_scan import ProducerScan, unreadable_text
+from spark_eos.errors import AuthorizationError, BrokerError, TopicError, UnansweredError, UnsupportedError
+from spark_eos.options.client import ClientOptions
+from tests.support.clients import unique
+from tests.support.hanging import HANGING_SETTINGS, open_up
+from tests.support.raw_client import RawClient
+from tests.support.raw_session import RawSession
+
+BROKERS, PARTITIONS = 3, 6_000
+DESCRIBE = "DescribeProducers"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(brokers=BROKERS, config=HANGING_SETTINGS, topics={"wide": PARTITIONS}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(cluster: EmbeddedBroker) -> Iterator[KafkaClient]:
+    options = ClientOptions(
+        tuple(cluster.bootstrap_servers.split(",")), client_id=unique("scan"), api_timeout_ms=20_000
+    )
+    with KafkaClient(options) as client:
+        client.connect()
+        yield client
+
+
+def places(count: int = PARTITIONS, topic: str = "wide") -> list[TopicPartition]:
+    return [TopicPartition(topic, number) for number in range(count)]
+
+
+def asked(cluster: EmbeddedBroker, client: KafkaClient) -> Counter[str]:
+    return Counter(each.api for each in cluster.requests(client_id=client.options.client_id))
+
+
+class InFlight:
+    """The largest number of DescribeProducers in flight to each broker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most: Counter[int] = Counter()
+        self._pending: dict[int, list[Any]] = {}
+        start = KafkaClient.start
+
+        def counting(client: KafkaClient, node_id: int, request: Any, *rest: Any, **more: Any) -> Any:
+            pending = start(client, node_id, request, *rest, **more)
+            if type(request).__name__.startswith(DESCRIBE):
+                mine = self._pending.setdefault(node_id, [])
+                mine.append(pending)
+                self.most[node_id] = max(self.most[node_id], sum(not each.is_done for each in mine))
+            return pending
+
+        monkeypatch.setattr(KafkaClient, "start", counting)
+
+
+@pytest.mark.parametrize("bound", [1, 2, 4])
+def test_scan_sends_few_requests_and_no_more_than_the_bound_at_a_time(
+    cluster: EmbeddedBroker, client: KafkaClient, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    seen, steps = InFlight(monkeypatch), []
+    before = asked(cluster, client)
+    scan = ProducerScan(client, max_in_flight=bound, report=lambda done, total: steps.append((done, total)))
+    assert scan.run(places()) == {each: [] for each in places()}
+    sent = asked(cluster, client) - before
+    # 2,000 partitions of each of three brokers, 500 in each request.
+    assert (sent[DESCRIBE], sent["Metadata"]) == (12, 1)
+    assert dict(seen.most) == dict.fromkeys((1, 2, 3), bound)
+    assert steps == sorted(steps) and steps[-1] == (PARTITIONS, PARTITIONS)
+    assert len(steps) > 1
+
+
+def test_scan_of_one_broker_queries_only_that_one(cluster: EmbeddedBroker, client: KafkaClient) -> None:
+    ProducerScan(client, broker_id=2).run(places(1_200))
+    seen = cluster.requests(client_id=client.options.client_id, api=DESCRIBE)
+    assert [each.broker for each in seen] == [2, 2, 2]
+
+
+def test_scan_shows_open_transactions(cluster: EmbeddedBroker, client: KafkaClient) -> None:
+    topic = unique("topic")
+    cluster.create_topic(topic, 3)
+    with RawClient(cluster.bootstrap_servers.split(",")[0]) as raw:
+        cluster.move_leader((topic, 1), 1)
+        session = RawSession(raw, unique("id"))
+        cluster.move_coordinator(1, transactional_id=session.transactional_id)
+        identity = open_up(session, topic, 1)
+    found = ProducerScan(client).run(places(3, topic))
+    assert [len(each) for each in found.values()] == [0, 1, 0]
+    [producer] = found[TopicPartition(topic, 1)]
+    assert (producer.producer_id, producer.producer_epoch, producer.first_offset) == (*identity, 0)
+    assert producer.is_in_transaction
+
+
+def test_leader_that_moves_during_a_scan_is_followed(cluster: EmbeddedBroker, client: KafkaClient) -> None:
+    topic = unique("topic")
+    cluster.create_topic(topic, 3)
+    client.metadata([topic])
+    home = client.recent.since([topic], 0)[topic].partitions[0].leader  # type: ignore[index]
+    cluster.move_leader((topic, 0), home % BROKERS + 1)
+    with cluster.fault(api=DESCRIBE, action=Error("NOT_LEADER_OR_FOLLOWER"), topic=topic, broker=home) as fault:
+        assert ProducerScan(client).run([TopicPartition(topic, 0)]) == {TopicPartition(topic, 0): []}
+        assert fault.hits == 1
+
+
+def test_broker_without_the_replica_is_not_queried_again(cluster: EmbeddedBroker, client: KafkaClient) -> None:
+    with cluster.fault(api=DESCRIBE, action=Error("NOT_LEADER_OR_FOLLOWER")) as fault:
+        with pytest.raises(BrokerError, match="wide-0 to broker 2 was refused with NOT_LEADER_OR_FOLLOWER"):
+            ProducerScan(client, broker_id=2).run(places(1))
+        assert fault.hits == 1
+    with pytest.raises(UnansweredError, match="Broker 77"):
+        ProducerScan(client, broker_id=77).run(places(1))
+
+
+def test_partition_that_cannot_be_described_is_an_error_or_collected(
+    cluster: EmbeddedBroker, client: KafkaClient
+) -> None:
+    wanted = [*places(2), TopicPartition(unique("none"), 0)]
+    with pytest.raises(TopicError, match=f"{wanted[2]} was refused with UNKNOWN_TOPIC_OR_PARTITION"):
+        ProducerScan(client).run(wanted)
+    unreadable: dict[TopicPartition, str] = {}
+    assert list(ProducerScan(client, unreadable=unreadable).run(wanted)) == wanted[:2]
+    assert unreadable_text(unreadable) == f"Not checked: {wanted[2]} (UNKNOWN_TOPIC_OR_PARTITION (3))."
+
+
+def test_refused_right_is_an_error_or_collected(cluster: EmbeddedBroker, client: KafkaClient) -> None:
+    with cluster.fault(api=DESCRIBE, action=Error("TOPIC_AUTHORIZATION_FAILED")) as fault:
+        with pytest.raises(AuthorizationError, match="Grant the principal READ on the topic"):
+            ProducerScan(client).run(places(1))
+        assert fault.hits == 1, "another attempt does not help"
+        unreadable: dict[TopicPartition, str] = {}
+        assert ProducerScan(client, unreadable=unreadable).run(places(1)) == {}
+    assert list(unreadable) == places(1)
+
+
+def test_old_broker_is_an_error_with_the_first_version(client: KafkaClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = KafkaClient.outcome
+
+    def older(client: KafkaClient, pending: Any, request: Any, node_id: int | None) -> Any:
+        if type(request).__name__.startswith(DESCRIBE):
+            raise UnsupportedError("IncompatibleBrokerVersion")
+        return outcome(client, pending, request, node_id)
+
+    monkeypatch.setattr(KafkaClient, "outcome", older)
+    with pytest.raises(UnsupportedError, match=r"Broker \d cannot describe the producers .*: Kafka 2.8 is the first"):
+        ProducerScan(client).run(places(1))

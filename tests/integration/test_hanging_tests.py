@@ -1,0 +1,49 @@
+"""A test that hangs where pytest-timeout cannot end it is ended and reported, and the others run."""
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+SHORT_LIMITS = """
+    from tests.support import hanging_tests
+    from tests.support.hanging_tests import *
+
+    hanging_tests.GRACE_S = hanging_tests.TEARDOWN_S = 1
+"""
+# While the signal of pytest-timeout is blocked, the test hangs as in a call of a library that does not return.
+HANGS = """
+    import signal
+    import time
+    import pytest
+
+    def hang():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        time.sleep(600)
+
+    @pytest.fixture
+    def hangs_afterwards():
+        yield
+        hang()
+
+    def test_hangs_after_its_failure(hangs_afterwards):
+        assert False
+
+    @pytest.mark.timeout(0.5)
+    def test_hangs():
+        hang()
+
+    def test_passes():
+        pass
+"""
+
+
+def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(SHORT_LIMITS)
+    pytester.makepyfile(HANGS)
+    result = pytester.runpytest_subprocess("-n", "1", "--timeout", "30", timeout=60)
+    result.assert_outcomes(passed=1, failed=3)
+    result.stdout.fnmatch_lines(
+        ["*crashed while running*::test_hangs_after_*", "*crashed while running*::test_hangs'*"]
+    )
+    # pytest-xdist writes the standard errors of its processes to its own.
+    result.stderr.fnmatch_lines(["*Timeout (*"])
