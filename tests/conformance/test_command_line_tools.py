@@ -31,7 +31,7 @@ def outcomes(kind: str, folder: Path) -> dict[str, Ran]:
 
 
 @pytest.mark.usefixtures("apache_asked_for")
-def test_tools_print_the_same_on_both_brokers(tmp_path: Path):
+def test_tools_print_the_same_as_on_apache_kafka(tmp_path: Path):
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     try:
