@@ -73,6 +73,7 @@ def test_topics_are_described_in_the_order_of_their_names(client: RawClient, top
     assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
 
 
+# Rule J.5/1.
 @pytest.mark.parametrize(
     ("limit", "cursor", "found", "next_cursor"),
     [
@@ -110,6 +111,7 @@ def test_pages_add_up_to_all_topics(client: RawClient, topics: list[str]):
     ]
 
 
+# Rule J.5/2.
 @pytest.mark.parametrize("cursor", ["missing", "negative"])
 def test_a_cursor_that_does_not_fit_is_refused_for_every_topic(client: RawClient, topics: list[str], cursor: str):
     answer = pages(client, topics, 2, (topics[1] + "x", 0) if cursor == "missing" else (topics[1], -1))
@@ -168,6 +170,7 @@ def test_a_written_partition_has_the_size_of_its_batches(kafka: Kafka, client: R
     assert sizes(log_dirs(client, {topic: [0]}, 4))[topic][0] > 60
 
 
+# Rule J.5/5.
 @pytest.mark.parametrize("version", [1, 2])
 def test_partitions_move_only_to_the_folder_they_are_in(kafka: Kafka, client: RawClient, version: int):
     topic, missing = make_topic(kafka), unique("missing")
@@ -225,6 +228,7 @@ def test_the_quorum_is_the_broker(client: RawClient, version: int):
         assert voter.replica_directory_id is not None
 
 
+# Rule J.5/6.
 @pytest.mark.parametrize(
     "wanted", [[("b", [0])], [("__cluster_metadata", [0, 1])], [("b", [0]), ("__cluster_metadata", [0])]]
 )
@@ -263,6 +267,7 @@ def elections(client: RawClient, version: int, wanted: list[tuple[str, list[int]
     ]
 
 
+# Rule J.5/3.
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_partitions_with_their_leader_need_no_election(kafka: Kafka, client: RawClient, version: int):
     topic, missing = make_topic(kafka, partitions=2), unique("missing")
@@ -312,6 +317,7 @@ def reassign(client: RawClient, version: int, *wanted: tuple[str, int, list[int]
     return [(part.error_code, part.error_message) for topic in answer.responses for part in topic.partitions]
 
 
+# Rule J.5/4.
 @pytest.mark.parametrize("version", [0, 1])
 def test_reassignments_are_checked_and_complete_at_once(kafka: Kafka, client: RawClient, version: int):
     topic, missing = make_topic(kafka), unique("missing")

@@ -135,6 +135,7 @@ def test_tokens_are_described_to_owner_and_renewer_only(stage: Stage, other: Raw
     assert set(describe(stage.client, [other_name(stage)])) == {answer.token_id}
 
 
+# Rule G.2/6.
 def test_tokens_of_others_are_described_with_a_right(stage: Stage, other: RawClient):
     answer = create(other)
     known(other, answer.token_id)
@@ -148,6 +149,7 @@ def test_tokens_of_others_are_described_with_a_right(stage: Stage, other: RawCli
     wait_until(lambda: second.token_id in describe(stage.client), "the right applies")
 
 
+# Rule G.2/3.
 def test_token_for_another_owner_needs_a_right(stage: Stage, other: RawClient):
     name = other_name(stage)
     answer = create(stage.client, owner=name)
@@ -171,6 +173,7 @@ def test_renewers_are_users(stage: Stage):
     assert (answer.issue_timestamp_ms, answer.max_timestamp_ms) == (-1, -1)
 
 
+# Rule G.2/5.
 @pytest.mark.parametrize("version", [1, 2])
 def test_owner_and_renewer_renew_and_expire_a_token(stage: Stage, other: RawClient, version: int):
     answer = create(stage.client, lifetime_ms=2 * DAY_MS)
@@ -208,6 +211,7 @@ def test_expired_token_can_only_be_deleted(stage: Stage):
     assert expire(stage.client, answer.hmac)[0] == NONE
 
 
+# Rule G.2/4.
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
 def test_login_with_a_token_acts_as_its_owner(stage: Stage, mechanism: str):
     stage.grant(Operation.DESCRIBE, ResourceType.TOPIC, stage.topic)
@@ -241,6 +245,7 @@ def test_login_with_a_wrong_token_is_refused(stage: Stage, wrong: str):
         )
 
 
+# Rule G.2/1.
 def test_clients_that_are_not_authenticated_have_no_tokens(stage: Stage):
     refused = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     assert create(stage.root).error_code == refused

@@ -48,6 +48,7 @@ def test_tokens_survive_a_restart_with_the_same_key():
     assert (other[0], other[1] == kept.hmac, other[2]) == (kept.token_id, False, before[0][2])
 
 
+# Rule G.2/7.
 def test_expired_tokens_are_deleted_at_the_next_check():
     cluster = direct_cluster(settings=SETTINGS)
     client = client_of(cluster)
@@ -60,6 +61,7 @@ def test_expired_tokens_are_deleted_at_the_next_check():
     assert described(client) == []
 
 
+# Rule G.2/2.
 def test_without_a_secret_key_there_are_no_tokens():
     client = client_of(direct_cluster())
     disabled = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
