@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import effectless, in_milliseconds, without_controllers
+from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, without_controllers
 from broker_core.properties import read_properties
-from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
+from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_kind, parse_setting, setting
 
 logger = logging.getLogger(__name__)
 
@@ -109,11 +109,10 @@ class TopicConfig(Settings):
         return changed
 
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
-        changed = self.override(settings)
-        if "segment.bytes" in settings and changed.segment_bytes < _SMALLEST_SEGMENT_BYTES:
-            raise ConfigError(f"segment.bytes={changed.segment_bytes}: must be at least {_SMALLEST_SEGMENT_BYTES}")
-        return changed
+        """Return these settings with those of a client changed, under Kafka's bounds and with Kafka's messages."""
+        for key, text in settings.items():
+            _check_as_kafka(key, text)
+        return self.override(settings)
 
     def compression_level(self, codec: str) -> int | None:
         """Return the level of batches that the broker compresses with this codec, None for the codec's default."""
@@ -121,6 +120,38 @@ class TopicConfig(Settings):
         if self.compression_gzip_level != -1:
             levels["gzip"] = self.compression_gzip_level
         return levels.get(codec)
+
+
+# The values of topic settings in the order of Kafka's messages.
+_NAMED_VALUES = {
+    "cleanup.policy": "compact, delete",
+    "compression.type": "uncompressed, zstd, lz4, snappy, gzip, producer",
+    "message.timestamp.type": "CreateTime, LogAppendTime",
+}
+
+
+def _check_as_kafka(key: str, text: str) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a client's setting of a topic that is wrong by itself."""
+    spec, text = TopicConfig.keys().get(key), text.strip()
+    if spec is None:
+        raise ConfigError(f"Unknown topic config name: {key}")
+    parse_kind(key, TYPES[key], text)
+    wrong, problem = text, None
+    if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
+        value = type(spec.default)(text)
+        low = _SMALLEST_SEGMENT_BYTES if key == "segment.bytes" else spec.metadata["low"]
+        if value == spec.metadata["or_value"]:
+            return
+        if low is not None and value < low:
+            wrong, problem = str(value), f"Value must be at least {low}"
+        elif spec.metadata["high"] is not None and value > spec.metadata["high"]:
+            wrong, problem = str(value), f"Value must be no more than {spec.metadata['high']}"
+    elif key in _NAMED_VALUES and (text or not spec.metadata["may_be_empty"]):
+        wrongs = [part.strip() for part in text.split(",") if part.strip() not in spec.metadata["choices"]]
+        if wrongs:
+            wrong, problem = wrongs[0], f"String must be one of: {_NAMED_VALUES[key]}"
+    if problem is not None:
+        raise ConfigError(f"Invalid value {wrong} for configuration {key}: {problem}")
 
 
 # The broker setting with the default of each topic setting, where brokers here have one.

@@ -130,6 +130,20 @@ class ErrorCode(IntEnum):
 _LONGEST_MESSAGE: Final = 2000
 
 
+# The messages that Apache Kafka sends with errors where nothing more is known.
+STANDARD_MESSAGES: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Transactional Id authorization failed.",
+    ErrorCode.INVALID_REQUEST: (
+        "This most likely occurs because of a request being malformed by the client library or the message was sent "
+        "to an incompatible broker. See the broker logs for more details."
+    ),
+}
+
+
 class KafkaError(Exception):
     """One of Kafka's errors, as the broker answers it to a client.
 

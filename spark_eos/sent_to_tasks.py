@@ -1,9 +1,9 @@
 """What Spark pickles on the driver and unpickles in tasks, with a check of the package on both sides.
 
-The data source, readers and writers are pickled by name and attributes. In a Python without this package, or with another version of it,
-unpickling them fails with an error that names neither, or succeeds and fails later. So they are pickled inside another
-pickle, which a function opens after it has compared the versions. That function is pickled with its code, because the
-Python that unpickles it may lack this module.
+The data source, readers and writers are pickled by name and attributes. In a Python without this package, or with
+another version of it, unpickling them fails with an error that names neither, or succeeds and fails later. So they are
+pickled inside another pickle, which a function opens after it has compared the versions. That function is pickled with
+its code, because the Python that unpickles it may lack this module.
 """
 
 import pickle

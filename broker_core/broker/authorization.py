@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 
 from broker_core.broker.request_context import RequestContext
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import CLUSTER_NAME, SUPPORTED, Operation, ResourceType
 from broker_core.security.checks import REFUSALS
 
@@ -54,13 +54,10 @@ def refusal(
 def require(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> None:
-    """Raise `KafkaError` if the client may not perform the operation.
-
-    Its message may go to the client, so it does not name a topic that the client named by id.
-    """
+    """Raise `KafkaError`, with Kafka's message, if the client may not perform the operation."""
     code = refusal(context, operation, resource_type, name)
     if code:
-        raise KafkaError(code, f"{context.principal} has no right to {operation.name} this {resource_type.name}")
+        raise KafkaError(code, STANDARD_MESSAGES[code])
 
 
 def is_allowed_on_any(context: RequestContext, operation: Operation, resource_type: ResourceType) -> bool:

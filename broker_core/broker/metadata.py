@@ -28,7 +28,8 @@ GROUP_VERSION = "group.version"
 # The supported features, each with its highest level.
 FEATURES = {TRANSACTION_VERSION: 2, GROUP_VERSION: 1}
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+_LONGEST_NAME = 249
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,18 @@ class Topic:
 
 
 def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name."""
-    if name in (".", "..") or not _LEGAL_NAME.fullmatch(name):
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"topic name {name!r} is illegal: 1 to 249 of ASCII letters, digits, '.', '_' and '-'",
-        )
+    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name, with Kafka's message."""
+    problem = None
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > _LONGEST_NAME:
+        problem = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
+    elif not _LEGAL_NAME.fullmatch(name):
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    if problem is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 class ClusterMetadata:

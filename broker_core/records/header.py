@@ -196,7 +196,7 @@ def framed_size(buffer: Bytes, position: int = 0) -> int | None:
         return None
     length: int = _LENGTH.unpack_from(buffer, position + _LENGTH_POSITION)[0]
     if length < _SHORTEST_LENGTH:
-        raise InvalidBatch(f"batch length {length} at byte {position} is below the shortest of {_SHORTEST_LENGTH}")
+        raise InvalidBatch(f"Record size {length} is less than the minimum record overhead ({_SHORTEST_LENGTH})")
     if left <= MAGIC_POSITION:
         return None
     if buffer[position + MAGIC_POSITION] > MAGIC:

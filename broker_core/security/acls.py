@@ -181,15 +181,18 @@ def new_acl(
     if not name:
         _refuse("Invalid empty resource name")
     if not _is_one_of(ResourceType, resource_type) or resource_type == ResourceType.ANY:
-        _refuse(f"Invalid resourceType {resource_type}")
+        _refuse("Invalid resourceType UNKNOWN")
     if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        _refuse(f"Invalid patternType {pattern_type}")
+        _refuse("Invalid patternType UNKNOWN")
     if not _is_one_of(Operation, operation) or operation == Operation.ANY:
-        _refuse(f"Invalid operation {operation}")
+        _refuse("Invalid operation UNKNOWN")
     if permission not in (Permission.ALLOW, Permission.DENY):
-        _refuse(f"Invalid permissionType {permission}")
+        _refuse("Invalid permissionType UNKNOWN")
     if ":" not in principal:
-        _refuse(f"Could not parse principal from `{principal}`: write its type and its name, such as User:{principal}")
+        _refuse(
+            f"Could not parse principal from `{principal}` (no colon is present separating the principal type from the "
+            "principal name)"
+        )
     check_host(host)
     return stored_acl(resource_type, pattern_type, name, principal, host, operation, permission)
 
@@ -212,7 +215,7 @@ def check_host(host: str) -> None:
     if not host:
         _refuse("Host pattern cannot be null or empty")
     if "/" in host and network_of(host) is None:
-        _refuse(f"Invalid CIDR notation '{host}': write an address and its number of bits, such as 10.0.0.0/8")
+        _refuse(f"Invalid CIDR notation '{host}': Could not parse [{host}]")
 
 
 def network_of(host: str) -> IPv4Network | IPv6Network | None:

@@ -16,7 +16,7 @@ from broker_core.security.sasl import AuthenticationFailed
 
 try:
     from scramp import ScramException, ScramMechanism
-    from scramp.core import ScramServer
+    from scramp.core import Salt, ScramServer
 except ModuleNotFoundError as error:
     raise MissingExtraError("scramp", "broker") from error
 
@@ -25,9 +25,8 @@ SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MECHANISM_NAMES: Final = frozenset(SCRAM_MECHANISMS.values())
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16_384
-# scramp does not accept shorter salts.
-MIN_SALT_BYTES: Final = 12
 _SALT_BYTES: Final = 24
+_ANY_SALT: Final = bytes(_SALT_BYTES)
 _NONCE_BYTES: Final = 24
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
@@ -60,15 +59,13 @@ class TokenLogin:
 TokenLoginOf = Callable[[str, str], TokenLogin | None]
 
 
-def check_new_credential(user_name: str, mechanism: int, iterations: int, salt: bytes) -> None:
+def check_new_credential(user_name: str, mechanism: int, iterations: int) -> None:
     """Raise `KafkaError` for a credential that cannot be stored."""
     check_user_and_mechanism(user_name, mechanism)
     if iterations < MIN_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
     if iterations > MAX_ITERATIONS:
         raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
-    if len(salt) < MIN_SALT_BYTES:
-        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, f"The salt is shorter than {MIN_SALT_BYTES} bytes")
 
 
 def check_user_and_mechanism(user_name: str, mechanism: int) -> None:
@@ -93,6 +90,12 @@ def credential_of_password(mechanism: str, password: str, entropy: Entropy) -> S
     salt = entropy.random_bytes(_SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, MIN_ITERATIONS)
     return credential_of_salted(mechanism, salted, salt, MIN_ITERATIONS)
+
+
+class _AnySalt(Salt):  # type: ignore[misc]
+    """A salt of any length."""
+
+    MIN_LENGTH = 0
 
 
 class Scram:
@@ -136,6 +139,7 @@ class Scram:
         # scramp accepts only the extensions of RFC 5802, whose names have one letter. The proof covers all of them.
         self._server.set_client_first(plain)
         self._server.client_first_bare = message.split(",", 2)[2]
+        self._server.salt = self._salt
         self._is_challenged = True
         return str(self._server.get_server_first())
 
@@ -154,7 +158,11 @@ class Scram:
             known, self._claimed, self.expires_ms = login.credential, login.owner_name, login.expires_ms
         else:
             known, self._claimed = self._credential_of(self._mechanism, user_name), user_name
-        return None if known is None else (known.salt, known.stored_key, known.server_key, known.iterations)
+        if known is None:
+            return None
+        # scramp takes no salt of under 12 bytes here; Kafka does.
+        self._salt = _AnySalt(known.salt)
+        return _ANY_SALT, known.stored_key, known.server_key, known.iterations
 
 
 def _without_extensions(message: str) -> tuple[str, dict[str, str]]:

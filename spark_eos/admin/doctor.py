@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -11,11 +11,19 @@ from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
 _COLUMNS: Final = ("check", "verdict", "found", "remedy")
 _DEFAULT_TIMEOUT_SECONDS: Final = 10.0
 _VERDICT_WIDTH: Final = max(map(len, Verdict))
+_STYLES: Final[Mapping[Verdict, tuple[Style, ...]]] = {
+    Verdict.OK: (Style.GREEN,),
+    Verdict.NOTE: (),
+    Verdict.WARNING: (Style.YELLOW,),
+    Verdict.PROBLEM: (Style.RED, Style.BOLD),
+    Verdict.SKIPPED: (),
+}
 _EXIT_CODES: Final = exit_codes(ExitCode.DONE, ExitCode.USAGE, ExitCode.PROBLEM_FOUND)
 
 
@@ -76,19 +84,20 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.read_only,
         chosen.allow_decision_retention,
     )
-    findings = _shown(examine(examined), chosen.output)
+    findings = _shown(examine(examined), chosen)
     return ExitCode.PROBLEM_FOUND if any(each.verdict is Verdict.PROBLEM for each in findings) else ExitCode.DONE
 
 
-def _shown(findings: Iterable[Finding], output: str) -> list[Finding]:
-    if output != TABLE:
+def _shown(findings: Iterable[Finding], chosen: argparse.Namespace) -> list[Finding]:
+    if chosen.output != TABLE:
         found = list(findings)
         rows = [asdict(each) for each in found]
-        sys.stdout.write(as_csv(_COLUMNS, rows) if output == "csv" else f"{as_json(rows)}\n")
+        sys.stdout.write(as_csv(_COLUMNS, rows) if chosen.output == "csv" else f"{as_json(rows)}\n")
         return found
+    painter = Painter(sys.stdout, chosen.color)
     found = []
     for each in findings:
-        print(finding_text(each), flush=True)
+        print(finding_text(each, painter), flush=True)
         found.append(each)
     problems = sum(each.verdict is Verdict.PROBLEM for each in found)
     warnings = sum(each.verdict is Verdict.WARNING for each in found)
@@ -96,12 +105,13 @@ def _shown(findings: Iterable[Finding], output: str) -> list[Finding]:
     return found
 
 
-def finding_text(finding: Finding) -> str:
+def finding_text(finding: Finding, painter: Painter = PLAIN) -> str:
     """Format a finding as one line, and a second one with the remedy.
 
     >>> print(finding_text(Finding("topic lines", Verdict.PROBLEM, "does not exist", "Create it")))
     problem  topic lines: does not exist
              -> Create it
     """
-    first = f"{finding.verdict.value:<{_VERDICT_WIDTH}}  {finding.check}: {finding.found}"
+    verdict = painter.paint(f"{finding.verdict.value:<{_VERDICT_WIDTH}}", *_STYLES[finding.verdict])
+    first = f"{verdict}  {finding.check}: {finding.found}"
     return f"{first}\n{'':<{_VERDICT_WIDTH}}  -> {finding.remedy}" if finding.remedy else first

@@ -5,13 +5,12 @@ one; so scripts that read the output of `kafka-transactions.sh` can read this. T
 instead, and put separators between the columns or on both sides.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from broker_core.types import TransactionState
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict
-from spark_eos.admin.terminal import Painter, Style
+from spark_eos.admin.terminal import PLAIN, Painter, Style
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
 from spark_eos.options.operator_commands import OperatorCommands
@@ -82,7 +81,6 @@ VERDICT_STYLES: Final[Mapping[HangingVerdict, tuple[Style, ...]]] = {
     HangingVerdict.YOUNG: (Style.YELLOW,),
     HangingVerdict.ENDED: (),
 }
-_PLAIN: Final = Painter(sys.stderr, "never")
 
 
 def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -227,7 +225,7 @@ def _finding(each: HangingFinding, commands: OperatorCommands, now_ms: int) -> d
     }
 
 
-def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, painter: Painter = _PLAIN) -> str:
+def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, painter: Painter = PLAIN) -> str:
     """Describe what was found about an open transaction and what ends it."""
     verdict = painter.paint(VERDICT_WORDS[each.verdict], *VERDICT_STYLES[each.verdict])
     lines = [

@@ -77,6 +77,7 @@ ROLES: Final[Mapping[str, Sequence[Right]]] = {
     "`transactions abort`": (_SEE_PARTITION, _SEE_EVERY_ID, Right(ACLOperation.ALTER, CLUSTER, ITSELF, "the marker")),
     "`transactions force-terminate`": (Right(ACLOperation.WRITE, ID, ONE_ID, "the end"),),
     "`timeline`": (_SEE_PARTITION,),
+    "`watch`": (Right(ACLOperation.DESCRIBE, TOPIC, DATA, "partitions and offsets"),),
 }
 
 # Optional rights: without them the role works and reports what it does instead.
@@ -102,4 +103,8 @@ OPTIONAL: Final[Mapping[str, Sequence[Right]]] = {
         Right(ACLOperation.READ, GROUP, READER_GROUP, "`commitOffsetsToGroup`, together with READ on the data topics"),
     ),
     "`timeline`": (Right(ACLOperation.DESCRIBE, ID, EVERY, "producers by name"),),
+    "`watch`": (
+        _SEE_PARTITION,
+        Right(ACLOperation.DESCRIBE, ID, EVERY, "with the one before: verdicts and transactional ids"),
+    ),
 }

@@ -45,6 +45,10 @@ class Painter:
         return self.paint(heads, Style.BOLD) + line_feed + rows
 
 
+# For output that is no terminal's.
+PLAIN: Final = Painter(sys.stdout, "never")
+
+
 @contextmanager
 def progress(
     what: str,

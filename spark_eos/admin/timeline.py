@@ -18,7 +18,7 @@ from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.admin.terminal import progress
 from spark_eos.admin.timeline_log import LogReading, Timeline
 from spark_eos.admin.timeline_page import page
-from spark_eos.client.active_producers import open_transactions
+from spark_eos.client.active_producers import ActiveProducer, open_transactions
 from spark_eos.client.fetch import Gone, OffsetsGoneError, RangeFetch
 from spark_eos.client.inspection import (
     SEE_EVERY_ID,
@@ -30,7 +30,7 @@ from spark_eos.client.inspection import (
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.producer_scan import Report
-from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError
+from spark_eos.errors import AuthorizationError, BrokerError, OptionError, TopicError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.options.positions import EARLIEST, LATEST
 from spark_eos.options.source import FetchLimits
@@ -121,13 +121,17 @@ def take_timeline(
     log_start = _mark(lookup.offsets({topic_partition: EARLIEST}, IsolationLevel.READ_UNCOMMITTED), topic_partition)
     start = min(max(log_start, high_watermark - last if from_offset is None else from_offset), high_watermark)
     reading = _read(client, topic_partition, place, (start, high_watermark), report)
-    for each in open_transactions(client, topic_partition, place.leader_id):
+    for each in _opened(client, topic_partition, place.leader_id) or ():
         if each.first_offset < start:
             reading.began_before(each.producer_id, each.producer_epoch, each.first_offset)
     owners, descriptions, untold = _ask_coordinators(client, reading)
-    still_open = open_transactions(client, topic_partition, place.leader_id)
-    left = {(each.producer_id, each.first_offset) for each in still_open}
-    ended = frozenset(bar.producer_id for bar in reading.open if (bar.producer_id, bar.first_offset) not in left)
+    still_open = _opened(client, topic_partition, place.leader_id)
+    left = {(each.producer_id, each.first_offset) for each in still_open or ()}
+    ended = frozenset(
+        bar.producer_id
+        for bar in reading.open
+        if still_open is not None and (bar.producer_id, bar.first_offset) not in left
+    )
     return Timeline(
         topic_partition,
         int(clock() * 1_000),
@@ -143,6 +147,14 @@ def take_timeline(
         untold,
         ended,
     )
+
+
+def _opened(client: KafkaClient, topic_partition: TopicPartition, leader_id: int) -> list[ActiveProducer] | None:
+    """Return the open transactions of the partition, or None if a broker before Kafka 2.8 cannot list them."""
+    try:
+        return open_transactions(client, topic_partition, leader_id)
+    except UnsupportedError:
+        return None
 
 
 def _mark(answers: Mapping[TopicPartition, int | None], topic_partition: TopicPartition) -> int:
@@ -180,12 +192,12 @@ def _read(
 def _ask_coordinators(
     client: KafkaClient, reading: LogReading
 ) -> tuple[dict[int, str], dict[int, TransactionDescription], str]:
-    """Look up the transactional ids; for a principal that may not, the picture has no names."""
+    """Look up the transactional ids; for a principal that may not, and on old brokers, the picture has no names."""
     try:
         owners = {each.producer_id: each.transactional_id for each in list_transactions(client)}
         opened = {bar.producer_id for bar in reading.open} & owners.keys()
         described = describe_transactions(client, [owners[each] for each in opened]) if opened else {}
-    except AuthorizationError as error:
+    except (AuthorizationError, UnsupportedError) as error:
         return {}, {}, str(error)
     unnamed = any(bar.producer_id not in owners for bar in reading.open)
     untold = f"Some transactional ids are hidden from the principal. {SEE_EVERY_ID}"

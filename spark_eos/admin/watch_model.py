@@ -180,7 +180,10 @@ class Watcher:
             return {}, []
         unreadable: dict[TopicPartition, str] = {}
         with TransactionAdmin(self.client) as admin:
-            described = admin.describe_producers(lagging, max_in_flight=self.max_in_flight, unreadable=unreadable)
+            try:
+                described = admin.describe_producers(lagging, max_in_flight=self.max_in_flight, unreadable=unreadable)
+            except UnsupportedError as error:
+                return {}, [f"No transactions: {error}".removesuffix(".")]
             transactions = [
                 PartitionTransaction(place, producer)
                 for place, producers in described.items()

@@ -172,7 +172,7 @@ def _explained(opened: OpenTransaction, commands: OperatorCommands, now_ms: int)
     command = command_for(finding, commands)
     return "\n".join(
         [
-            f"{opened.transaction.topic_partition}: {VERDICT_WORDS[finding.verdict]}, {finding.why}.",
+            f"{opened.transaction.topic_partition}: {VERDICT_WORDS[finding.verdict]}, because {finding.why}.",
             *([f"To end it: {command}"] if command else []),
             f"Partition: {says}.",
             f"Coordinator: {finding.coordinator_says}.",

@@ -5,6 +5,7 @@ One open transaction is in 100 of them, so that coordinators are queried, too. E
 the time includes the start of Python. Where Apache Kafka cannot run, a line says why.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,14 @@ RUNS = 3
 def measure(name: str, bootstrap_servers: str, partitions: int) -> None:
     """Open the transaction, and print a row for each bound of requests in flight."""
     # Its log would be between the rows.
-    producer = Producer({"log_level": 0, "bootstrap.servers": bootstrap_servers, "transactional.id": "bench"})
+    producer = Producer(
+        {
+            "log_level": 0,
+            "bootstrap.servers": bootstrap_servers,
+            "transactional.id": "bench",
+            "transaction.timeout.ms": 900_000,
+        }
+    )
     producer.init_transactions(DEADLINE_S)
     producer.begin_transaction()
     for number in range(WRITTEN):
@@ -39,17 +47,18 @@ def measure(name: str, bootstrap_servers: str, partitions: int) -> None:
     search(bootstrap_servers, IN_FLIGHT[0], partitions)
     for bound in IN_FLIGHT:
         taken = [search(bootstrap_servers, bound, partitions) for _ in range(RUNS)]
-        print(f"{name:14}{partitions:12}{bound:12}{median(taken):10.2f}")
+        seconds, cpu_seconds = (median(each) for each in zip(*taken, strict=True))
+        print(f"{name:14}{partitions:12}{bound:12}{seconds:10.2f}{cpu_seconds:14.2f}", flush=True)
     producer.abort_transaction(DEADLINE_S)
 
 
-def search(bootstrap_servers: str, bound: int, partitions: int) -> float:
-    """Run the command once and return how many seconds it took."""
+def search(bootstrap_servers: str, bound: int, partitions: int) -> tuple[float, float]:
+    """Run the command once; return how many seconds it took, and how many of a processor."""
     words = ("--all-topics", "--max-transaction-timeout", "-1", "--max-in-flight", str(bound), "--output", "json")
     command = (sys.executable, "-m", "spark_eos.admin", "transactions", "--bootstrap-server", bootstrap_servers)
-    began = time.perf_counter()
+    began, used = time.perf_counter(), cpu_of_children()
     done = subprocess.run([*command, "find-hanging", *words], capture_output=True, text=True, timeout=DEADLINE_S)
-    taken = time.perf_counter() - began
+    taken = time.perf_counter() - began, cpu_of_children() - used
     assert done.returncode == 0, done.stderr
     checked, others = done.stderr.split()[1], done.stderr.split()[6]
     # The internal topics have some more.
@@ -57,9 +66,15 @@ def search(bootstrap_servers: str, bound: int, partitions: int) -> float:
     return taken
 
 
+def cpu_of_children() -> float:
+    """Return the processor time of the processes that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
 def main() -> None:
     """Measure both and print a table."""
-    print(f"{'broker':14}{'partitions':>12}{'in flight':>12}{'seconds':>10}")
+    print(f"{'broker':14}{'partitions':>12}{'in flight':>12}{'seconds':>10}{'CPU seconds':>14}", flush=True)
     with EmbeddedBroker(brokers=3, topics={f"t{number}": 100 for number in range(TOPICS)}) as embedded:
         measure("broker_core", embedded.bootstrap_servers, TOPICS * 100)
     try:

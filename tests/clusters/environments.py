@@ -1,10 +1,9 @@
 """The Python environments of the nodes: one with this package, one without it, and one with another version.
 
 None of them has PySpark: a cluster has its own. The first is kept in `.cache` and its dependencies are installed again
-when setup.cfg changes; the package itself is installed for every run, from a wheel.
+when the requirements in setup.cfg change; the package itself is installed for every run, from a wheel.
 """
 
-import hashlib
 import os
 import re
 import shutil
@@ -12,6 +11,8 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+
+from tests.support.requirements import requirements_digest
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "clusters"
@@ -92,8 +93,7 @@ def pack(folder: Path, archive: Path) -> Path:
 def _make(folder: Path, *packages: str) -> bool:
     made_from = folder / "made-from"
     # The path of a wheel differs in each run.
-    text = (ROOT / "setup.cfg").read_text() + repr([each for each in packages if os.sep not in each])
-    wanted = hashlib.sha256(text.encode()).hexdigest()
+    wanted = requirements_digest(*(each for each in packages if os.sep not in each))
     if made_from.exists() and made_from.read_text() == wanted:
         return False
     print(f"making {folder.relative_to(ROOT)}", file=sys.stderr, flush=True)

@@ -1,10 +1,11 @@
-"""An environment for each version of PySpark: made once, kept in `.cache`, and made again when setup.cfg changes."""
+"""An environment for each version of PySpark: made once, kept in `.cache`, and made again when requirements change."""
 
-import hashlib
 import subprocess
 import sys
 import venv
 from pathlib import Path
+
+from tests.support.requirements import requirements_digest
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "compatibility"
@@ -15,7 +16,7 @@ def python_with(pyspark: str) -> Path:
     """Return the interpreter of an environment with the newest patch of a minor version of PySpark, such as "4.1"."""
     folder = CACHE / f"pyspark-{pyspark}"
     python, made_from = folder / "bin" / "python", folder / "made-from"
-    wanted = hashlib.sha256((ROOT / "setup.cfg").read_bytes()).hexdigest()
+    wanted = requirements_digest()
     if made_from.exists() and made_from.read_text() == wanted:
         return python
     print(f"installing PySpark {pyspark} into {folder.relative_to(ROOT)}", file=sys.stderr, flush=True)

@@ -52,18 +52,19 @@ class GuardedKafka:
 
 
 @contextmanager
-def guarded_kafka(kind: str, folder: Path) -> Iterator[GuardedKafka]:
-    """Run a broker of this kind until the block ends."""
+def guarded_kafka(kind: str, folder: Path, more_settings: Mapping[str, str] | None = None) -> Iterator[GuardedKafka]:
+    """Run a broker of this kind until the block ends, with settings added."""
+    own_settings = _SETTINGS | dict(more_settings or {})
     if kind == "broker_core":
         listeners = {"PLAINTEXT": "PLAINTEXT", "SASL": "SASL_PLAINTEXT"}
-        with EmbeddedBroker(listeners=listeners, users=dict.fromkeys(USERS, PASSWORD), config=_SETTINGS) as embedded:
+        with EmbeddedBroker(listeners=listeners, users=dict.fromkeys(USERS, PASSWORD), config=own_settings) as embedded:
             yield GuardedKafka(embedded.bootstrap("PLAINTEXT"), embedded.bootstrap("SASL"), kind)
         return
     plain, controller, sasl = free_ports(3)
     (folder / "ports").write_text(f"{plain} {controller}", encoding="utf-8")
     at = "127.0.0.1"
     users = " ".join(f'user_{user}="{PASSWORD}"' for user in USERS)
-    settings = _SETTINGS | {
+    settings = own_settings | {
         "listeners": f"PLAINTEXT://{at}:{plain},CONTROLLER://{at}:{controller},SASL://{at}:{sasl}",
         "advertised.listeners": f"PLAINTEXT://{at}:{plain},SASL://{at}:{sasl}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",

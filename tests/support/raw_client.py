@@ -29,6 +29,10 @@ class RawClient:
         """Close the socket."""
         self._socket.close()
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Set the deadline of each further step."""
+        self._socket.settimeout(seconds)
+
     def send(self, request: Any, version: int) -> Any:
         """Send one request at the given version and return its response."""
         self.post(request, version)

@@ -39,7 +39,7 @@ def describe(context: RequestContext) -> None:
     context.answer(
         response(
             error_code=0,
-            error_message=None,
+            error_message="",
             resources=[
                 form(
                     resource_type=pattern.resource_type,
@@ -83,7 +83,7 @@ def create(context: RequestContext) -> None:
         try:
             _require(context, Operation.ALTER)
             if is_spoilt:
-                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "ANY and MATCH are allowed in filters only")
+                raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
             context.broker.metadata.create_acl(
                 new_acl(
                     each.resource_type,
@@ -95,9 +95,9 @@ def create(context: RequestContext) -> None:
                     each.permission_type,
                 )
             )
-            results.append(form(error_code=0, error_message=None))
+            results.append(form(error_code=0, error_message=""))
         except KafkaError as error:
-            results.append(form(error_code=error.code, error_message=error.message))
+            results.append(form(error_code=error.code, error_message=error.message or None))
     context.answer(m.CreateAclsResponse(results=results))
 
 

@@ -23,6 +23,16 @@ _FIRST_DIVERGING_VERSION = 12
 _FIRST_WITH_REPLICA_STATE = 15
 
 
+# Errors that Kafka finds before it looks into the log, with an empty list of aborted transactions.
+_BEFORE_THE_LOG = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+
 @dataclass(slots=True)
 class _Outcome:
     """The response for one partition."""
@@ -110,7 +120,7 @@ def _log(context: RequestContext, target: FetchTarget, now_ms: int) -> Partition
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"there is no topic with id {target.key.topic}")
     if context.broker.authorizer is not None:
         _require_reading(context, topic_partition.topic)
-    return context.broker.led_log(topic_partition, now_ms, target.leader_epoch)[0]
+    return context.broker.led_log(topic_partition, now_ms, max(target.leader_epoch, NO_LEADER_EPOCH))[0]
 
 
 def _require_reading(context: RequestContext, topic: str) -> None:
@@ -195,7 +205,7 @@ def _read(context: RequestContext, target: FetchTarget, budget: int, *, anything
             target.fetch_offset, max(0, min(target.max_bytes, budget)), isolation, min_one_batch=not anything_read
         )
     except KafkaError as error:
-        return _Outcome(error=error.code)
+        return _Outcome(error=error.code, aborted=[] if error.code in _BEFORE_THE_LOG else None)
     return _Outcome(
         records=found.records,
         high_watermark=found.high_watermark,

@@ -1,13 +1,13 @@
 """The APIs that query logs without reading records (offsets, epoch ends, producers), and DeleteRecords."""
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, NamedTuple
 
 from broker_core.broker.authorization import is_allowed, require
 from broker_core.broker.metadata import check_topic_name
 from broker_core.broker.request_context import RequestContext
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import NO_LEADER_EPOCH, NO_TIMESTAMP, IsolationLevel, TopicPartition
@@ -36,7 +36,7 @@ def list_offsets(context: RequestContext) -> None:
     named = Counter((topic.name, entry.partition_index) for topic in context.body.topics for entry in topic.partitions)
     form = m.ListOffsetsResponse.ListOffsetsTopicResponse
     topics = []
-    for topic in context.body.topics:
+    for topic in _merged(context.body.topics):
         partitions = []
         for entry in topic.partitions:
             code, (offset, timestamp, epoch) = ErrorCode.NONE, _NOTHING
@@ -58,6 +58,22 @@ def list_offsets(context: RequestContext) -> None:
             )
         topics.append(form(name=topic.name, partitions=partitions))
     context.answer(m.ListOffsetsResponse(topics=topics))
+
+
+class _Topic(NamedTuple):
+    """A topic of a request, with each partition once."""
+
+    name: str
+    partitions: Collection[Any]
+
+
+def _merged(topics: Iterable[Any]) -> list[_Topic]:
+    """Return the topics as Kafka reads them: each topic and partition once, those without partitions not at all."""
+    found: dict[str, dict[int, Any]] = {}
+    for topic in topics:
+        for entry in topic.partitions:
+            found.setdefault(topic.name, {})[entry.partition_index] = entry
+    return [_Topic(name, partitions.values()) for name, partitions in found.items()]
 
 
 def _find_offset(context: RequestContext, topic: str, entry: Any) -> _Found:
@@ -117,7 +133,7 @@ def delete_records(context: RequestContext) -> None:
 
     form = m.DeleteRecordsResponse.DeleteRecordsTopicResult
     topics = []
-    for topic in context.body.topics:
+    for topic in _merged(context.body.topics):
         partitions = []
         for entry in topic.partitions:
             result = {"low_watermark": _NO_OFFSET}
@@ -156,9 +172,10 @@ def describe_producers(context: RequestContext) -> None:
             try:
                 check_topic_name(topic.name)
                 require(context, Operation.READ, ResourceType.TOPIC, topic.name)
+                _require_partition(context, TopicPartition(topic.name, index))
                 producers = _producers(context.broker.logs.get(TopicPartition(topic.name, index), context.now_ms))
             except KafkaError as error:
-                code, message = error.code, error.message
+                code, message = error.code, error.message or None
             partitions.append(
                 response.TopicResponse.PartitionResponse(
                     partition_index=index, error_code=code, error_message=message, active_producers=producers
@@ -166,6 +183,14 @@ def describe_producers(context: RequestContext) -> None:
             )
         topics.append(response.TopicResponse(name=topic.name, partitions=partitions))
     context.answer(response(topics=topics))
+
+
+def _require_partition(context: RequestContext, topic_partition: TopicPartition) -> None:
+    """Raise UNKNOWN_TOPIC_OR_PARTITION; as in Kafka, only that of a topic has a message."""
+    metadata = context.broker.metadata
+    if not metadata.has_partition(topic_partition):
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise KafkaError(code, "" if topic_partition.topic in metadata.topics else STANDARD_MESSAGES[code])
 
 
 def _producers(log: PartitionLog) -> list[Any]:

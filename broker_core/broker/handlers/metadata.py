@@ -12,7 +12,7 @@ from broker_core.broker.authorization import allowed_operations, is_allowed, req
 from broker_core.broker.kafka_version import limit_features
 from broker_core.broker.metadata import FEATURES, Topic
 from broker_core.broker.request_context import RequestContext
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
@@ -22,6 +22,8 @@ _COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
 # The kinds of servers in DescribeCluster.
 _BROKERS, _CONTROLLERS = 1, 2
 _SHARE = 2
+_FIRST_WITH_IDS = 10
+_VERSIONS_WITH_UNUSED_IDS = (10, 11)
 _NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", -1, "", -1)
 _COORDINATED = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 
@@ -68,7 +70,16 @@ def metadata(context: RequestContext) -> None:
             if is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
         ]
     else:
-        topics = [_wanted_topic(context, wanted) for wanted in body.topics]
+        if context.version in _VERSIONS_WITH_UNUSED_IDS and any(
+            each.name is None or each.topic_id not in (None, m.NULL_UUID) for each in body.topics
+        ):
+            _refuse_topic_ids(context)
+            return
+        # As in Kafka, a topic that is named twice is answered once.
+        once = {
+            (each.name, each.topic_id if context.version >= _FIRST_WITH_IDS else None): each for each in body.topics
+        }
+        topics = [_wanted_topic(context, wanted) for wanted in once.values()]
     context.answer(
         response(
             brokers=[
@@ -79,6 +90,28 @@ def metadata(context: RequestContext) -> None:
             controller_id=min(broker.controller.addresses),
             topics=topics,
             authorized_operations=_cluster_operations(context),
+        )
+    )
+
+
+def _refuse_topic_ids(context: RequestContext) -> None:
+    """Answer INVALID_REQUEST for each topic: these versions have topic ids, and no broker takes them."""
+    response = m.MetadataResponse
+    context.answer(
+        response(
+            brokers=[],
+            cluster_id=None,
+            controller_id=-1,
+            topics=[
+                response.MetadataResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST,
+                    name=each.name or "",
+                    topic_id=each.topic_id,
+                    is_internal=False,
+                    partitions=[],
+                )
+                for each in context.body.topics
+            ],
         )
     )
 
@@ -94,7 +127,10 @@ def _cluster_operations(context: RequestContext) -> frozenset[int] | None:
 def _wanted_topic(context: RequestContext, wanted: Any) -> Any:
     broker = context.broker
     name: str | None = wanted.name
-    topic_id: UUID = wanted.topic_id if context.version >= 10 else m.NULL_UUID
+    topic_id: UUID = (wanted.topic_id if context.version >= _FIRST_WITH_IDS else None) or m.NULL_UUID
+    if topic_id != m.NULL_UUID:
+        # An id counts more than a name.
+        name = None
     may_know = False
     try:
         if name is None:
@@ -222,7 +258,7 @@ def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[Erro
     broker = context.broker
     name = _COORDINATOR_TOPICS.get(key_type)
     if name is None:
-        return ErrorCode.INVALID_REQUEST, f"coordinator key type {key_type} is not known", -1, "", -1
+        return ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST], -1, "", -1
     try:
         require(context, Operation.DESCRIBE, _COORDINATED[key_type], key)
     except KafkaError as error:

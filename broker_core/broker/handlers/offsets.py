@@ -28,6 +28,8 @@ _LAST_OLD_ERROR = 3
 _FIRST_WITH_GENERATION = 3
 _FIRST_KNOWING_LOADS = 2
 
+# The names and partition indexes of the topics that a client asks for, None for all.
+_Wanted = list[tuple[str, list[int]]] | None
 _Answers = Mapping[TopicPartition, ErrorCode]
 
 
@@ -164,7 +166,9 @@ def _commit(
             for entry in topic.partitions
         ]
         place = {"topic_id": topic.topic_id} if by_id else {"name": topic.name}
-        topics.append(forms.topic(partitions=partitions, **place))
+        # As in Kafka, a topic without partitions is left out.
+        if partitions:
+            topics.append(forms.topic(partitions=partitions, **place))
     context.answer(forms.response(topics=topics))
 
 
@@ -194,14 +198,10 @@ def fetch(context: RequestContext) -> None:
         groups = [_fetch_group(context, group, require_stable=require_stable) for group in body.groups]
         context.answer(response(groups=groups))
         return
-    wanted = (
-        None
-        if body.topics is None
-        else [TopicPartition(topic.name, index) for topic in body.topics for index in topic.partition_indexes]
-    )
+    wanted = None if body.topics is None else [(topic.name, topic.partition_indexes) for topic in body.topics]
     result = _allowed_offsets(context, body.group_id, wanted, require_stable=require_stable)
     says_error_once = result.error and context.version >= _FIRST_WITH_ERROR
-    topics = {} if says_error_once else _offsets_by_topic(result.offsets, wanted, result.error)
+    topics = [] if says_error_once else _offsets_by_topic(result.offsets, wanted, result.error)
     form = response.OffsetFetchResponseTopic
     context.answer(
         response(
@@ -213,7 +213,7 @@ def fetch(context: RequestContext) -> None:
                         _offset_form(form.OffsetFetchResponsePartition, index, found) for index, found in partitions
                     ],
                 )
-                for name, partitions in topics.items()
+                for name, partitions in topics
             ],
         )
     )
@@ -224,7 +224,8 @@ def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -
     names = context.broker.metadata.names
     form = m.OffsetFetchResponse.OffsetFetchResponseGroup
     topic_form = form.OffsetFetchResponseTopics
-    topics, wanted = [], None
+    topics: list[Any] = []
+    wanted: _Wanted = None
     if group.topics is not None:
         wanted = []
         for topic in group.topics:
@@ -244,14 +245,14 @@ def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -
                     )
                 )
                 continue
-            wanted += [TopicPartition(name, index) for index in topic.partition_indexes]
+            wanted.append((name, topic.partition_indexes))
     caller = (
         {"member_id": group.member_id, "member_epoch": group.member_epoch}
         if (context.version >= _FIRST_WITH_MEMBER_EPOCH)
         else {}
     )
     result = _allowed_offsets(context, group.group_id, wanted, require_stable=require_stable, **caller)
-    for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error).items():
+    for name, partitions in _offsets_by_topic(result.offsets, wanted, result.error):
         if by_id and name not in context.broker.metadata.topics:
             continue
         place = {"topic_id": context.broker.metadata.topics[name].topic_id} if by_id else {"name": name}
@@ -266,15 +267,13 @@ def _fetch_group(context: RequestContext, group: Any, *, require_stable: bool) -
     return form(group_id=group.group_id, topics=[] if result.error else topics, error_code=result.error)
 
 
-def _allowed_offsets(
-    context: RequestContext, group_id: str, wanted: list[TopicPartition] | None, **options: Any
-) -> FetchOffsetsResult:
+def _allowed_offsets(context: RequestContext, group_id: str, named: _Wanted, **options: Any) -> FetchOffsetsResult:
     """Fetch the offsets the client may see; topics it names and may not see are refused, others are left out."""
     refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
     if refused:
         return FetchOffsetsResult(refused)
     groups = context.broker.groups
-    if wanted is None:
+    if named is None:
         found = groups.fetch_offsets(group_id, None, **options)
         hidden = _hidden_topics(context, found.offsets)
         return FetchOffsetsResult(
@@ -285,6 +284,7 @@ def _allowed_offsets(
                 if topic_partition.topic not in hidden
             },
         )
+    wanted = [TopicPartition(name, index) for name, indexes in named for index in indexes]
     hidden = _hidden_topics(context, wanted)
     found = groups.fetch_offsets(group_id, [each for each in wanted if each.topic not in hidden], **options)
     if found.error:
@@ -303,13 +303,19 @@ def _hidden_topics(context: RequestContext, partitions: Iterable[TopicPartition]
 
 
 def _offsets_by_topic(
-    offsets: Mapping[TopicPartition, FetchedOffset], wanted: list[TopicPartition] | None, error: ErrorCode
-) -> dict[str, list[tuple[int, FetchedOffset]]]:
-    topics: dict[str, list[tuple[int, FetchedOffset]]] = {}
-    for topic_partition in wanted if wanted is not None else sorted(offsets):
-        found = offsets.get(topic_partition, FetchedOffset(error))
-        topics.setdefault(topic_partition.topic, []).append((topic_partition.partition, found))
-    return topics
+    offsets: Mapping[TopicPartition, FetchedOffset], wanted: _Wanted, error: ErrorCode
+) -> list[tuple[str, list[tuple[int, FetchedOffset]]]]:
+    """Return the offsets of the topics in the order of the request, or of all topics that have some."""
+    if wanted is None:
+        found: dict[str, list[int]] = {}
+        for name, index in sorted(offsets):
+            found.setdefault(name, []).append(index)
+        wanted = list(found.items())
+    unknown = FetchedOffset(error)
+    return [
+        (name, [(index, offsets.get(TopicPartition(name, index), unknown)) for index in indexes])
+        for name, indexes in wanted
+    ]
 
 
 def _offset_form(form: Any, index: int, found: FetchedOffset) -> Any:
@@ -335,6 +341,7 @@ def delete(context: RequestContext) -> None:
         for topic in body.topics
         for entry in topic.partitions
         if topic.name not in unreadable
+        and context.broker.metadata.has_partition(TopicPartition(topic.name, entry.partition_index))
     ]
     result = context.broker.groups.delete_offsets(body.group_id, wanted, context.now_ms)
     form = response.OffsetDeleteResponseTopic
@@ -360,6 +367,7 @@ def delete(context: RequestContext) -> None:
                     ],
                 )
                 for topic in body.topics
+                if topic.partitions
             ],
         )
     )

@@ -95,6 +95,8 @@ class _Refused:
     topic_partition: TopicPartition | None
     error: KafkaError
     log_start_offset: int = -1
+    # As in Kafka, the response explains records that are refused and transactions that cannot be verified.
+    is_explained: bool = False
 
 
 @dataclass(slots=True)
@@ -131,12 +133,15 @@ def produce(context: RequestContext) -> None:
     except InvalidBatch as error:
         # As in Kafka, all batches are framed before any is checked: a malformed one fails the whole request.
         unread = [_Sent(topic, entry, b"", None, None) for topic, entry in entries]
-        _answer(context, _all_refused(unread, ErrorCode.CORRUPT_MESSAGE, str(error)))
+        refused = _all_refused(unread, ErrorCode.CORRUPT_MESSAGE, str(error))
+        for each in refused:
+            each.is_explained = True
+        _answer(context, refused)
         return
     parts = [_check(context, each) for each in sent]
-    refused = _check_transaction(context, sent)
-    if refused is not None:
-        _answer(context, refused)
+    unfit = _check_transaction(context, sent)
+    if unfit is not None:
+        _answer(context, unfit)
         return
     give_up_ms = context.now_ms + context.broker.config.add_partitions_retry_backoff_max_ms
     _verify(_Work(context, parts, give_up_ms), context.now_ms)
@@ -236,7 +241,9 @@ def _verify(work: _Work, now_ms: int) -> None:
         error = _error_of_answer(code, is_adding=work.is_adding)
         if error is not None:
             for index in asking[topic_partition]:
-                work.parts[index] = _Refused(work.parts[index].sent, topic_partition, error)
+                work.parts[index] = _Refused(
+                    work.parts[index].sent, topic_partition, error, is_explained=bool(error.message)
+                )
     if work.is_adding and ErrorCode.NONE in answers.values():
         # The coordinator's record must be durable first: data that survives a crash without it would
         # belong to a transaction that never ends.
@@ -316,9 +323,9 @@ def _error_of_answer(code: ErrorCode, *, is_adding: bool) -> KafkaError | None:
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"Unable to verify the partition has been added to the transaction. Underlying error: {code.name}",
         )
-    if code != ErrorCode.NONE:
-        return KafkaError(code, "the transaction coordinator refused the partition")
-    return None
+    if code == ErrorCode.INVALID_TXN_STATE:
+        return KafkaError(code, "Partition was not added to the transaction")
+    return KafkaError(code) if code != ErrorCode.NONE else None
 
 
 def _append_all(work: _Work, now_ms: int) -> None:
@@ -339,7 +346,13 @@ def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
         )
     except KafkaError as error:
         says_start = error.code not in _SAY_NOTHING_OF_THE_LOG
-        return _Refused(part.sent, part.topic_partition, error, part.log.log_start_offset if says_start else -1)
+        return _Refused(
+            part.sent,
+            part.topic_partition,
+            error,
+            part.log.log_start_offset if says_start else -1,
+            bool(error.record_errors),
+        )
     # A duplicate too: the original may not have been acknowledged, and this response acknowledges it.
     context.broker.logs.appended(part.topic_partition)
     return _Appended(part.sent, result)
@@ -396,7 +409,7 @@ def _refused_response(context: RequestContext, refused: _Refused) -> Any:
         index=refused.sent.entry.index,
         error_code=refused.error.code,
         base_offset=-1,
-        error_message=refused.error.message,
+        error_message=refused.error.message if refused.is_explained else None,
         log_start_offset=refused.log_start_offset,
         record_errors=[
             form.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)

@@ -54,7 +54,7 @@ def _delete(metadata: ClusterMetadata, change: Any) -> None:
 
 def _upsert(metadata: ClusterMetadata, change: Any) -> None:
     salt, salted_password = bytes(change.salt), bytes(change.salted_password)
-    check_new_credential(change.name, change.mechanism, change.iterations, salt)
+    check_new_credential(change.name, change.mechanism, change.iterations)
     mechanism = SCRAM_MECHANISMS[change.mechanism]
     metadata.set_scram(
         mechanism, change.name, credential_of_salted(mechanism, salted_password, salt, change.iterations)

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core.broker.authorization import is_allowed, require
+from broker_core.broker.authorization import is_allowed, refusal, require
 from broker_core.broker.request_context import RequestContext
-from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.errors import STANDARD_MESSAGES, ConfigError, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS
 from broker_core.wire import messages as m
@@ -15,23 +15,34 @@ _DEFAULT_SOURCE = 5
 _TOPIC_SOURCE = 1
 # Kafka's controller refuses more partitions in one operation.
 _MAX_PARTITIONS = 10_000
+_UNEXPLAINED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _REPEATED_NAME = (ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 _REPEATED_ID = (ErrorCode.INVALID_REQUEST, "Duplicate topic id.")
 
 
 def create_topics(context: RequestContext) -> None:
     """Create topics, each independently of the others."""
+    if context.body.timeout_ms <= 0:
+        names = dict.fromkeys(topic.name for topic in context.body.topics)
+        context.answer(m.CreateTopicsResponse(topics=[_refused(name, _too_late()) for name in names]))
+        return
     named = Counter(topic.name for topic in context.body.topics)
     created = [_create(context, topic) for topic in context.body.topics if named[topic.name] == 1]
     repeated = [_refused(name, KafkaError(*_REPEATED_NAME)) for name, times in named.items() if times > 1]
     context.answer(m.CreateTopicsResponse(topics=created + repeated))
 
 
+def _too_late() -> KafkaError:
+    """Return the error for a request without time: as in Kafka, it ends before it begins."""
+    return KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+
 def _create(context: RequestContext, wanted: Any) -> Any:
     broker = context.broker
     try:
         if wanted.name != CLUSTER_METADATA_TOPIC and not is_allowed(context, Operation.CREATE, ResourceType.CLUSTER):
-            require(context, Operation.CREATE, ResourceType.TOPIC, wanted.name)
+            if refusal(context, Operation.CREATE, ResourceType.TOPIC, wanted.name):
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
         config = {entry.name: entry.value for entry in wanted.configs or ()}
         if None in config.values():
             without = ", ".join(key for key, value in config.items() if value is None)
@@ -46,7 +57,8 @@ def _create(context: RequestContext, wanted: Any) -> Any:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         broker.metadata.check_new_topic(wanted.name)
-        topic_id = m.NULL_UUID
+        # As in Kafka, a topic that is only validated has an id too.
+        topic_id = broker.controller.new_uuid()
         if not context.body.validate_only:
             topic_id = broker.controller.create_topic(wanted.name, count, config, leaders).topic_id
     except KafkaError as error:
@@ -62,7 +74,7 @@ def _create(context: RequestContext, wanted: Any) -> Any:
 
 def _refused(name: str, error: KafkaError) -> Any:
     return m.CreateTopicsResponse.CreatableTopicResult(
-        name=name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message, configs=[]
+        name=name, topic_id=m.NULL_UUID, error_code=error.code, error_message=error.message or None, configs=[]
     )
 
 
@@ -120,7 +132,8 @@ def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | 
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {wanted.replication_factor} time(s): The target replication factor of "
-            f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered.",
+            f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered or "
+            "some brokers have all their log directories cordoned.",
         )
     return count, None
 
@@ -129,10 +142,7 @@ def _check_count(count: int) -> None:
     if count <= 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value.")
     if count > _MAX_PARTITIONS:
-        raise KafkaError(
-            ErrorCode.POLICY_VIOLATION,
-            f"Excessively large number of partitions: {count} is more than {_MAX_PARTITIONS}",
-        )
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
 def _assigned_leaders(context: RequestContext, assignments: Any) -> list[int]:
@@ -179,6 +189,7 @@ def _leaders(context: RequestContext, assignments: list[list[int]]) -> list[int]
 
 def delete_topics(context: RequestContext) -> None:
     """Delete topics by name, or by id from version 6 on."""
+    is_too_late = context.body.timeout_ms <= 0
     if context.version >= 6:
         wanted = [(topic.name, topic.topic_id or m.NULL_UUID) for topic in context.body.topics]
     else:
@@ -192,6 +203,8 @@ def delete_topics(context: RequestContext) -> None:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
         elif name is not None and topic_id != m.NULL_UUID:
             error = KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+        elif is_too_late:
+            error = _too_late()
         elif count > 1:
             error = KafkaError(*(_REPEATED_ID if name is None else _REPEATED_NAME))
         else:
@@ -207,7 +220,7 @@ def delete_topics(context: RequestContext) -> None:
 
 def _not_deleted(name: str | None, topic_id: Any, error: KafkaError) -> Any:
     return m.DeleteTopicsResponse.DeletableTopicResult(
-        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message
+        name=name, topic_id=topic_id, error_code=error.code, error_message=error.message or None
     )
 
 
@@ -219,7 +232,11 @@ def _delete(context: RequestContext, name: str | None, topic_id: Any, *, is_doub
         # Checked first: the response must not reveal the topic's name, or whether it exists.
         if not is_trusted:
             require(context, Operation.DESCRIBE, ResourceType.TOPIC, wanted)
-        topic = metadata.topic(wanted)
+        topic = metadata.topics.get(wanted)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, STANDARD_MESSAGES[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            )
         name = topic.name
         if not is_trusted:
             require(context, Operation.DELETE, ResourceType.TOPIC, name)
@@ -245,8 +262,8 @@ def create_partitions(context: RequestContext) -> None:
     results = []
     for name, times in named.items():
         if times > 1:
-            code, message = _REPEATED_NAME
-            results.append(result(name=name, error_code=code, error_message=message))
+            code, repeated = _REPEATED_NAME
+            results.append(result(name=name, error_code=code, error_message=repeated))
     for wanted in context.body.topics:
         if named[wanted.name] > 1:
             continue
@@ -254,11 +271,15 @@ def create_partitions(context: RequestContext) -> None:
             _add_partitions(context, wanted)
             results.append(result(name=wanted.name, error_code=0, error_message=None))
         except KafkaError as error:
-            results.append(result(name=wanted.name, error_code=error.code, error_message=error.message))
+            # As in Kafka, only a wrong size or assignment is explained.
+            message = None if error.code in _UNEXPLAINED else error.message or None
+            results.append(result(name=wanted.name, error_code=error.code, error_message=message))
     context.answer(m.CreatePartitionsResponse(results=results))
 
 
 def _add_partitions(context: RequestContext, wanted: Any) -> None:
+    if context.body.timeout_ms <= 0:
+        raise _too_late()
     require(context, Operation.ALTER, ResourceType.TOPIC, wanted.name)
     topic = context.broker.metadata.topic(wanted.name)
     if topic.is_internal:
@@ -281,6 +302,7 @@ def _add_partitions(context: RequestContext, wanted: Any) -> None:
                 "were specified.",
             )
         leaders = _leaders(context, [list(entry.broker_ids) for entry in wanted.assignments])
-    _check_count(wanted.count)
+    if wanted.count - known > _MAX_PARTITIONS:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
     if not context.body.validate_only:
         context.broker.controller.add_partitions(wanted.name, wanted.count, leaders)

@@ -93,7 +93,7 @@ class Scene:
 
     def command(self, *words: str) -> int:
         """Run `eos-kafka` as the principal."""
-        area = words[:2] if words[0] != "timeline" else words[:1]
+        area = words[:1] if words[0] in ("timeline", "watch") else words[:2]
         reach = ["--bootstrap-server", self.kafka.sasl_address, *self.config_words()]
         return main([*area, *reach, *words[len(area) :]])
 
@@ -264,6 +264,12 @@ def timeline(scene: Scene) -> None:
     done(scene.command("timeline", scene.world.topic, "--out", str(scene.folder / "timeline.html")))
 
 
+def watch(scene: Scene) -> None:
+    """Look once at a topic with a live transaction."""
+    scene.world.prepare(RUN)
+    done(scene.command("watch", "--topic", scene.world.topic, "--count", "1"))
+
+
 def ended(scene: Scene, prepared: Prepared, *also: str) -> None:
     """Wait until a transaction is aborted."""
     wait_until(lambda: scene.world.state_of(prepared) in ("CompleteAbort", *also), "the transaction is aborted")
@@ -293,6 +299,7 @@ WORK: Mapping[str, Callable[[Scene], object]] = {
     "`transactions abort`": transactions_abort,
     "`transactions force-terminate`": force_terminate,
     "`timeline`": timeline,
+    "`watch`": watch,
 }
 
 

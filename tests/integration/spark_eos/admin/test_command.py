@@ -182,7 +182,9 @@ def test_failures_have_their_exit_codes(
     assert main(["decisions", "list", *base, "--command-config", str(config)]) == ExitCode.USAGE
     assert "Did you mean 'kafka.security.protocol'" in capsys.readouterr().err
     assert main(["decisions", "list", *base, "--command-config", str(tmp_path / "none")]) == ExitCode.USAGE
-    for words in ([], ["decisions"], ["decisions", "show", *base], ["decisions", "abort", *base, "--restart", "no"]):
+    assert main([]) == ExitCode.USAGE
+    assert "eos-kafka watch --bootstrap-server" in capsys.readouterr().err, "the whole help"
+    for words in (["decisions"], ["decisions", "show", *base], ["decisions", "abort", *base, "--restart", "no"]):
         with pytest.raises(SystemExit) as wrong:
             main(words)
         assert wrong.value.code == ExitCode.USAGE

@@ -1,5 +1,7 @@
 """`eos-kafka doctor` on healthy, locked-down and broken clusters."""
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -214,6 +216,19 @@ def test_table_shows_each_finding_as_soon_as_it_is_made(capsys: pytest.CaptureFi
     problem = next(place for place, line in enumerate(lines) if line.startswith("problem  topic nope: "))
     assert lines[problem + 1] == "         -> Create it, or correct its name"
     assert lines[-1].endswith("checks: 1 with a problem, 0 with a warning.")
+
+
+def test_csv_has_a_row_for_each_finding_and_colors_are_for_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker(topics={"orders": 1}) as kafka:
+        words = ["doctor", "--bootstrap-server", kafka.bootstrap_servers, "--read-only", "--color", "always"]
+        code = main([*words, "--output", "csv"])
+        rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out, newline="")))
+        assert {*rows[0]} == {"check", "verdict", "found", "remedy"}
+        assert ("problem" in {row["verdict"] for row in rows}) == (code == ExitCode.PROBLEM_FOUND)
+        assert main(words) == code
+        shown = capsys.readouterr().out
+        assert "\x1b[32mok     \x1b[0m  " in shown
+        assert all(row["check"] in shown for row in rows)
 
 
 def test_clock_difference_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.errors import IncompatibleBrokerVersion
+from kafka.protocol.broker_version_data import BrokerVersionData
 
 from broker_core import EmbeddedBroker, __version__
 from broker_core.types import TopicPartition
@@ -147,8 +149,7 @@ def test_csv_has_the_fields_of_the_json(kafka: Kafka, session: RawSession) -> No
     [described] = kafka.csv("describe", "--transactional-id", name)
     assert described["topic_partitions"] == f"{topic}-0 {topic}-1"
     assert described["producer_id"] == str(identity.producer_id)
-    session.end_until_done(identity, commit=True, version=4)
-    assert kafka.csv("find-hanging", "--topic", topic) == []
+    assert kafka.csv("find-hanging", "--topic", make_topic(kafka)) == []
     assert kafka.out.startswith("topic,partition,producer_id,"), "the header is there without rows, too"
 
 
@@ -178,6 +179,72 @@ def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
     with KafkaClient(ClientOptions((kafka.bootstrap_servers,))) as client:
         with pytest.raises(UnsupportedError, match=f"{session.transactional_id}.*'PreparedTransaction'.*Upgrade"):
             KafkaCluster(client, "decisions", DecisionWriter).describe_transactions([session.transactional_id])
+
+
+def test_unknown_transaction_state_is_printed_by_searches(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    topic = make_topic(kafka)
+    open_up(session, topic)
+    send_all = KafkaClient.send_all
+
+    def newer(self: KafkaClient, requests: Any, **rest: Any) -> Any:
+        responses = send_all(self, requests, **rest)
+        for state in (each for response in responses for each in getattr(response, "transaction_states", ())):
+            state.transaction_state = "PreparedTransaction"
+        return responses
+
+    monkeypatch.setattr(KafkaClient, "send_all", newer)
+    [found] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
+    assert (found["verdict"], found["state"]) == ("live", "PreparedTransaction")
+    assert "the transaction is in state PreparedTransaction" in found["why"]
+    for words in (
+        ["timeline", topic, "--out", str(tmp_path / "page.html")],
+        ["watch", "--topic", topic, "--count", "1"],
+    ):
+        assert main([*words, "--bootstrap-server", kafka.bootstrap_servers]) == ExitCode.DONE
+    assert "PreparedTransaction" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("api", "first", "has_verdict"),
+    [("DescribeProducers", "2.8", False), ("ListTransactions", "3.0", True), ("DescribeTransactions", "3.0", True)],
+)
+def test_old_brokers_are_reported_with_what_they_lack(
+    kafka: Kafka,
+    session: RawSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    api: str,
+    first: str,
+    has_verdict: bool,
+) -> None:
+    """Commands that do without the API go on; the others fail with its name and the first version."""
+    topic = make_topic(kafka)
+    open_up(session, topic)
+    version = BrokerVersionData.api_version
+
+    def older(self: Any, request: Any, *arguments: Any, **bounds: Any) -> Any:
+        name = (request if isinstance(request, type) else type(request)).__name__
+        if name.startswith(api):
+            raise IncompatibleBrokerVersion(f"{name} is not served")
+        return version(self, request, *arguments, **bounds)
+
+    monkeypatch.setattr(BrokerVersionData, "api_version", older)
+    assert kafka.run("find-hanging", "--topic", topic, *ANY_AGE) == ExitCode.FAILED
+    assert api in kafka.err and f"Kafka {first}" in kafka.err
+    page = tmp_path / "page.html"
+    assert main(["timeline", topic, "--out", str(page), "--bootstrap-server", kafka.bootstrap_servers]) == ExitCode.DONE
+    said = capsys.readouterr().out
+    assert f"open since offset 0. {'Its coordinator could not be queried: ' + api if has_verdict else ''}" in said
+    assert (
+        main(["watch", "--topic", topic, "--count", "1", "--bootstrap-server", kafka.bootstrap_servers])
+        == ExitCode.DONE
+    )
+    said = capsys.readouterr().out
+    assert f"{topic}-0: last stable offset 0, lag 1" in said
+    assert api in said and ("old: unknown" in said) == has_verdict
 
 
 def test_column_widths_match_java() -> None:
@@ -394,6 +461,7 @@ def test_transaction_that_ends_during_the_search_is_not_hanging(
 
     def end_first(*arguments: Any) -> Any:
         session.end_until_done(identity, commit=True, version=5)
+        wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
         return asked(*arguments)
 
     monkeypatch.setattr(hanging, "owners_of", end_first)

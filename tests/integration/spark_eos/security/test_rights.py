@@ -154,3 +154,18 @@ def test_timeline_names_producers_it_may_describe(scene: Scene) -> None:
     scene.world.query = unique("query")
     scene.command("timeline", scene.world.topic, "--out", str(page))
     assert scene.names[roles.ONE_ID] in page.read_text(encoding="utf-8")
+
+
+def test_watch_shows_what_it_may_read(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    topic = scene.world.topic
+    scene.grant(roles.ROLES["`watch`"])
+    WORK["`watch`"](scene)
+    shown = capsys.readouterr().out
+    assert f"Not checked: {topic}-0 (TOPIC_AUTHORIZATION_FAILED (29))" in shown
+    assert f"{topic}-0: last stable offset 0, lag 1" in shown
+    for right, verdict in zip(roles.OPTIONAL["`watch`"], ("unknown", "live"), strict=True):
+        scene.grant([right])
+        scene.command("watch", "--topic", topic, "--count", "1")
+        shown = capsys.readouterr().out
+        assert shown.endswith(f": {verdict}\n"), shown
+        assert ("Grant the principal DESCRIBE on all transactional ids" in shown) == (verdict == "unknown")

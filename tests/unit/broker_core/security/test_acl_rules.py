@@ -334,7 +334,7 @@ def test_acl_fields_are_parsed_from_enum_values():
         ({"permission": 9}, "permissionType"),
         ({"name": ""}, "empty resource name"),
         ({"kind": 4, "name": "mine"}, CLUSTER_NAME),
-        ({"who": "alice"}, "User:alice"),
+        ({"who": "alice"}, "Could not parse principal"),
         ({"host": ""}, "Host"),
         ({"host": "10.0.0.0/33"}, "CIDR"),
         ({"host": "a/b"}, "CIDR"),

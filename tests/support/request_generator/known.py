@@ -1,0 +1,318 @@
+"""The differences between the answers of both brokers that are known, each with its reason.
+
+`docs/contributing/differences.md` shows this table; `python -m tests.support.request_generator.known` writes it there.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tests.support.reference import table
+from tests.support.request_generator.comparison import Difference
+
+PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "contributing" / "differences.md"
+_BEGIN, _END = "<!-- generated: answers that differ -->\n", "<!-- end of answers that differ -->"
+_CLIENTS_ERROR: Final = "it is the client's error"
+_MUST_ANSWER: Final = "a client must not wait forever"
+
+
+@dataclass(frozen=True)
+class KnownDifference:
+    """One difference: the fields and cases it is found in, as regular expressions, and its row in the document."""
+
+    api: str
+    path: str
+    label: str
+    request: str
+    apache: str
+    ours: str
+    why: str
+    has_rights: bool = True
+
+    def explains(self, found: Difference) -> bool:
+        """Return whether the difference is this one."""
+        return (
+            found.case.step.api == self.api
+            and found.case.has_rights == self.has_rights
+            and re.fullmatch(self.path, found.path) is not None
+            and re.fullmatch(self.label, found.case.label) is not None
+        )
+
+
+_SECOND_LIST: Final = r"topic_data=twice|.*partition_data=twice"
+
+KNOWN: Final = (
+    KnownDifference(
+        "ApiVersions", "api_keys", ".*", "any", "all APIs", "those of the next table are missing", "see there"
+    ),
+    KnownDifference(
+        "ApiVersions",
+        "(supported|finalized)_features",
+        ".*",
+        "any",
+        "all features",
+        "those that mean something here",
+        "a feature promises what it switches on",
+    ),
+    KnownDifference(
+        "Metadata",
+        ".*",
+        "topics.name=null",
+        "versions 12 and 13, neither name nor id",
+        "UNKNOWN_SERVER_ERROR",
+        "UNKNOWN_TOPIC_ID",
+        _CLIENTS_ERROR,
+    ),
+    KnownDifference(
+        "Produce",
+        "responses.*",
+        _SECOND_LIST,
+        "a partition twice",
+        "only the last batch is appended and answered",
+        "both are appended and answered",
+        "nothing is dropped without an error",
+    ),
+    KnownDifference("Produce", "", ".*records=null", "null records", "no answer", "INVALID_RECORD", _MUST_ANSWER),
+    KnownDifference(
+        "Fetch",
+        "responses.*",
+        ".*max_bytes=-.*",
+        "negative byte limits",
+        "UNKNOWN_SERVER_ERROR",
+        "treated as 0",
+        "the offsets are right, so the client can go on",
+    ),
+    KnownDifference(
+        "Fetch",
+        "error_code|responses.*",
+        "isolation_level=.*",
+        "an isolation level that does not exist",
+        "UNKNOWN_SERVER_ERROR",
+        "INVALID_REQUEST",
+        _CLIENTS_ERROR,
+    ),
+    KnownDifference(
+        "Fetch",
+        "error_code|session_id|responses.*",
+        "session_id=2147483647",
+        "closes a session with an id that is never given out",
+        "UNKNOWN_SERVER_ERROR",
+        "answered without a session",
+        "as for other sessions that do not exist",
+    ),
+    KnownDifference(
+        "ListOffsets",
+        ".*error_code",
+        "isolation_level=.*",
+        "an isolation level that does not exist",
+        "UNKNOWN_SERVER_ERROR",
+        "INVALID_REQUEST",
+        _CLIENTS_ERROR,
+    ),
+    KnownDifference(
+        "FindCoordinator",
+        ".*",
+        r".*group:A.*",
+        "a key of share groups",
+        "COORDINATOR_NOT_AVAILABLE, until the topic exists",
+        "INVALID_REQUEST",
+        "share groups are not served",
+    ),
+    KnownDifference(
+        "JoinGroup",
+        ".*member_id|leader",
+        "group_instance_id=empty",
+        "an empty instance id",
+        "the member id begins with -",
+        "the member id begins with the client id",
+        "an empty id is no id",
+    ),
+    KnownDifference(
+        "JoinGroup",
+        "protocol_name",
+        "protocols.name=empty",
+        "a protocol with an empty name",
+        "a null name is chosen",
+        "the empty name is chosen",
+        "it is the member's",
+    ),
+    KnownDifference(
+        "JoinGroup", "", "protocols=twice", "a protocol twice", "no answer", "the member joins", _MUST_ANSWER
+    ),
+    KnownDifference(
+        "CreateTopics",
+        "topics.configs.config_source",
+        ".*",
+        "any that succeeds",
+        "min.insync.replicas is a setting of the cluster",
+        "min.insync.replicas is a default",
+        "eligible leader replicas do not exist here",
+    ),
+    KnownDifference(
+        "OffsetForLeaderEpoch",
+        "topics.partitions.(leader_epoch|end_offset)",
+        ".*leader_epoch=-2",
+        "leader epoch -2",
+        "epoch -2 ends at the log start offset",
+        "unknown, as for -1",
+        "there is no such epoch",
+    ),
+    KnownDifference(
+        "AddPartitionsToTxn",
+        "",
+        "transactions=empty",
+        "version 4 and newer, no transactions",
+        "no answer",
+        "an empty answer",
+        _MUST_ANSWER,
+    ),
+    KnownDifference(
+        "WriteTxnMarkers",
+        ".*error_code",
+        "markers.producer_(id|epoch)=-1",
+        "producer id or epoch -1",
+        "UNKNOWN_SERVER_ERROR",
+        "appended, or INVALID_PRODUCER_EPOCH",
+        "they are checked like all others",
+    ),
+    KnownDifference(
+        "WriteTxnMarkers", "", ".*=twice", "a partition twice", "no answer", "one answer for it", _MUST_ANSWER
+    ),
+    KnownDifference(
+        "DescribeConfigs",
+        ".*documentation",
+        ".*",
+        "include_documentation",
+        "a text for each setting",
+        "null",
+        "Kafka's documentation is not copied",
+    ),
+    KnownDifference(
+        "DescribeConfigs",
+        ".*config_source",
+        ".*",
+        "min.insync.replicas",
+        "a setting of the cluster",
+        "a default",
+        "eligible leader replicas do not exist here",
+    ),
+    KnownDifference(
+        "IncrementalAlterConfigs",
+        ".*error_(code|message)",
+        ".*config_operation=4",
+        "an operation that does not exist",
+        "UNKNOWN_SERVER_ERROR, and the controller fails over",
+        "INVALID_REQUEST",
+        _CLIENTS_ERROR,
+    ),
+    KnownDifference(
+        "AlterUserScramCredentials",
+        "results.error_code",
+        ".*salted_password=empty",
+        "an empty salted password",
+        "UNKNOWN_SERVER_ERROR",
+        "accepted",
+        "no client can log in with it",
+    ),
+    KnownDifference(
+        "ConsumerGroupHeartbeat",
+        "error_message",
+        r".*regex='\('",
+        "a regular expression that is wrong",
+        "the message of RE2/J",
+        "the message of RE2",
+        "the libraries differ",
+    ),
+    *(
+        KnownDifference(
+            api,
+            ".*error_message",
+            "good",
+            "without the right to the cluster",
+            "the request as a Java object, and the right",
+            "the standard message of the error",
+            "there is no such object",
+            has_rights=False,
+        )
+        for api in ("DescribeAcls", "CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "UpdateFeatures")
+    ),
+    KnownDifference(
+        "DescribeUserScramCredentials",
+        ".*error_message",
+        "good",
+        "without the right to the cluster",
+        "a null message",
+        "the standard message of the error",
+        "it says more",
+        has_rights=False,
+    ),
+)
+
+# The APIs that Apache Kafka's brokers advertise and that are not served, by their keys.
+NOT_SERVED: Final[Mapping[int, tuple[str, str]]] = {
+    33: ("AlterConfigs", "not built yet"),
+    34: ("AlterReplicaLogDirs", "not built yet"),
+    35: ("DescribeLogDirs", "not built yet"),
+    38: ("CreateDelegationToken", "delegation tokens are not supported"),
+    39: ("RenewDelegationToken", "delegation tokens are not supported"),
+    40: ("ExpireDelegationToken", "delegation tokens are not supported"),
+    41: ("DescribeDelegationToken", "delegation tokens are not supported"),
+    43: ("ElectLeaders", "not built yet"),
+    45: ("AlterPartitionReassignments", "not built yet"),
+    46: ("ListPartitionReassignments", "not built yet"),
+    48: ("DescribeClientQuotas", "quotas are not supported"),
+    49: ("AlterClientQuotas", "quotas are not supported"),
+    55: ("DescribeQuorum", "not built yet"),
+    64: ("UnregisterBroker", "not built yet"),
+    74: ("ListConfigResources", "not built yet"),
+    75: ("DescribeTopicPartitions", "not built yet"),
+    76: ("ShareGroupHeartbeat", "share groups are not supported"),
+    77: ("ShareGroupDescribe", "share groups are not supported"),
+    78: ("ShareFetch", "share groups are not supported"),
+    79: ("ShareAcknowledge", "share groups are not supported"),
+    80: ("AddRaftVoter", "there is no quorum of controllers"),
+    81: ("RemoveRaftVoter", "there is no quorum of controllers"),
+    83: ("InitializeShareGroupState", "only brokers send it"),
+    84: ("ReadShareGroupState", "only brokers send it"),
+    85: ("WriteShareGroupState", "only brokers send it"),
+    86: ("DeleteShareGroupState", "only brokers send it"),
+    87: ("ReadShareGroupStateSummary", "only brokers send it"),
+    88: ("StreamsGroupHeartbeat", "streams groups are not supported"),
+    89: ("StreamsGroupDescribe", "streams groups are not supported"),
+    90: ("DescribeShareGroupOffsets", "share groups are not supported"),
+    91: ("AlterShareGroupOffsets", "share groups are not supported"),
+    92: ("DeleteShareGroupOffsets", "share groups are not supported"),
+    93: ("StreamsGroupTopologyDescriptionUpdate", "streams groups are not supported"),
+    94: ("UnregisterController", "there is no quorum of controllers"),
+}
+
+
+# Versions that Apache Kafka advertises and that are not served.
+NEWER_VERSIONS: Final[Mapping[str, tuple[int, str]]] = {
+    "ApiVersions": (5, "newer than the message classes of kafka-python"),
+    "TxnOffsetCommit": (6, "newer than the message classes of kafka-python"),
+    "DeleteGroups": (3, "newer than the message classes of kafka-python"),
+}
+
+
+def tables() -> str:
+    """Write the tables for the document."""
+    rows = dict.fromkeys((each.api, each.request, each.apache, each.ours, each.why) for each in KNOWN)
+    answers = table(("API", "request", "Apache Kafka", "`broker_core`", "why"), rows)
+    missing = [(f"{name} ({key})", "all", why) for key, (name, why) in NOT_SERVED.items()]
+    newer = [(name, str(version), why) for name, (version, why) in NEWER_VERSIONS.items()]
+    return f"{answers}\n\n{table(('API not served', 'versions', 'why'), newer + missing)}"
+
+
+def rewritten(page: str) -> str:
+    """Return the page with current tables."""
+    before, _, rest = page.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    assert end, f"no {_END} in the page"
+    return f"{before}{_BEGIN}\n{tables()}\n\n{end}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,227 @@
+"""The requests that prepare others, and what all cases use."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.support.request_generator.values import (
+    ALTERED,
+    CLASSIC_GROUP,
+    COMPLETE_ID,
+    CONSUMER_GROUP,
+    OFFSETS_GROUP,
+    ONGOING_ID,
+    OPEN,
+    PRESENT,
+    TRIMMED,
+    Batch,
+    Known,
+)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A request with its body, and what to remember of its answer: names to paths in it."""
+
+    api: str
+    version: int
+    body: Mapping[str, Any]
+    remember: Mapping[str, str] = field(default_factory=dict)
+
+
+# Requests that prepare others. `{n}` stands for the number of the case.
+
+
+def topic(name: str, partitions: int = 1) -> Step:
+    """Return the request that creates a topic."""
+    body = {
+        "topics": [
+            {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": []}
+        ],
+        "timeout_ms": 30_000,
+        "validate_only": False,
+    }
+    return Step("CreateTopics", 7, body, {"topic_id": "topics.0.topic_id"})
+
+
+def producer(transactional_id: str | None = "id-{n}") -> Step:
+    """Return the request for a producer id."""
+    body = {
+        "transactional_id": transactional_id,
+        "transaction_timeout_ms": 600_000,
+        "producer_id": -1,
+        "producer_epoch": -1,
+    }
+    return Step("InitProducerId", 4, body, {"producer_id": "producer_id", "producer_epoch": "producer_epoch"})
+
+
+def add(*partitions: int, transactional_id: str = "id-{n}", name: str = PRESENT) -> Step:
+    """Return the request that adds partitions to a transaction."""
+    body = {
+        "v3_and_below_transactional_id": transactional_id,
+        "v3_and_below_producer_id": Known("producer_id"),
+        "v3_and_below_producer_epoch": Known("producer_epoch"),
+        "v3_and_below_topics": [{"name": name, "partitions": list(partitions or (0,))}],
+    }
+    return Step("AddPartitionsToTxn", 3, body)
+
+
+def end(*, transactional_id: str = "id-{n}", commit: bool = True) -> Step:
+    """Return the request that ends a transaction."""
+    body = {
+        "transactional_id": transactional_id,
+        "producer_id": Known("producer_id"),
+        "producer_epoch": Known("producer_epoch"),
+        "committed": commit,
+    }
+    return Step("EndTxn", 3, body)
+
+
+def produce(name: str, batch: Batch, transactional_id: str | None = None, partition: int = 0) -> Step:
+    """Return the request that writes a batch."""
+    body = {
+        "transactional_id": transactional_id,
+        "acks": -1,
+        "timeout_ms": 30_000,
+        "topic_data": [{"name": name, "partition_data": [{"index": partition, "records": batch}]}],
+    }
+    return Step("Produce", 11, body)
+
+
+def join(group: str = "group-{n}") -> tuple[Step, ...]:
+    """Return the requests that make a member of a classic group and its leader."""
+    body = {
+        "group_id": group,
+        "session_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 60_000,
+        "member_id": "",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"\0\0\0\0\0\0\xff\xff\xff\xff"}],
+    }
+    remember = {"member_id": "member_id", "generation_id": "generation_id"}
+    return (
+        Step("JoinGroup", 5, body, remember),
+        Step("JoinGroup", 5, body | {"member_id": Known("member_id")}, remember),
+    )
+
+
+def sync(group: str = "group-{n}") -> Step:
+    """Return the request with which the leader gives out the assignment."""
+    body = {
+        "group_id": group,
+        "generation_id": Known("generation_id"),
+        "member_id": Known("member_id"),
+        "group_instance_id": None,
+        "assignments": [{"member_id": Known("member_id"), "assignment": b"\0\0\0\0\0\0\xff\xff\xff\xff"}],
+    }
+    return Step("SyncGroup", 3, body)
+
+
+def commit(group: str = "group-{n}", name: str = PRESENT) -> Step:
+    """Return the request that commits an offset outside of transactions."""
+    body = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [
+            {
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": 0,
+                        "committed_offset": 2,
+                        "committed_leader_epoch": -1,
+                        "committed_metadata": "m",
+                    }
+                ],
+            }
+        ],
+    }
+    return Step("OffsetCommit", 8, body)
+
+
+def consumer_member(group: str = "group-{n}") -> Step:
+    """Return the request with which a member joins a consumer group."""
+    body = {
+        "group_id": group,
+        "member_id": "m1",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout_ms": 60_000,
+        "subscribed_topic_names": [PRESENT],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+    return Step("ConsumerGroupHeartbeat", 1, body, {"member_epoch": "member_epoch"})
+
+
+def coordinator(key_type: int, key: str) -> Step:
+    """Return the request that makes a broker create the topic of its coordinator."""
+    return Step("FindCoordinator", 4, {"key_type": key_type, "coordinator_keys": [key]})
+
+
+# What all cases may use: it exists before the first and is the same on both brokers.
+WORLD: Final = (
+    coordinator(0, "any"),
+    coordinator(1, "any"),
+    topic(PRESENT, 2),
+    Step(
+        "Metadata",
+        12,
+        {"topics": [{"name": PRESENT, "topic_id": None}], "allow_auto_topic_creation": False},
+        {"present": "topics.0.topic_id"},
+    ),
+    topic(OPEN),
+    topic(TRIMMED),
+    topic(ALTERED),
+    produce(PRESENT, Batch()),
+    producer(COMPLETE_ID),
+    add(0, transactional_id=COMPLETE_ID),
+    produce(PRESENT, Batch(True, "producer_id"), COMPLETE_ID),
+    end(transactional_id=COMPLETE_ID),
+    # Answered when the marker is written.
+    producer(COMPLETE_ID),
+    produce(PRESENT, Batch()),
+    producer(ONGOING_ID),
+    add(0, transactional_id=ONGOING_ID, name=OPEN),
+    produce(OPEN, Batch(True, "producer_id"), ONGOING_ID),
+    produce(TRIMMED, Batch()),
+    commit(OFFSETS_GROUP),
+    *join(CLASSIC_GROUP),
+    sync(CLASSIC_GROUP),
+    consumer_member(CONSUMER_GROUP),
+)
+
+# The steps that the requests of an API need. They are sent anew for each case.
+_TRANSACTION = (producer(), add())
+SETUP: Final[Mapping[str, tuple[Step, ...]]] = {
+    "Produce": (producer(None),),
+    "AddPartitionsToTxn": (producer(),),
+    "AddOffsetsToTxn": (producer(),),
+    "EndTxn": _TRANSACTION,
+    "TxnOffsetCommit": (
+        producer(),
+        Step(
+            "AddOffsetsToTxn",
+            3,
+            {
+                "transactional_id": "id-{n}",
+                "producer_id": Known("producer_id"),
+                "producer_epoch": Known("producer_epoch"),
+                "group_id": "group-{n}",
+            },
+        ),
+    ),
+    "Heartbeat": (*join(), sync()),
+    "LeaveGroup": (*join(), sync()),
+    "SyncGroup": join(),
+    "OffsetCommit": (),
+    "DeleteGroups": (commit(),),
+    "OffsetDelete": (commit(),),
+    "DeleteTopics": (topic("topic-{n}"),),
+    "CreatePartitions": (),
+}
