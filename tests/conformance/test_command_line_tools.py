@@ -5,10 +5,12 @@ import re
 from pathlib import Path
 
 import pytest
+from kafka.protocol.metadata import FindCoordinatorRequest
 
 from tests.support.apache_kafka import Unavailable
 from tests.support.guarded_kafka import guarded_kafka
 from tests.support.java_tools import Ran, ToolRunner
+from tests.support.raw_client import RawClient
 from tests.support.tool_calls import DIFFERENCES, FILES, MEASURING, calls, normalized
 
 _HMAC = re.compile(r"[A-Za-z0-9+/]{86}==")
@@ -21,6 +23,10 @@ def outcomes(kind: str, folder: Path) -> dict[str, Ran]:
     found: dict[str, Ran] = {}
     token = ""
     with guarded_kafka(kind, node) as kafka, ToolRunner() as runner:
+        # Kafka's test node has created its internal topics.
+        with RawClient(kafka.bootstrap_servers) as client:
+            for kind_of_key in (0, 1):
+                client.send(FindCoordinatorRequest(key_type=kind_of_key, coordinator_keys=["x"]), 4)
         for call in calls(kafka.bootstrap_servers, kafka.sasl_address, str(folder)):
             arguments = [argument.replace("$TOKEN", token) for argument in call.arguments]
             ran = runner.run(call.tool, *arguments, lines=call.lines)
