@@ -9,19 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from broker_core.broker.fault_injection import Action, Crashed, Fault
-from broker_core.broker.monitoring.inspection import (
-    PartitionView,
-    TransactionView,
-    partition_counts,
-    partition_view,
-    pending_work,
-    transaction_view,
-    transaction_views,
-    written_partitions,
-)
-from broker_core.broker.monitoring.metrics import BrokerMetrics
+from broker_core.broker.monitoring.inspection import TransactionView, transaction_view, transaction_views
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.request_log import RequestLog, RequestSeen
+from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Storage
@@ -37,7 +27,6 @@ from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.snapshots import Snapshot
-from broker_core.types import TopicPartition
 from broker_core.wire.kafka_versions import version_settings
 
 _CLOCKS = ("real", "virtual")
@@ -330,56 +319,6 @@ class EmbeddedBroker(DataControls):
     def transactions(self) -> list[TransactionView]:
         """Return the state of each transactional id, sorted by id."""
         return self._call(transaction_views)
-
-    @property
-    def topics(self) -> dict[str, int]:
-        """The topics and their numbers of partitions, internal topics left out.
-
-        >>> with EmbeddedBroker(topics={"in": 4}) as kafka:
-        ...     kafka.topics
-        {'in': 4}
-        """
-        return self._call(partition_counts)
-
-    def partition(self, topic: str, partition: int) -> PartitionView:
-        """Return the state of a partition; raises `KafkaError` if it does not exist.
-
-        >>> with EmbeddedBroker(topics={"in": 1}) as kafka:
-        ...     print(kafka.partition("in", 0).dump())
-        in-0: log start 0, LSO 0, HW 0, log end 0, leader 1 at epoch 0
-        """
-        return self._call(lambda cluster: partition_view(cluster, TopicPartition(topic, partition)))
-
-    def written_partitions(self) -> list[TopicPartition]:
-        """Return the partitions that records were written to, internal topics left out."""
-        return self._call(written_partitions)
-
-    def requests(
-        self, *, api: str | None = None, client_id: str | None = None, transactional_id: str | None = None
-    ) -> list[RequestSeen]:
-        """Return the newest requests that match, oldest first; `str()` of each is a readable line."""
-        seen = self._thread.act(lambda _: list(self._requests))
-        return [
-            each
-            for each in seen
-            if (api is None or each.api == api)
-            and (client_id is None or each.client_id == client_id)
-            and (transactional_id is None or transactional_id in each.transactional_ids)
-        ]
-
-    def assert_quiescent(self, *, clients_may_wait: bool = False) -> None:
-        """Check that nothing is in progress: no open transaction, unstable partition or waiting request.
-
-        Raises AssertionError that names what is. With `clients_may_wait`, the waiting fetches of open consumers are
-        ignored.
-        """
-        found = self._call(lambda cluster: pending_work(cluster, clients_may_wait=clients_may_wait))
-        assert not found, "the broker is not at rest: " + "; ".join(found)
-
-    @property
-    def metrics(self) -> BrokerMetrics:
-        """The metrics of the cluster at this moment."""
-        return self._thread.act(lambda server: server.metrics())
 
     @property
     def _server(self) -> SocketServer | None:

@@ -34,12 +34,16 @@ def coordinator_answers(
     partitions: Collection[TopicPartition],
     mode: Mode,
     now_ms: int,
-) -> dict[TopicPartition, ErrorCode]:
-    """Return the coordinator's answer for each partition, in the codes that a Produce response may use."""
+) -> tuple[dict[TopicPartition, ErrorCode], bool]:
+    """Return the coordinator's answer for each partition, and whether there is a coordinator that was asked.
+
+    The answers are in the codes that a Produce response may use.
+    """
     try:
         coordinator = _coordinator(broker.controller, transactional_id)
     except KafkaError as error:
-        return {topic_partition: _for_leader(error.code, mode) for topic_partition in partitions}
+        # As in Kafka, neither a duration nor a failure is counted.
+        return {topic_partition: _for_leader(error.code, mode) for topic_partition in partitions}, False
     if mode is ADD:
         code = coordinator.add_partitions(
             transactional_id,
@@ -55,7 +59,7 @@ def coordinator_answers(
             transactional_id, producer.producer_id, producer.producer_epoch, partitions
         )
     broker.meters.verification_failures += sum(code != ErrorCode.NONE for code in answers.values())
-    return {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}
+    return {topic_partition: _for_leader(code, mode) for topic_partition, code in answers.items()}, True
 
 
 def _coordinator(controller: Controller, transactional_id: str) -> TransactionCoordinator:

@@ -6,11 +6,12 @@ on from its own position and not from the restored offsets, and others would wai
 the sequence numbers of producers: those of a connected producer count on, and a gap is a fatal error for it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
+from broker_core.broker.stale_broker import rejoin
 from broker_core.coordinator.groups.classic.requests import LeaveGroup, LeavingMember
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeat
 from broker_core.coordinator.groups.coordinator import ListGroups
@@ -23,11 +24,16 @@ _LEAVES = -1
 _AT_ONCE_MS = -(2**62)
 
 
-def answer_waiting(cluster: Cluster, now_ms: int) -> None:
-    """Answer the requests that wait: members as by a coordinator that moves, and fetches with what there is."""
+def close_answering(cluster: Cluster, now_ms: int) -> None:
+    """Answer the requests that wait, members as by a coordinator that moves and fetches with what there is, and close.
+
+    Brokers that are cut off from the others return first.
+    """
+    for broker_id in cluster.brokers:
+        rejoin(cluster, broker_id)
     cluster.controller.resign_coordinators()
     cluster.purgatory.expire_all(now_ms)
-    cluster.settle(now_ms)
+    cluster.close(now_ms)
 
 
 def leader_epochs(cluster: Cluster) -> dict[TopicPartition, int]:
@@ -49,11 +55,16 @@ def raise_leader_epochs(storage: Storage, least: Mapping[TopicPartition, int], n
     log.close(now_ms)
 
 
-def forget_clients(cluster: Cluster, now_ms: int) -> None:
-    """Remove the members of all groups, and the sequence numbers of producers without an open transaction."""
+def begin_without_clients(cluster: Cluster, away: Iterable[int], now_ms: int) -> None:
+    """Remove the members of all groups, and the sequence numbers of producers without an open transaction.
+
+    The brokers that are `away` were not running before, and stay so.
+    """
     _remove_members(cluster, now_ms)
     for log in cluster.logs.open_all(now_ms):
         log.expire_producers(now_ms, _AT_ONCE_MS)
+    for broker_id in away:
+        cluster.controller.broker_left(broker_id)
 
 
 def _remove_members(cluster: Cluster, now_ms: int) -> None:

@@ -9,6 +9,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.fault_injection import Crashed
 from broker_core.broker.stale_broker import cut_off, is_cut_off, rejoin
 from broker_core.ports import Storage
+from broker_core.server.network_conditions import checked_rule
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import VirtualClock
@@ -230,6 +231,33 @@ class ClusterControls:
 
         self._thread.act(begin)
         return Outage(lambda: self._thread.act(end))
+
+    def network(
+        self,
+        *,
+        latency_ms: float = 0,
+        bytes_per_s: float | None = None,
+        client_id: str | None = None,
+        broker: int | None = None,
+    ) -> Outage:
+        """Make the network between clients and brokers slow until `end()` or the end of the `with` block.
+
+        Of several that match a connection, the newest applies. Delays are in real time, also with a virtual clock.
+
+        >>> from broker_core import EmbeddedBroker
+        >>> with EmbeddedBroker() as kafka, kafka.network(latency_ms=100, client_id="far-away"):
+        ...     pass
+
+        Args:
+            latency_ms: The delay of each request, and again of each answer.
+            bytes_per_s: The rate of each connection in each direction; by default unlimited.
+            client_id: Only connections whose first request has this `client.id`.
+            broker: Only connections to this broker.
+        """
+        brokers = next(iter(self._thread.running().addresses.values()))
+        rule = checked_rule(latency_ms, bytes_per_s, client_id, broker, brokers)
+        self._thread.act(lambda server: server.network.add(rule))
+        return Outage(lambda: self._thread.act(lambda server: server.network.remove(rule)))
 
 
 def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from broker_core.broker.endpoints import Listener
 from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
 from broker_core.server.connection_quotas import ConnectionSlot
+from broker_core.server.network_conditions import NetworkConditions, SlowLine, client_id_of
 
 logger = logging.getLogger(__name__)
 
@@ -21,6 +22,11 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 class ConnectionOwner(Protocol):
     """The server that owns the connections and passes the received bytes to the core."""
+
+    @property
+    def network(self) -> NetworkConditions:
+        """The conditions of the network between clients and brokers."""
+        ...
 
     @property
     def has_failed(self) -> bool:
@@ -77,6 +83,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self._connection: Connection | None = None
         self._active_ms = owner.now_ms()
         self._unsent_bytes = 0
+        self._client_id: str | None = None
+        self._inbound, self._outbound = SlowLine(self._receive), SlowLine(self._write)
 
     @property
     def broker_id(self) -> int:
@@ -119,7 +127,16 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass received bytes to the core; pause reading if the pending requests exceed the limit."""
-        if self._connection is None:
+        if self._client_id is None:
+            # A client sends the header of its first request at once.
+            self._client_id = client_id_of(data)
+        if self._owner.network or not self._inbound.is_empty:
+            self._inbound.put(data, self._owner.network.find(self._client_id, self.broker_id))
+        else:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
+        if self._connection is None or self._connection.closed:
             return
         assert self._transport is not None
         self._active_ms = self._owner.now_ms()
@@ -155,6 +172,8 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release the resources of a closed connection."""
+        self._inbound.clear()
+        self._outbound.clear()
         if self._connection is not None:
             self._connection.lost()
         self._slot.release()
@@ -162,6 +181,12 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Send bytes to the client."""
+        if self._owner.network or not self._outbound.is_empty:
+            self._outbound.put(data, self._owner.network.find(self._client_id or "", self.broker_id))
+        else:
+            self._write(data)
+
+    def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
             self._unsent_bytes = self._transport.get_write_buffer_size()
@@ -183,6 +208,7 @@ class ConnectionProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         """Close the connection after the write buffer is sent; a second call closes it at once."""
+        self._outbound.flush()
         if self._transport is not None:
             (self._transport.abort if self._transport.is_closing() else self._transport.close)()
 

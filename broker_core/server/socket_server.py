@@ -18,7 +18,7 @@ from broker_core.broker.fault_injection import Crashed, FaultInjector
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.request_log import RequestLog
-from broker_core.broker.restoring import answer_waiting, forget_clients
+from broker_core.broker.restoring import begin_without_clients, close_answering
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
@@ -31,6 +31,7 @@ from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot
 from broker_core.server.key_set import KeySet
 from broker_core.server.listeners import ListenerPlan, add_scram_users
+from broker_core.server.network_conditions import NetworkConditions
 from broker_core.server.tls import tls_context
 from broker_core.server.virtual_time import Clock
 
@@ -84,6 +85,7 @@ class SocketServer:
         self._purgatory = purgatory
         self._lose_unsynced = lose_unsynced
         self.fault_injector = None if request_log is None else FaultInjector(request_log, self._call_later)
+        self.network = NetworkConditions()
         self._addresses: dict[str, dict[int, Address]] = {}
         # The addresses of the running brokers, for Metadata responses.
         self.reachable: dict[str, dict[int, Address]] = {}
@@ -162,20 +164,15 @@ class SocketServer:
         """
         old, now_ms = self.cluster, self._clock.now_ms()
         away = [broker_id for broker_id in self._broker_ids if self.is_away(broker_id)]
-        for broker_id in self._broker_ids:
-            rejoin(old, broker_id)
         for client in self._clients:
             client.suspend()
-        answer_waiting(old, now_ms)
-        old.close(now_ms)
+        close_answering(old, now_ms)
         exchange(old)
         quotas = self._quotas
         self._open_cluster()
         # The open connections keep their slots.
         self._quotas = quotas
-        forget_clients(self.cluster, now_ms)
-        for broker_id in away:
-            self.cluster.controller.broker_left(broker_id)
+        begin_without_clients(self.cluster, away, now_ms)
         self.publish_addresses()
         for client in list(self._clients):
             client.attach(self.cluster.brokers[client.broker_id], self._listeners[client.listener_name])

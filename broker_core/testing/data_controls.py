@@ -8,11 +8,11 @@ from typing import Literal, TypeVar
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views, transaction_view
 from broker_core.errors import ErrorCode, KafkaError
-from broker_core.server.cluster_controls import ClusterControls
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group, group_ids
+from broker_core.testing.inspection_controls import InspectionControls
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.producing import End, LocalProducer, RecordMetadata, Values
 from broker_core.testing.record_list import RecordList
@@ -27,7 +27,7 @@ _ISOLATION = {"read_committed": IsolationLevel.READ_COMMITTED, "read_uncommitted
 _PAUSE_S = 0.01
 
 
-class DataControls(ClusterControls):
+class DataControls(InspectionControls):
     """The methods of `EmbeddedBroker` for records, groups and snapshots; `_start_data_controls` is called first."""
 
     _producer: LocalProducer

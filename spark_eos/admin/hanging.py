@@ -129,15 +129,19 @@ def find_hanging(
         for each in opened
         if each.age_ms(now_ms) <= limit_ms
     ]
-    findings += judge(admin, old, broker_id) if old else []
+    findings += judge(admin, old, broker_id, max_in_flight=max_in_flight) if old else []
     return sorted(findings, key=lambda each: (each.transaction.topic_partition, each.transaction.producer.first_offset))
 
 
 def open_transactions(
-    admin: TransactionAdmin, topic_partitions: Collection[TopicPartition], broker_id: int | None = None
+    admin: TransactionAdmin,
+    topic_partitions: Collection[TopicPartition],
+    broker_id: int | None = None,
+    *,
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
 ) -> list[PartitionTransaction]:
     """List the open transactions in partitions."""
-    return _open(admin.describe_producers(topic_partitions, broker_id))
+    return _open(admin.describe_producers(topic_partitions, broker_id, max_in_flight=max_in_flight))
 
 
 def _open(described: Mapping[TopicPartition, Sequence[ActiveProducer]]) -> list[PartitionTransaction]:
@@ -150,7 +154,11 @@ def _open(described: Mapping[TopicPartition, Sequence[ActiveProducer]]) -> list[
 
 
 def judge(
-    admin: TransactionAdmin, opened: Sequence[PartitionTransaction], broker_id: int | None = None
+    admin: TransactionAdmin,
+    opened: Sequence[PartitionTransaction],
+    broker_id: int | None = None,
+    *,
+    max_in_flight: int = DEFAULT_MAX_IN_FLIGHT,
 ) -> list[HangingFinding]:
     """Query the coordinators about transactions that were seen open, and the partitions of the suspects again."""
     producer_ids = {each.producer.producer_id for each in opened}
@@ -161,7 +169,7 @@ def judge(
     owners = {**owners, **owners_of(admin, doubtful)}
     live = {each: owner for each in opened if (owner := _owner_in(owners, each)) is not None}
     doubted = {each.topic_partition for each in opened if each not in live}
-    still = _names(open_transactions(admin, doubted, broker_id)) if doubted else set()
+    still = _names(open_transactions(admin, doubted, broker_id, max_in_flight=max_in_flight)) if doubted else set()
     findings = []
     for each in opened:
         known = owners.get(each.producer.producer_id, ())

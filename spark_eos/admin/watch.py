@@ -68,7 +68,8 @@ def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def run(chosen: argparse.Namespace) -> int:
     """Show the view until the user leaves it."""
     options = _hurried(options_of(chosen.bootstrap_server, chosen.command_config))
-    is_plain = chosen.plain or chosen.count is not None or not (sys.stdout.isatty() and sys.stdin.isatty())
+    is_screen = sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM") != "dumb"
+    is_plain = chosen.plain or chosen.count is not None or not is_screen
     show = print_lines if is_plain else _screen()
     with KafkaClient(options) as client:
         watcher = Watcher(client, chosen.topic, chosen.max_in_flight)

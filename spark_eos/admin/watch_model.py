@@ -193,7 +193,11 @@ class Watcher:
             troubles = [unreadable_text(unreadable).removesuffix(".")] if unreadable else []
             findings: dict[PartitionTransaction, HangingFinding] = {}
             try:
-                findings = {each.transaction: each for each in judge(admin, transactions)} if transactions else {}
+                findings = (
+                    {each.transaction: each for each in judge(admin, transactions, max_in_flight=self.max_in_flight)}
+                    if transactions
+                    else {}
+                )
             except (AuthorizationError, UnsupportedError) as error:
                 # The offsets are worth showing all the same.
                 troubles.append(f"No verdicts: {error}".removesuffix("."))

@@ -1,4 +1,4 @@
-"""Generated requests to both brokers: the answers differ only where a table says so.
+"""Generated requests to both brokers: the answers differ only as a table lists.
 
 The differences are those of `tests/support/request_generator/known.py`. One that does not exist any more fails too.
 """

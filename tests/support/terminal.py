@@ -31,6 +31,7 @@ class Terminal:
             stderr=slave,
             env=environment,
             start_new_session=True,
+            preexec_fn=_take_terminal,
         )
         os.close(slave)
         self.text = ""
@@ -73,3 +74,8 @@ class Terminal:
                 return bool(data)
             return False
         return self._process.poll() is None
+
+
+def _take_terminal() -> None:
+    """Make the standard input the process's terminal, which turns Ctrl+C into a signal."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

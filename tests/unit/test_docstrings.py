@@ -13,6 +13,7 @@ WITH_BROKERS = {
     "broker_core.server.cluster_controls",
     "broker_core.testing.data_controls",
     "broker_core.testing.groups",
+    "broker_core.testing.inspection_controls",
     "broker_core.testing.record_list",
     "spark_eos.datasource",
     "spark_eos.sink.dataframe_writes",

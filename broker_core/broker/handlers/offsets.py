@@ -113,13 +113,15 @@ def _verified(context: RequestContext, producer: ProducerIdentity) -> ErrorCode:
     if guard == SENTINEL:
         return ErrorCode.NONE
     began_ms = broker.meters.stopwatch()
-    code = coordinator_answers(broker, context.body.transactional_id, producer, [partition], mode, context.now_ms)[
-        partition
-    ]
+    answers, is_asked = coordinator_answers(
+        broker, context.body.transactional_id, producer, [partition], mode, context.now_ms
+    )
+    code = answers[partition]
     if mode is ADD and code == ErrorCode.NONE:
         # As for Produce: offsets that survive a crash without the coordinator's record would stay pending indefinitely.
         broker.logs.sync()
-    broker.meters.verified(began_ms)
+    if is_asked:
+        broker.meters.verified(began_ms)
     return translate_append_error(code)
 
 

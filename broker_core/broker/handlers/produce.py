@@ -230,7 +230,9 @@ def _verify(work: _Work, now_ms: int) -> None:
     context, broker = work.context, work.context.broker
     mode = ADD if work.is_adding else OLD_ERROR if context.version <= _LAST_OLD_ERROR_VERSION else VERIFY
     work.asked_ms = broker.meters.stopwatch()
-    answers = coordinator_answers(broker, context.body.transactional_id, _producer(work, asking), asking, mode, now_ms)
+    answers, is_asked = coordinator_answers(
+        broker, context.body.transactional_id, _producer(work, asking), asking, mode, now_ms
+    )
     if work.is_adding and ErrorCode.CONCURRENT_TRANSACTIONS in answers.values() and now_ms < work.give_up_ms:
         # The previous transaction is still being completed: a short wait here saves the client a round trip.
         broker.meters.verified(work.asked_ms)
@@ -249,7 +251,8 @@ def _verify(work: _Work, now_ms: int) -> None:
         # belong to a transaction that never ends.
         broker.sync_queue.put(context.guarded(partial(_append_verified, work), None))
         return
-    broker.meters.verified(work.asked_ms)
+    if is_asked:
+        broker.meters.verified(work.asked_ms)
     _append_all(work, now_ms)
 
 

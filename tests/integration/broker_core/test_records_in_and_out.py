@@ -8,7 +8,7 @@ from confluent_kafka import Consumer
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
 from broker_core import Disconnect, EmbeddedBroker, Error, ErrorCode, KafkaError, ProducerRecord
-from broker_core.testing import data_controls, groups, record_list
+from broker_core.testing import data_controls, groups, inspection_controls, record_list
 from broker_core.testing.partitioner import murmur2, partition_of_key
 from broker_core.types import TopicPartition
 from tests.support.broker_core.produce_consume import consume
@@ -269,7 +269,7 @@ def test_writes_after_a_crash_of_all_brokers_say_what_to_do(kafka):
         kafka.produce("in", ["no"])
 
 
-@pytest.mark.parametrize("module", [data_controls, groups, record_list])
+@pytest.mark.parametrize("module", [data_controls, groups, inspection_controls, record_list])
 def test_docstring_examples_are_correct(module, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = doctest.testmod(module, extraglobs={"EmbeddedBroker": EmbeddedBroker})

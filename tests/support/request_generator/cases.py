@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker_core.wire.versions import SERVED, ServedApi
-from tests.support.request_generator.steps import SETUP, Step
+from tests.support.request_generator.steps import OTHERS, SETUP, Step
 from tests.support.request_generator.values import (
     BY_ENTITY,
     GOOD,
@@ -75,14 +75,14 @@ def _fields(struct_field: Any, version: int) -> Iterator[Any]:
     return (each for each in struct_field._fields if each.for_version_q(version))
 
 
-def good_body(api: ServedApi, version: int) -> dict[str, Any]:
-    """Return a body with a good value in each field."""
-    return _good_struct(api, api.request._struct, version, ())
+def good_body(api: ServedApi, version: int, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a body with a good value in each field that is not changed."""
+    return _good_struct({**GOOD.get(api.name, {}), **(changes or {})}, api.request._struct, version, ())
 
 
-def _good_struct(api: ServedApi, struct_field: Any, version: int, path: tuple[str, ...]) -> dict[str, Any]:
+def _good_struct(good: Mapping[str, Any], struct_field: Any, version: int, path: tuple[str, ...]) -> dict[str, Any]:
     return {
-        each.name: _good(api, each, version, (*path, each.name))
+        each.name: _good(good, each, version, (*path, each.name))
         for each in _fields(struct_field, version)
         # Tagged fields are sent only when one is the subject of a case.
         if not each.tagged_field_q(version)
@@ -98,16 +98,16 @@ def _row(table: Mapping[str, Any], path: tuple[str, ...]) -> str | None:
     return None
 
 
-def _good(api: ServedApi, each: Any, version: int, path: tuple[str, ...]) -> Any:
-    for table in (GOOD.get(api.name, {}), GOOD_IN_ALL):
+def _good(good: Mapping[str, Any], each: Any, version: int, path: tuple[str, ...]) -> Any:
+    for table in (good, GOOD_IN_ALL):
         row = _row(table, path)
         if row is not None and not (each.is_struct_array() and table[row] and not isinstance(table[row][0], Mapping)):
             return table[row]
     entity = BY_ENTITY.get(each._entity_type or "")
     if each.is_struct_array():
-        return [_good_struct(api, each, version, path)]
+        return [_good_struct(good, each, version, path)]
     if each.is_struct():
-        return _good_struct(api, each, version, path)
+        return _good_struct(good, each, version, path)
     if each.is_array():
         item = entity if entity is not None else _plain(each.array_of.type_str)
         return [item]
@@ -227,6 +227,12 @@ def cases(versions: Mapping[str, tuple[int, int]], every: int = 1) -> list[Case]
                     may_wait = (name, path.rpartition(".")[2], value) in UNANSWERED
                     step = Step(name, version, body)
                     found.append(Case(len(found), step, label, SETUP.get(name, ()), may_wait=may_wait))
+    for name in names:
+        low, high = versions[name]
+        for version in range(low, high + 1):
+            for other in OTHERS.get(name, ()):
+                step = Step(name, version, good_body(APIS[name], version, other.changes))
+                found.append(Case(len(found), step, other.label, other.setup))
     for name in names:
         low, high = versions[name]
         for version in range(low, high + 1):

@@ -196,7 +196,27 @@ WORLD: Final = (
     consumer_member(CONSUMER_GROUP),
 )
 
-# The steps that the requests of an API need. They are sent anew for each case.
+
+@dataclass(frozen=True)
+class Other:
+    """A request that differs from the good one in several fields, and has steps of its own."""
+
+    label: str
+    changes: Mapping[str, Any]
+    setup: tuple[Step, ...] = ()
+
+
+_SHARE_KEY: Final = "group:AAAAAAAAAAAAAAAAAAAAAA:0"
+OTHERS: Final[Mapping[str, tuple[Other, ...]]] = {
+    "Produce": tuple(
+        Other(label, {"transactional_id": "id-{n}", "records": Batch(True, "producer_id")}, (producer(), *setup))
+        for label, setup in (("in no transaction", ()), ("in a transaction", (add(),)))
+    ),
+    "FindCoordinator": (
+        Other("a key of share groups", {"key_type": 2, "key": _SHARE_KEY, "coordinator_keys": [_SHARE_KEY]}),
+    ),
+}
+# The steps that the requests of an API need. They are sent for each case.
 _TRANSACTION = (producer(), add())
 SETUP: Final[Mapping[str, tuple[Step, ...]]] = {
     "Produce": (producer(None),),

@@ -167,6 +167,8 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
         "upgrade_type": 1,
         "validate_only": True,
     },
+    # A broker that does not exist: the one that runs would leave the cluster.
+    "UnregisterBroker": {"broker_id": 9},
     "DescribeCluster": {"endpoint_type": 1},
     "DescribeTransactions": {"transactional_ids": [ONGOING_ID]},
     "ListTransactions": {
@@ -274,8 +276,6 @@ OTHER_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "groups_names": ([CLASSIC_GROUP], [CONSUMER_GROUP]),
     "groups": ([CONSUMER_GROUP], [OFFSETS_GROUP]),
     "group_ids": ([CLASSIC_GROUP],),
-    "key": ("group:AAAAAAAAAAAAAAAAAAAAAA:0",),
-    "coordinator_keys": (["group:AAAAAAAAAAAAAAAAAAAAAA:0"],),
     "configuration_keys": (["wrong.key"], ["retention.ms", "cleanup.policy"]),
     "topic_names": ([PRESENT + "-" + MISSING],),
     "records": (
@@ -292,6 +292,7 @@ NOT_SENT: Final[Mapping[tuple[str, str], str]] = {
     ("Fetch", "replica_directory_id"): "only brokers fetch as replicas",
     ("Fetch", "high_watermark"): "only brokers fetch as replicas",
     ("Fetch", "cluster_id"): "only brokers fetch as replicas",
+    ("UnregisterBroker", "broker_id"): "the broker would leave the cluster",
     ("AddPartitionsToTxn", "verify_only"): "brokers verify; clients add",
 }
 # Single values that are not sent, and why.

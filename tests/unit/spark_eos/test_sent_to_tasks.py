@@ -1,10 +1,13 @@
 """What Spark sends to tasks: the version of the package is compared, and a missing package has a clear error."""
 
+import io
 import pickle
+import struct
 import sys
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql.worker.plan_data_source_read import write_read_func_and_partitions
 
 import spark_eos.sent_to_tasks
 from spark_eos import ClientStateError, EosKafkaDataSource
@@ -26,11 +29,26 @@ def test_same_version_is_unpickled(sent: bytes) -> None:
     assert type(received) is Sent and received.value == 7
 
 
-def test_data_source_that_spark_sends_with_a_read_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = bytes(cloudpickle.dumps(EosKafkaDataSource({"subscribe": "orders"})))
-    assert pickle.loads(sent).options == {"subscribe": "orders"}
-    monkeypatch.setitem(sys.modules, "spark_eos.sent_to_tasks", None)
-    with pytest.raises(ImportError, match="cannot import eos-kafka"):
+def test_function_that_spark_sends_for_a_read_reports_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = EosKafkaDataSource({"subscribe": "orders", "kafka.bootstrap.servers": "h:1"})
+    schema = source.schema()
+    written = io.BytesIO()
+    # Spark's own function, which puts the data source beside the reader.
+    write_read_func_and_partitions(
+        written,
+        reader=source.streamReader(schema),
+        data_source=source,
+        schema=schema,
+        max_arrow_batch_size=1,
+        binary_as_bytes=True,
+    )
+    (size,) = struct.unpack_from(">i", written.getvalue())
+    sent = written.getvalue()[4 : 4 + size]
+    assert callable(pickle.loads(sent)[0])
+    for name in [each for each in sys.modules if each.partition(".")[0] == "spark_eos"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "spark_eos", None)
+    with pytest.raises(ImportError, match="A task cannot import eos-kafka, and the driver has version"):
         pickle.loads(sent)
 
 

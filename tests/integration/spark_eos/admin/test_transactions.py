@@ -636,6 +636,41 @@ def test_abort_by_producer_refuses_what_is_not_open(
     assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
 
 
+@pytest.mark.parametrize(
+    ("lacking", "says"),
+    [
+        ("describe_producers", "cannot report what is open in"),
+        ("list_transactions", "cannot report whether the transaction is live"),
+    ],
+)
+def test_abort_on_old_brokers_needs_force(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch, lacking: str, says: str
+) -> None:
+    topic = make_topic(kafka)
+    identity = hang(session, topic)
+
+    def older(*_: Any, **__: Any) -> Any:
+        raise UnsupportedError("The brokers do not support it")
+
+    monkeypatch.setattr(TransactionAdmin, lacking, older)
+    words = (
+        "abort",
+        "--topic",
+        topic,
+        "--partition",
+        "0",
+        f"--producer-id={identity.producer_id}",
+        f"--producer-epoch={identity.producer_epoch}",
+        "--coordinator-epoch=0",
+    )
+    assert kafka.run(*words) == ExitCode.NOTHING_DONE
+    assert says in kafka.err
+    assert "--force" in kafka.err
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 2
+    assert kafka.run(*words, "--force") == ExitCode.DONE
+    assert session.fetch(topic, 0, isolation=1).last_stable_offset == 4
+
+
 def test_abort_lists_open_transactions_when_none_matches(kafka: Kafka, session: RawSession) -> None:
     topic = make_topic(kafka)
     hang(session, topic)

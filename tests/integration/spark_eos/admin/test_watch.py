@@ -81,7 +81,7 @@ def test_order_by_verdict_and_lag(scene: Scene) -> None:
 
 
 def test_watcher_without_rights_shows_offsets_without_verdicts(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(admin: TransactionAdmin, opened: object) -> None:
+    def refuse(admin: TransactionAdmin, opened: object, *, max_in_flight: int) -> None:
         raise AuthorizationError("The principal may not see every id", remedy="Grant DESCRIBE")
 
     monkeypatch.setattr(watch_model, "judge", refuse)

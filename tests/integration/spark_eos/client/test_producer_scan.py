@@ -8,12 +8,13 @@ import pytest
 
 from broker_core import EmbeddedBroker, Error
 from broker_core.types import TopicPartition
+from spark_eos.admin.command import ExitCode, main
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.producer_scan import ProducerScan, unreadable_text
 from spark_eos.errors import AuthorizationError, BrokerError, TopicError, UnansweredError, UnsupportedError
 from spark_eos.options.client import ClientOptions
 from tests.support.clients import unique
-from tests.support.hanging import HANGING_SETTINGS, open_up
+from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 
@@ -46,16 +47,16 @@ def asked(cluster: EmbeddedBroker, client: KafkaClient) -> Counter[str]:
 
 
 class InFlight:
-    """The largest number of DescribeProducers in flight to each broker."""
+    """The largest number of requests in flight to each broker, those of one API or of all."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, api: str = "") -> None:
         self.most: Counter[int] = Counter()
         self._pending: dict[int, list[Any]] = {}
         start = KafkaClient.start
 
         def counting(client: KafkaClient, node_id: int, request: Any, *rest: Any, **more: Any) -> Any:
             pending = start(client, node_id, request, *rest, **more)
-            if type(request).__name__.startswith(DESCRIBE):
+            if type(request).__name__.startswith(api):
                 mine = self._pending.setdefault(node_id, [])
                 mine.append(pending)
                 self.most[node_id] = max(self.most[node_id], sum(not each.is_done for each in mine))
@@ -68,7 +69,7 @@ class InFlight:
 def test_scan_sends_few_requests_and_no_more_than_the_bound_at_a_time(
     cluster: EmbeddedBroker, client: KafkaClient, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
-    seen, steps = InFlight(monkeypatch), []
+    seen, steps = InFlight(monkeypatch, DESCRIBE), []
     before = asked(cluster, client)
     scan = ProducerScan(client, max_in_flight=bound, report=lambda done, total: steps.append((done, total)))
     assert scan.run(places()) == {each: [] for each in places()}
@@ -78,6 +79,27 @@ def test_scan_sends_few_requests_and_no_more_than_the_bound_at_a_time(
     assert dict(seen.most) == dict.fromkeys((1, 2, 3), bound)
     assert steps == sorted(steps) and steps[-1] == (PARTITIONS, PARTITIONS)
     assert len(steps) > 1
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_find_hanging_keeps_the_bound_in_every_request(
+    cluster: EmbeddedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    topic, home = unique("topic"), cluster.bootstrap_servers.split(",")[0]
+    cluster.create_topic(topic, 2)
+    for partition in (0, 1):
+        cluster.move_leader((topic, partition), 1)
+    with RawClient(home) as raw:
+        sessions = [RawSession(raw, unique("id")) for _ in range(2)]
+        for session in sessions:
+            cluster.move_coordinator(1, transactional_id=session.transactional_id)
+        open_up(sessions[0], topic, 0)
+        hang(sessions[1], topic, partition=1)
+    seen = InFlight(monkeypatch)
+    words = ("find-hanging", "--all-topics", "--max-transaction-timeout", "-1", "--max-in-flight", str(bound))
+    assert main(["transactions", "--bootstrap-server", cluster.bootstrap_servers, *words]) == ExitCode.HANGING_FOUND
+    assert topic in capsys.readouterr().out
+    assert {node: most for node, most in seen.most.items() if node in (1, 2, 3)} == dict.fromkeys((1, 2, 3), bound)
 
 
 def test_scan_of_one_broker_queries_only_that_one(cluster: EmbeddedBroker, client: KafkaClient) -> None:

@@ -103,8 +103,9 @@ def test_produce_that_fails_when_it_queries_the_coordinator_again(cluster, monke
     monkeypatch.setattr(
         produce,
         "coordinator_answers",
-        lambda _cluster, _id, _producer, partitions, _mode, _now_ms: dict.fromkeys(
-            partitions, ErrorCode.CONCURRENT_TRANSACTIONS
+        lambda _cluster, _id, _producer, partitions, _mode, _now_ms: (
+            dict.fromkeys(partitions, ErrorCode.CONCURRENT_TRANSACTIONS),
+            True,
         ),
     )
     writers = DirectClient(cluster), DirectClient(cluster)

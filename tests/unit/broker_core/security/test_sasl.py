@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import itertools
 import json
 
@@ -261,6 +262,22 @@ def test_scram_matches_the_test_vector_of_rfc_7677():
         NOW_MS,
     )
     assert final == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.mark.parametrize("salt", [b"s", b"short"])
+def test_scram_takes_a_salt_of_any_length(salt: bytes):
+    salted = hashlib.pbkdf2_hmac("sha256", b"secret", salt, 4096)
+    credential = credential_of_salted("SCRAM-SHA-256", salted, salt, 4096)
+    server = Scram("SCRAM-SHA-256", lambda mechanism, name: credential, CountingEntropy())
+    first = server.evaluate(b"n,,n=alice,r=abc", NOW_MS).decode()
+    assert f"s={base64.b64encode(salt).decode()}," in first
+    nonce = first.partition(",")[0]
+    message = f"n=alice,r=abc,{first},c=biws,{nonce}".encode()
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), message, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    server.evaluate(f"c=biws,{nonce},p={base64.b64encode(proof).decode()}".encode(), NOW_MS)
+    assert server.user_name == "alice"
 
 
 class _Hex:

@@ -279,6 +279,26 @@ def test_refused_verification_counts_as_a_failure(cluster, client):
         assert metrics(cluster).verification_time_ms.count == failures
 
 
+# Rule C.3 answer/1.
+def test_verification_without_a_coordinator_is_explained_and_not_counted(cluster, client):
+    identity = init_producer(client)
+    cluster.controller.lose_leader(cluster.controller.coordinator_partition_of(TRANSACTION_STATE_TOPIC, "id"))
+    answer = produced(client, in_transaction(identity), transactional_id="id", version=11)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        "Unable to verify the partition has been added to the transaction. Underlying error: COORDINATOR_NOT_AVAILABLE",
+    )
+    assert (metrics(cluster).verification_time_ms.count, metrics(cluster).verification_failures) == (0, 0)
+
+
+def test_a_batch_that_is_not_in_the_transaction_is_refused_with_kafkas_message(cluster, client):
+    answer = produced(client, in_transaction(init_producer(client)), transactional_id="id", version=10)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.INVALID_TXN_STATE,
+        "Partition was not added to the transaction",
+    )
+
+
 # Rule H.1/4.
 def test_each_refused_partition_counts_as_a_failure(cluster, client):
     identity = init_producer(client)

@@ -1,0 +1,130 @@
+"""Latency and bandwidth of the network between clients and brokers, for tests.
+
+Delays are in real time, also with a virtual clock, because clients wait in real time.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+_CLIENT_ID_POSITION = 12
+_CLIENT_ID_LENGTH_BYTES = 2
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkRule:
+    """The conditions of some connections: a delay in each direction, and a limit of the rate; None matches any."""
+
+    latency_s: float
+    bytes_per_s: float | None
+    client_id: str | None
+    broker_id: int | None
+
+    def matches(self, client_id: str, broker_id: int) -> bool:
+        """Return whether the rule applies to a client's connections to a broker."""
+        return self.client_id in (None, client_id) and self.broker_id in (None, broker_id)
+
+
+class NetworkConditions:
+    """The rules in force; of several that match, the newest applies."""
+
+    def __init__(self) -> None:
+        self._rules: list[NetworkRule] = []
+
+    def __bool__(self) -> bool:
+        """Return whether there is any rule."""
+        return bool(self._rules)
+
+    def add(self, rule: NetworkRule) -> None:
+        """Add a rule; it applies to what is sent from now on."""
+        self._rules.append(rule)
+
+    def remove(self, rule: NetworkRule) -> None:
+        """Remove a rule; what is under way arrives as late as before."""
+        self._rules = [each for each in self._rules if each is not rule]
+
+    def find(self, client_id: str, broker_id: int) -> NetworkRule | None:
+        """Return the newest rule that matches."""
+        return next((rule for rule in reversed(self._rules) if rule.matches(client_id, broker_id)), None)
+
+
+class SlowLine:
+    """One direction of a connection: data arrives in order, each part when its time has come."""
+
+    def __init__(self, deliver: Callable[[bytes], None]) -> None:
+        self._deliver = deliver
+        self._parts: deque[tuple[float, bytes]] = deque()
+        # When the data before is sent, and when its last part arrives.
+        self._sent_at = self._arrives_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is under way."""
+        return not self._parts
+
+    def put(self, data: bytes, rule: NetworkRule | None) -> None:
+        """Send data under a rule; without one it arrives after what is under way."""
+        now = asyncio.get_running_loop().time()
+        self._sent_at = max(self._sent_at, now)
+        if rule is not None and rule.bytes_per_s is not None:
+            self._sent_at += len(data) / rule.bytes_per_s
+        latency_s = 0.0 if rule is None else rule.latency_s
+        self._arrives_at = max(self._arrives_at, self._sent_at + latency_s)
+        self._parts.append((self._arrives_at, data))
+        self._arm()
+
+    def flush(self) -> None:
+        """Deliver at once what is under way."""
+        parts, self._parts = self._parts, deque()
+        self.clear()
+        for _, data in parts:
+            self._deliver(data)
+
+    def clear(self) -> None:
+        """Drop what is under way."""
+        self._parts.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _arm(self) -> None:
+        if self._timer is None and self._parts:
+            self._timer = asyncio.get_running_loop().call_at(self._parts[0][0], self._arrive)
+
+    def _arrive(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        due = []
+        while self._parts and self._parts[0][0] <= now:
+            due.append(self._parts.popleft()[1])
+        # A timer may fire a little early; then the first part is due all the same.
+        if not due and self._parts:
+            due.append(self._parts.popleft()[1])
+        self._arm()
+        for data in due:
+            self._deliver(data)
+
+
+def client_id_of(data: bytes) -> str:
+    """Return the client id in the first bytes of a connection; empty if there is none."""
+    end = _CLIENT_ID_POSITION + _CLIENT_ID_LENGTH_BYTES
+    length = int.from_bytes(data[_CLIENT_ID_POSITION:end], "big", signed=True)
+    return data[end : end + max(length, 0)].decode(errors="replace")
+
+
+def checked_rule(
+    latency_ms: float, bytes_per_s: float | None, client_id: str | None, broker_id: int | None, brokers: Iterable[int]
+) -> NetworkRule:
+    """Return a rule; raise ValueError for conditions that cannot be or do nothing."""
+    if latency_ms < 0:
+        raise ValueError(f"latency_ms={latency_ms}: a latency cannot be negative")
+    if bytes_per_s is not None and bytes_per_s <= 0:
+        raise ValueError(f"bytes_per_s={bytes_per_s}: expected more than 0; to lose answers, use fault with Drop")
+    if not latency_ms and bytes_per_s is None:
+        raise ValueError("give latency_ms, bytes_per_s or both")
+    known = list(brokers)
+    if broker_id is not None and broker_id not in known:
+        raise ValueError(f"there is no broker {broker_id}; there are {', '.join(map(str, known))}")
+    return NetworkRule(latency_ms / 1000, bytes_per_s, client_id, broker_id)
