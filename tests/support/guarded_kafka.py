@@ -68,7 +68,7 @@ def guarded_kafka(kind: str, folder: Path, more_settings: Mapping[str, str] | No
         "listeners": f"PLAINTEXT://{at}:{plain},CONTROLLER://{at}:{controller},SASL://{at}:{sasl}",
         "advertised.listeners": f"PLAINTEXT://{at}:{plain},SASL://{at}:{sasl}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": own_settings.get("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
         **{
             f"listener.name.sasl.scram-sha-{size}.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"
