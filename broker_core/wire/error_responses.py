@@ -68,6 +68,7 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
         ),
     ),
     "AlterPartitionReassignments": (_Echo("topics", "responses", inner=_PARTITIONS),),
+    "ListPartitionReassignments": (_Echo("topics", "topics", inner=_INDEXES),),
     "ElectLeaders": (
         _Echo(
             "topic_partitions",

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from broker_core.broker.authorization import require
+from broker_core.broker.log_manager import folder_of
 from broker_core.broker.metadata import Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
@@ -11,6 +12,10 @@ from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
+
+# While Kafka moves a partition, its new folder has a longer name: a dot, 32 digits and -future.
+_ADDED_NAME_LENGTH = 40
+_LONGEST_NAME = 255
 
 
 def describe(context: RequestContext) -> None:
@@ -87,7 +92,9 @@ def alter(context: RequestContext) -> None:
     codes: dict[str, dict[int, ErrorCode]] = {}
     for topic_partition, path in targets.items():
         code = ErrorCode.NONE
-        if path != folder:
+        if len(folder_of(topic_partition)) + _ADDED_NAME_LENGTH > _LONGEST_NAME:
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif path != folder:
             code = ErrorCode.LOG_DIR_NOT_FOUND
         elif not context.broker.metadata.has_partition(topic_partition):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

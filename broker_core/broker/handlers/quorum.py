@@ -13,7 +13,6 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import CLUSTER_METADATA_TOPIC
 from broker_core.wire import messages as m
-from broker_core.wire.error_responses import error_response
 
 _LEADER_EPOCH = 1
 _NOT_HOSTED = "This server does not host this topic-partition."
@@ -24,7 +23,7 @@ def describe(context: RequestContext) -> None:
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
-        context.answer(error_response(context.request, error.code))
+        context.answer(m.DescribeQuorumResponse(error_code=error.code, error_message=error.message, topics=[]))
         return
     form = m.DescribeQuorumResponse
     named = [(topic.topic_name, part.partition_index) for topic in context.body.topics for part in topic.partitions]
