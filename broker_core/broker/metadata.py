@@ -107,7 +107,7 @@ class ClusterMetadata:
         """Return the topic, or raise UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self.topics.get(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         return topic
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
