@@ -390,7 +390,7 @@ _LOGS: Final = ("log.", "message.max.bytes", "compression.", "max.decompressed."
 _CONNECTIONS: Final = (
     "listeners", "advertised.", "listener.", "inter.broker.", "max.connections", "connection", "socket.",
 )  # fmt: skip
-_ACCESS: Final = ("authorizer.", "super.users", "allow.everyone")
+_ACCESS: Final = ("authorizer.", "super.users", "allow.everyone", "delegation.token.")
 _GROUPED: Final = (*_TRANSACTIONS, *_GROUPS, *_LOGS, *_CONNECTIONS, *_ACCESS)
 
 PUBLIC_ERRORS: Final = [
