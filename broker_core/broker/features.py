@@ -15,6 +15,9 @@ METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADERS_VERSION: Final = "eligible.leader.replicas.version"
 
+# With eligible leaders this setting belongs to the cluster (KIP-966).
+MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
+
 _UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
 # The lowest level that the metadata of the highest one can be read at.
 _SAFE_METADATA_VERSION: Final = 33
@@ -81,3 +84,17 @@ def _refusal(feature: str, wanted: int, level: int, upgrade_type: int, controlle
     elif wanted > level and upgrade_type != _UPGRADE:
         reason = "Can't downgrade to a newer version."
     return reason
+
+
+def check_min_insync_replicas(features: Mapping[str, int], broker: str, settings: Mapping[str, str]) -> None:
+    """Raise INVALID_CONFIG for settings of a broker, or of all, that Kafka refuses with eligible leaders."""
+    if not features[ELIGIBLE_LEADERS_VERSION]:
+        return
+    if not broker and MIN_INSYNC_REPLICAS not in settings:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+        )
+    if broker and MIN_INSYNC_REPLICAS in settings:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+        )

@@ -13,25 +13,19 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
-from broker_core.broker.features import (
-    ELIGIBLE_LEADERS_VERSION,
-    FIRST_LEVELS,
-    GROUP_VERSION,
-    SUPPORTED,
-    TRANSACTION_VERSION,
-)
+from broker_core.broker.features import FIRST_LEVELS, GROUP_VERSION, MIN_INSYNC_REPLICAS, SUPPORTED, TRANSACTION_VERSION
 from broker_core.broker.metadata_records import damaged, read_metadata_record
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, QuotaEntity, StoredSettings
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
+from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TopicPartition
 
 PRODUCER_ID_BLOCK = 1000
 
-_MIN_INSYNC_REPLICAS = "min.insync.replicas"
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _LONGEST_NAME = 249
 
@@ -94,6 +88,8 @@ class ClusterMetadata:
         # By mechanism and user.
         self.scram: dict[tuple[str, str], ScramCredential] = {}
         self.stored = StoredSettings()
+        # By id.
+        self.tokens: dict[str, DelegationToken] = {}
         # Increases with each change of a topic, so that values derived from the topics can be cached.
         self.topics_version = 0
         self._next_producer_id = 0
@@ -150,7 +146,7 @@ class ClusterMetadata:
                 self.set_feature(name, level)
         if is_new:
             # With the eligible leaders of KIP-966 this setting belongs to the cluster, which has it from the start.
-            self.configure(ConfigResource.BROKER, ALL_BROKERS, {_MIN_INSYNC_REPLICAS: str(min_insync_replicas)})
+            self.configure(ConfigResource.BROKER, ALL_BROKERS, {MIN_INSYNC_REPLICAS: str(min_insync_replicas)})
         # Last: after a crash in between, the cluster must not count as opened without its levels.
         self._record(
             {
@@ -286,22 +282,15 @@ class ClusterMetadata:
         """Record all settings of a broker, a group or client metrics."""
         self._record(self.stored.config_record(resource, name, settings))
 
-    def check_min_insync_replicas(self, broker: str, settings: Mapping[str, str]) -> None:
-        """Raise INVALID_CONFIG for settings of a broker, or of all, that Kafka refuses with eligible leaders."""
-        if not self.features[ELIGIBLE_LEADERS_VERSION]:
-            return
-        if broker == ALL_BROKERS and _MIN_INSYNC_REPLICAS not in settings:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
-            )
-        if broker != ALL_BROKERS and _MIN_INSYNC_REPLICAS in settings:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
-            )
-
     def set_quotas(self, entity: QuotaEntity, values: Mapping[str, float]) -> None:
         """Record all quotas of an entity."""
         self._record(self.stored.quota_record(entity, values))
+
+    def set_delegation_token(self, token_id: str, token: DelegationToken | None) -> None:
+        """Record a delegation token; None deletes it."""
+        # The log does not contain the HMAC, which is the token's password.
+        kept = None if token is None else token.as_record()
+        self._record({"type": "delegation_token", "name": token_id, "token": kept})
 
     def _take_leader(self) -> int:
         self._next_leader += 1
@@ -397,6 +386,13 @@ class ClusterMetadata:
     def _replay_client_quota(self, record: Mapping[str, Any]) -> None:
         self.stored.replay_quota(record)
 
+    def _replay_delegation_token(self, record: Mapping[str, Any]) -> None:
+        token_id = record["name"]
+        if record["token"] is None:
+            self.tokens.pop(token_id, None)
+        else:
+            self.tokens[token_id] = DelegationToken.from_record(token_id, record["token"])
+
     _REPLAY: ClassVar[Mapping[str, Callable[["ClusterMetadata", Mapping[str, Any]], None]]] = {
         "opened": _replay_opened,
         "topic": _replay_topic,
@@ -407,6 +403,7 @@ class ClusterMetadata:
         "scram": _replay_scram,
         "config": _replay_config,
         "client_quota": _replay_client_quota,
+        "delegation_token": _replay_delegation_token,
     }
 
 

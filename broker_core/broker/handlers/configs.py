@@ -7,6 +7,7 @@ from typing import Any
 from broker_core.broker.authorization import refusal, require
 from broker_core.broker.broker_settings import check_broker_settings
 from broker_core.broker.dynamic_names import DEFAULTS_WITHOUT_EFFECT, kind_of
+from broker_core.broker.features import check_min_insync_replicas
 from broker_core.broker.handlers import loggers
 from broker_core.broker.handlers.config_entries import (
     Setting,
@@ -250,7 +251,7 @@ def _alter_broker(context: RequestContext, name: str, change: _Change) -> None:
     name = name and str(broker_id)
     changed = change(context.broker.metadata.stored.of(ConfigResource.BROKER, name))
     check_broker_settings(settings.static, changed, is_default=not name)
-    context.broker.metadata.check_min_insync_replicas(name, changed)
+    check_min_insync_replicas(context.broker.metadata.features, name, changed)
     _store(context, ConfigResource.BROKER, name, changed)
     if not context.body.validate_only:
         settings.changed()
