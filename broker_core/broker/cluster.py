@@ -55,11 +55,9 @@ class Cluster:
         self._metadata_log = MetadataLog(storage, self._time)
         self.metadata = ClusterMetadata(self._metadata_log.append, addresses)
         self.metadata.load(self._metadata_log.records())
+        levels = (config.transaction_version, config.group_version)
         self.metadata.open_cluster(
-            config.cluster_id or self._new_cluster_id(),
-            config.transaction_version,
-            config.group_version,
-            config.min_insync_replicas,
+            config.cluster_id or self._new_cluster_id(), *levels, min_insync_replicas=config.min_insync_replicas
         )
         self.config = config = with_actual_counts(config, self.metadata.topics)
         self.settings = BrokerSettings(config, self.metadata.stored)
