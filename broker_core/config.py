@@ -265,12 +265,19 @@ class BrokerConfig(ListenerConfig):
     flush_before_ack: bool = setting("log.flush.before.ack", True)
 
     authorizer_class_name: str = setting("authorizer.class.name", "", choices=("", STANDARD_AUTHORIZER))
+    delegation_token_secret_key: str = setting("delegation.token.secret.key", "", secret=True)
+    delegation_token_max_lifetime_ms: int = setting("delegation.token.max.lifetime.ms", 604_800_000, low=1)
+    delegation_token_expiry_time_ms: int = setting("delegation.token.expiry.time.ms", 86_400_000, low=1)
+    delegation_token_expiry_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms", 3_600_000, low=1
+    )
     super_users: str = setting("super.users", "")
     allow_everyone_if_no_acl_is_found: bool = setting("allow.everyone.if.no.acl.found", False)
 
     message_max_bytes: int = setting("message.max.bytes", 1_048_588, low=0)
     socket_request_max_bytes: int = setting("socket.request.max.bytes", 104_857_600, low=1)
     connections_max_idle_ms: int = setting("connections.max.idle.ms", 600_000)
+    max_request_partition_size_limit: int = setting("max.request.partition.size.limit", 2000, low=1)
     fetch_max_bytes: int = setting("fetch.max.bytes", 57_671_680, low=1024)
     max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots", 1000, low=0)
     log_cleanup_policy: str = setting("log.cleanup.policy", "delete", choices=_CLEANUP, may_be_empty=True)

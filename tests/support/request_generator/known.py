@@ -265,7 +265,56 @@ KNOWN: Final = (
             "there is no such object",
             has_rights=False,
         )
-        for api in ("DescribeAcls", "CreateAcls", "DeleteAcls", "AlterUserScramCredentials", "UpdateFeatures")
+        for api in (
+            "DescribeAcls",
+            "CreateAcls",
+            "DeleteAcls",
+            "AlterUserScramCredentials",
+            "UpdateFeatures",
+            "ElectLeaders",
+            "AlterPartitionReassignments",
+            "ListPartitionReassignments",
+            "UnregisterBroker",
+        )
+    ),
+    *(
+        KnownDifference(
+            api,
+            ".*error_(code|message)",
+            "timeout_ms=.*",
+            "a timeout of 0 or less",
+            "REQUEST_TIMED_OUT",
+            "as with any other timeout",
+            "it takes no time",
+        )
+        for api in ("ElectLeaders", "AlterPartitionReassignments")
+    ),
+    KnownDifference(
+        "DescribeTopicPartitions",
+        "next_cursor",
+        "cursor.partition_index=2147483647",
+        "a cursor at the largest partition",
+        "a cursor at a negative partition",
+        "no cursor",
+        "there are no more partitions",
+    ),
+    KnownDifference(
+        "CreateDelegationToken",
+        "error_code|principal_(type|name)",
+        "owner_principal_type=null",
+        "an owner with a name and no type",
+        "UNKNOWN_SERVER_ERROR",
+        "an owner of type User",
+        _CLIENTS_ERROR,
+    ),
+    KnownDifference(
+        "DescribeLogDirs",
+        r"results\.(log_dir|total_bytes|usable_bytes|topics\.partitions\.partition_size)",
+        ".*",
+        "any",
+        "a folder, its disk, and the sizes of the logs in it",
+        "those of the broker's own folder or memory",
+        "disks and batches differ",
     ),
     KnownDifference(
         "DescribeUserScramCredentials",
@@ -282,21 +331,9 @@ KNOWN: Final = (
 # The APIs that Apache Kafka's brokers advertise and that are not served, by their keys.
 NOT_SERVED: Final[Mapping[int, tuple[str, str]]] = {
     33: ("AlterConfigs", "not built yet"),
-    34: ("AlterReplicaLogDirs", "not built yet"),
-    35: ("DescribeLogDirs", "not built yet"),
-    38: ("CreateDelegationToken", "delegation tokens are not supported"),
-    39: ("RenewDelegationToken", "delegation tokens are not supported"),
-    40: ("ExpireDelegationToken", "delegation tokens are not supported"),
-    41: ("DescribeDelegationToken", "delegation tokens are not supported"),
-    43: ("ElectLeaders", "not built yet"),
-    45: ("AlterPartitionReassignments", "not built yet"),
-    46: ("ListPartitionReassignments", "not built yet"),
     48: ("DescribeClientQuotas", "quotas are not supported"),
     49: ("AlterClientQuotas", "quotas are not supported"),
-    55: ("DescribeQuorum", "not built yet"),
-    64: ("UnregisterBroker", "not built yet"),
     74: ("ListConfigResources", "not built yet"),
-    75: ("DescribeTopicPartitions", "not built yet"),
     76: ("ShareGroupHeartbeat", "share groups are not supported"),
     77: ("ShareGroupDescribe", "share groups are not supported"),
     78: ("ShareFetch", "share groups are not supported"),
