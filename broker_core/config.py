@@ -91,7 +91,12 @@ class TopicConfig(Settings):
     unclean_leader_election_enable: bool = setting("unclean.leader.election.enable", False)
 
     def override(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with the given ones changed; `ConfigError` names a bad one, or two that conflict."""
+        """Return these settings with the given ones changed; `ConfigError` names a bad one, or two that conflict.
+
+        The messages are Kafka's.
+        """
+        for key, text in settings.items():
+            _check_as_kafka(key, text)
         changed = Settings.override(self, settings)
         if changed.remote_storage_enable:
             raise ConfigError(
@@ -109,10 +114,11 @@ class TopicConfig(Settings):
         return changed
 
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
-        """Return these settings with those of a client changed, under Kafka's bounds and with Kafka's messages."""
-        for key, text in settings.items():
-            _check_as_kafka(key, text)
-        return self.override(settings)
+        """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
+        changed = self.override(settings)
+        if "segment.bytes" in settings and changed.segment_bytes < _SMALLEST_SEGMENT_BYTES:
+            raise ConfigError(_too_small("segment.bytes", changed.segment_bytes, _SMALLEST_SEGMENT_BYTES))
+        return changed
 
     def compression_level(self, codec: str) -> int | None:
         """Return the level of batches that the broker compresses with this codec, None for the codec's default."""
@@ -130,8 +136,12 @@ _NAMED_VALUES = {
 }
 
 
+def _too_small(key: str, value: float, low: float) -> str:
+    return f"Invalid value {value} for configuration {key}: Value must be at least {low}"
+
+
 def _check_as_kafka(key: str, text: str) -> None:
-    """Raise `ConfigError`, with Kafka's message, for a client's setting of a topic that is wrong by itself."""
+    """Raise `ConfigError`, with Kafka's message, for a setting of a topic that is wrong by itself."""
     spec, text = TopicConfig.keys().get(key), text.strip()
     if spec is None:
         raise ConfigError(f"Unknown topic config name: {key}")
@@ -139,12 +149,13 @@ def _check_as_kafka(key: str, text: str) -> None:
     wrong, problem = text, None
     if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
         value = type(spec.default)(text)
-        low = _SMALLEST_SEGMENT_BYTES if key == "segment.bytes" else spec.metadata["low"]
+        low = spec.metadata["low"]
         if value == spec.metadata["or_value"]:
             return
         if low is not None and value < low:
-            wrong, problem = str(value), f"Value must be at least {low}"
-        elif spec.metadata["high"] is not None and value > spec.metadata["high"]:
+            # Smaller segments than Kafka's are for tests, so the message names Kafka's bound.
+            raise ConfigError(_too_small(key, value, _SMALLEST_SEGMENT_BYTES if key == "segment.bytes" else low))
+        if spec.metadata["high"] is not None and value > spec.metadata["high"]:
             wrong, problem = str(value), f"Value must be no more than {spec.metadata['high']}"
     elif key in _NAMED_VALUES and (text or not spec.metadata["may_be_empty"]):
         wrongs = [part.strip() for part in text.split(",") if part.strip() not in spec.metadata["choices"]]
@@ -254,12 +265,19 @@ class BrokerConfig(ListenerConfig):
     flush_before_ack: bool = setting("log.flush.before.ack", True)
 
     authorizer_class_name: str = setting("authorizer.class.name", "", choices=("", STANDARD_AUTHORIZER))
+    delegation_token_secret_key: str = setting("delegation.token.secret.key", "", secret=True)
+    delegation_token_max_lifetime_ms: int = setting("delegation.token.max.lifetime.ms", 604_800_000, low=1)
+    delegation_token_expiry_time_ms: int = setting("delegation.token.expiry.time.ms", 86_400_000, low=1)
+    delegation_token_expiry_check_interval_ms: int = setting(
+        "delegation.token.expiry.check.interval.ms", 3_600_000, low=1
+    )
     super_users: str = setting("super.users", "")
     allow_everyone_if_no_acl_is_found: bool = setting("allow.everyone.if.no.acl.found", False)
 
     message_max_bytes: int = setting("message.max.bytes", 1_048_588, low=0)
     socket_request_max_bytes: int = setting("socket.request.max.bytes", 104_857_600, low=1)
     connections_max_idle_ms: int = setting("connections.max.idle.ms", 600_000)
+    max_request_partition_size_limit: int = setting("max.request.partition.size.limit", 2000, low=1)
     fetch_max_bytes: int = setting("fetch.max.bytes", 57_671_680, low=1024)
     max_incremental_fetch_session_cache_slots: int = setting("max.incremental.fetch.session.cache.slots", 1000, low=0)
     log_cleanup_policy: str = setting("log.cleanup.policy", "delete", choices=_CLEANUP, may_be_empty=True)

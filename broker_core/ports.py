@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class File(Protocol):
@@ -33,6 +33,14 @@ class File(Protocol):
     def close(self) -> None:
         """Close the file without syncing it."""
         ...
+
+
+class Volume(NamedTuple):
+    """The absolute path of the folder that a storage is in, and the sizes of its disk; -1 if unknown."""
+
+    folder: str
+    total_bytes: int
+    usable_bytes: int
 
 
 class Storage(Protocol):
@@ -64,6 +72,10 @@ class Storage(Protocol):
 
     def sync_folder(self, path: str) -> None:
         """Make creations, renames and deletions in the folder durable."""
+        ...
+
+    def volume(self) -> Volume:
+        """Return where the files are."""
         ...
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UnreachableError,
         UnsupportedError,
     )
+    from spark_eos.progress_listener import ProgressListener
     from spark_eos.sink.dataframe_writes import foreach_batch_sink, write
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "FencedError",
     "LostTransactionError",
     "OptionError",
+    "ProgressListener",
     "RecordTooLargeError",
     "TopicError",
     "TransactionError",
@@ -85,6 +87,7 @@ _MODULES = {
         "UnreachableError",
         "UnsupportedError",
     ),
+    "spark_eos.progress_listener": ("ProgressListener",),
     "spark_eos.sink.dataframe_writes": ("foreach_batch_sink", "write"),
 }
 

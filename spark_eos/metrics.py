@@ -1,31 +1,27 @@
-"""The metrics of the source and the sink in this process, and the options of their HTTP endpoint.
+"""The metrics of the source and the sink that this process has counted, by query.
 
-PySpark gives a Python data source no way to add metrics to a query's progress. So they are in the log, and at an HTTP
-endpoint of the driver's Python process that Prometheus scrapes (`metrics_endpoint`).
+PySpark gives a Python data source no way to add metrics to a query's progress. So they are in the log, and are sent to
+a process that exports them (`metrics_export`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Final, NamedTuple, TypeAlias
-
-from spark_eos.errors import OptionError
-
-PORT_OPTION: Final = "metricsPort"
-HOST_OPTION: Final = "metricsHost"
-LOOPBACK: Final = "127.0.0.1"
+from typing import Any, Final, NamedTuple, TypeAlias
 
 Labels: TypeAlias = tuple[tuple[str, str], ...]
+Gauge: TypeAlias = dict[Labels, int]
 
-
-class MetricsPlace(NamedTuple):
-    """Where metrics are to be served."""
-
-    host: str
-    port: int
+# Jobs have names of their own, and a driver may run any number of them.
+MOST_SUBJECTS: Final = 1_000
+MOST_REPORTS: Final = 100
 
 
 class MetricDefinition(NamedTuple):
-    """One metric: its name without the prefix of its side, its meaning, and its labels.
+    """One metric: its name without the prefix of its side, its meaning, and its own labels.
 
     docs/reference/metrics.md is generated from these definitions; Prometheus reads the meaning as HELP.
     """
@@ -36,28 +32,88 @@ class MetricDefinition(NamedTuple):
     labels: tuple[str, ...] = ()
 
 
+@dataclass(slots=True)
+class SubjectValues:
+    """The metrics of one subject, which its labels name: a query and its sink, or a query and its source."""
+
+    counters: dict[str, int] = field(default_factory=dict)
+    gauges: dict[str, Gauge] = field(default_factory=dict)
+
+
+class MetricValues:
+    """The values of many subjects; the ones that were not changed for the longest time are dropped."""
+
+    def __init__(self) -> None:
+        self.by_subject: dict[Labels, SubjectValues] = {}
+        self._newest: Labels | None = None
+
+    def of(self, subject: Labels) -> SubjectValues:
+        """Return the values of a subject that is about to be changed."""
+        if subject == self._newest:
+            return self.by_subject[subject]
+        self._newest = subject
+        values = self.by_subject.pop(subject, None) or SubjectValues()
+        self.by_subject[subject] = values
+        if len(self.by_subject) > MOST_SUBJECTS:
+            del self.by_subject[next(iter(self.by_subject))]
+        return values
+
+
+@dataclass(slots=True)
+class Changes:
+    """What has changed since the last time: increments of counters, new values of gauges, and numbers of batches."""
+
+    counters: dict[Labels, dict[str, int]] = field(default_factory=dict)
+    gauges: dict[Labels, dict[str, Gauge]] = field(default_factory=dict)
+    reports: list[dict[str, Any]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        """Return whether there is any."""
+        return bool(self.counters or self.gauges or self.reports)
+
+
 class ProcessMetrics:
     """The counters (which only grow) and gauges (which are set) of this process; names end with their unit.
 
-    `prefix` begins each name for Prometheus; `definitions` describe the names.
+    `prefix` begins each name for Prometheus; `labels` name a subject; `definitions` describe the names. What a thread
+    counts belongs to the subject that it is in.
 
     >>> metrics = ProcessMetrics("example")
-    >>> metrics.add("records_committed", 3)
-    >>> dict(metrics.snapshot())
+    >>> with metrics.subject(query="a"):
+    ...     metrics.add("records_committed", 3)
+    ...     dict(metrics.snapshot())
     {'records_committed': 3}
     """
 
-    def __init__(self, prefix: str, definitions: Iterable[MetricDefinition] = ()) -> None:
+    def __init__(self, prefix: str, definitions: Iterable[MetricDefinition] = (), labels: tuple[str, ...] = ()) -> None:
         self.prefix = prefix
         self.definitions: Final = {each.name: each for each in definitions}
-        self._counters: dict[str, int] = {}
-        self._gauges: dict[str, dict[Labels, int]] = {}
+        self.labels: Final = labels
+        self._values = MetricValues()
+        self._subject: ContextVar[Labels] = ContextVar(f"{prefix} subject", default=())
+        self._grown: dict[Labels, dict[str, int]] = {}
+        self._set: dict[Labels, set[str]] = {}
+        self._reports: deque[dict[str, Any]] = deque(maxlen=MOST_REPORTS)
         self._lock = Lock()
+
+    @contextmanager
+    def subject(self, **labels: str) -> Iterator[None]:
+        """Count what this thread does for one subject."""
+        token = self._subject.set(tuple(labels.items()))
+        try:
+            yield
+        finally:
+            self._subject.reset(token)
 
     def add(self, name: str, amount: int = 1) -> None:
         """Increase a counter."""
+        subject = self._subject.get()
         with self._lock:
-            self._counters[name] = self._counters.get(name, 0) + amount
+            counters = self._values.of(subject).counters
+            counters[name] = counters.get(name, 0) + amount
+            grown = self._grown.setdefault(subject, {})
+            grown[name] = grown.get(name, 0) + amount
+            self._forget_dropped()
 
     def set(self, name: str, value: int) -> None:
         """Set a gauge."""
@@ -65,21 +121,61 @@ class ProcessMetrics:
 
     def set_each(self, name: str, values: Mapping[Labels, int]) -> None:
         """Set a gauge with several labels; labels that are not in `values` are removed."""
+        subject = self._subject.get()
         with self._lock:
-            self._gauges[name] = dict(values)
+            self._values.of(subject).gauges[name] = dict(values)
+            self._set.setdefault(subject, set()).add(name)
+            self._forget_dropped()
+
+    def clear_gauges(self) -> None:
+        """Remove the gauges of a subject that has ended."""
+        for name in self._values.of(self._subject.get()).gauges:
+            self.set_each(name, {})
+
+    def report(self, **numbers: Any) -> None:
+        """Record the numbers of one micro-batch, for users who log its progress."""
+        with self._lock:
+            self._reports.append(dict(self._subject.get()) | numbers)
 
     def snapshot(self) -> Mapping[str, int]:
-        """Return a copy of all values, by name and labels in Prometheus' format."""
-        return {
-            _written(name, labels): value for name, _, values in self.families() for labels, value in values.items()
-        }
-
-    def families(self) -> list[tuple[str, bool, dict[Labels, int]]]:
-        """Return a copy of all values by name, with whether each is a counter."""
+        """Return a copy of the values of this thread's subject, by name and labels in Prometheus' format."""
         with self._lock:
-            found: list[tuple[str, bool, dict[Labels, int]]] = []
-            found += [(name, True, {(): value}) for name, value in self._counters.items()]
-            return found + [(name, False, dict(values)) for name, values in self._gauges.items()]
+            values = self._values.of(self._subject.get())
+            found = dict(values.counters)
+            return found | {
+                _written(name, labels): value for name, each in values.gauges.items() for labels, value in each.items()
+            }
+
+    def changes(self) -> Changes:
+        """Return what has changed since the last call."""
+        with self._lock:
+            gauges = {
+                subject: {name: dict(self._values.of(subject).gauges[name]) for name in names}
+                for subject, names in self._set.items()
+            }
+            found = Changes(self._grown, gauges, list(self._reports))
+            self._grown, self._set = {}, {}
+            self._reports.clear()
+            return found
+
+    def take_back(self, changes: Changes) -> None:
+        """Return changes with the next call that could not be delivered; a gauge may have changed since."""
+        with self._lock:
+            for subject, grown in changes.counters.items():
+                merged = self._grown.setdefault(subject, {})
+                for name, amount in grown.items():
+                    merged[name] = merged.get(name, 0) + amount
+            for subject, gauges in changes.gauges.items():
+                self._set.setdefault(subject, set()).update(self._values.of(subject).gauges.keys() & gauges.keys())
+            self._reports.extendleft(reversed(changes.reports))
+            self._forget_dropped()
+
+    def _forget_dropped(self) -> None:
+        """Keep no change of a subject whose values were dropped."""
+        for changed in (self._grown, self._set):
+            if len(changed) > MOST_SUBJECTS:
+                for subject in changed.keys() - self._values.by_subject.keys():
+                    del changed[subject]
 
 
 _Def: Final = MetricDefinition
@@ -99,6 +195,15 @@ SINK_METRICS: Final = ProcessMetrics(
             "completion_retries", "Attempts to end the transactions of a decision that were repeated", is_counter=True
         ),
         _Def("transactional_ids_used", "Distinct transactional ids of tasks", is_counter=True),
+        _Def(
+            "undecided_since_timestamp_seconds",
+            "When the commit began that has not decided yet, in seconds since 1970; 0 without one",
+        ),
+        _Def(
+            "uncompleted_since_timestamp_seconds",
+            "When the decision was made whose transactions are not all ended yet, in seconds since 1970; 0 without one",
+        ),
+        _Def("updated_timestamp_seconds", "When these metrics were updated, in seconds since 1970"),
         _Def("open_transactions", "Transactions of the newest micro-batch when it was verified"),
         _Def("oldest_open_age_ms", "Age of the oldest of them at that time"),
         _Def("time_to_timeout_ms", "Time left to the first of them at that time"),
@@ -111,6 +216,7 @@ SINK_METRICS: Final = ProcessMetrics(
         _Def("roll_forward_ms", "Duration of the latest completion of an earlier decision"),
         _Def("abort_ms", "Duration of the latest abort of a micro-batch"),
     ),
+    ("query", "sink"),
 )
 SOURCE_METRICS: Final = ProcessMetrics(
     "eos_kafka_source",
@@ -128,26 +234,14 @@ SOURCE_METRICS: Final = ProcessMetrics(
             False,
             _PARTITION,
         ),
+        _Def("updated_timestamp_seconds", "When these metrics were updated, in seconds since 1970"),
     ),
+    ("query", "source"),
 )
 
 
 def _written(name: str, labels: Labels) -> str:
+    if not labels:
+        return name
     inside = ",".join(f'{label}="{value}"' for label, value in labels)
-    return f"{name}{{{inside}}}" if inside else name
-
-
-def metrics_place(options: Mapping[str, str]) -> MetricsPlace | None:
-    """Parse where metrics are to be served, from options with lower-case names; None for nowhere."""
-    port, host = options.get(PORT_OPTION.lower()), options.get(HOST_OPTION.lower())
-    if port is None:
-        if host is not None:
-            raise OptionError(
-                f"Option '{HOST_OPTION}' has no effect without '{PORT_OPTION}'",
-                remedy=f"Set '{PORT_OPTION}' too, or remove '{HOST_OPTION}'",
-            )
-        return None
-    text = port.strip()
-    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**16:
-        raise OptionError(f"Option '{PORT_OPTION}' is {port!r}", remedy="Use a port from 1 to 65535")
-    return MetricsPlace((host or LOOPBACK).strip(), int(text))
+    return f"{name}{{{inside}}}"

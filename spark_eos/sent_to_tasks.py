@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from broker_core import __version__
-from spark_eos.errors import ClientStateError
 
 
 class SentToTasks:
@@ -53,6 +52,8 @@ def opened(version: str, sent: bytes) -> object:
     if version != own:
         import platform
         import sys
+
+        from spark_eos.errors import ClientStateError
 
         raise ClientStateError(
             f"The driver has version {version} of eos-kafka, and a task has version {own}",

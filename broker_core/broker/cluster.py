@@ -21,6 +21,7 @@ from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.purgatory import Purgatory
 from broker_core.broker.sync_queue import SyncQueue
+from broker_core.broker.token_expiration import TokenExpiration
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.ports import Entropy, Storage
@@ -90,6 +91,9 @@ class Cluster:
             now_ms=self._time,
         )
         self._log_maintenance = LogMaintenance(self.logs, config, now_ms)
+        self._token_expiration = TokenExpiration(
+            self.metadata, config.delegation_token_expiry_check_interval_ms, now_ms
+        )
         self.controller.start(self.brokers)
         self.settle(now_ms)
 
@@ -101,11 +105,16 @@ class Cluster:
             broker.transactions.advance(now_ms)
             broker.groups.advance(now_ms)
         self._log_maintenance.advance(now_ms)
+        self._token_expiration.advance(now_ms)
         self.settle(now_ms)
 
     def next_deadline_ms(self) -> int:
         """Return the time by which `advance` has to be called again."""
-        deadlines = [self._log_maintenance.next_deadline_ms(), self.purgatory.next_deadline_ms()]
+        deadlines = [
+            self._log_maintenance.next_deadline_ms(),
+            self._token_expiration.next_deadline_ms(),
+            self.purgatory.next_deadline_ms(),
+        ]
         for broker in self.brokers.values():
             deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
         return min(deadline for deadline in deadlines if deadline is not None)

@@ -157,11 +157,22 @@ class Controller:
         self._metadata_log.sync()
         return found
 
+    @property
+    def metadata_end_offset(self) -> int:
+        """Return the offset of the next record of the cluster's metadata."""
+        return self._metadata_log.end_offset
+
     # Leaders
 
     def leader_of(self, topic_partition: TopicPartition) -> ControlledBroker | None:
         """Return the broker that leads a partition, or None while it has no leader."""
         return self.brokers.get(self._metadata.leadership(topic_partition).leader)
+
+    def has_substitute(self, topic_partition: TopicPartition) -> bool:
+        """Return whether another broker leads the partition until its preferred leader returns."""
+        substitution = self._substitutions.get(topic_partition)
+        leader = self._metadata.leadership(topic_partition).leader
+        return substitution is not None and substitution.substitute == leader
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Make another broker the leader; a coordinator moves with its state partition."""

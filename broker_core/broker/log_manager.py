@@ -10,7 +10,7 @@ from typing import ClassVar
 from broker_core.broker.metadata import ClusterMetadata, Topic
 from broker_core.config import BrokerConfig, TopicConfig
 from broker_core.log.partition_log import PartitionLog
-from broker_core.ports import Storage
+from broker_core.ports import Storage, Volume
 from broker_core.types import TopicPartition
 
 
@@ -47,6 +47,14 @@ class LogManager:
     def is_untouched(self, topic_partition: TopicPartition) -> bool:
         """Return whether nothing was ever written to the partition, without opening its log."""
         return topic_partition not in self._open and not self._storage.exists(folder_of(topic_partition))
+
+    def size_bytes(self, topic_partition: TopicPartition, now_ms: int) -> int:
+        """Return the size of the partition's batches."""
+        return 0 if self.is_untouched(topic_partition) else self.get(topic_partition, now_ms).size_bytes
+
+    def volume(self) -> Volume:
+        """Return the folder of the logs."""
+        return self._storage.volume()
 
     def opened(self) -> list[PartitionLog]:
         """Return the logs that are open now."""

@@ -18,6 +18,7 @@ from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
+from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.sasl_passwords import ScramCredential
 from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TopicPartition
 
@@ -88,6 +89,8 @@ class ClusterMetadata:
         self.acls = Acls()
         # By mechanism and user.
         self.scram: dict[tuple[str, str], ScramCredential] = {}
+        # By id.
+        self.tokens: dict[str, DelegationToken] = {}
         # Increases with each change of a topic, so that values derived from the topics can be cached.
         self.topics_version = 0
         self._next_producer_id = 0
@@ -104,7 +107,7 @@ class ClusterMetadata:
         """Return the topic, or raise UNKNOWN_TOPIC_OR_PARTITION."""
         topic = self.topics.get(name)
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         return topic
 
     def topic_by_id(self, topic_id: UUID) -> Topic:
@@ -270,6 +273,12 @@ class ClusterMetadata:
         ]
         self._record({"type": "scram", "name": json.dumps([mechanism, user_name]), "credential": kept})
 
+    def set_delegation_token(self, token_id: str, token: DelegationToken | None) -> None:
+        """Record a delegation token; None deletes it."""
+        # The log does not contain the HMAC, which is the token's password.
+        kept = None if token is None else token.as_record()
+        self._record({"type": "delegation_token", "name": token_id, "token": kept})
+
     def _take_leader(self) -> int:
         self._next_leader += 1
         return self.broker_ids[(self._next_leader - 1) % len(self.broker_ids)]
@@ -358,6 +367,13 @@ class ClusterMetadata:
             iterations, *keys = record["credential"]
             self.scram[mechanism, user_name] = ScramCredential(iterations, *map(bytes.fromhex, keys))
 
+    def _replay_delegation_token(self, record: Mapping[str, Any]) -> None:
+        token_id = record["name"]
+        if record["token"] is None:
+            self.tokens.pop(token_id, None)
+        else:
+            self.tokens[token_id] = DelegationToken.from_record(token_id, record["token"])
+
     _REPLAY: ClassVar[Mapping[str, Callable[["ClusterMetadata", Mapping[str, Any]], None]]] = {
         "opened": _replay_opened,
         "topic": _replay_topic,
@@ -366,6 +382,7 @@ class ClusterMetadata:
         "feature": _replay_feature,
         "acl": _replay_acl,
         "scram": _replay_scram,
+        "delegation_token": _replay_delegation_token,
     }
 
 

@@ -22,6 +22,11 @@ class MetadataLog:
             now_ms(),
         )
 
+    @property
+    def end_offset(self) -> int:
+        """Return the offset of the next record."""
+        return self._log.log_end_offset
+
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Yield the offset and the value of each record, from the start."""
         return ((offset, record.value) for offset, _, record in self._log.read_journal() if record.value)

@@ -108,6 +108,22 @@ def _is_credential(value: Any) -> bool:
     return _is_count(iterations) and len(keys) == 3 and all(bytes.fromhex(each) for each in keys)
 
 
+def _is_principal(value: Any) -> bool:
+    return _are(value, _is_text) and len(value) == 2
+
+
+def _is_token(value: Any) -> bool:
+    if value is None:
+        return True
+    return (
+        _is_principal(value["owner"])
+        and _is_principal(value["requester"])
+        and _are(value["renewers"], _is_principal)
+        and _are(value["times"], _is_count)
+        and len(value["times"]) == 3
+    )
+
+
 SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
     {
         "opened": {"cluster_id": _is_text, "brokers": _are_brokers, "settings": _are_levels},
@@ -117,5 +133,6 @@ SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
         "feature": {"name": _is_text, "level": _is_count},
         "acl": {"name": _is_acl, "exists": _is_flag},
         "scram": {"name": _is_user, "credential": _is_credential},
+        "delegation_token": {"name": _is_text, "token": _is_token},
     }
 )

@@ -21,6 +21,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     ResourceType.CLUSTER,
     ResourceType.TRANSACTIONAL_ID,
 )
+USER, DELEGATION_TOKEN = ResourceType.USER, ResourceType.DELEGATION_TOKEN
 
 FILTERED: Final = None
 
@@ -30,6 +31,8 @@ REFUSALS: Final[Mapping[ResourceType, ErrorCode]] = {
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    USER: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
 }
 
 
@@ -138,7 +141,22 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         _needs(Op.ALTER_CONFIGS, GROUP),
     ),
     # The cluster.
+    "DescribeTopicPartitions": (_needs(Op.DESCRIBE, TOPIC),),
+    "ElectLeaders": (_needs(Op.ALTER, CLUSTER),),
+    "AlterPartitionReassignments": (_needs(Op.ALTER, CLUSTER),),
+    "ListPartitionReassignments": (_needs(Op.DESCRIBE, CLUSTER),),
+    "DescribeLogDirs": (_needs(Op.DESCRIBE, CLUSTER),),
+    "AlterReplicaLogDirs": (_needs(Op.ALTER, CLUSTER),),
+    "DescribeQuorum": (_needs(Op.DESCRIBE, CLUSTER),),
+    "UnregisterBroker": (_needs(Op.ALTER, CLUSTER),),
     "UpdateFeatures": (_needs(Op.ALTER, CLUSTER),),
+    # For another owner than the client; renewing and expiring are for owner and renewers.
+    "CreateDelegationToken": (_needs(Op.CREATE_TOKENS, USER),),
+    "RenewDelegationToken": _NOTHING,
+    "ExpireDelegationToken": _NOTHING,
+    "DescribeDelegationToken": (
+        _needs_one((Op.DESCRIBE, DELEGATION_TOKEN), (Op.DESCRIBE_TOKENS, USER), refused=FILTERED),
+    ),
     "DescribeAcls": (_needs(Op.DESCRIBE, CLUSTER),),
     "CreateAcls": (_needs(Op.ALTER, CLUSTER),),
     "DeleteAcls": (_needs(Op.ALTER, CLUSTER),),

@@ -45,6 +45,11 @@ class Mechanism(Protocol):
         """Return when the credentials expire, or None if they do not."""
         ...
 
+    @property
+    def has_token(self) -> bool:
+        """Return whether the credentials are a delegation token."""
+        ...
+
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
         """Evaluate the client's next token and return the response; raise `AuthenticationFailed`."""
         ...
@@ -98,6 +103,8 @@ class SaslSession:
         self.state = SaslState.FRESH
         self.principal: Principal = ANONYMOUS
         self.expires_ms: int | None = None
+        # Whether the client authenticated with a delegation token.
+        self.has_token = False
         # After SaslHandshake version 0, tokens are sent without Kafka's request header.
         self.has_bare_tokens = False
         self._mechanism: Mechanism | None = None
@@ -169,6 +176,7 @@ class SaslSession:
             raise AuthenticationFailed("Cannot change principals during re-authentication")
         lifetime_ms = self._lifetime_ms(mechanism.expires_ms, now_ms)
         self.principal = principal
+        self.has_token = mechanism.has_token
         self.expires_ms = None if lifetime_ms is None else now_ms + lifetime_ms
         self.state = SaslState.OPEN
         # Drop the reference to the password.

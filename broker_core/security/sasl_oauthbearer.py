@@ -48,6 +48,8 @@ class OAuthBearer:
     The response to a refused token contains the status. Authentication fails when the client has confirmed it.
     """
 
+    has_token = False
+
     def __init__(self, validator: TokenValidator) -> None:
         self.user_name: str | None = None
         self.expires_ms: int | None = None

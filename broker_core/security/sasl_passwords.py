@@ -47,6 +47,18 @@ class ScramCredential:
         return hmac.compare_digest(found.stored_key, self.stored_key)
 
 
+@dataclass(frozen=True, slots=True)
+class TokenLogin:
+    """The login with a delegation token: its SCRAM credential, the name of its owner, and when it expires."""
+
+    credential: ScramCredential
+    owner_name: str
+    expires_ms: int
+
+
+TokenLoginOf = Callable[[str, str], TokenLogin | None]
+
+
 def check_new_credential(user_name: str, mechanism: int, iterations: int) -> None:
     """Raise `KafkaError` for a credential that cannot be stored."""
     check_user_and_mechanism(user_name, mechanism)
@@ -87,14 +99,23 @@ class _AnySalt(Salt):  # type: ignore[misc]
 
 
 class Scram:
-    """The server's side of one SCRAM exchange: a challenge, then the proof."""
+    """The server's side of one SCRAM exchange: a challenge, then the proof.
 
-    expires_ms = None
+    With the extension `tokenauth=true`, the client's name is the id of a delegation token, and its user the token's
+    owner.
+    """
 
     def __init__(
-        self, mechanism: str, credential_of: Callable[[str, str], ScramCredential | None], entropy: Entropy
+        self,
+        mechanism: str,
+        credential_of: Callable[[str, str], ScramCredential | None],
+        entropy: Entropy,
+        token_login_of: TokenLoginOf | None = None,
     ) -> None:
         self.user_name: str | None = None
+        self.expires_ms: int | None = None
+        self.has_token = False
+        self._token_login_of = token_login_of
         self._mechanism = mechanism
         self._credential_of = credential_of
         self._claimed = ""
@@ -113,7 +134,11 @@ class Scram:
         return reply.encode()
 
     def _challenge(self, message: str) -> str:
-        self._server.set_client_first(message)
+        plain, extensions = _without_extensions(message)
+        self.has_token = extensions.get("tokenauth", "").lower() == "true"
+        # scramp accepts only the extensions of RFC 5802, whose names have one letter. The proof covers all of them.
+        self._server.set_client_first(plain)
+        self._server.client_first_bare = message.split(",", 2)[2]
         self._server.salt = self._salt
         self._is_challenged = True
         return str(self._server.get_server_first())
@@ -125,8 +150,14 @@ class Scram:
         return reply
 
     def _look_up(self, user_name: str) -> tuple[bytes, bytes, bytes, int] | None:
-        self._claimed = user_name
-        known = self._credential_of(self._mechanism, user_name)
+        known: ScramCredential | None
+        if self.has_token:
+            login = self._token_login_of and self._token_login_of(self._mechanism, user_name)
+            if login is None:
+                return None
+            known, self._claimed, self.expires_ms = login.credential, login.owner_name, login.expires_ms
+        else:
+            known, self._claimed = self._credential_of(self._mechanism, user_name), user_name
         if known is None:
             return None
         # scramp takes no salt of under 12 bytes here; Kafka does.
@@ -134,10 +165,24 @@ class Scram:
         return _ANY_SALT, known.stored_key, known.server_key, known.iterations
 
 
+def _without_extensions(message: str) -> tuple[str, dict[str, str]]:
+    """Return a client's first message without Kafka's extensions, and these: their names have several letters."""
+    kept, extensions = [], {}
+    for position, part in enumerate(message.split(",")):
+        name, _, value = part.partition("=")
+        # The first two parts are the header of GSS-API, then come the name and the nonce.
+        if position >= 4 and len(name) > 1 and name.isalpha() and value:
+            extensions[name] = value
+        else:
+            kept.append(part)
+    return ",".join(kept), extensions
+
+
 class Plain:
     """The server's side of one PLAIN exchange, which consists of one token."""
 
     expires_ms = None
+    has_token = False
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._passwords = passwords

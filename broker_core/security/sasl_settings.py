@@ -13,7 +13,7 @@ from broker_core.ports import Entropy
 from broker_core.security.sasl import Mechanism, SaslSettings
 from broker_core.security.sasl_jwt import KeySetPlace, OpenKeySet, SignedTokens
 from broker_core.security.sasl_oauthbearer import OAuthBearer, TokenValidator, UnsecuredTokens
-from broker_core.security.sasl_passwords import Plain, Scram, ScramCredential
+from broker_core.security.sasl_passwords import Plain, Scram, ScramCredential, TokenLoginOf
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,8 @@ _HANDLERS: Final = (_SIGNED, f"{_PACKAGE}.internals.unsecured.OAuthBearerUnsecur
 class SaslServices:
     """The dependencies of mechanisms that are not settings.
 
-    These are SCRAM credentials, randomness, additional PLAIN users, the validator of tokens, and what opens a key set.
+    These are SCRAM credentials, randomness, additional PLAIN users, the validator of tokens, what opens a key set, and
+    the delegation tokens.
     """
 
     credential_of: CredentialOf
@@ -37,6 +38,7 @@ class SaslServices:
     passwords: Mapping[str, str] = field(default_factory=dict, repr=False)
     token_validator: TokenValidator | None = None
     open_key_set: OpenKeySet | None = None
+    token_login_of: TokenLoginOf | None = None
 
 
 def sasl_settings(config: BrokerConfig, listener: str, services: SaslServices) -> SaslSettings:
@@ -58,7 +60,7 @@ def _mechanism(config: BrokerConfig, listener: str, name: str, services: SaslSer
         return partial(Plain, {**services.passwords, **users_of(options)})
     if name == "OAUTHBEARER":
         return partial(OAuthBearer, services.token_validator or _validator(config, listener, key, options, services))
-    return partial(Scram, name, services.credential_of, services.entropy)
+    return partial(Scram, name, services.credential_of, services.entropy, services.token_login_of)
 
 
 def _validator(

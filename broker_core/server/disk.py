@@ -15,6 +15,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from broker_core.ports import Volume
+
 _SYNC_THREADS = 8
 
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -146,6 +148,11 @@ class DiskStorage:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def volume(self) -> Volume:
+        """Return the root folder, and the sizes of its disk."""
+        usage = shutil.disk_usage(self._root)
+        return Volume(self._root, usage.total, usage.free)
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
         """Run syncs of different files in parallel; if any failed, raise the error after all have ended."""

@@ -22,6 +22,7 @@ from broker_core.broker.restoring import begin_without_clients, close_answering
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
+from broker_core.security.delegation_tokens import token_logins
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_settings import SaslServices, sasl_settings
@@ -310,6 +311,7 @@ class SocketServer:
             self._users,
             self._token_validator,
             KeySet,
+            token_logins(metadata.tokens, self._config.delegation_token_secret_key, self._entropy),
         )
         sasl = sasl_settings(self._config, plan.name, services)
         add_scram_users(metadata, self._users, sasl.mechanisms, self._entropy)

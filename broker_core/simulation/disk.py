@@ -8,6 +8,7 @@ import errno
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
+from broker_core.ports import Volume
 from broker_core.simulation.faults import FaultCounts, FaultKind
 
 _Survivor = Callable[[str, int], int]
@@ -136,6 +137,10 @@ class MemoryStorage:
         if not isinstance(folder, _Folder):
             raise FileNotFoundError(path)
         folder.durable = dict(folder.entries)
+
+    def volume(self) -> Volume:
+        """Return a made-up folder, whose size is unknown."""
+        return Volume("/memory", -1, -1)
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
         """Run the syncs one after another, so that the simulation stays deterministic."""

@@ -13,8 +13,8 @@ from broker_core.wire.framing import Request
 class _Echo(NamedTuple):
     """The items of a request's array that an array of the answer repeats.
 
-    `names` gives for a field of the answer the field of the request that it repeats, "" for the item itself; fields
-    of the same name are repeated anyway.
+    `asked` may name the arrays of an array's items, as `outer.inner`. `names` gives for a field of the answer the field
+    of the request that it repeats, "" for the item itself; fields of the same name are repeated anyway.
     """
 
     asked: str
@@ -57,6 +57,24 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "AlterUserScramCredentials": (
         _Echo("deletions", "results", {"user": "name"}),
         _Echo("upsertions", "results", {"user": "name"}),
+    ),
+    "DescribeTopicPartitions": (_Echo("topics", "topics"),),
+    "AlterReplicaLogDirs": (
+        _Echo(
+            "dirs.topics",
+            "results",
+            {"topic_name": "name"},
+            inner=(_Echo("partitions", "partitions", {"partition_index": ""}),),
+        ),
+    ),
+    "AlterPartitionReassignments": (_Echo("topics", "responses", inner=_PARTITIONS),),
+    "ListPartitionReassignments": (_Echo("topics", "topics", inner=_INDEXES),),
+    "ElectLeaders": (
+        _Echo(
+            "topic_partitions",
+            "replica_election_results",
+            inner=(_Echo("partitions", "partition_result", {"partition_id": ""}),),
+        ),
     ),
     "DescribeProducers": (_Echo("topics", "topics", inner=_INDEXES),),
     "DescribeTransactions": (_Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
@@ -116,10 +134,8 @@ def _filled(
             values[name] = [
                 item
                 for echo in echoes
-                if echo.answered == name and echo.asked in known
-                for item in _items(
-                    getattr(form, field.type_str), field, asked, known[echo.asked], echo, error_code, version
-                )
+                if echo.answered == name and echo.asked.partition(".")[0] in known
+                for item in _items(getattr(form, field.type_str), field, asked, known, echo, error_code, version)
             ]
         elif names is not None and name in names:
             values[name] = asked if names[name] == "" else getattr(asked, names[name])
@@ -134,11 +150,15 @@ def _filled(
 
 
 def _items(
-    form: Any, field: Any, asked: Any, asked_field: Any, echo: _Echo, error_code: int, version: int
+    form: Any, field: Any, asked: Any, known: Mapping[str, Any], echo: _Echo, error_code: int, version: int
 ) -> Iterator[Any]:
+    outer, _, nested = echo.asked.rpartition(".")
+    holders = [asked] if not outer else getattr(asked, outer) or ()
+    asked_field = _fields(known[outer], version)[nested] if outer else known[nested]
     inner = asked_field if asked_field.is_struct_array() else None
-    for item in getattr(asked, echo.asked) or ():
-        yield _filled(form, field, item, inner, echo.inner, error_code, version, echo.names)
+    for holder in holders:
+        for item in getattr(holder, nested) or ():
+            yield _filled(form, field, item, inner, echo.inner, error_code, version, echo.names)
 
 
 def _fields(struct: Any, version: int) -> dict[str, Any]:

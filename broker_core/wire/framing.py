@@ -20,7 +20,14 @@ _FIXED_HEADER = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _RESPONSE_HEADER = struct.Struct(">ii")
 _NO_TAGS = b"\0"
-_WITH_SECRETS = frozenset({SASL_AUTHENTICATE_KEY, int(m.AlterUserScramCredentialsRequest.API_KEY)})
+_WITH_SECRETS = frozenset(
+    {
+        SASL_AUTHENTICATE_KEY,
+        int(m.AlterUserScramCredentialsRequest.API_KEY),
+        int(m.RenewDelegationTokenRequest.API_KEY),
+        int(m.ExpireDelegationTokenRequest.API_KEY),
+    }
+)
 
 
 class MalformedFrame(ValueError):

@@ -9,6 +9,10 @@ from typing import Any
 from uuid import UUID
 
 from kafka.protocol.admin import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     CreateAclsRequest,
@@ -33,16 +37,26 @@ from kafka.protocol.admin import (
     DescribeConfigsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     ListGroupsRequest,
     ListGroupsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
     UpdateFeaturesRequest,
@@ -119,3 +133,13 @@ ConsumerGroupHeartbeatRequest = _message("ConsumerGroupHeartbeatRequest")
 ConsumerGroupHeartbeatResponse = _message("ConsumerGroupHeartbeatResponse")
 ConsumerGroupDescribeRequest = _message("ConsumerGroupDescribeRequest")
 ConsumerGroupDescribeResponse = _message("ConsumerGroupDescribeResponse")
+UnregisterBrokerRequest = _message("UnregisterBrokerRequest")
+UnregisterBrokerResponse = _message("UnregisterBrokerResponse")
+CreateDelegationTokenRequest = _message("CreateDelegationTokenRequest")
+CreateDelegationTokenResponse = _message("CreateDelegationTokenResponse")
+RenewDelegationTokenRequest = _message("RenewDelegationTokenRequest")
+RenewDelegationTokenResponse = _message("RenewDelegationTokenResponse")
+ExpireDelegationTokenRequest = _message("ExpireDelegationTokenRequest")
+ExpireDelegationTokenResponse = _message("ExpireDelegationTokenResponse")
+DescribeDelegationTokenRequest = _message("DescribeDelegationTokenRequest")
+DescribeDelegationTokenResponse = _message("DescribeDelegationTokenResponse")

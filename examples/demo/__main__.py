@@ -18,7 +18,8 @@ from pathlib import Path
 
 from broker_core import EmbeddedBroker
 from examples.demo.check import count_transactions, read_committed_counts
-from examples.demo.lines import LINES_KEY, count_directly, produce, read_lines
+from examples.demo.lines import LINES_KEY, Produced, count_directly, produce, read_lines
+from examples.demo.progress import clear, shown
 
 _PRODUCERS = 2
 _SEED = 20
@@ -33,6 +34,7 @@ _started = time.monotonic()
 
 def say(text: str) -> None:
     """Print one line of progress with the seconds since the start."""
+    clear()
     print(f"[{time.monotonic() - _started:5.1f} s] {text}", flush=True)
 
 
@@ -43,13 +45,16 @@ def main() -> int:
     say(f"Python's standard library has {len(lines)} lines with {len(expected) - 1} different identifiers")
     with EmbeddedBroker(topics={"lines": 4, "counts": 2}) as kafka, tempfile.TemporaryDirectory() as folder:
         say(f"embedded broker is up at {kafka.bootstrap_servers}")
-        produced = produce(kafka.bootstrap_servers, "lines", lines, _PRODUCERS, _SEED)
+        produced = Produced()
+        with shown(lambda: f"{produced.lines} of {len(lines)} lines produced"):
+            produce(kafka.bootstrap_servers, "lines", lines, _PRODUCERS, _SEED, produced)
         say(
             f"{produced.lines} lines produced in {produced.committed} committed transactions; "
             f"{produced.aborted_lines} more in {produced.aborted} aborted ones"
         )
         restarts = run_query(kafka.bootstrap_servers, Path(folder))
-        counted, rows = read_committed_counts(kafka.bootstrap_servers, "counts")
+        with shown(lambda: "reading topic counts"):
+            counted, rows = read_committed_counts(kafka.bootstrap_servers, "counts")
         committed, aborted = count_transactions(kafka, "counts")
     say(
         f"topic counts: {rows} rows visible, {committed} transactions committed, {aborted} aborted; "

@@ -44,13 +44,14 @@ def count_directly(lines: Sequence[bytes]) -> Counter[bytes]:
     return counts
 
 
-def produce(bootstrap_servers: str, topic: str, lines: Sequence[bytes], producers: int, seed: int) -> Produced:
-    """Send the lines with several transactional producers at once.
+def produce(
+    bootstrap_servers: str, topic: str, lines: Sequence[bytes], producers: int, seed: int, done: Produced
+) -> None:
+    """Send the lines with several transactional producers at once, and count in `done` what they do.
 
     About every fourth transaction is aborted on purpose and its lines are sent again, so the topic contains them twice,
     and the transactions of the producers interleave in every partition.
     """
-    done = Produced()
     lock = threading.Lock()
     chunks = [lines[i : i + _LINES_PER_TRANSACTION] for i in range(0, len(lines), _LINES_PER_TRANSACTION)]
     threads = [
@@ -74,7 +75,6 @@ def produce(bootstrap_servers: str, topic: str, lines: Sequence[bytes], producer
         thread.join()
     if done.failures:
         raise done.failures[0]
-    return done
 
 
 def _run_producer(

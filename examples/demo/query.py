@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from examples.demo.lines import IDENTIFIER, LINES_KEY
+from examples.demo.progress import clear, shown
 
 OFFSETS_PER_MICRO_BATCH = 200_000
 
@@ -35,7 +36,8 @@ def count_identifiers(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBa
 def main(bootstrap_servers: str, checkpoint: str) -> None:
     """Process the available lines, print each micro-batch, and end."""
     logging.basicConfig(level=logging.WARNING)
-    spark = SparkSession.builder.appName("eos-kafka demo").getOrCreate()
+    with shown(lambda: "Spark is starting"):
+        spark = SparkSession.builder.appName("eos-kafka demo").getOrCreate()
     lines = (
         spark.readStream.format("eos-kafka")
         .option("kafka.bootstrap.servers", bootstrap_servers)
@@ -54,18 +56,20 @@ def main(bootstrap_servers: str, checkpoint: str) -> None:
         .trigger(availableNow=True)
         .start()
     )
-    shown = -1
+    last = -1
     ended = False
-    while not ended:
-        ended = query.awaitTermination(1)
-        for progress in query.recentProgress:
-            if progress["batchId"] > shown:
-                shown = progress["batchId"]
-                print(
-                    f"    micro-batch {shown}: {progress['numInputRows']} lines "
-                    f"in {progress['durationMs']['triggerExecution']} ms",
-                    flush=True,
-                )
+    with shown(lambda: f"micro-batch {last + 1} is running" if last >= 0 else "Spark is at work"):
+        while not ended:
+            ended = query.awaitTermination(1)
+            for progress in query.recentProgress:
+                if progress["batchId"] > last:
+                    last = progress["batchId"]
+                    clear()
+                    print(
+                        f"    micro-batch {last}: {progress['numInputRows']} lines "
+                        f"in {progress['durationMs']['triggerExecution']} ms",
+                        flush=True,
+                    )
     spark.stop()
 
 

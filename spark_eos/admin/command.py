@@ -1,18 +1,17 @@
 """The command `eos-kafka`."""
 
 import argparse
-import getpass
 import math
-import os
-import platform
 import sys
 from collections.abc import Sequence
 from typing import Final
 
 from broker_core.types import counted
 from spark_eos.admin import completion, doctor, output, timeline, transactions_command, watch
+from spark_eos.admin.console import parser as console
 from spark_eos.admin.decision_operator import DecisionOperator, RefusedError, fates_now
 from spark_eos.admin.inventory import Entry, read_audit, read_inventory
+from spark_eos.admin.operator_name import operator_name
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.properties import add_cluster_options, options_of
 from spark_eos.client.kafka_client import KafkaClient
@@ -147,15 +146,6 @@ def _decision(entries: Sequence[Entry], chosen: argparse.Namespace) -> Decision:
     return entries[0].decision
 
 
-def _user() -> str:
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):
-        # In a container the user id may have no name.
-        name = str(os.getuid())
-    return f"{name}@{platform.node()}"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eos-kafka",
@@ -169,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     timeline.add_parser(areas)
     watch.add_parser(areas)
     doctor.add_parser(areas)
+    console.add_parser(areas)
     decisions = areas.add_parser(
         "decisions",
         help="inspect and end the decisions of the sink",
@@ -241,7 +232,7 @@ def _add_intervention(
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="a reason for the audit record")
     parser.add_argument(
-        "--by", default=_user(), metavar="NAME", help="your name for the audit record (default: user@host)"
+        "--by", default=operator_name(), metavar="NAME", help="your name for the audit record (default: user@host)"
     )
     parser.add_argument(
         "--query-is-dead",

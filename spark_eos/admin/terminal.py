@@ -54,6 +54,7 @@ def progress(
     what: str,
     *,
     stream: TextIO | None = None,
+    color: str = "auto",
     delay_seconds: float = _DELAY_SECONDS,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Report]:
@@ -61,7 +62,9 @@ def progress(
 
     Needs rich, which comes with the extra `cli`; without it nothing is shown.
     """
-    bar = _Bar(what, sys.stderr if stream is None else stream, clock() + delay_seconds, clock)
+    shown_on = sys.stderr if stream is None else stream
+    has_colors = Painter(shown_on, color).is_on
+    bar = _Bar(what, shown_on, has_colors, clock() + delay_seconds, clock)
     try:
         yield bar.report
     finally:
@@ -71,9 +74,12 @@ def progress(
 class _Bar:
     """One line that is removed when the work is done."""
 
-    def __init__(self, what: str, stream: TextIO, begins_at: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, what: str, stream: TextIO, has_colors: bool, begins_at: float, clock: Callable[[], float]
+    ) -> None:
         self._what = what
         self._stream = stream
+        self._has_colors = has_colors
         self._begins_at = begins_at
         self._clock = clock
         self._is_wanted = stream.isatty()
@@ -103,6 +109,8 @@ class _Bar:
             self._is_wanted = False
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        self._shown = Progress(*columns, console=Console(file=self._stream), transient=True)
+        self._shown = Progress(
+            *columns, console=Console(file=self._stream, no_color=not self._has_colors), transient=True
+        )
         self._task = self._shown.add_task(self._what, total=total)
         self._shown.start()

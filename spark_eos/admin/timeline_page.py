@@ -12,7 +12,7 @@ from spark_eos.admin.timeline_log import Timeline, TransactionBar, TransactionOu
 from spark_eos.client.inspection import LOST_ITS_MARKER
 
 _TEMPLATE: Final = "timeline.html"
-_PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA)@")
+_PLACEHOLDER: Final = re.compile("@(TITLE|SUMMARY|DATA|STYLE|PICTURE|SCRIPT)@")
 
 
 class Page(NamedTuple):
@@ -24,14 +24,21 @@ class Page(NamedTuple):
 
 def page(timeline: Timeline) -> Page:
     """Draw the page; it loads nothing from elsewhere."""
-    template = resources.files("spark_eos.admin").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     summary = summary_of(timeline)
     parts = {
         "TITLE": html.escape(str(timeline.topic_partition)),
         "SUMMARY": html.escape(summary),
-        "DATA": _embedded(timeline),
+        "DATA": json_for_html(document_of(timeline)),
+        "STYLE": asset("timeline.css"),
+        "PICTURE": asset("timeline_picture.html"),
+        "SCRIPT": asset("timeline.js"),
     }
-    return Page(_PLACEHOLDER.sub(lambda found: parts[found[1]], template), summary)
+    return Page(_PLACEHOLDER.sub(lambda found: parts[found[1]], asset(_TEMPLATE)), summary)
+
+
+def asset(name: str) -> str:
+    """Return one of the files that the page consists of."""
+    return resources.files("spark_eos.admin").joinpath(name).read_text(encoding="utf-8")
 
 
 def blocking(timeline: Timeline) -> TransactionBar | None:
@@ -97,10 +104,10 @@ def _verdict(timeline: Timeline, bar: TransactionBar) -> str:
     return f"It hangs: {knows}.{lost} To end it: {timeline.commands.abort(tp, _first_offset(bar), commit=committed)}"
 
 
-def _embedded(timeline: Timeline) -> str:
-    """Format the data as JSON that cannot end its script element."""
+def document_of(timeline: Timeline) -> dict[str, Any]:
+    """Return what the drawing needs."""
     bar = blocking(timeline)
-    document: dict[str, Any] = {
+    return {
         "topic": timeline.topic_partition.topic,
         "partition": timeline.topic_partition.partition,
         "takenAtMs": timeline.taken_at_ms,
@@ -111,6 +118,10 @@ def _embedded(timeline: Timeline) -> str:
         "transactions": [_bar(timeline, each, each is bar) for each in timeline.transactions],
         "plain": [asdict(each) for each in timeline.plain],
     }
+
+
+def json_for_html(document: object) -> str:
+    """Format data as JSON that cannot end the script element it is in."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

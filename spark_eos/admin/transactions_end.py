@@ -4,7 +4,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from broker_core.types import TopicPartition
 from spark_eos.admin.decision_operator import RefusedError
@@ -28,6 +28,8 @@ from spark_eos.errors import OptionError, TransactionError, UnsupportedError
 from spark_eos.options.operator_commands import OperatorCommands
 from spark_eos.sink.naming import parse_task_id
 
+Say: TypeAlias = Callable[[str], None]
+
 
 class _Marker(NamedTuple):
     """The contents of an end marker: whose transaction it ends."""
@@ -37,18 +39,35 @@ class _Marker(NamedTuple):
     coordinator_epoch: int
 
 
+class EndPlan(NamedTuple):
+    """What a command is about to do, what does it, and the result for programs."""
+
+    text: str
+    do: Callable[[], object]
+    document: dict[str, Any]
+
+
 def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
     """Write the marker that aborts a transaction in one partition, unless its coordinator will still end it."""
+    return _carry_out(chosen, plan_abort(chosen, admin, now_ms, _say))
+
+
+def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
+    """Have the coordinator abort a transactional id's transaction in all partitions, and fence its producer."""
+    return _carry_out(chosen, plan_force_terminate(chosen, admin, _say))
+
+
+def plan_abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int, say: Say) -> EndPlan:
+    """Name the marker to write, or refuse; `say` is called with each finding."""
     place = TopicPartition(chosen.topic, chosen.partition)
     if chosen.start_offset is not None:
-        named = _at_offset(chosen, place, admin, now_ms)
+        named = _at_offset(chosen, place, admin, now_ms, say)
     else:
-        named = _by_producer(chosen, place, admin)
+        named = _by_producer(chosen, place, admin, say)
     # Before its first marker a partition knows no coordinator epoch; 0 is not newer than any.
     marker = named._replace(coordinator_epoch=max(named.coordinator_epoch, 0))
     kind, write = ("a commit", admin.write_commit_marker) if chosen.commit else ("an abort", admin.write_abort_marker)
-    return _carry_out(
-        chosen,
+    return EndPlan(
         f"write {kind} marker into {place} for producer id {marker.producer_id}, epoch {marker.producer_epoch}, "
         f"coordinator epoch {marker.coordinator_epoch}",
         lambda: write(place, *marker),
@@ -56,12 +75,12 @@ def abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> i
     )
 
 
-def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int) -> int:
-    """Have the coordinator abort a transactional id's transaction in all partitions, and fence its producer."""
+def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, say: Say) -> EndPlan:
+    """Name the transaction to end, or refuse; `say` is called with each finding."""
     name = chosen.transactional_id
     # InitProducerId would create an id that does not exist.
     coordinator_id, found = described(admin, name)
-    _say(f"Coordinator: {Owner(coordinator_id, found).says()}.")
+    say(f"Coordinator: {Owner(coordinator_id, found).says()}.")
     task = parse_task_id(name)
     if task is not None and not chosen.force:
         query = shlex.join(["--prefix", task.prefix, "--query", task.query])
@@ -71,8 +90,7 @@ def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms:
             remedy=f"Run `eos-kafka decisions show {query}`, then `complete` or `abort` that decision; --force "
             "terminates the transaction anyway",
         )
-    return _carry_out(
-        chosen,
+    return EndPlan(
         f"abort the open transaction of '{name}' and fence its producer, with InitProducerId to broker "
         f"{coordinator_id}",
         # The timeout is stored with the id, so pass the same one.
@@ -81,7 +99,9 @@ def force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms:
     )
 
 
-def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int) -> _Marker:
+def _at_offset(
+    chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, now_ms: int, say: Say
+) -> _Marker:
     """Return the transaction that begins at the offset."""
     opened = open_transactions(admin, [place])
     matching = [each for each in opened if each.producer.first_offset == chosen.start_offset]
@@ -97,10 +117,10 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
             ),
         )
     found = matching[0]
-    _say(f"Partition: {found.says(now_ms)}.")
+    say(f"Partition: {found.says(now_ms)}.")
     if not chosen.force:
         finding = judge(admin, [found])[0]
-        _say(f"Coordinator: {finding.coordinator_says}.")
+        say(f"Coordinator: {finding.coordinator_says}.")
         if finding.verdict is HangingVerdict.ENDED:
             raise RefusedError(f"The transaction at offset {chosen.start_offset} of {place} has just ended on its own")
         _refuse_live(found, finding.owners or (), commands_of(chosen))
@@ -111,7 +131,7 @@ def _at_offset(chosen: argparse.Namespace, place: TopicPartition, admin: Transac
     return _Marker(producer.producer_id, producer.producer_epoch, producer.coordinator_epoch)
 
 
-def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin) -> _Marker:
+def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: TransactionAdmin, say: Say) -> _Marker:
     """Return the producer as given, if the partition has exactly its transaction open."""
     missing = [name for name in ("producer_id", "producer_epoch", "coordinator_epoch") if getattr(chosen, name) is None]
     if missing:
@@ -130,7 +150,7 @@ def _by_producer(chosen: argparse.Namespace, place: TopicPartition, admin: Trans
             ) from error
         if not owners:
             require_sight(admin, chosen.producer_id)
-        _say(f"Coordinator: {coordinators_say(chosen.producer_id, owners)}.")
+        say(f"Coordinator: {coordinators_say(chosen.producer_id, owners)}.")
         _refuse_live(found, owners, commands_of(chosen))
         _refuse_wrong_fate(chosen, place, chosen.producer_id, chosen.producer_epoch, owners)
     return _Marker(chosen.producer_id, chosen.producer_epoch, chosen.coordinator_epoch)
@@ -204,16 +224,16 @@ def _refuse_wrong_fate(
         )
 
 
-def _carry_out(chosen: argparse.Namespace, plan: str, do: Callable[[], object], document: dict[str, Any]) -> int:
-    _say(f"About to {plan}.")
+def _carry_out(chosen: argparse.Namespace, plan: EndPlan) -> int:
+    _say(f"About to {plan.text}.")
     if chosen.dry_run:
         _say("Nothing was changed (--dry-run).")
     else:
-        do()
+        plan.do()
         _say("Done.")
     # Kafka's tool prints nothing, so neither does the table output.
     if chosen.output != TABLE:
-        result = {**document, "done": not chosen.dry_run}
+        result = {**plan.document, "done": not chosen.dry_run}
         write(chosen, "", result, list(result), [result])
     return ExitCode.NOTHING_DONE if chosen.dry_run else ExitCode.DONE
 

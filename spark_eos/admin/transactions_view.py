@@ -93,7 +93,7 @@ def find_hanging(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: in
     places = _scope(chosen, admin)
     # One partition without a leader must not end the search of a whole cluster.
     unreadable: dict[TopicPartition, str] | None = {} if chosen.topic is None else None
-    with progress("Describing producers") as report:
+    with progress("Describing producers", color=chosen.color) as report:
         findings = search(
             admin,
             places,

@@ -31,7 +31,7 @@ _FLAG: Final = ("true", "false")
 _METRICS: Final = (
     OptionDefinition(
         "metricsPort",
-        "Serve the metrics of this side at this port of the driver. Needs the package `prometheus-client` there.",
+        "Serve the metrics of the session at this port of the driver. Needs the package `prometheus-client` there.",
         minimum=1,
         maximum=2**16 - 1,
     ),
@@ -40,6 +40,17 @@ _METRICS: Final = (
         "The address that the metrics endpoint listens on. Only with `metricsPort`.",
         default="127.0.0.1",
         values="a host name or an IP address",
+    ),
+    OptionDefinition(
+        "metricsTextfile",
+        "Write the metrics of the session to this file on the driver, for the textfile collector of node_exporter. "
+        "Needs the package `prometheus-client` there.",
+        values="an absolute path that ends with `.prom`",
+    ),
+    OptionDefinition(
+        "metricsOtlpEndpoint",
+        "Send the metrics of the session to this OpenTelemetry collector. Needs the extra `otlp` on the driver.",
+        values="a URL such as `http://localhost:4318/v1/metrics`",
     ),
 )
 
@@ -293,4 +304,11 @@ SOURCE_OPTIONS: Final = (
         minimum=0,
     ),
     *_METRICS,
+    OptionDefinition(
+        "metricsQuery",
+        "The label `query` of this source's metrics. Spark does not say which query a source belongs to.",
+        default="",
+        default_note="empty",
+        values="any",
+    ),
 )

@@ -9,7 +9,6 @@ from typing import Final
 
 from broker_core.records.compression import Compression
 from spark_eos.errors import OptionError
-from spark_eos.metrics import MetricsPlace, metrics_place
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -18,6 +17,7 @@ from spark_eos.options.client import (
     refuse_without_prefix,
 )
 from spark_eos.options.definitions import SINK_OPTIONS
+from spark_eos.options.metrics import MetricsTargets, metrics_targets
 from spark_eos.options.setting_table import PRODUCER
 
 DEFAULT_PREFIX: Final = "eos-kafka"
@@ -73,7 +73,7 @@ class SinkOptions:
     allow_hanging_transactions: bool = False
     allow_decision_retention: bool = False
     timeout_limit_ms: int | None = None
-    metrics_place: MetricsPlace | None = None
+    metrics: MetricsTargets | None = None
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -98,7 +98,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         discard_differing_rows=_flag(ours.get("discarddifferingrows", "false"), "discardDifferingRows"),
         allow_hanging_transactions=_flag(ours.get("allowhangingtransactions", "false"), "allowHangingTransactions"),
         allow_decision_retention=_flag(ours.get("allowdecisionretention", "false"), "allowDecisionRetention"),
-        metrics_place=metrics_place(ours),
+        metrics=metrics_targets(ours),
     )
 
 

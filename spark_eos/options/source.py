@@ -15,7 +15,6 @@ from typing import Final
 
 from broker_core.types import IsolationLevel
 from spark_eos.errors import OptionError
-from spark_eos.metrics import MetricsPlace, metrics_place
 from spark_eos.options.client import (
     ClientOptions,
     client_options_from,
@@ -26,12 +25,14 @@ from spark_eos.options.client import (
     whole_number,
 )
 from spark_eos.options.definitions import SOURCE_OPTIONS
+from spark_eos.options.metrics import QUERY_OPTION, MetricsTargets, metrics_targets
 from spark_eos.options.positions import (
     EARLIEST,
     LATEST,
     Edge,
     Offsets,
     Position,
+    Subscribe,
     SubscribePattern,
     Subscription,
     parse_assign,
@@ -106,7 +107,17 @@ class SourceOptions:
     lag_warning_after_ms: int
     log_lag: bool
     metadata_max_age_ms: int
-    metrics_place: MetricsPlace | None = None
+    metrics: MetricsTargets | None = None
+    metrics_query: str = ""
+
+    @property
+    def subscription_name(self) -> str:
+        """Return the topics or the pattern, as a label of metrics."""
+        if isinstance(self.subscription, SubscribePattern):
+            return self.subscription.pattern
+        if isinstance(self.subscription, Subscribe):
+            return ",".join(self.subscription.topics)
+        return ",".join(dict.fromkeys(each.topic for each in self.subscription.partitions))
 
 
 def include_headers(options: Mapping[str, str]) -> bool:
@@ -180,7 +191,8 @@ def _parse(options: Mapping[str, str], *, starting: Position) -> SourceOptions:
         lag_warning_after_ms=_duration_ms(options, "lagWarningAfter", "1m"),
         log_lag=_boolean(options, "logLag", False),
         metadata_max_age_ms=_metadata_max_age_ms(settings, subscription),
-        metrics_place=metrics_place(options),
+        metrics=metrics_targets(options),
+        metrics_query=options.get(QUERY_OPTION.lower(), ""),
     )
 
 

@@ -15,7 +15,7 @@ write, so what only one of them needs is imported where it is used.
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 from pyspark.sql.types import StructType
@@ -24,7 +24,7 @@ from pyspark.taskcontext import TaskContext
 from spark_eos import failpoints
 from spark_eos.errors import ClientStateError, EosKafkaError, OptionError
 from spark_eos.metrics import SINK_METRICS
-from spark_eos.metrics_endpoint import check_servable, serve
+from spark_eos.metrics_export.sender import check_exportable, publish, published
 from spark_eos.options.sink import SinkOptions, sink_options
 from spark_eos.runtime import process_state
 from spark_eos.sent_to_tasks import SentToTasks
@@ -54,8 +54,10 @@ _MICRO_BATCH_PROPERTY: Final = "streaming.sql.batchId"
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # No topic has this name.
-_TOPICS_BY_COLUMN: Final = "*"
+TOPICS_BY_COLUMN: Final = "*"
 BATCH_JOB_MICRO_BATCH: Final = 0
+# Spark may end right after a job, and nothing else would send its metrics.
+_JOB_WAIT_SECONDS: Final = 5.0
 
 
 class BatchWriter(SentToTasks, DataSourceArrowWriter):
@@ -70,7 +72,8 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         self.options: SinkOptions = sink_options(options)
         check_columns(schema, self.options.topic)
         check_append(overwrite)
-        check_servable(self.options.metrics_place)
+        check_exportable(self.options.metrics)
+        publish(self.options.metrics)
         self.options = preflight(process_state(), self.options)
         self.query = self.options.job_id or f"job-{process_state().runtime.random.token_hex(12)}"
         self.run = process_state().runtime.random.token_hex(8)
@@ -112,7 +115,7 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
         place = self._place(present)
         # A job has no next micro-batch.
         report_place = None if place.query == self.query else repr(self.options)
-        with _checked_again(self.options):
+        with self._measured(place), _checked_again(self.options):
             _commit(self._committer(place), present, place.micro_batch, report_place)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -123,7 +126,14 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
             from spark_eos.sink.abort_sweep import keep_sweeping
 
             keep_sweeping(self.options, self.incarnation, BATCH_JOB_MICRO_BATCH)
-        self._committer(place).abort(present, place.micro_batch)
+        with self._measured(place):
+            self._committer(place).abort(present, place.micro_batch)
+
+    def _measured(self, place: Place) -> AbstractContextManager[None]:
+        """Count for the query that a micro-batch belongs to, or for the job; a job's process may end soon."""
+        if place.query == self.query:
+            return _measured(self.options, self.options.job_id or "", _JOB_WAIT_SECONDS)
+        return _measured(self.options, place.query.partition("/")[0])
 
     def _place(self, messages: Sequence[TaskMessage]) -> Place:
         """Return what is committed; under Spark's data source API only the tasks know whether it is a micro-batch."""
@@ -139,7 +149,6 @@ class BatchWriter(SentToTasks, DataSourceArrowWriter):
             from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
-        serve(SINK_METRICS, self.options.metrics_place)
         is_job, named = place.query == self.query, self.options.job_id is not None
         retirement = Retirement.REPLACE if not is_job else Retirement.MARK if named else Retirement.FORGET
         return committer(
@@ -171,7 +180,8 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
                 remedy="Remove it: a streaming query writes once in each micro-batch",
             )
         check_columns(schema, self.options.topic)
-        check_servable(self.options.metrics_place)
+        check_exportable(self.options.metrics)
+        publish(self.options.metrics)
         self.options = preflight(process_state(), self.options)
         report_sockets(process_state())
         self.checkpoint = checkpoint_of(options)
@@ -202,7 +212,7 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
         """Make a micro-batch visible; without any task there is nothing to do."""
         present = _present(messages)
         if present:
-            with _checked_again(self.options):
+            with _measured(self.options, present[0].query), _checked_again(self.options):
                 _commit(self._committer(present[0]), present, batchId, self.checkpoint)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -214,7 +224,8 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             keep_sweeping(self.options, incarnation, batchId)
         present = _present(messages)
         if present:
-            self._committer(present[0]).abort(present, batchId)
+            with _measured(self.options, present[0].query):
+                self._committer(present[0]).abort(present, batchId)
         elif incarnation is not None:
             sweep_incarnation(process_state(), self.options, incarnation, batchId)
 
@@ -223,8 +234,15 @@ class StreamWriter(SentToTasks, DataSourceStreamArrowWriter):
             from spark_eos.sink.factory import committer
 
         failpoints.enter(self.options.prefix)
-        serve(SINK_METRICS, self.options.metrics_place)
         return committer(process_state(), self.options, message.query, message.run, may_be_decided=True)
+
+
+@contextmanager
+def _measured(options: SinkOptions, query: str, wait_seconds: float = 0.0) -> Iterator[None]:
+    """Count for a query and its sink, and send the metrics while it commits and at the end."""
+    sink = options.write_name or options.topic or TOPICS_BY_COLUMN
+    with SINK_METRICS.subject(query=query, sink=sink), published(options.metrics, wait_seconds):
+        yield
 
 
 @contextmanager
@@ -292,7 +310,7 @@ def foreach_batch_place(context: LocalProperties, options: SinkOptions, write: s
             checked=f"The task's local property {_RUN_PROPERTY}",
             remedy="Do not set a job group in the foreachBatch function; use a job description or job tags",
         )
-    name = options.write_name or options.topic or _TOPICS_BY_COLUMN
+    name = options.write_name or options.topic or TOPICS_BY_COLUMN
     return Place(f"{query}/{name}", run, int(micro_batch), split, write)
 
 

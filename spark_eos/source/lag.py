@@ -55,6 +55,8 @@ class LagWatch:
         self._clock = clock
         self._stands: dict[TopicPartition, _Stand] = {}
         self._looked_at: float | None = None
+        # Of all partitions when they were last measured: the sum of their lags, and the longest stand.
+        self.totals: dict[str, int] = {}
 
     def is_due(self, *, has_read: bool = False) -> bool:
         """Return whether it is time to measure again: after each micro-batch only if that is logged.
@@ -86,12 +88,17 @@ class LagWatch:
                 )  # fmt: skip
         # Partitions that are no longer read are dropped.
         self._stands = {tp: self._stand(tp, stable[tp], now) for tp in both if stable[tp] < high_watermarks[tp]}
-        _set_for_partitions("offsets_behind_last_stable_offset", {tp: stable[tp] - position[tp] for tp in both})
-        _set_for_partitions("offsets_behind_high_watermark", {tp: high_watermarks[tp] - position[tp] for tp in both})
-        _set_for_partitions(
-            "last_stable_offset_standing_ms",
-            {tp: round((now - self._stands[tp].since) * 1_000) if tp in self._stands else 0 for tp in both},
-        )
+        behind_stable = {tp: stable[tp] - position[tp] for tp in both}
+        behind_all = {tp: high_watermarks[tp] - position[tp] for tp in both}
+        standing_ms = {tp: round((now - self._stands[tp].since) * 1_000) if tp in self._stands else 0 for tp in both}
+        _set_for_partitions("offsets_behind_last_stable_offset", behind_stable)
+        _set_for_partitions("offsets_behind_high_watermark", behind_all)
+        _set_for_partitions("last_stable_offset_standing_ms", standing_ms)
+        self.totals = {
+            "offsets_behind_last_stable_offset": sum(behind_stable.values()),
+            "offsets_behind_high_watermark": sum(behind_all.values()),
+            "last_stable_offset_standing_ms": max(standing_ms.values(), default=0),
+        }
         self._report(
             [
                 LsoStall(

@@ -7,6 +7,7 @@ therefore connects at first use and is pickled without a connection.
 import logging
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -16,9 +17,10 @@ from spark_eos import failpoints
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.offset_lookup import OffsetLookup
 from spark_eos.metrics import SOURCE_METRICS
-from spark_eos.metrics_endpoint import check_servable, serve
+from spark_eos.metrics_export.reports import offsets_digest
+from spark_eos.metrics_export.sender import check_exportable, publish
 from spark_eos.options.source import SourceOptions, batch_options, filter_pushdown, stream_options
-from spark_eos.runtime import process_state
+from spark_eos.runtime import now_ms, process_state
 from spark_eos.sent_to_tasks import SentToTasks
 from spark_eos.source.admission_control import AdmissionControl
 from spark_eos.source.available_now import check_micro_batch
@@ -45,6 +47,8 @@ from spark_eos.worker_memory import spare_modules
 
 logger = logging.getLogger(__name__)
 
+# Spark may end this process when the query has stopped.
+_STOP_WAIT_SECONDS: Final = 1.0
 # The program in which Spark asks readers to handle a query's filters.
 _FILTERING_PROGRAM: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -184,9 +188,10 @@ class _DriverSide:
 
     def __init__(self, options: SourceOptions) -> None:
         failpoints.enter(options.client.client_id)
-        check_servable(options.metrics_place)
-        serve(SOURCE_METRICS, options.metrics_place)
-        self._metrics_place = options.metrics_place
+        check_exportable(options.metrics)
+        self._metrics = options.metrics
+        self._labels = {"query": options.metrics_query, "source": options.subscription_name}
+        publish(self._metrics)
         self.client = KafkaClient(options.client)
         lookup = OffsetLookup(self.client)
         self.planner = Planner(lookup, options)
@@ -210,6 +215,9 @@ class _DriverSide:
         self._group_commits = None if group_id is None else GroupCommits(self.client, group_id)
 
     def close(self) -> None:
+        with SOURCE_METRICS.subject(**self._labels):
+            SOURCE_METRICS.clear_gauges()
+        publish(self._metrics, _STOP_WAIT_SECONDS)
         self._warnings.close()
         self.client.close()
 
@@ -236,11 +244,23 @@ class _DriverSide:
         # A micro-batch that was in the checkpoint when the query began was planned against other ends.
         if self._target is not None and end == self._admitted:
             check_micro_batch(end, self.planner.not_behind(self._target, start), self._there)
-        planned = self.planner.plan(start, end)
-        serve(SOURCE_METRICS, self._metrics_place)
-        SOURCE_METRICS.add("micro_batches_planned")
-        SOURCE_METRICS.add("offsets_planned", sum(piece.size for piece in planned))
+        with self._measured():
+            planned = self.planner.plan(start, end)
+            size = sum(piece.size for piece in planned)
+            SOURCE_METRICS.add("micro_batches_planned")
+            SOURCE_METRICS.add("offsets_planned", size)
+            SOURCE_METRICS.report(end=offsets_digest(to_json_offsets(end)), offsets_planned=size, **self._lag.totals)
         return planned
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Count for this source, and send the metrics."""
+        with SOURCE_METRICS.subject(**self._labels):
+            try:
+                yield
+            finally:
+                SOURCE_METRICS.set("updated_timestamp_seconds", now_ms(process_state().runtime.clock) // 1000)
+                publish(self._metrics)
 
     def remember_target(self) -> None:
         self._target = self.latest = self.planner.latest({})
@@ -271,12 +291,14 @@ class _DriverSide:
             self._group_commits.commit(known)
         target = None if self._target is None else self.planner.not_behind(self._target, known)
         self._there = self.planner.latest(known if target is None else known | target)
-        self._rewritten.check(known, self.planner.places, self.planner.ends)
+        with SOURCE_METRICS.subject(**self._labels):
+            self._rewritten.check(known, self.planner.places, self.planner.ends)
         self.latest = available = self._there if target is None else target
         added = available.keys() - known.keys()
         begins = known | self.planner.earliest(added) if added else known
         end = self._admission.admit(begins, available, limit, may_wait=self._target is None)
         if self._lag.is_due(has_read=end != begins):
-            self._lag.observe(known, self._there, self.planner.high_watermarks(self._there))
+            with self._measured():
+                self._lag.observe(known, self._there, self.planner.high_watermarks(self._there))
         self._admitted = known if end == begins else end
         return to_json_offsets(self._admitted)

@@ -1,31 +1,39 @@
-"""Metrics while Spark runs, at the driver's endpoint and partly in Spark's progress."""
+"""Metrics while Spark runs: at the port of the session, in Spark's progress, and in that of our listener."""
 
+import doctest
 import logging
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.spark_eos.scraping import forgotten, free_port, scraped
+import spark_eos
+import spark_eos.progress_listener
+from spark_eos.metrics_export.driver_process import DriverProcess, _stat, driver_process
+from spark_eos.metrics_export.meeting_place import socket_path
+from tests.support.spark_eos.scraping import free_port, scraped
 from tests.support.spark_eos.sink_topic import make_topic
 from tests.support.spark_eos.source_data import create_topic, send_plain
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 from tests.support.waiting import wait_until
 
-__all__ = ["failpoints_file", "forgotten", "spark"]
+__all__ = ["failpoints_file", "spark"]
 
-pytestmark = pytest.mark.usefixtures("forgotten")
-DEADLINE_S = 60
 SPARK_DEADLINE_S = 180
 
 
 @pytest.mark.spark
-def test_spark_progress_and_endpoints_report_the_metrics(
+def test_one_port_serves_source_and_sink_and_the_listener_adds_them_to_sparks_progress(
     spark: SparkSession, kafka_address: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic, out = create_topic(kafka_address), make_topic(kafka_address)
     send_plain(kafka_address, topic, "abcd")
-    source_port, sink_port = free_port(), free_port()
+    port, textfile = free_port(), tmp_path / "eos.prom"
+    reported: list[dict[str, Any]] = []
+    listener = spark_eos.ProgressListener(reported.append, port)
+    spark.streams.addListener(listener)
     frame = (
         spark.readStream.format("eos-kafka")
         .options(
@@ -33,7 +41,8 @@ def test_spark_progress_and_endpoints_report_the_metrics(
                 "kafka.bootstrap.servers": kafka_address,
                 "subscribe": topic,
                 "startingOffsets": "earliest",
-                "metricsPort": str(source_port),
+                "metricsPort": str(port),
+                "metricsQuery": "shout",
             }
         )
         .load()
@@ -41,30 +50,49 @@ def test_spark_progress_and_endpoints_report_the_metrics(
     query = (
         frame.select("key", "value")
         .writeStream.format("eos-kafka")
-        .options(**out.options(metricsPort=str(sink_port), checkpointLocation=str(tmp_path / "checkpoint")))
+        .options(
+            **out.options(
+                metricsPort=str(port),
+                metricsTextfile=str(textfile),
+                checkpointLocation=str(tmp_path / "checkpoint"),
+            )
+        )
         .start()
     )
     try:
-        progress = wait_until(
-            lambda: [each for each in query.recentProgress if each.numInputRows] or not query.isActive,
+        merged = wait_until(
+            lambda: [each for each in reported if each["numInputRows"]] or not query.isActive,
             "a micro-batch",
             deadline_s=SPARK_DEADLINE_S,
         )
         assert query.exception() is None
-        assert isinstance(progress, list)
-        progress = progress[0]
+        assert isinstance(merged, list)
+        progress = next(each for each in query.recentProgress if each.numInputRows)
         (source,) = progress.sources
         assert source.latestOffset == f'{{"{topic}": {{"0": 4}}}}'
         assert progress.sink.numOutputRows == 4
         # When Spark lets a Python data source report metrics, they belong here.
         assert (source.metrics, progress.sink.metrics) == ({}, {})
-        read, written = scraped(source_port), scraped(sink_port)
     finally:
         query.stop()
-    assert read["eos_kafka_source_offsets_planned_total"] == 4
-    assert read[f"eos_kafka_source_offsets_behind_high_watermark partition=0 topic={topic}"] >= 0
-    # Spark keeps the process in which it commits for a minute, so a previous query may be counted, too.
-    assert written["eos_kafka_sink_records_committed_total"] >= 4
-    assert written["eos_kafka_sink_transactions_committed_total"] >= 1
-    assert "eos_kafka_sink_decide_ms" in written
+        spark.streams.removeListener(listener)
+    (numbers,), (of_source,) = merged[0]["eosKafka"]["sinks"], merged[0]["eosKafka"]["sources"]
+    assert (merged[0]["id"], merged[0]["batchId"]) == (str(query.id), progress.batchId)
+    assert (numbers["sink"], numbers["records"]) == (out.name, 4)
+    assert numbers["transactions"] >= 1 and numbers["bytes"] > 0 and "decide_ms" in numbers
+    assert (of_source["offsets_planned"], of_source["offsets_behind_high_watermark"]) == (4, 4)
+    examples = doctest.testmod(spark_eos.progress_listener, extraglobs={"spark": spark})
+    assert examples.attempted and not examples.failed
+    # The query has stopped, and the session goes on.
+    found = scraped(port)
+    labels = f"query={query.id} sink={out.name}"
+    assert found[f"eos_kafka_sink_records_committed_total {labels}"] == 4
+    assert found[f"eos_kafka_sink_undecided_since_timestamp_seconds {labels}"] == 0
+    assert found[f"eos_kafka_source_offsets_planned_total query=shout source={topic}"] == 4
+    assert not any(name.startswith("eos_kafka_source_offsets_behind") and topic in name for name in found)
+    assert f'query="{query.id}"' in textfile.read_text()
     assert logging.getLogger("spark_eos.metrics").name not in caplog.text
+    # The exporter ends with the JVM, which neither its own program nor a worker takes for another process.
+    jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    assert driver_process() == DriverProcess(jvm, _stat(jvm).started)
+    assert jvm != os.getpid() and socket_path(driver_process()).exists()

@@ -762,3 +762,76 @@ def alter_scram_users(stage: Stage) -> int:
         request(deletions=[request.ScramCredentialDeletion(name="nobody", mechanism=1)], upsertions=[]), 0
     )
     return int(answer.results[0].error_code)
+
+
+# Topics, leaders, folders of logs and the quorum
+
+
+@case((DESCRIBE, "topic"), answers=((29, -(2**31)), (0, 1 << DESCRIBE)))
+def describe_topic_partitions(stage: Stage) -> tuple[int, int]:
+    form = m.DescribeTopicPartitionsRequest
+    request = form(topics=[form.TopicRequest(name=stage.topic)], response_partition_limit=10, cursor=None)
+    [topic] = stage.client.send(request, 0).topics
+    return int(topic.error_code), int(topic.topic_authorized_operations)
+
+
+@case((DESCRIBE, "topic"), answers=(False, True))
+def describe_all_topic_partitions(stage: Stage) -> bool:
+    topic = stage.topic
+    request = m.DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2000, cursor=None)
+    return topic in {found.name for found in stage.client.send(request, 0).topics}
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=((31, [31]), (31, [31]), (0, [3])))
+def elect_leaders(stage: Stage) -> tuple[int, list[int]]:
+    form = m.ElectLeadersRequest
+    request = form(
+        election_type=0,
+        topic_partitions=[form.TopicPartitions(topic=stage.missing, partitions=[0])],
+        timeout_ms=5000,
+    )
+    answer = stage.client.send(request, 2)
+    return int(answer.error_code), [p.error_code for t in answer.replica_election_results for p in t.partition_result]
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=((31, [31]), (31, [31]), (0, [3])))
+def alter_partition_reassignments(stage: Stage) -> tuple[int, list[int]]:
+    form = m.AlterPartitionReassignmentsRequest.ReassignableTopic
+    request = m.AlterPartitionReassignmentsRequest(
+        timeout_ms=5000,
+        topics=[form(name=stage.missing, partitions=[form.ReassignablePartition(partition_index=0, replicas=[1])])],
+    )
+    answer = stage.client.send(request, 1)
+    return int(answer.error_code), [p.error_code for topic in answer.responses for p in topic.partitions]
+
+
+@case((DESCRIBE, "cluster"), answers=(31, 0))
+def list_partition_reassignments(stage: Stage) -> int:
+    return int(stage.client.send(m.ListPartitionReassignmentsRequest(timeout_ms=5000, topics=None), 0).error_code)
+
+
+@case((DESCRIBE, "cluster"), answers=((31, 0), (0, 1)))
+def describe_log_dirs(stage: Stage) -> tuple[int, int]:
+    answer = stage.client.send(m.DescribeLogDirsRequest(topics=[]), 4)
+    return int(answer.error_code), len(answer.results)
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=([31], [31], [57]))
+def alter_replica_log_dirs(stage: Stage) -> list[int]:
+    form = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    topics = [form.AlterReplicaLogDirTopic(name=stage.missing, partitions=[0])]
+    answer = stage.client.send(m.AlterReplicaLogDirsRequest(dirs=[form(path="/nowhere", topics=topics)]), 2)
+    return [part.error_code for topic in answer.results for part in topic.partitions]
+
+
+@case((DESCRIBE, "cluster"), answers=((31, 0), (0, 1)))
+def describe_quorum(stage: Stage) -> tuple[int, int]:
+    form = m.DescribeQuorumRequest.TopicData
+    topics = [form(topic_name="__cluster_metadata", partitions=[form.PartitionData(partition_index=0)])]
+    answer = stage.client.send(m.DescribeQuorumRequest(topics=topics), 2)
+    return int(answer.error_code), len(answer.topics)
+
+
+@case((DESCRIBE, "cluster"), (ALTER, "cluster"), answers=(31, 31, 102))
+def unregister_broker(stage: Stage) -> int:
+    return int(stage.client.send(m.UnregisterBrokerRequest(broker_id=77), 0).error_code)

@@ -28,6 +28,7 @@ _SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
     # Clients of the listener without authentication: the tests' administrator, and Apache Kafka's own controller.
     "super.users": "User:ANONYMOUS",
+    "delegation.token.secret.key": "for tests",
 }
 EVERY_ACL = {
     "resource_type_filter": 1,
@@ -67,7 +68,13 @@ def guarded_kafka(kind: str, folder: Path, more_settings: Mapping[str, str] | No
         "listeners": f"PLAINTEXT://{at}:{plain},CONTROLLER://{at}:{controller},SASL://{at}:{sasl}",
         "advertised.listeners": f"PLAINTEXT://{at}:{plain},SASL://{at}:{sasl}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.enabled.mechanisms": own_settings.get("sasl.enabled.mechanisms", "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"),
+        **{
+            f"listener.name.sasl.scram-sha-{size}.sasl.jaas.config": (
+                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+            )
+            for size in (256, 512)
+        },
         "listener.name.sasl.plain.sasl.jaas.config": (
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         ),

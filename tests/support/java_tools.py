@@ -1,13 +1,16 @@
 """Apache Kafka's command-line tools, and so its Java client, run against any broker or folder."""
 
+import json
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
-from tests.support.apache_kafka import Unavailable, fetch_jars
+from tests.support.apache_kafka import Unavailable, die_with_parent, fetch_jars
 from tests.support.java import java_command, java_problem
 
 TOOLS_POM = Path(__file__).with_name("kafka-tools-pom.xml")
+_RUNNER = Path(__file__).with_name("java") / "ToolRunner.java"
 _DEADLINE_S = 120
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -45,3 +48,46 @@ def java_tool(tool: str, *arguments: str, folder: Path | None = None, lines: str
     )
     assert answer.returncode == 0, f"{tool}: exit status {answer.returncode}: {answer.stdout}{answer.stderr[-2000:]}"
     return Printed(answer.stdout, answer.stderr)
+
+
+class Ran(NamedTuple):
+    """The exit status of a tool, -1 if it did not end in time, and its outputs."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class ToolRunner:
+    """A JVM that runs many tools, which saves the second that each start of one takes."""
+
+    def __init__(self) -> None:
+        problem = java_problem()
+        if problem:
+            raise Unavailable(problem)
+        self._process = subprocess.Popen(
+            [str(java_command()), *_JVM, "-cp", str(fetch_jars(TOOLS_POM) / "*"), str(_RUNNER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def run(self, tool: str, *arguments: str, lines: str = "") -> Ran:
+        """Run `tool`, the name of a class below org.apache.kafka.tools, with `lines` as its standard input."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        call = {"tool": f"org.apache.kafka.tools.{tool}", "arguments": arguments, "input": lines}
+        self._process.stdin.write(json.dumps(call) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"the JVM ended in {tool}"
+        return Ran(**json.loads(answer))

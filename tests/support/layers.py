@@ -30,7 +30,7 @@ _EOS_TOOLS = _packages(
     "codec",
     "client",
     "column_libraries",
-    "metrics_endpoint",
+    "metrics_export",
     "sent_to_tasks",
     "spark_api",
     "worker_memory",
@@ -72,7 +72,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.records": _CORE_BASE,
         "spark_eos.column_libraries": _packages("spark_eos", "errors"),
         "spark_eos.failpoints": _packages("spark_eos", "errors"),
-        "spark_eos.metrics": _packages("spark_eos", "errors"),
+        "spark_eos.metrics": frozenset(),
+        "spark_eos.options.metrics": _packages("spark_eos", "errors"),
         "spark_eos.options": frozenset(),
         "spark_eos.options.setting_table": _packages(
             "spark_eos", "options.client_settings", "options.definitions", "options.oauth_settings"
@@ -102,12 +103,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.broker": _CORE_BASE | _CORE_FORMATS | _CORE_RULES,
         "spark_eos.runtime": _packages("spark_eos", "errors", "options.client"),
         "spark_eos.options.sink": _packages(
-            "spark_eos", "errors", "options.client", "options.definitions", "options.setting_table", "metrics"
+            "spark_eos", "errors", "options.client", "options.definitions", "options.setting_table", "options.metrics"
         )
         | _SHARED,
         "spark_eos.options.operator_commands": _packages("spark_eos", "options.client") | _SHARED_BASE,
         "spark_eos.options.source": _packages(
-            "spark_eos", "errors", "options.client", "options.definitions", "metrics", "options.positions"
+            "spark_eos", "errors", "options.client", "options.definitions", "options.metrics", "options.positions"
         )
         | _SHARED_BASE,
     },
@@ -119,7 +120,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "spark_eos.worker_memory": _packages("spark_eos", "runtime"),
         "spark_eos.sent_to_tasks": _packages("spark_eos", "errors") | {"broker_core.__version__"},
-        "spark_eos.metrics_endpoint": _packages("spark_eos", "errors", "metrics", "runtime"),
+        "spark_eos.metrics_export": _packages("spark_eos", "errors", "metrics", "options.metrics", "runtime"),
         # The producer seals and splits the codec's batches; the codec knows nothing of connections.
         # Both sides read the same messages, so their layout is measured in one place.
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
@@ -141,6 +142,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         | _packages("spark_eos", "sink")
         | _SHARED
         | _packages("broker_core", "properties", "__version__"),
+        "spark_eos.progress_listener": _packages("spark_eos", "metrics_export"),
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
     },
     {
@@ -149,7 +151,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
     },
     {
-        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "sink") | {"broker_core.__version__"},
+        "spark_eos.__init__": _packages("spark_eos", "datasource", "errors", "progress_listener", "sink")
+        | {"broker_core.__version__"},
     },
 )
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
@@ -159,8 +162,10 @@ _CORE_REAL = _packages("broker_core", "server", "testing", "embedded", "pytest_p
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
 # What a client and the sink receive instead of looking it up themselves.
 _RUNTIME = _packages("spark_eos", "runtime")
-_EOS_REAL = _packages("spark_eos", "client", "sink", "source", "admin", "runtime")
-# Metrics are served from a thread, once in each process.
+_EOS_REAL = _packages(
+    "spark_eos", "client", "sink", "source", "admin", "runtime", "metrics_export", "progress_listener"
+)
+# Metrics are read by a thread that sends them.
 _EOS_METRICS = _packages("spark_eos", "metrics")
 # A failpoint stops or kills its process by design.
 _FAILPOINTS = _packages("spark_eos", "failpoints")
@@ -178,7 +183,11 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "scramp": _packages("broker_core", "security"),
     # An extra that serves the metrics; nothing else may need it.
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
-    | _packages("spark_eos", "metrics_endpoint"),
+    | _packages("spark_eos", "metrics_export"),
+    "opentelemetry": _packages("spark_eos", "metrics_export"),
+    # An extra that serves the console's pages on loopback.
+    "starlette": _packages("spark_eos", "admin.console.server"),
+    "uvicorn": _packages("spark_eos", "admin.console.server"),
     # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
     "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
     "textual": _packages("spark_eos", "admin.watch_screen"),
@@ -192,7 +201,8 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # The regular expressions of Kafka's requests are RE2's.
     "re2": _packages("broker_core", "coordinator.patterns"),
     # Spark and Arrow columns.
-    "pyspark": _packages("spark_eos", "datasource", "sink", "source", "spark_api") | {"pyspark_eos_kafka"},
+    "pyspark": _packages("spark_eos", "datasource", "progress_listener", "sink", "source", "spark_api")
+    | {"pyspark_eos_kafka"},
     # The pickler that Spark uses.
     "pyspark.cloudpickle": _packages("spark_eos", "sent_to_tasks"),
     "pyarrow": _EOS_COLUMNS | _packages("broker_core", "testing"),
@@ -204,12 +214,12 @@ OUTSIDE: dict[str, frozenset[str]] = {
     # Sockets.
     **dict.fromkeys(
         ("socket", "ssl", "selectors", "socketserver", "http", "urllib.request"),
-        _CORE_REAL | _packages("spark_eos", "client"),
+        _CORE_REAL | _packages("spark_eos", "client", "metrics_export"),
     ),
     # Waits on a pipe.
     "select": _CORE_REAL | _packages("spark_eos", "client", "sink.detached_process"),
     # Sets options of the sockets that Spark has opened.
-    "socket": _CORE_REAL | _packages("spark_eos", "client", "sink.spark_sockets"),
+    "socket": _CORE_REAL | _packages("spark_eos", "client", "metrics_export", "sink.spark_sockets"),
     # Other threads and processes.
     **dict.fromkeys(
         ("asyncio", "threading", "_thread", "concurrent", "multiprocessing", "queue", "subprocess", "sched"),
@@ -218,7 +228,10 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "threading.Lock": _CORE_REAL | _EOS_REAL | _EOS_METRICS,
     "signal": _CORE_REAL | _FAILPOINTS,
     # Clocks.
-    "time": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "source", "admin"),
+    "time": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _packages("spark_eos", "source", "admin", "metrics_export", "progress_listener"),
     # Formatting a time does not read a clock.
     **dict.fromkeys(("time.gmtime", "time.strftime"), _CORE_REAL | _packages("spark_eos", "admin", "sink.decision")),
     "datetime": _CORE_REAL | _EOS_REAL,
@@ -228,9 +241,12 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "secrets": _CORE_REAL | _RUNTIME | _packages("spark_eos", "admin"),
     **dict.fromkeys(("uuid.uuid1", "uuid.uuid4", "uuid.uuid6", "uuid.uuid7", "uuid.getnode"), _CORE_REAL | _EOS_REAL),
     # Files and the process's environment.
-    "os": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin"),
+    "os": _CORE_REAL
+    | _RUNTIME
+    | _FAILPOINTS
+    | _packages("spark_eos", "client.msk_iam", "client.tls", "sink", "admin", "metrics_export"),
     # Credentials that are renewed in threads belong to one process.
-    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam"),
+    "os.getpid": _CORE_REAL | _RUNTIME | _FAILPOINTS | _packages("spark_eos", "client.msk_iam", "metrics_export"),
     **dict.fromkeys(
         ("builtins.open", "io.open", "io.FileIO", "pathlib", "shutil", "glob", "mmap", "fcntl", "fileinput", "sqlite3"),
         _CORE_REAL | _FAILPOINTS,
@@ -239,18 +255,25 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "pathlib.Path": _CORE_REAL
     | _FAILPOINTS
     | _packages(
-        "spark_eos", "admin", "client.credentials", "client.key_stores", "client.oauth_assertion", "sink.incarnation"
+        "spark_eos",
+        "admin",
+        "client.credentials",
+        "client.key_stores",
+        "client.oauth_assertion",
+        "metrics_export",
+        "sink.incarnation",
     ),
     # Pure paths are text.
     **dict.fromkeys(("pathlib.PurePath", "pathlib.PurePosixPath"), frozenset(PACKAGES)),
     # Python's TLS reads keys and certificates from files only, so those given as text are written to one.
-    "tempfile": _CORE_REAL | _packages("spark_eos", "client"),
+    "tempfile": _CORE_REAL | _packages("spark_eos", "client", "metrics_export"),
     # Ways around this table; the public packages import a name on first use.
     **dict.fromkeys(("importlib", "runpy", "builtins.__import__", "builtins.eval", "builtins.exec"), _NONE),
     # A user's function that returns tokens is imported by its name.
     "importlib.import_module": frozenset({"broker_core.__init__", "spark_eos.__init__", "spark_eos.spark_api"})
     | _packages("spark_eos", "client.token_function"),
     "importlib.metadata": _CORE_REAL | _EOS_REAL,
-    # The template page of a timeline, and the recorded versions of Kafka.
-    "importlib.resources": _packages("spark_eos", "admin.timeline_page") | _packages("broker_core", "wire"),
+    # The template page of a timeline, the files of the console's pages, and the recorded versions of Kafka.
+    "importlib.resources": _packages("spark_eos", "admin.timeline_page", "admin.console.pages")
+    | _packages("broker_core", "wire"),
 }

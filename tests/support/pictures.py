@@ -18,6 +18,10 @@ from spark_eos.admin.timeline import take_timeline
 from spark_eos.admin.timeline_page import page
 from spark_eos.client.kafka_client import KafkaClient
 from tests.support.chromium import chromium
+from tests.support.console_scene import Scene, staged
+from tests.support.hanging import HANGING_SETTINGS
+from tests.support.spark_eos.console import running_console
+from tests.support.waiting import wait_until
 
 IMAGES: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 # GitHub shows a README about this many CSS pixels wide; twice as many pixels keep the text sharp.
@@ -85,9 +89,27 @@ def draw_timeline(out: Path) -> None:
             browser.find_element(By.TAG_NAME, "body").screenshot(str(out))
 
 
+def draw_console(out: Path) -> None:
+    """Draw the console's overview of a cluster in which something hangs, something is open and a query has stopped."""
+    scene = Scene("", "eu", "payments-7", "copier")
+    with EmbeddedBroker(config=HANGING_SETTINGS) as kafka, staged(kafka.bootstrap_servers, scene):
+        with (
+            running_console(kafka.bootstrap_servers, scene.decisions) as console,
+            chromium(1180, 900, _SCALE) as browser,
+        ):
+            browser.get(console.address)
+            wait_until(lambda: browser.find_elements(By.CSS_SELECTOR, "#open tbody tr"), "the page has its data")
+            browser.execute_script(
+                "for (const each of document.querySelectorAll('code, .cluster')) "
+                f"each.textContent = each.textContent.replace('{kafka.bootstrap_servers}', 'kafka:9092')"
+            )
+            browser.find_element(By.TAG_NAME, "body").screenshot(str(out))
+
+
 def main() -> None:
     """Write all pictures."""
     IMAGES.mkdir(exist_ok=True)
+    draw_console(IMAGES / "console.png")
     draw_timeline(IMAGES / "timeline.png")
 
 

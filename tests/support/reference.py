@@ -250,7 +250,7 @@ def spark_metrics(metrics: ProcessMetrics) -> str:
     rows = []
     for each in metrics.definitions.values():
         kind = "counter" if each.is_counter else "gauge"
-        name = _metric_name(f"{metrics.prefix}_{each.name}", kind, each.labels)
+        name = _metric_name(f"{metrics.prefix}_{each.name}", kind, (*metrics.labels, *each.labels))
         rows.append((name, _sentence(each.meaning), kind))
     return table(("Metric", "Meaning", "Type"), rows)
 
@@ -390,7 +390,7 @@ _LOGS: Final = ("log.", "message.max.bytes", "compression.", "max.decompressed."
 _CONNECTIONS: Final = (
     "listeners", "advertised.", "listener.", "inter.broker.", "max.connections", "connection", "socket.",
 )  # fmt: skip
-_ACCESS: Final = ("authorizer.", "super.users", "allow.everyone")
+_ACCESS: Final = ("authorizer.", "super.users", "allow.everyone", "delegation.token.")
 _GROUPED: Final = (*_TRANSACTIONS, *_GROUPS, *_LOGS, *_CONNECTIONS, *_ACCESS)
 
 PUBLIC_ERRORS: Final = [

@@ -16,6 +16,7 @@ WITH_BROKERS = {
     "broker_core.testing.inspection_controls",
     "broker_core.testing.record_list",
     "spark_eos.datasource",
+    "spark_eos.progress_listener",
     "spark_eos.sink.dataframe_writes",
 }
 

@@ -185,8 +185,8 @@ def _metadata_topic(context: RequestContext, topic: Topic) -> Any:
                 partition_index=index,
                 leader_id=p.leader,
                 leader_epoch=p.leader_epoch,
-                replica_nodes=_leader_first(p.leader, brokers),
-                isr_nodes=[] if p.leader == NO_LEADER else _leader_first(p.leader, brokers),
+                replica_nodes=leader_first(p.leader, brokers),
+                isr_nodes=[] if p.leader == NO_LEADER else leader_first(p.leader, brokers),
                 offline_replicas=[],
             )
             for index, p in enumerate(topic.partitions)
@@ -195,7 +195,7 @@ def _metadata_topic(context: RequestContext, topic: Topic) -> Any:
     )
 
 
-def _leader_first(leader: int, brokers: list[int]) -> list[int]:
+def leader_first(leader: int, brokers: list[int]) -> list[int]:
     """Return the brokers that can serve a partition, the leader first: all of them, since they share its log."""
     return [*({leader} - {NO_LEADER}), *(broker for broker in brokers if broker != leader)]
 

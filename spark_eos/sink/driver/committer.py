@@ -13,8 +13,8 @@ duplicate the rows.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -25,6 +25,7 @@ from spark_eos.metrics import SINK_METRICS
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.runtime import now_ms
 from spark_eos.sink.decision import Decision
+from spark_eos.sink.driver.commit_progress import CommitProgress
 from spark_eos.sink.driver.completion import Completion, complete
 from spark_eos.sink.driver.decision_errors import OutdatedError, disagreement_error, other_plan_error
 from spark_eos.sink.driver.decision_log import DecisionLog
@@ -81,13 +82,20 @@ class Committer:
     may_hang: bool = False
     # What the last call decided and committed.
     committed: tuple[PreparedTransaction, ...] = ()
+    progress: CommitProgress = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Show the progress of this query."""
+        self.progress = CommitProgress(self.query, self.cluster.runtime.clock)
 
     def commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
         """Make a micro-batch visible, or raise; return only when each of its transactions is committed."""
         self.committed = ()
         check_messages(messages, self.query, self.run, micro_batch)
         check_first_write(self.query, self.state.finished, (micro_batch, self.write))
+        self.progress.begin()
         self._commit(messages, micro_batch)
+        self.progress.finished(messages, micro_batch, self.committed)
         self.state.finished = (micro_batch, self.write)
 
     def _commit(self, messages: Sequence[TaskMessage], micro_batch: int) -> None:
@@ -157,6 +165,7 @@ class Committer:
             prepared = [message.transaction for message in messages if isinstance(message, Prepared)]
             swept = self._orphans(micro_batch).abort(prepared)
         failpoints.reach("driver.after_abort", micro_batch)
+        self.progress.aborted()
         SINK_METRICS.add("transactions_aborted", len(swept))
         logger.info(
             "micro-batch %d of %s: aborted, %d prepared, %d ended", micro_batch, self.query, len(prepared), len(swept)
@@ -336,6 +345,7 @@ class Committer:
             driver.decide(decision, verification.decide_by_ms, verification if is_first else None)
         if self.state.began_at_ms is None:
             self.state.began_at_ms = verification.began_at_ms
+        self.progress.decided()
         failpoints.reach("driver.after_decide", micro_batch)
         try:
             with self._step("complete", micro_batch):
@@ -421,11 +431,5 @@ class Committer:
     def _now_ms(self) -> int:
         return now_ms(self.cluster.runtime.clock)
 
-    @contextmanager
-    def _step(self, name: str, micro_batch: int) -> Iterator[None]:
-        monotonic = self.cluster.runtime.clock.monotonic
-        started = monotonic()
-        yield
-        duration_ms = (monotonic() - started) * 1000
-        SINK_METRICS.set(f"{name.replace(' ', '_')}_ms", round(duration_ms))
-        logger.info("micro-batch %d of %s: %s took %.0f ms", micro_batch, self.query, name, duration_ms)
+    def _step(self, name: str, micro_batch: int) -> AbstractContextManager[None]:
+        return self.progress.step(name, micro_batch)

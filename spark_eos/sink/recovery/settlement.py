@@ -15,6 +15,7 @@ record that they were completed, and need no other proof.
 """
 
 import logging
+import math
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
@@ -37,6 +38,10 @@ logger = logging.getLogger(__name__)
 # Since the last transaction was settled.
 SETTLE_LIMIT_SECONDS: Final = 60.0
 _PAUSE_SECONDS: Final = 0.2
+# How often a settlement reports what is left, unless something changes.
+_REPORT_SECONDS: Final = 5.0
+# Transactions that are ended together; a report follows each group.
+_GROUP_SIZE: Final = 1_000
 _LINES_SHOWN: Final = 50
 _UNSETTLED: Final = frozenset({Fate.OPEN, Fate.HIDDEN})
 
@@ -74,6 +79,7 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
         return Settlement(decision, decision.transactions, (), ())
     clock = cluster.runtime.clock
     progressed_at, fewest = clock.monotonic(), len(decision.transactions)
+    reported_at = -math.inf
     fates: dict[PreparedTransaction, Fate] = {}
     waiting: list[PreparedTransaction] = list(decision.transactions)
     while True:
@@ -87,15 +93,17 @@ def settle(cluster: SinkCluster, decision: Decision) -> Settlement:
             progressed_at, fewest = clock.monotonic(), len(waiting)
         if not action.is_followed_by_a_look or clock.monotonic() >= progressed_at + SETTLE_LIMIT_SECONDS:
             break
-        logger.info(
-            "micro-batch %d of %s: %s not settled of %d decided, among them %s; next: %s",
-            decision.micro_batch,
-            decision.query,
-            counted(len(waiting), "transaction"),
-            len(fates),
-            waiting[0].transactional_id,
-            action.value,
-        )
+        if progressed_at > reported_at or clock.monotonic() >= reported_at + _REPORT_SECONDS:
+            reported_at = clock.monotonic()
+            logger.info(
+                "micro-batch %d of %s: %s not settled of %d decided, among them %s; next: %s",
+                decision.micro_batch,
+                decision.query,
+                counted(len(waiting), "transaction"),
+                len(fates),
+                waiting[0].transactional_id,
+                action.value,
+            )
         clock.sleep(_PAUSE_SECONDS)
     by_fate = {fate: tuple(t for t in decision.transactions if fates[t] is fate) for fate in Fate}
     # If a micro-batch is closed whatever is visible, only what could still become visible matters.
@@ -127,7 +135,18 @@ def _end_open(
             table_for(decision)[frozenset(fates.values())].reason,
         )
     failpoints.reach("recovery.before_commit", decision.micro_batch)
-    ended = end_all(cluster, still_open, commit=commit)
+    ended: set[PreparedTransaction] = set()
+    for done in range(0, len(still_open), _GROUP_SIZE):
+        ended |= end_all(cluster, still_open[done : done + _GROUP_SIZE], commit=commit)
+        left = len(still_open) - done - _GROUP_SIZE
+        if left > 0:
+            logger.info(
+                "micro-batch %d of %s: %s left to end of %d decided",
+                decision.micro_batch,
+                decision.query,
+                counted(left, "transaction"),
+                len(fates),
+            )
     failpoints.reach("recovery.after_commit", decision.micro_batch)
     return dict.fromkeys(ended, Fate.COMMITTED) if commit else {}
 

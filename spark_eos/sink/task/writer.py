@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -24,6 +24,8 @@ from spark_eos.sink.task.transaction import TransactionPort
 from spark_eos.worker_memory import is_worker_kept
 
 logger = logging.getLogger(__name__)
+# How often a task that takes long reports what it has written.
+_REPORT_SECONDS: Final = 30.0
 
 
 class EarlierDecisions(Protocol):
@@ -114,8 +116,17 @@ class TaskWriter:
         try:
             failpoints.reach("task.before_write", micro_batch)
             self._send(sends)
+            reported = started
             for rows in others:
                 self._send(placer.place(rows))
+                if clock.monotonic() >= reported + _REPORT_SECONDS:
+                    reported = clock.monotonic()
+                    logger.info(
+                        "task %s: %s so far, in %.0f s",
+                        self.place,
+                        counted(sum(each.record_count for each in placer.counter.rows()), "record"),
+                        reported - started,
+                    )
             self._send(placer.rest())
             failpoints.reach("task.before_flush", micro_batch)
             ranges = tuple(self.transaction.flush())

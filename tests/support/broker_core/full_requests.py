@@ -20,6 +20,63 @@ def both(name, topic_id, by_id):
     return {"topic_id": topic_id} if by_id else {"name": name}
 
 
+def administration():
+    """Return a request of each API for topics, leaders, folders of logs and the quorum."""
+    pages, dirs, quorum = m.DescribeTopicPartitionsRequest, m.DescribeLogDirsRequest, m.DescribeQuorumRequest.TopicData
+    moved = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    reassigned = m.AlterPartitionReassignmentsRequest.ReassignableTopic
+    listed = m.ListPartitionReassignmentsRequest
+    return {
+        "DescribeTopicPartitions": lambda: pages(
+            topics=[pages.TopicRequest(name=TOPIC)],
+            response_partition_limit=1,
+            cursor=pages.Cursor(topic_name=TOPIC, partition_index=0),
+        ),
+        "DescribeLogDirs": lambda: dirs(topics=[dirs.DescribableLogDirTopic(topic=TOPIC, partitions=[0])]),
+        "AlterReplicaLogDirs": lambda: m.AlterReplicaLogDirsRequest(
+            dirs=[moved(path="/memory", topics=[moved.AlterReplicaLogDirTopic(name=TOPIC, partitions=[0])])]
+        ),
+        "DescribeQuorum": lambda: m.DescribeQuorumRequest(
+            topics=[quorum(topic_name="__cluster_metadata", partitions=[quorum.PartitionData(partition_index=0)])]
+        ),
+        "ElectLeaders": lambda: m.ElectLeadersRequest(
+            election_type=0,
+            topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic=TOPIC, partitions=[0])],
+            timeout_ms=1000,
+        ),
+        "AlterPartitionReassignments": lambda: m.AlterPartitionReassignmentsRequest(
+            timeout_ms=1000,
+            topics=[
+                reassigned(name=TOPIC, partitions=[reassigned.ReassignablePartition(partition_index=0, replicas=[1])])
+            ],
+        ),
+        "ListPartitionReassignments": lambda: listed(
+            timeout_ms=1000,
+            topics=[listed.ListPartitionReassignmentsTopics(name=TOPIC, partition_indexes=[0])],
+        ),
+        "UnregisterBroker": lambda: m.UnregisterBrokerRequest(broker_id=1),
+        **tokens(),
+    }
+
+
+def tokens():
+    """Return a request of each API for delegation tokens."""
+    created, described = m.CreateDelegationTokenRequest, m.DescribeDelegationTokenRequest
+    return {
+        "CreateDelegationToken": lambda: created(
+            owner_principal_type="User",
+            owner_principal_name="owner",
+            renewers=[created.CreatableRenewers(principal_type="User", principal_name="renewer")],
+            max_lifetime_ms=1000,
+        ),
+        "RenewDelegationToken": lambda: m.RenewDelegationTokenRequest(hmac=b"token", renew_period_ms=1000),
+        "ExpireDelegationToken": lambda: m.ExpireDelegationTokenRequest(hmac=b"token", expiry_time_period_ms=1000),
+        "DescribeDelegationToken": lambda: described(
+            owners=[described.DescribeDelegationTokenOwner(principal_type="User", principal_name="owner")]
+        ),
+    }
+
+
 def full_requests(version, topic_id):
     """Return for each API a request that names a topic, group or transaction."""
     batch = build_batch([NewRecord(b"k", b"v", (), 1000)])
@@ -280,6 +337,7 @@ def full_requests(version, topic_id):
             group_ids=[GROUP], include_authorized_operations=True
         ),
         "ListTransactions": lambda: m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
+        **administration(),
     }
 
 

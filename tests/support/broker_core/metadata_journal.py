@@ -5,6 +5,8 @@ from uuid import UUID
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.security.acls import stored_acl
+from broker_core.security.delegation_tokens import DelegationToken
+from broker_core.security.principals import user
 from broker_core.security.sasl_passwords import ScramCredential
 
 
@@ -28,4 +30,7 @@ def metadata_records() -> list[bytes]:
     metadata.delete_acl(acl)
     metadata.set_scram("SCRAM-SHA-256", "ann", ScramCredential(4096, b"salt", b"stored", b"server"))
     metadata.set_scram("SCRAM-SHA-256", "ann", None)
+    token = DelegationToken("token", user("ann"), user("bob"), (user("carl"),), 1, 3, 2)
+    metadata.set_delegation_token("token", token)
+    metadata.set_delegation_token("token", None)
     return [b"\n".join(lines), *lines]

@@ -160,7 +160,7 @@ def _wrong_arrays(each: Any, good: Any) -> Iterator[tuple[str, Any]]:
         yield "more", [*good, MISSING]
     elif isinstance(good[0], int):
         yield "negative", [-1]
-        yield "large", [2147483647]
+        yield "large", [WRONG_INTEGERS[each.array_of.type_str][-1]]
         yield "more", [*good, 7]
 
 

@@ -48,6 +48,7 @@ class ServerSide:
         self._identities = identities
         self.user_name: str | None = None
         self.expires_ms: int | None = None
+        self.has_token = False
 
     def evaluate(self, token: bytes, now_ms: int) -> bytes:
         """Check the client's message."""

@@ -8,8 +8,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
-from spark_eos.metrics import SOURCE_METRICS, MetricsPlace, ProcessMetrics
-from spark_eos.metrics_endpoint import check_servable
+from spark_eos.metrics import MOST_SUBJECTS, SOURCE_METRICS, Changes, ProcessMetrics
+from spark_eos.metrics_export.messages import decode_changes, encode_changes
+from spark_eos.metrics_export.sender import check_exportable
+from spark_eos.metrics_export.store import MetricStore
+from spark_eos.options.metrics import MetricsTargets
 from spark_eos.options.sink import sink_options
 from spark_eos.options.source import stream_options
 from spark_eos.sink.columns import KEY, VALUE
@@ -17,7 +20,6 @@ from spark_eos.sink.spark_writers import BatchWriter, StreamWriter
 from spark_eos.source.data_loss import DataLoss, DataLossPolicy
 from spark_eos.source.lag import LagWatch
 
-ANY_PORT = MetricsPlace("127.0.0.1", 0)
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 SINK = {"kafka.bootstrap.servers": "h:1"}
 SOURCE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
@@ -30,12 +32,27 @@ SOURCE = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
     "read", [lambda more: sink_options(SINK | more), lambda more: stream_options(SOURCE | more)], ids=["sink", "source"]
 )
 class TestOptions:
-    def test_metrics_are_not_served_by_default(self, read) -> None:
-        assert read({}).metrics_place is None
+    def test_metrics_go_nowhere_by_default(self, read) -> None:
+        assert read({}).metrics is None
 
     def test_metrics_are_served_on_loopback_by_default(self, read) -> None:
-        assert read({"metricsport": " 9404 "}).metrics_place == ("127.0.0.1", 9404)
-        assert read({"metricsport": "9404", "metricshost": "0.0.0.0"}).metrics_place == ("0.0.0.0", 9404)
+        assert read({"metricsport": " 9404 "}).metrics == MetricsTargets("127.0.0.1", 9404)
+        assert read({"metricsport": "9404", "metricshost": "0.0.0.0"}).metrics == MetricsTargets("0.0.0.0", 9404)
+
+    def test_metrics_go_to_a_file_and_a_collector_without_a_port(self, read) -> None:
+        options = {"metricstextfile": "/var/a.prom", "metricsotlpendpoint": "https://c:4318/v1/metrics"}
+        assert read(options).metrics == MetricsTargets("127.0.0.1", None, "/var/a.prom", "https://c:4318/v1/metrics")
+
+    @pytest.mark.parametrize("path", ["a.prom", "/a.txt", "", "/a\n.prom"])
+    def test_textfile_that_no_collector_reads_is_refused(self, read, path: str) -> None:
+        with pytest.raises(OptionError, match="Option 'metricsTextfile' is .* ends with .prom"):
+            read({"metricstextfile": path})
+
+    @pytest.mark.parametrize("url", ["c:4317", "grpc://c", "http://user:secret@c/v1/metrics", ""])
+    def test_collector_without_an_http_url_is_refused_and_no_password_is_shown(self, read, url: str) -> None:
+        with pytest.raises(OptionError, match="Option 'metricsOtlpEndpoint' is not an HTTP URL") as refused:
+            read({"metricsotlpendpoint": url})
+        assert "secret" not in str(refused.value)
 
     @pytest.mark.parametrize("port", ["0", "65536", "-1", "x", "", "٣"])
     def test_invalid_metrics_port_is_refused(self, read, port: str) -> None:
@@ -73,15 +90,76 @@ def test_metrics_snapshot_is_a_copy() -> None:
     assert dict(snapshot) == {"a": 3, "b": 5}
 
 
-def test_missing_metrics_library_refuses_the_query_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    check_servable(None)
-    with pytest.raises(OptionError, match=r"pip install 'eos-kafka\[metrics\]'` on the driver"):
-        check_servable(ANY_PORT)
+@pytest.mark.parametrize(
+    ("library", "options", "remedy"),
+    [
+        (
+            "prometheus_client",
+            {"metricsport": "9404"},
+            r"eos-kafka\[metrics\]'` on the driver, or remove 'metricsPort'",
+        ),
+        ("prometheus_client", {"metricstextfile": "/a.prom"}, "or remove 'metricsTextfile'"),
+        ("opentelemetry", {"metricsotlpendpoint": "http://c"}, r"eos-kafka\[otlp\]'` on the driver"),
+    ],
+)
+def test_missing_metrics_library_refuses_the_query_before_it_starts(
+    monkeypatch: pytest.MonkeyPatch, library: str, options: dict[str, str], remedy: str
+) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    check_exportable(None)
     schema = StructType([StructField(KEY, BinaryType()), StructField(VALUE, BinaryType())])
     for writer in (StreamWriter, BatchWriter):
-        with pytest.raises(OptionError, match="prometheus-client, which is not installed on the driver"):
-            writer(SINK | {"topic": "t", "metricsport": "9404"}, schema, False)
+        with pytest.raises(OptionError, match=remedy):
+            writer(SINK | {"topic": "t"} | options, schema, False)
+
+
+def test_subjects_are_counted_apart_and_a_thread_sees_its_own() -> None:
+    metrics = ProcessMetrics("eos")
+    with metrics.subject(query="a"):
+        metrics.add("rows")
+        with metrics.subject(query="b"):
+            metrics.add("rows", 2)
+            assert dict(metrics.snapshot()) == {"rows": 2}
+        assert dict(metrics.snapshot()) == {"rows": 1}
+    assert metrics.changes().counters == {(("query", "a"),): {"rows": 1}, (("query", "b"),): {"rows": 2}}
+    assert not metrics.changes()
+
+
+def test_changes_that_were_not_delivered_are_returned_again() -> None:
+    metrics = ProcessMetrics("eos")
+    metrics.add("rows")
+    metrics.set("age_ms", 1)
+    metrics.report(micro_batch=1)
+    changes = metrics.changes()
+    metrics.add("rows", 2)
+    metrics.set("age_ms", 5)
+    metrics.report(micro_batch=2)
+    metrics.take_back(changes)
+    expected = Changes({(): {"rows": 3}}, {(): {"age_ms": {(): 5}}}, [{"micro_batch": 1}, {"micro_batch": 2}])
+    assert metrics.changes() == expected
+
+
+def test_subjects_of_a_long_lived_driver_are_bounded() -> None:
+    metrics, store = ProcessMetrics("eos"), MetricStore()
+    for job in range(MOST_SUBJECTS + 10):
+        with metrics.subject(query=str(job)):
+            metrics.add("rows")
+            metrics.set("age_ms", job)
+        if job == MOST_SUBJECTS // 2:
+            store.apply({"eos": metrics.changes()})
+    store.apply({"eos": metrics.changes()})
+    for family in store.families():
+        assert len(family.values) == MOST_SUBJECTS
+        assert (("query", "9"),) not in family.values and (("query", "10"),) in family.values
+
+
+def test_messages_are_decoded_as_they_were_encoded() -> None:
+    labels = (("topic", 'a "b"'), ("partition", "0"))
+    changes = Changes({(("query", "ü"),): {"rows": 3}}, {(): {"lag": {labels: 4, (): 0}}}, [{"micro_batch": 1}])
+    targets = [MetricsTargets(port=1), MetricsTargets(textfile="/a.prom")]
+    assert decode_changes(encode_changes(targets, {"eos": changes, "none": Changes()})) == (targets, {"eos": changes})
 
 
 # The source

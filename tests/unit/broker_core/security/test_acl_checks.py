@@ -3,7 +3,9 @@
 import pytest
 
 from broker_core.records.batch import NewRecord, build_batch
-from broker_core.security.checks import CHECKS, FILTERED, Check, Right
+from broker_core.security.checks import CHECKS, FILTERED, REFUSALS, Check, Right
+from broker_core.security.delegation_tokens import DelegationToken
+from broker_core.security.principals import user
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
@@ -15,6 +17,7 @@ from tests.support.direct import DirectClient, direct_cluster
 TOPIC, GROUP, MEMBERS, ID = "t", "g", "members", "open"
 # The authentication tests cover the APIs that are served before the client is known.
 UNASKED = {name for name, checks in CHECKS.items() if not checks}
+REFUSED = frozenset(REFUSALS.values())
 PAIRS = [(name, check) for name, checks in CHECKS.items() for check in checks]
 LATEST = {api.name: api.max_version for api in SERVED.values()}
 
@@ -41,10 +44,16 @@ class Spy:
 def world():
     """Return a client of a cluster with a topic, groups of both kinds and an open transaction."""
     cluster = direct_cluster(
-        settings={"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
+        settings={
+            "transaction.state.log.num.partitions": "1",
+            "offsets.topic.num.partitions": "1",
+            "delegation.token.secret.key": "secret",
+        }
     )
     cluster.controller.create_topic(TOPIC, 1)
-    client = DirectClient(cluster)
+    client = DirectClient(cluster, principal=user("administrator"))
+    token = DelegationToken("token", user("owner"), user("owner"), (), 0, 2**62, 2**62)
+    cluster.metadata.set_delegation_token("token", token)
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
@@ -275,14 +284,14 @@ def test_any_one_of_the_alternative_rights_suffices(name, check):
     for right in check.one_of:
         rest = frozenset(check.one_of) - {right}
         codes = {code for answer in run(name, rest)[1] for code in error_codes(answer)}
-        assert not codes & {29, 30, 31, 53}, (right, codes)
+        assert not codes & REFUSED, (right, codes)
 
 
 @pytest.mark.parametrize("name", sorted(set(CHECKS) - UNASKED))
 def test_client_without_any_right_learns_nothing_else(name):
     answers = run(name, None)[1]
     only_filtered = all(check.refused is FILTERED for check in CHECKS[name])
-    refusals = {29, 30, 31, 53} | ({0} if only_filtered or name == "Metadata" else set())
+    refusals = REFUSED | ({0} if only_filtered or name == "Metadata" else set())
     # A request without a protocol type is refused before any check.
     refusals |= {23} if name == "SyncGroup" else set()
     codes = {code for answer in answers for code in error_codes(answer)} - {0}

@@ -94,6 +94,16 @@ def test_progress_of_a_long_scan_is_shown_and_removed(seconds: Iterator[float]) 
     assert shown.endswith(("\x1b[2K", "\x1b[?25h")), "the line is removed"
 
 
+@pytest.mark.parametrize("color", ["always", "never"])
+def test_progress_has_colors_if_wanted(color: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = Stream(is_terminal=True)
+    with progress("Describing", stream=stream, color=color, delay_seconds=0) as report:
+        report(1, 10)
+    assert "Describing" in stream.getvalue()
+    assert ("\x1b[38;5;" in stream.getvalue()) == (color == "always")
+
+
 @pytest.mark.parametrize("trouble", ["no terminal", "no library", "short"])
 def test_progress_is_not_shown(trouble: str, seconds: Iterator[float], monkeypatch: pytest.MonkeyPatch) -> None:
     stream = Stream(is_terminal=trouble != "no terminal")

@@ -158,6 +158,8 @@ def test_own_options_are_never_reported_as_misspelled(name: str) -> None:
         "batch.size": "100",
         "buffer.memory": "100000",
         "metricsPort": "9404",
+        "metricsTextfile": "/eos.prom",
+        "metricsOtlpEndpoint": "http://localhost:4318/v1/metrics",
         "discardDifferingRows": "TRUE",
         "allowHangingTransactions": "true",
         "allowDecisionRetention": "true",

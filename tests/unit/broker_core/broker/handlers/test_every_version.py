@@ -32,6 +32,12 @@ REFUSED = {
     "JoinGroup": {0, 79},
     "DescribeGroups": {0, 69},
     "ConsumerGroupDescribe": {69},
+    "ElectLeaders": {0, 84},
+    # The client is not authenticated.
+    "CreateDelegationToken": {64},
+    "RenewDelegationToken": {64},
+    "ExpireDelegationToken": {64},
+    "DescribeDelegationToken": {64},
     # The listener has no SASL.
     "SaslHandshake": {34},
     "SaslAuthenticate": {34},

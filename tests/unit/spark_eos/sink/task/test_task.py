@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.messages import AlreadyCommitted, Empty, Place, Prepared, WrittenRange
 from spark_eos.sink.rerun_checks import rows_of
+from spark_eos.sink.task import writer
 from spark_eos.sink.task.batching import gather
 from spark_eos.sink.task.identity_pool import IdentityPool, TaskIdentity, TaskSet
 from spark_eos.sink.task.partitioning import DataError
@@ -251,3 +253,23 @@ def test_only_flushed_records_count_as_prepared(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(AbortableError) if fails else contextlib.nullcontext():
             writer.write(iter([_rows("a")]))
         assert noted == ([] if fails else [("p.q.run2.w.0", TaskSet(3, 0, None))])
+
+
+def test_task_that_takes_long_logs_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = MemoryCluster()
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 1)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for _ in range(8):
+            cluster.pass_time(20_000)
+            yield pa.record_batch({"value": pa.array([b"row"], pa.binary())})
+
+    with caplog.at_level(logging.INFO):
+        _writer(cluster, MemoryTransaction()).write(rows())
+    assert re.findall(r"task .*: (\d+) records? so far, in (\d+) s", caplog.text) == [
+        ("3", "40"),
+        ("5", "80"),
+        ("7", "120"),
+    ]

@@ -1,0 +1,208 @@
+"""The APIs of delegation tokens (KIP-48, KIP-373), which require `delegation.token.secret.key`."""
+
+import base64
+import hmac
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from broker_core.broker.authorization import is_allowed, refusal
+from broker_core.broker.request_context import RequestContext
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.security.delegation_tokens import DelegationToken, hmac_of, later
+from broker_core.security.principals import ANONYMOUS, Principal
+from broker_core.wire import messages as m
+
+_USER = "User"
+_NO_TIME = -1
+
+
+def _may_manage_tokens(context: RequestContext) -> bool:
+    """Return whether the client is authenticated, and not with a token."""
+    if context.sasl is not None:
+        return not context.sasl.has_token
+    return context.principal != ANONYMOUS
+
+
+def create(context: RequestContext) -> None:
+    """Create a token for the client, or for another owner."""
+    body, requester = context.body, context.principal
+    owner = requester
+    # Earlier versions have no owner.
+    if context.version >= 3 and body.owner_principal_name:
+        owner = Principal(body.owner_principal_type or _USER, body.owner_principal_name)
+    renewers = tuple(Principal(each.principal_type, each.principal_name) for each in body.renewers)
+    code = _why_not_created(context, owner, renewers)
+    if code is not ErrorCode.NONE:
+        # As in Kafka, the controller, which knows the setting, answers other times than the broker before it.
+        no_time = 0 if code is ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else _NO_TIME
+        context.answer(_created(code, owner, requester, no_time, no_time, no_time, "", b""))
+        return
+    config, now_ms = context.broker.config, context.now_ms
+    lifetime_ms = config.delegation_token_max_lifetime_ms
+    if body.max_lifetime_ms > 0:
+        lifetime_ms = min(lifetime_ms, body.max_lifetime_ms)
+    max_ms = later(now_ms, lifetime_ms)
+    expires_ms = min(max_ms, later(now_ms, config.delegation_token_expiry_time_ms))
+    token_id = _printed(context.broker.controller.new_uuid())
+    token = DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
+    context.broker.metadata.set_delegation_token(token_id, token)
+    password = hmac_of(config.delegation_token_secret_key, token_id)
+    context.answer(_created(ErrorCode.NONE, owner, requester, now_ms, expires_ms, max_ms, token_id, password))
+
+
+def _printed(uuid: UUID) -> str:
+    """Return a UUID in Kafka's form: 22 URL-safe characters of base64."""
+    return base64.urlsafe_b64encode(uuid.bytes).decode().rstrip("=")
+
+
+def _why_not_created(context: RequestContext, owner: Principal, renewers: Iterable[Principal]) -> ErrorCode:
+    if not _may_manage_tokens(context):
+        return ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    if owner != context.principal:
+        code = refusal(context, Operation.CREATE_TOKENS, ResourceType.USER, str(owner))
+        if code is not ErrorCode.NONE:
+            return code
+    if any(renewer.kind != _USER for renewer in renewers):
+        return ErrorCode.INVALID_PRINCIPAL_TYPE
+    if not context.broker.config.delegation_token_secret_key:
+        return ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    return ErrorCode.NONE
+
+
+def _created(
+    code: ErrorCode,
+    owner: Principal,
+    requester: Principal,
+    issued_ms: int,
+    expires_ms: int,
+    max_ms: int,
+    token_id: str,
+    password: bytes,
+) -> Any:
+    return m.CreateDelegationTokenResponse(
+        error_code=code,
+        principal_type=owner.kind,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.kind,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=issued_ms,
+        expiry_timestamp_ms=expires_ms,
+        max_timestamp_ms=max_ms,
+        token_id=token_id,
+        hmac=password,
+    )
+
+
+def renew(context: RequestContext) -> None:
+    """Let a token expire later, at most at the end of its lifetime."""
+    response = m.RenewDelegationTokenResponse
+    try:
+        token = _changeable(context)
+        if token.has_expired(context.now_ms):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+        _check_renewer(context, token)
+    except KafkaError as error:
+        context.answer(response(error_code=error.code, expiry_timestamp_ms=_time_of(error)))
+        return
+    period_ms = context.broker.config.delegation_token_expiry_time_ms
+    if context.body.renew_period_ms > 0:
+        period_ms = min(period_ms, context.body.renew_period_ms)
+    expires_ms = _set_expiration(context, token, period_ms)
+    context.answer(response(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms))
+
+
+def expire(context: RequestContext) -> None:
+    """Let a token expire after a period; a negative one deletes it at once."""
+    response, period_ms = m.ExpireDelegationTokenResponse, context.body.expiry_time_period_ms
+    try:
+        token = _changeable(context)
+        _check_renewer(context, token)
+        if period_ms >= 0 and token.has_expired(context.now_ms):
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_EXPIRED)
+    except KafkaError as error:
+        context.answer(response(error_code=error.code, expiry_timestamp_ms=_time_of(error)))
+        return
+    if period_ms < 0:
+        context.broker.metadata.set_delegation_token(token.token_id, None)
+        expires_ms = context.now_ms
+    else:
+        expires_ms = _set_expiration(context, token, period_ms)
+    context.answer(response(error_code=ErrorCode.NONE, expiry_timestamp_ms=expires_ms))
+
+
+def _time_of(error: KafkaError) -> int:
+    """Return the time in a refusal: the broker answers -1, and the controller behind it 0."""
+    return _NO_TIME if error.code is ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED else 0
+
+
+def _changeable(context: RequestContext) -> DelegationToken:
+    """Return the token with the request's HMAC."""
+    if not _may_manage_tokens(context):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
+    secret_key = context.broker.config.delegation_token_secret_key
+    if not secret_key:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    wanted = bytes(context.body.hmac)
+    for token in context.broker.metadata.tokens.values():
+        if hmac.compare_digest(hmac_of(secret_key, token.token_id), wanted):
+            return token
+    raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
+
+
+def _check_renewer(context: RequestContext, token: DelegationToken) -> None:
+    if not token.may_be_renewed_by(context.principal):
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
+
+
+def _set_expiration(context: RequestContext, token: DelegationToken, period_ms: int) -> int:
+    expires_ms = min(token.max_ms, later(context.now_ms, period_ms))
+    context.broker.metadata.set_delegation_token(token.token_id, replace(token, expires_ms=expires_ms))
+    return expires_ms
+
+
+def describe(context: RequestContext) -> None:
+    """Describe the tokens of some owners, or of all, that the client may describe."""
+    response, secret_key = m.DescribeDelegationTokenResponse, context.broker.config.delegation_token_secret_key
+    code = ErrorCode.NONE
+    if not _may_manage_tokens(context):
+        code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+    elif not secret_key:
+        code = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    tokens = [] if code else [_described(token, secret_key) for token in _found(context)]
+    context.answer(response(error_code=code, tokens=tokens))
+
+
+def _found(context: RequestContext) -> Iterator[DelegationToken]:
+    wanted = context.body.owners
+    owners = None if wanted is None else [Principal(each.principal_type, each.principal_name) for each in wanted]
+    for token in context.broker.metadata.tokens.values():
+        if owners is not None and not any(token.belongs_to(owner) for owner in owners):
+            continue
+        if (
+            token.belongs_to(context.principal)
+            or is_allowed(context, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+            or is_allowed(context, Operation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner))
+        ):
+            yield token
+
+
+def _described(token: DelegationToken, secret_key: str) -> Any:
+    form = m.DescribeDelegationTokenResponse.DescribedDelegationToken
+    return form(
+        principal_type=token.owner.kind,
+        principal_name=token.owner.name,
+        token_requester_principal_type=token.requester.kind,
+        token_requester_principal_name=token.requester.name,
+        issue_timestamp=token.issued_ms,
+        expiry_timestamp=token.expires_ms,
+        max_timestamp=token.max_ms,
+        token_id=token.token_id,
+        hmac=hmac_of(secret_key, token.token_id),
+        renewers=[
+            form.DescribedDelegationTokenRenewer(principal_type=each.kind, principal_name=each.name)
+            for each in token.renewers
+        ],
+    )

@@ -1,0 +1,179 @@
+"""ElectLeaders, and the reassignment of partitions to brokers.
+
+Brokers share the logs, so each of them is a replica of every partition, and the leader is the preferred one. While a
+broker is offline, another leads its partitions, and the preferred leader is not available. A reassignment is complete
+at once: it changes the leader if the present one is not among the new replicas.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from broker_core.broker.authorization import require
+from broker_core.broker.request_context import RequestContext
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import NO_LEADER, TopicPartition
+from broker_core.wire import messages as m
+from broker_core.wire.error_responses import error_response
+
+_PREFERRED, _UNCLEAN = 0, 1
+_FIRST_WITH_TYPES = 1
+_NOT_NEEDED = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
+
+
+_Verdicts = list[tuple[int, KafkaError | None]]
+
+
+def elect(context: RequestContext) -> None:
+    """Elect leaders of some partitions, or of all that need one."""
+    body = context.body
+    results: list[tuple[str, _Verdicts]]
+    kind = body.election_type if context.version >= _FIRST_WITH_TYPES else _PREFERRED
+    try:
+        require(context, Operation.ALTER, ResourceType.CLUSTER)
+        if kind not in (_PREFERRED, _UNCLEAN):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {kind}")
+    except KafkaError as error:
+        results = [
+            (topic.topic, [(index, error) for index in topic.partitions]) for topic in body.topic_partitions or ()
+        ]
+        context.answer(_elected(error.code, results))
+        return
+    if body.topic_partitions is None:
+        found = [
+            (topic.name, _elections(context, kind, topic.name, range(len(topic.partitions))))
+            for topic in list(context.broker.metadata.topics.values())
+        ]
+        results = [(name, [each for each in elections if each[1] is not _NOT_NEEDED]) for name, elections in found]
+    else:
+        results = [
+            (topic.topic, _elections(context, kind, topic.topic, topic.partitions)) for topic in body.topic_partitions
+        ]
+    context.answer(_elected(ErrorCode.NONE, results))
+
+
+def _elections(context: RequestContext, kind: int, topic: str, indexes: Iterable[int]) -> _Verdicts:
+    return [(index, _elect(context, kind, TopicPartition(topic, index))) for index in indexes]
+
+
+def _elect(context: RequestContext, kind: int, topic_partition: TopicPartition) -> KafkaError | None:
+    """Elect the leader of one partition; return the error, None if a leader was elected."""
+    topic, controller = topic_partition.topic, context.broker.controller
+    if topic not in context.broker.metadata.topics:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
+    if not context.broker.metadata.has_partition(topic_partition):
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_partition}")
+    has_leader = context.broker.metadata.leadership(topic_partition).leader != NO_LEADER
+    if has_leader and (kind == _UNCLEAN or not controller.has_substitute(topic_partition)):
+        return _NOT_NEEDED
+    if kind == _PREFERRED:
+        return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+    controller.elect(topic_partition, min(controller.addresses))
+    return None
+
+
+def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> Any:
+    form = m.ElectLeadersResponse.ReplicaElectionResult
+    return m.ElectLeadersResponse(
+        error_code=code,
+        replica_election_results=[
+            form(
+                topic=topic,
+                partition_result=[
+                    form.PartitionResult(
+                        partition_id=index,
+                        error_code=ErrorCode.NONE if error is None else error.code,
+                        error_message=None if error is None else error.message,
+                    )
+                    for index, error in verdicts
+                ],
+            )
+            for topic, verdicts in results
+        ],
+    )
+
+
+def reassign(context: RequestContext) -> None:
+    """Reassign partitions to brokers, each independently of the others."""
+    form = m.AlterPartitionReassignmentsResponse
+    try:
+        require(context, Operation.ALTER, ResourceType.CLUSTER)
+    except KafkaError as error:
+        context.answer(error_response(context.request, error.code))
+        return
+    result = form.ReassignableTopicResponse
+    context.answer(
+        form(
+            error_code=ErrorCode.NONE,
+            # Kafka answers an empty text if the request names no topic.
+            error_message=None if context.body.topics else "",
+            allow_replication_factor_change=context.body.allow_replication_factor_change,
+            responses=[
+                result(
+                    name=topic.name,
+                    partitions=[
+                        _reassigned(context, TopicPartition(topic.name, part.partition_index), part.replicas)
+                        for part in topic.partitions
+                    ],
+                )
+                for topic in context.body.topics
+            ],
+        )
+    )
+
+
+def _reassigned(context: RequestContext, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> Any:
+    code, message = ErrorCode.NONE, None
+    try:
+        _reassign(context, topic_partition, replicas)
+    except KafkaError as error:
+        code, message = error.code, error.message or None
+    return m.AlterPartitionReassignmentsResponse.ReassignableTopicResponse.ReassignablePartitionResponse(
+        partition_index=topic_partition.partition, error_code=code, error_message=message
+    )
+
+
+def _reassign(context: RequestContext, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> None:
+    controller, metadata, topic = context.broker.controller, context.broker.metadata, topic_partition.topic
+    if topic not in metadata.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {topic}.")
+    if not metadata.has_partition(topic_partition):
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{topic_partition.partition}."
+        )
+    if replicas is None:
+        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+    _check_replicas(controller.broker_ids, replicas)
+    count = len(controller.addresses)
+    if not context.body.allow_replication_factor_change and len(replicas) != count:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {count} to {len(replicas)}",
+        )
+    running = [broker_id for broker_id in replicas if broker_id in controller.addresses]
+    if running and metadata.leadership(topic_partition).leader not in (NO_LEADER, *running):
+        controller.move_leader(topic_partition, running[0])
+
+
+def _check_replicas(broker_ids: Sequence[int], replicas: Sequence[int]) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT, as Kafka's controller does."""
+    problem = "an empty replica list" if not replicas else None
+    for position, broker_id in enumerate(sorted(replicas)):
+        if broker_id not in broker_ids:
+            problem = f"broker {broker_id}, but no such broker is registered"
+        elif broker_id in sorted(replicas)[:position]:
+            problem = f"the broker {broker_id} more than once"
+        if problem:
+            break
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}.")
+
+
+def list_reassignments(context: RequestContext) -> None:
+    """Answer that no reassignment is in progress: each is complete at once."""
+    try:
+        require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
+    except KafkaError as error:
+        context.answer(error_response(context.request, error.code))
+        return
+    context.answer(m.ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[]))

@@ -1,0 +1,30 @@
+"""The periodic deletion of expired delegation tokens."""
+
+import logging
+
+from broker_core.broker.metadata import ClusterMetadata
+
+logger = logging.getLogger(__name__)
+
+
+class TokenExpiration:
+    """The deletion of expired tokens, each `delegation.token.expiry.check.interval.ms`, as Kafka's controller does."""
+
+    def __init__(self, metadata: ClusterMetadata, interval_ms: int, now_ms: int) -> None:
+        self._metadata = metadata
+        self._interval_ms = interval_ms
+        self._due_ms = now_ms + interval_ms
+
+    def advance(self, now_ms: int) -> None:
+        """Delete expired tokens if it is time."""
+        if now_ms < self._due_ms:
+            return
+        self._due_ms = now_ms + self._interval_ms
+        for token in list(self._metadata.tokens.values()):
+            if token.has_expired(now_ms):
+                logger.info("delegation token %s of %s has expired", token.token_id, token.owner)
+                self._metadata.set_delegation_token(token.token_id, None)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when the next check is due, None without tokens."""
+        return self._due_ms if self._metadata.tokens else None

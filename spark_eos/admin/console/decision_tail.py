@@ -1,0 +1,201 @@
+"""The decisions of all queries, read incrementally: a decision topic that has not grown costs no request."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from broker_core.records.batch import read_records
+from broker_core.types import IsolationLevel, TopicPartition
+from spark_eos.client.aborted_filter import visible_in
+from spark_eos.client.fetch import OffsetsGoneError, RangeFetch
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.options.positions import EARLIEST
+from spark_eos.options.source import FetchLimits
+from spark_eos.sink.decision import Decision, Part, UnreadableDecisionError, join_parts, read_part
+from spark_eos.sink.naming import is_audit_key, is_head_key, unescape
+
+MOST_KEPT: Final = 100
+MOST_QUERIES: Final = 500
+MOST_ENDS: Final = 4
+# A decision with thousands of transactions is large; the page draws the newest ones.
+_LIMITS: Final = FetchLimits(
+    max_bytes=4 << 20, partition_max_bytes=4 << 20, min_bytes=1, max_wait_ms=100, poll_timeout_ms=10_000
+)
+
+
+class WrittenEnd(NamedTuple):
+    """The last record of one transaction in one partition; its marker comes after it."""
+
+    topic_partition: TopicPartition
+    producer_id: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """What a decision says about one attempt at a micro-batch, without the list of its transactions."""
+
+    micro_batch: int
+    attempt: int
+    revision: int
+    run: str
+    started_at_ms: int | None
+    decided_at_ms: int
+    completed_at_ms: int | None
+    transaction_count: int
+    record_count: int
+    is_abandoned: bool
+    ends: tuple[WrittenEnd, ...]
+
+    @classmethod
+    def of(cls, decision: Decision) -> Self:
+        """Summarize a decision; of the ends a few are kept, spread over its transactions."""
+        written = [
+            WrittenEnd(TopicPartition(each.topic, each.partition), transaction.producer_id, each.last_offset)
+            for transaction in decision.transactions
+            for each in transaction.ranges[:1]
+        ]
+        step = max(1, -(-len(written) // MOST_ENDS))
+        return cls(
+            decision.micro_batch,
+            decision.attempt,
+            decision.revision,
+            decision.run,
+            min((each.started_at_ms for each in decision.transactions), default=None),
+            decision.decided_at_ms,
+            decision.completed_at_ms,
+            len(decision.transactions),
+            decision.record_count,
+            decision.is_abandoned,
+            tuple(written[::step]),
+        )
+
+
+@dataclass(slots=True)
+class QueryDecisions:
+    """The decisions of one query: the newest one whole, and a summary of those before it.
+
+    `problem` is why the newest one cannot be read.
+    """
+
+    prefix: str
+    query: str
+    newest: Decision | None = None
+    micro_batches: dict[tuple[int, int], MicroBatch] = field(default_factory=dict)
+    problem: str = ""
+
+    def take(self, decision: Decision) -> None:
+        """Add a decision, or a later revision of one."""
+        name = decision.micro_batch, decision.attempt
+        known = self.micro_batches.get(name)
+        if known is not None and known.revision > decision.revision:
+            return
+        self.micro_batches[name] = MicroBatch.of(decision)
+        if self.newest is None or decision.rank >= self.newest.rank:
+            self.newest, self.problem = decision, ""
+        while len(self.micro_batches) > MOST_KEPT:
+            del self.micro_batches[min(self.micro_batches)]
+
+    @property
+    def in_order(self) -> list[MicroBatch]:
+        """Return the micro-batches, the oldest first."""
+        return [self.micro_batches[each] for each in sorted(self.micro_batches)]
+
+
+class QueryState(NamedTuple):
+    """What is known of one query at one time."""
+
+    prefix: str
+    query: str
+    newest: Decision | None
+    micro_batches: tuple[MicroBatch, ...]
+    problem: str
+
+
+class DecisionTail:
+    """A reader of one decision topic that goes on where it ended."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.queries: dict[tuple[str, str], QueryDecisions] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._parts: dict[tuple[TopicPartition, bytes], Part] = {}
+
+    def states(self) -> dict[tuple[str, str], QueryState]:
+        """Return what is known of each query, for another thread."""
+        return {
+            name: QueryState(each.prefix, each.query, each.newest, tuple(each.in_order), each.problem)
+            for name, each in self.queries.items()
+        }
+
+    def read(
+        self,
+        client: KafkaClient,
+        places: Mapping[TopicPartition, PartitionPlace],
+        stable: Mapping[TopicPartition, int | None],
+    ) -> None:
+        """Read each partition of the topic up to its last stable offset."""
+        mine = {place: end for place, end in stable.items() if place.topic == self.topic and end and place in places}
+        new = [place for place in mine if place not in self._positions]
+        if new:
+            starts = OffsetLookup(client, dict(places)).offsets(
+                dict.fromkeys(new, EARLIEST), IsolationLevel.READ_UNCOMMITTED
+            )
+            self._positions |= {place: starts.get(place) or 0 for place in new}
+        for place, end in mine.items():
+            if self._positions[place] < end:
+                self._read_one(client, place, places[place], end)
+
+    def _read_one(self, client: KafkaClient, topic_partition: TopicPartition, place: PartitionPlace, end: int) -> None:
+        fetch = RangeFetch(client, topic_partition, place, IsolationLevel.READ_COMMITTED, _LIMITS)
+        try:
+            for chunk in fetch.chunks(self._positions[topic_partition], end):
+                for position, header in visible_in(chunk):
+                    for record in read_records(chunk.data, position, header):
+                        if record.key is not None:
+                            self._take(topic_partition, record.offset, record.key, record.value)
+                self._positions[topic_partition] = chunk.next_position
+        except OffsetsGoneError:
+            # Deleted records, or another topic under the same name: begin where the log begins now.
+            del self._positions[topic_partition]
+
+    def _take(self, topic_partition: TopicPartition, offset: int, key: bytes, value: bytes | None) -> None:
+        if is_audit_key(key) or b"/" not in key:
+            return
+        head_key = key.partition(b"#")[0] if not is_head_key(key) else key
+        prefix, _, escaped = head_key.decode(errors="replace").rpartition("/")
+        query = unescape(escaped) or escaped
+        if value is None:
+            if is_head_key(key):
+                self.queries.pop((prefix, query), None)
+            return
+        entry = self.queries.get((prefix, query))
+        if entry is None:
+            while len(self.queries) >= MOST_QUERIES:
+                del self.queries[next(iter(self.queries))]
+            entry = self.queries[prefix, query] = QueryDecisions(prefix, query)
+        where = f"{topic_partition}@{offset}"
+        try:
+            part = read_part(value, where)
+            if part.count == 1:
+                entry.take(part.decision)
+                return
+            decision = self._join(topic_partition, head_key, part, where)
+        except UnreadableDecisionError as error:
+            entry.problem = str(error)
+            return
+        if decision is not None:
+            entry.take(decision)
+
+    def _join(self, topic_partition: TopicPartition, head_key: bytes, part: Part, where: str) -> Decision | None:
+        """Collect the parts of a large decision, which follow one another; return it when all are there."""
+        self._parts[topic_partition, head_key + b"#%d" % part.number] = part
+        keys = [(topic_partition, head_key + b"#%d" % number) for number in range(part.count)]
+        parts = [self._parts[each] for each in keys if each in self._parts]
+        name = part.decision.run, part.decision.rank
+        if len(parts) < part.count or any((each.decision.run, each.decision.rank) != name for each in parts):
+            return None
+        for each in keys:
+            del self._parts[each]
+        return join_parts(parts, where)

@@ -1,0 +1,242 @@
+"""The documents of all pages: from the collector's snapshot, or looked up when a page wants them."""
+
+import argparse
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from broker_core.types import IsolationLevel, TopicPartition, TransactionState
+from spark_eos.admin.console import views
+from spark_eos.admin.console.budget import RequestBudget
+from spark_eos.admin.console.collector import SUSPECT_SECONDS, Collector
+from spark_eos.admin.console.decision_tail import MicroBatch, QueryState
+from spark_eos.admin.console.follow import TimelineFollower
+from spark_eos.admin.console.links import Links
+from spark_eos.admin.console.markers import MarkerSearch
+from spark_eos.admin.hanging import HangingVerdict
+from spark_eos.admin.output import decision_document
+from spark_eos.admin.properties import options_of
+from spark_eos.admin.timeline_page import document_of, summary_of
+from spark_eos.admin.transactions_view import described
+from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.offset_lookup import OffsetLookup
+from spark_eos.client.transaction_admin import TransactionAdmin
+from spark_eos.errors import EosKafkaError
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.options.positions import LATEST
+from spark_eos.sink.naming import id_prefix, parse_task_id
+
+_MOST_FOLLOWED: Final = 8
+_MOST_MARKERS: Final = 24
+_MOST_MICRO_BATCHES: Final = 40
+_MOST_SWEPT: Final = 200
+# A page waits for its data; a cluster that does not respond is reported soon.
+_API_TIMEOUT_MS: Final = 15_000
+_ABORTED: Final = (TransactionState.PREPARE_ABORT.label, TransactionState.COMPLETE_ABORT.label)
+
+
+class Documents:
+    """The data of one console: a collector, and a client for what pages look up, which one thread uses at a time."""
+
+    def __init__(self, chosen: argparse.Namespace, links: Links, *, suspect_seconds: float = SUSPECT_SECONDS) -> None:
+        self.chosen, self.links = chosen, links
+        self.commands = OperatorCommands((chosen.bootstrap_server,), chosen.command_config)
+        given = options_of(chosen.bootstrap_server, chosen.command_config)
+        self._options = replace(given, api_timeout_ms=min(given.api_timeout_ms, _API_TIMEOUT_MS))
+        self.budget = RequestBudget(chosen.requests_per_second)
+        self._collecting = self.client()
+        self.collector = Collector(
+            self._collecting, self.budget, chosen.decision_topic, suspect_seconds=suspect_seconds
+        )
+        self._client = self.client()
+        self._lock = threading.Lock()
+        self._followers: OrderedDict[tuple[TopicPartition, int], TimelineFollower] = OrderedDict()
+        self._markers = MarkerSearch()
+        self._overviews: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    def client(self) -> KafkaClient:
+        """Return a client whose requests count."""
+        return KafkaClient(self._options, self.budget.runtime())
+
+    def close(self) -> None:
+        """Close the connections; the collector's thread has ended."""
+        self._collecting.close()
+        with self._lock:
+            self._client.close()
+
+    @contextmanager
+    def looking_up(self) -> Iterator[KafkaClient]:
+        """Lend the client for pages to one thread."""
+        with self._lock:
+            yield self._client
+
+    # Pages.
+
+    def overview(self, wanted: str = "") -> dict[str, Any]:
+        """Return the overview; it is made once in a cycle."""
+        self.collector.watch()
+        snapshot = self.collector.snapshot
+        known = self._overviews.get(wanted)
+        if known is None or known[0] != snapshot.cycle:
+            made = views.overview(self._view(), wanted)
+            if len(self._overviews) > _MOST_FOLLOWED:
+                self._overviews.clear()
+            known = self._overviews[wanted] = snapshot.cycle, made
+        return {**known[1], "poll": self.poll()}
+
+    def poll(self) -> dict[str, Any]:
+        """Return how old the picture is and what it costs."""
+        snapshot = self.collector.snapshot
+        return {
+            "cycle": snapshot.cycle,
+            "at_ms": snapshot.at_ms,
+            "now_ms": _now_ms(),
+            "scanned_at_ms": snapshot.scanned_at_ms,
+            "scan_seconds": round(snapshot.scan_seconds, 3),
+            "cycle_seconds": round(snapshot.cycle_seconds, 3),
+            "requests_per_second": round(self.budget.recent_per_second, 1),
+            "budget_per_second": self.budget.per_second,
+            "requests": self.budget.total,
+        }
+
+    def partition(self, topic: str, partition: int, last: int) -> dict[str, Any]:
+        """Return the timeline of a partition."""
+        self.collector.watch()
+        topic_partition = TopicPartition(topic, partition)
+        untold = self.collector.snapshot.problems.get("all transactional ids", "")
+        with self.looking_up() as client:
+            follower = self._follower(topic_partition, last)
+            timeline = follower.take(client, self.collector.snapshot.owner, untold)
+            unread = follower.unread(timeline)
+        document = document_of(timeline)
+        for each in document["transactions"]:
+            name = each["transactional_id"]
+            each["href"] = None if name is None else self.links.transaction(name)
+        view = self._view()
+        hanging = [
+            views.finding_row(view, each)
+            for (place, _), each in view.snapshot.findings.items()
+            if place == topic_partition and each.verdict is HangingVerdict.HANGING
+        ]
+        return {
+            "timeline": document,
+            "summary": summary_of(timeline),
+            "hanging": hanging,
+            "last": last,
+            "unread": unread,
+            "poll": self.poll(),
+        }
+
+    def _follower(self, topic_partition: TopicPartition, last: int) -> TimelineFollower:
+        key = topic_partition, last
+        follower = self._followers.pop(key, None) or TimelineFollower(topic_partition, last, self.commands)
+        self._followers[key] = follower
+        while len(self._followers) > _MOST_FOLLOWED:
+            self._followers.popitem(last=False)
+        return follower
+
+    def transaction(self, transactional_id: str) -> dict[str, Any]:
+        """Return a transactional id's page."""
+        self.collector.watch()
+        with self.looking_up() as client, TransactionAdmin(client) as admin:
+            coordinator_id, found = described(admin, transactional_id)
+        history = self.collector.history.of(transactional_id)
+        document = views.transaction_document(self._view(), transactional_id, coordinator_id, found, history)
+        return {**document, "poll": self.poll()}
+
+    def query(self, prefix: str, query: str) -> dict[str, Any]:
+        """Return a query's page: its micro-batches from decisions and markers, and what it has open."""
+        self.collector.watch()
+        view, snapshot, name = self._view(), self.collector.snapshot, (prefix, query)
+        state = snapshot.queries.get(name) or QueryState(prefix, query, None, (), "")
+        opened = [each for each in snapshot.active if _is_of(each, name)]
+        newest_first = list(reversed(state.micro_batches[-_MOST_MICRO_BATCHES:]))
+        problem = self._search_markers(newest_first)
+        newest = state.newest
+        rows = [views.open_transaction(view, each) for each in sorted(opened)]
+        return {
+            **views.query_row(view, name, state, opened),
+            "markers_problem": problem,
+            "micro_batches": [self._micro_batch(each) for each in newest_first],
+            "swept": self._swept(name, state),
+            "transactions_open": {"count": len(rows), "rows": rows[: views.MOST_ROWS]},
+            "decision": None if newest is None else decision_document(newest),
+            "actions": self._decision_actions(state),
+            "poll": self.poll(),
+        }
+
+    def _search_markers(self, micro_batches: list[MicroBatch]) -> str:
+        """Look for a few markers; return what failed."""
+        places = self.collector.snapshot.places
+        wanted = {end.topic_partition: LATEST for each in micro_batches for end in each.ends}
+        wanted = {each: end for each, end in wanted.items() if each in places and places[each].leader_id >= 0}
+        if not wanted:
+            return ""
+        try:
+            with self.looking_up() as client:
+                found = OffsetLookup(client, places).offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
+                ends = {each: end for each, end in found.items() if end is not None}
+                self._markers.search(client, places, ends, micro_batches, _MOST_MARKERS)
+        except EosKafkaError as error:
+            return str(error)
+        return ""
+
+    def _micro_batch(self, each: MicroBatch) -> dict[str, Any]:
+        markers = self._markers.of(each)
+        commits = [marker.at_ms for marker in markers if marker.is_commit]
+        aborts = [marker.at_ms for marker in markers if not marker.is_commit]
+        return {
+            "micro_batch": each.micro_batch,
+            "attempt": each.attempt,
+            "run": each.run,
+            "started_at_ms": each.started_at_ms,
+            "decided_at_ms": each.decided_at_ms,
+            "first_marker_ms": min(commits, default=None),
+            "last_marker_ms": max(commits, default=None),
+            "aborted_at_ms": max(aborts, default=None),
+            "marked_completed_at_ms": each.completed_at_ms,
+            "markers": len(markers),
+            "looked_for": len(each.ends),
+            "transactions": each.transaction_count,
+            "records": each.record_count,
+            "is_abandoned": each.is_abandoned,
+        }
+
+    def _swept(self, name: tuple[str, str], state: QueryState) -> list[dict[str, Any]]:
+        """Return the transactions of the query that were seen aborted: by a sweep, or at their timeout."""
+        histories = self.collector.history.matching(id_prefix(*name))
+        seen = [
+            {"at_ms": each.at_ms, "id": views.id_of(self._view(), id_), "state": each.state}
+            for id_, states in histories.items()
+            if _is_of(id_, name)
+            for each in states
+            if each.state in _ABORTED
+        ]
+        return sorted(seen, key=lambda each: int(str(each["at_ms"])))[-_MOST_SWEPT:]
+
+    def _decision_actions(self, state: QueryState) -> list[Mapping[str, Any]]:
+        newest = state.newest
+        if newest is None or newest.completed_at_ms is not None:
+            return []
+        names = {"prefix": state.prefix, "query": state.query}
+        return [
+            {"kind": "complete", **names},
+            {"kind": "abandon", "restart": "rewrite", **names},
+            {"kind": "abandon", "restart": "skip", **names},
+        ]
+
+    def _view(self) -> views.View:
+        return views.View(self.collector.snapshot, self.links, self.commands, _now_ms())
+
+
+def _is_of(transactional_id: str, name: tuple[str, str]) -> bool:
+    task = parse_task_id(transactional_id)
+    return task is not None and (task.prefix, task.query) == name
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

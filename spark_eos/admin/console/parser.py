@@ -1,0 +1,88 @@
+"""The command `eos-kafka console` and its options."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from spark_eos.admin.output import ExitCode, exit_codes
+from spark_eos.admin.properties import add_cluster_options
+from spark_eos.errors import OptionError
+from spark_eos.options.sink import DEFAULT_DECISION_TOPIC
+
+DEFAULT_REQUESTS_PER_SECOND: Final = 20.0
+_TEXT: Final = "serve a live page about the transactions of a cluster, on this machine only"
+
+
+def add_parser(areas: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command to the parser of `eos-kafka`."""
+    parser = areas.add_parser(
+        "console",
+        help=_TEXT,
+        description=f"{_TEXT[0].upper()}{_TEXT[1:]}. The address that the command prints contains a token: who has it "
+        "can open the page.",
+        epilog=exit_codes(ExitCode.DONE, ExitCode.FAILED, ExitCode.USAGE),
+    )
+    add_cluster_options(parser)
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="the port on 127.0.0.1 (default: one that is free)"
+    )
+    parser.add_argument(
+        "--decision-topic",
+        default=DEFAULT_DECISION_TOPIC,
+        metavar="TOPIC",
+        help="the decisionTopic of the sink's queries (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--requests-per-second",
+        type=_rate,
+        default=DEFAULT_REQUESTS_PER_SECOND,
+        metavar="N",
+        help="how many requests all brokers together get in a second, at most (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="offer to end transactions and decisions; without it the page only shows",
+    )
+    parser.add_argument("--by", metavar="NAME", help="your name for audit records (default: user@host)")
+    parser.add_argument(
+        "--once", action="store_true", help="write the pages to the folder of --out instead of serving them, and end"
+    )
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="the folder for --once; it is created")
+    parser.set_defaults(run=run)
+
+
+def run(chosen: argparse.Namespace) -> int:
+    """Serve the console until it is interrupted, or write its pages once."""
+    if chosen.once != (chosen.out is not None):
+        raise OptionError("--once and --out belong together", remedy="Give both, or neither")
+    if chosen.once and chosen.allow_changes:
+        raise OptionError("--allow-changes has no meaning with --once", remedy="Leave out one of them")
+    if chosen.once:
+        from spark_eos.admin.console.static_pages import write_once
+
+        return write_once(chosen)
+    try:
+        from spark_eos.admin.console.server import serve
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
+        raise OptionError(
+            f"The console needs the package {error.name}, which is not installed",
+            remedy="Install it with pip install 'eos-kafka[console]'. --once needs no further package",
+        ) from error
+    return serve(chosen)
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text} is not a port")
+    return number
+
+
+def _rate(text: str) -> float:
+    rate = float(text)
+    if not 1 <= rate <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of requests from 1 to 10000")
+    return rate

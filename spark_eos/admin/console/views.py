@@ -1,0 +1,334 @@
+"""The documents behind the overview and a transaction's page, from what the collector has seen."""
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from broker_core.types import TopicPartition
+from spark_eos.admin.console.collector import Snapshot
+from spark_eos.admin.console.decision_tail import QueryState
+from spark_eos.admin.console.history import SeenState, Standstill
+from spark_eos.admin.console.links import Links
+from spark_eos.admin.hanging import HangingFinding, HangingVerdict
+from spark_eos.admin.kafka_tables import command_for
+from spark_eos.client.active_producers import ActiveProducer
+from spark_eos.client.inspection import TransactionDescription
+from spark_eos.options.operator_commands import OperatorCommands
+from spark_eos.sink.naming import TaskId, parse_task_id
+
+# The oldest ones; the page has a filter for the others.
+MOST_ROWS: Final = 200
+_PACE_OVER: Final = 20
+_MINUTE_MS: Final = 60_000
+
+
+class View(NamedTuple):
+    """What the documents are made from."""
+
+    snapshot: Snapshot
+    links: Links
+    commands: OperatorCommands
+    now_ms: int
+
+
+def overview(view: View, wanted: str = "") -> dict[str, Any]:
+    """Return the overview; `wanted` is a part of the names of topics, ids and queries to show."""
+    snapshot = view.snapshot
+    standstills = [each for each in snapshot.standstills.values() if wanted in str(each.topic_partition)]
+    lagging = heapq.nsmallest(MOST_ROWS, standstills, key=lambda each: _since(snapshot, each))
+    active = [name for name in snapshot.active if wanted in name]
+    opened = heapq.nsmallest(MOST_ROWS, active, key=lambda name: _started_at_ms(snapshot, name) or view.now_ms)
+    hanging = [
+        finding_row(view, each)
+        for each in snapshot.findings.values()
+        if each.verdict is HangingVerdict.HANGING and _matches(each, wanted)
+    ]
+    queries = [each for each in query_rows(view) if wanted in f"{each['prefix']}/{each['query']}"]
+    groups = _group_rows(view, wanted)
+    return {
+        "cluster": {
+            "bootstrap": ",".join(view.commands.bootstrap_servers),
+            "brokers": snapshot.broker_count,
+            "topics": snapshot.topic_count,
+            "partitions": len(snapshot.places),
+            "leaderless": sum(each.leader_id < 0 for each in snapshot.places.values()),
+            "states": dict(sorted(snapshot.states.items())),
+        },
+        "problems": [{"part": part, "text": text} for part, text in snapshot.problems.items()],
+        "lagging": {
+            "count": len(standstills),
+            "topics": len({each.topic_partition.topic for each in standstills}),
+            "offsets": sum(each.lag for each in standstills),
+            "rows": [_lagging(view, each) for each in lagging],
+        },
+        "open": {"count": len(active), "rows": [open_transaction(view, name) for name in opened]},
+        "hanging": {"count": len(hanging), "rows": sorted(hanging, key=lambda row: row["since_ms"])[:MOST_ROWS]},
+        "queries": {"count": len(queries), "rows": queries[:MOST_ROWS]},
+        "groups": {"count": len(groups), "rows": groups[:MOST_ROWS]},
+    }
+
+
+def _matches(each: HangingFinding, wanted: str) -> bool:
+    owner = each.owner
+    name = "" if owner is None else owner.description.transactional_id
+    return wanted in str(each.transaction.topic_partition) or wanted in name
+
+
+def place_of(view: View, topic_partition: TopicPartition) -> dict[str, Any]:
+    """Return a partition's name and page."""
+    return {
+        "topic": topic_partition.topic,
+        "partition": topic_partition.partition,
+        "href": view.links.partition(topic_partition),
+    }
+
+
+def id_of(view: View, transactional_id: str | None) -> dict[str, Any] | None:
+    """Return a transactional id and its page."""
+    return (
+        None
+        if transactional_id is None
+        else {"name": transactional_id, "href": view.links.transaction(transactional_id)}
+    )
+
+
+def _lagging(view: View, each: Standstill) -> dict[str, Any]:
+    snapshot = view.snapshot
+    oldest = next(iter(snapshot.opened.get(each.topic_partition, ())), None)
+    return {
+        **place_of(view, each.topic_partition),
+        "last_stable_offset": each.last_stable_offset,
+        "high_watermark": each.high_watermark,
+        "lag": each.lag,
+        "since_ms": _since(snapshot, each),
+        "open": len(snapshot.opened.get(each.topic_partition, ())),
+        "blocker": None if oldest is None else _blocker(view, each.topic_partition, oldest),
+    }
+
+
+def _since(snapshot: Snapshot, each: Standstill) -> int:
+    """Return since when the LSO waits: since the transaction began if its coordinator has it, or since it was seen."""
+    oldest = next(iter(snapshot.opened.get(each.topic_partition, ())), None)
+    if oldest is None:
+        return each.since_ms
+    description = _description(snapshot, each.topic_partition, oldest)
+    if description is not None and description.start_time_ms > 0:
+        return min(each.since_ms, description.start_time_ms)
+    return min(each.since_ms, oldest.last_timestamp_ms) if oldest.last_timestamp_ms > 0 else each.since_ms
+
+
+def _description(
+    snapshot: Snapshot, topic_partition: TopicPartition, producer: ActiveProducer
+) -> TransactionDescription | None:
+    name = snapshot.owner(producer.producer_id)
+    found = snapshot.descriptions.get(name or "")
+    ends = found is not None and found.will_end(topic_partition, producer.producer_id, producer.producer_epoch)
+    return found if ends else None
+
+
+def _blocker(view: View, topic_partition: TopicPartition, producer: ActiveProducer) -> dict[str, Any]:
+    snapshot = view.snapshot
+    finding = snapshot.findings.get((topic_partition, producer.transaction))
+    if finding is not None:
+        verdict = finding.verdict.value
+    else:
+        is_live = _description(snapshot, topic_partition, producer) is not None
+        verdict = HangingVerdict.LIVE.value if is_live else "not judged yet"
+    return {
+        "id": id_of(view, snapshot.owner(producer.producer_id)),
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "first_offset": producer.first_offset,
+        "verdict": verdict,
+    }
+
+
+def _started_at_ms(snapshot: Snapshot, transactional_id: str) -> int | None:
+    found = snapshot.descriptions.get(transactional_id)
+    return found.start_time_ms if found is not None and found.start_time_ms > 0 else None
+
+
+@lru_cache(maxsize=200_000)
+def _task(transactional_id: str) -> TaskId | None:
+    return parse_task_id(transactional_id)
+
+
+def open_transaction(view: View, transactional_id: str) -> dict[str, Any]:
+    """Return the row of an id with a transaction that has not ended."""
+    coordinator_id, listing = view.snapshot.active[transactional_id]
+    found = view.snapshot.descriptions.get(transactional_id)
+    task = _task(transactional_id)
+    return {
+        "id": id_of(view, transactional_id),
+        "state": listing.state if found is None else found.state,
+        "coordinator_id": coordinator_id,
+        "producer_id": listing.producer_id,
+        "producer_epoch": None if found is None else found.producer_epoch,
+        "started_at_ms": _started_at_ms(view.snapshot, transactional_id),
+        "timeout_ms": None if found is None else found.transaction_timeout_ms,
+        "partitions": None if found is None else len(found.topic_partitions),
+        "query": None if task is None else query_of(view, task),
+    }
+
+
+def query_of(view: View, task: TaskId) -> dict[str, Any]:
+    """Return a query and its page."""
+    return {"name": task.query, "href": view.links.query(task.prefix, task.query)}
+
+
+def finding_row(view: View, each: HangingFinding) -> dict[str, Any]:
+    """Return what was found about an open transaction, and what ends it."""
+    place, producer, owner = each.transaction.topic_partition, each.transaction.producer, each.owner
+    known = view.snapshot.standstills.get(place)
+    seen_ms = view.now_ms if known is None else known.since_ms
+    return {
+        **place_of(view, place),
+        "id": id_of(view, None if owner is None else owner.description.transactional_id),
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "first_offset": producer.first_offset,
+        "since_ms": min(seen_ms, producer.last_timestamp_ms) if producer.last_timestamp_ms > 0 else seen_ms,
+        "verdict": each.verdict.value,
+        "why": each.why,
+        "coordinator_says": each.coordinator_says,
+        "command": command_for(each, view.commands),
+        "action": {
+            "kind": "abort",
+            "topic": place.topic,
+            "partition": place.partition,
+            "start_offset": producer.first_offset,
+            "commit": each.is_committed,
+        },
+    }
+
+
+def _group_rows(view: View, wanted: str) -> list[dict[str, Any]]:
+    rows = []
+    for each in view.snapshot.groups:
+        if wanted not in each.group_id:
+            continue
+        rows.append(
+            {
+                "group": each.group_id,
+                **place_of(view, each.topic_partition),
+                "id": id_of(view, view.snapshot.owner(each.producer_id)),
+                "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch,
+                "pending": [str(tp) for tp in each.pending[:MOST_ROWS]],
+                "since_ms": each.since_ms,
+            }
+        )
+    return sorted(rows, key=lambda row: int(row["since_ms"]))
+
+
+def query_rows(view: View) -> list[dict[str, Any]]:
+    """Return one row for each query with a decision or an open transaction, the least time to a timeout first."""
+    opened: dict[tuple[str, str], list[str]] = {}
+    for name in view.snapshot.active:
+        task = _task(name)
+        if task is not None:
+            opened.setdefault((task.prefix, task.query), []).append(name)
+    names = {*view.snapshot.queries, *opened}
+    rows = [
+        query_row(view, name, view.snapshot.queries.get(name) or QueryState(*name, None, (), ""), opened.get(name, ()))
+        for name in sorted(names)
+    ]
+    return sorted(rows, key=lambda row: (row["times_out_at_ms"] is None, row["times_out_at_ms"] or 0))
+
+
+def query_row(view: View, name: tuple[str, str], state: QueryState, opened: Collection[str]) -> dict[str, Any]:
+    """Return what is known of one query."""
+    found = [each for id_ in opened if (each := view.snapshot.descriptions.get(id_)) is not None]
+    newest = state.newest
+    ends = [each.start_time_ms + each.transaction_timeout_ms for each in found if each.start_time_ms > 0]
+    return {
+        "prefix": name[0],
+        "query": name[1],
+        "href": view.links.query(*name),
+        "problem": state.problem,
+        "run": None if newest is None else newest.run,
+        "runs": len({each.run for each in state.micro_batches}),
+        "micro_batch": None if newest is None else newest.micro_batch,
+        "attempt": None if newest is None else newest.attempt,
+        "decided_at_ms": None if newest is None else newest.decided_at_ms,
+        "transactions": None if newest is None else len(newest.transactions),
+        "records": None if newest is None else newest.record_count,
+        "state": _decision_state(view.snapshot.descriptions, state),
+        "open": len(opened),
+        "times_out_at_ms": min(ends, default=None),
+        "per_minute": pace(state),
+    }
+
+
+def _decision_state(descriptions: Mapping[str, TransactionDescription], state: QueryState) -> str:
+    newest = state.newest
+    if newest is None:
+        return "unreadable" if state.problem else "no decision yet"
+    if newest.completed_at_ms is not None:
+        return "completed"
+    if newest.is_abandoned:
+        return "abandoned"
+    still = sum(
+        found.producer_epoch == each.producer_epoch and found.producer_id == each.producer_id
+        for each in newest.transactions
+        if (found := descriptions.get(each.transactional_id)) is not None
+    )
+    return f"decided, {still} of {len(newest.transactions)} open" if still else "decided, none open"
+
+
+def pace(state: QueryState) -> float | None:
+    """Return how many micro-batches were decided in a minute, over the newest ones of the newest run."""
+    if state.newest is None:
+        return None
+    times = [each.decided_at_ms for each in state.micro_batches if each.run == state.newest.run][-_PACE_OVER:]
+    if len(times) < 2 or times[-1] <= times[0]:
+        return None
+    return (len(times) - 1) * _MINUTE_MS / (times[-1] - times[0])
+
+
+def transaction_document(
+    view: View, transactional_id: str, coordinator_id: int, found: TransactionDescription, history: Iterable[SeenState]
+) -> dict[str, Any]:
+    """Return a transactional id as its coordinator describes it, and as its partitions do."""
+    snapshot, task = view.snapshot, _task(transactional_id)
+    listed = set(found.topic_partitions)
+    opened = {
+        place: producer
+        for place, producers in snapshot.opened.items()
+        for producer in producers
+        if producer.producer_id == found.producer_id
+    }
+    rows = []
+    for place in sorted(listed | opened.keys()):
+        standstill, producer = snapshot.standstills.get(place), opened.get(place)
+        finding = None if producer is None else snapshot.findings.get((place, producer.transaction))
+        rows.append(
+            {
+                **place_of(view, place),
+                "is_listed": place in listed,
+                "first_offset": None if producer is None else producer.first_offset,
+                "producer_epoch": None if producer is None else producer.producer_epoch,
+                "lag": 0 if standstill is None else standstill.lag,
+                "finding": None if finding is None else finding_row(view, finding),
+            }
+        )
+    is_started = found.start_time_ms > 0
+    is_ongoing = found.state == "Ongoing"
+    return {
+        "id": transactional_id,
+        "exists": found.exists,
+        "state": found.state,
+        "coordinator_id": coordinator_id,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "timeout_ms": found.transaction_timeout_ms,
+        "started_at_ms": found.start_time_ms if is_started else None,
+        "partitions": {"count": len(rows), "rows": rows[: 5 * MOST_ROWS]},
+        "history": [{**each._asdict()} for each in history],
+        "task": None
+        if task is None
+        else {"query": query_of(view, task), "prefix": task.prefix, "run": task.run, "worker": task.worker},
+        "command": view.commands.force_terminate(transactional_id) if is_ongoing and task is None else None,
+        "action": {"kind": "force-terminate", "id": transactional_id} if is_ongoing and task is None else None,
+    }

@@ -1,0 +1,85 @@
+"""A listener that adds the numbers of source and sink to the progress of Spark's queries."""
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from spark_eos.metrics_export.reports import MicroBatchNumbers, fetch_numbers, offsets_digest
+
+logger: Final = logging.getLogger(__name__)
+# The sink's numbers arrive after the commit, on their own way.
+_PATIENCE_SECONDS: Final = 0.5
+_PAUSE_SECONDS: Final = 0.05
+
+
+class ProgressListener(StreamingQueryListener):
+    """A `StreamingQueryListener` that passes each progress event, with the numbers of source and sink, to a function.
+
+    `report` is called with a dictionary: Spark's `StreamingQueryProgress` as in its JSON, and under `eosKafka` the
+    numbers that Spark has no place for. `eosKafka.sinks` has one entry for each write of the micro-batch, with the
+    records, transactions and bytes committed and the duration of each step. `eosKafka.sources` has one entry for each
+    entry of `sources`, with the lags when they were measured last, or None for a source that is not `eos-kafka`.
+
+    The numbers are read at the port that the queries serve metrics at: `port` and `host` are those of the options
+    `metricsPort` and `metricsHost`. If it does not answer, the lists are empty and a warning is logged once. Nothing is
+    reported when a query starts, is idle or ends.
+
+    >>> import spark_eos
+    >>> listener = spark_eos.ProgressListener(print, port=9401)
+    >>> spark.streams.addListener(listener)
+    >>> spark.streams.removeListener(listener)
+    """
+
+    def __init__(self, report: Callable[[dict[str, Any]], object], port: int, host: str = "127.0.0.1") -> None:
+        self._report = report
+        self._host, self._port = host, port
+        self._is_warned = False
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name, as those below)
+        """Do nothing."""
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Do nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Report a micro-batch with its numbers."""
+        progress: dict[str, Any] = json.loads(event.progress.json)
+        ends = [_digest_of(source) for source in progress["sources"]]
+        found = self._numbers(progress, ends)
+        progress["eosKafka"] = {"sinks": found.sinks, "sources": [found.sources.get(end) for end in ends]}
+        self._report(progress)
+
+    def _numbers(self, progress: Mapping[str, Any], ends: list[str]) -> MicroBatchNumbers:
+        """Return the numbers, and wait a little for a sink that has had rows."""
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                found = fetch_numbers((self._host, self._port), progress["id"], progress["batchId"], ends)
+            except (OSError, ValueError) as error:
+                if not self._is_warned:
+                    logger.warning("no metrics at %s:%d for the progress of queries: %s", self._host, self._port, error)
+                self._is_warned = True
+                return MicroBatchNumbers([], {})
+            self._is_warned = False
+            if found.sinks or not progress["numInputRows"] or time.monotonic() > until:
+                return found
+            time.sleep(_PAUSE_SECONDS)
+
+
+def _digest_of(source: Mapping[str, Any]) -> str:
+    end = source.get("endOffset")
+    # Spark writes the offsets of a source as JSON, of which some versions make a text again.
+    return offsets_digest(json.loads(end) if isinstance(end, str) else end)

@@ -1,0 +1,63 @@
+"""Kafka's command-line tools: each call that succeeds on Apache Kafka succeeds here, with the same output."""
+
+import difflib
+import re
+from pathlib import Path
+
+import pytest
+from kafka.protocol.metadata import FindCoordinatorRequest
+
+from tests.support.apache_kafka import Unavailable
+from tests.support.guarded_kafka import guarded_kafka
+from tests.support.java_tools import Ran, ToolRunner
+from tests.support.raw_client import RawClient
+from tests.support.tool_calls import DIFFERENCES, FILES, MEASURING, calls, normalized
+
+_HMAC = re.compile(r"[A-Za-z0-9+/]{86}==")
+
+
+def outcomes(kind: str, folder: Path) -> dict[str, Ran]:
+    """Run all calls on a broker of this kind; return the outcome of each by its text."""
+    node = folder / kind
+    node.mkdir()
+    found: dict[str, Ran] = {}
+    token = ""
+    with guarded_kafka(kind, node) as kafka, ToolRunner() as runner:
+        # Kafka's test node has created its internal topics.
+        with RawClient(kafka.bootstrap_servers) as client:
+            for kind_of_key in (0, 1):
+                client.send(FindCoordinatorRequest(key_type=kind_of_key, coordinator_keys=["x"]), 4)
+        for call in calls(kafka.bootstrap_servers, kafka.sasl_address, str(folder)):
+            arguments = [argument.replace("$TOKEN", token) for argument in call.arguments]
+            ran = runner.run(call.tool, *arguments, lines=call.lines)
+            created = _HMAC.search(ran.output)
+            token = created.group() if created else token
+            found[f"{len(found)}: {call.text}"] = ran
+    return found
+
+
+@pytest.mark.usefixtures("apache_asked_for")
+def test_tools_print_the_same_as_on_apache_kafka(tmp_path: Path):
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    try:
+        apache = outcomes("apache", tmp_path)
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+    ours = outcomes("broker_core", tmp_path)
+    assert list(apache) == list(ours)
+    assert len(apache) > 100
+    different: list[str] = []
+    for text, theirs in apache.items():
+        command = text.partition(": ")[2]
+        if command in DIFFERENCES:
+            continue
+        own = ours[text]
+        if theirs.status != own.status:
+            different.append(f"{text}: status {theirs.status} and {own.status}: {own.output}{own.errors[:500]}")
+        elif command.split(" ")[0] not in MEASURING:
+            lines = difflib.unified_diff(normalized(theirs.output), normalized(own.output), lineterm="", n=0)
+            changed = list(lines)[2:]
+            if changed:
+                different.append("\n".join([text, *changed]))
+    assert not different, "\n\n".join(different)

@@ -1,0 +1,60 @@
+"""The listener's events without Spark: the numbers of both sides, of others' queries, and without a port."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.metrics import SINK_METRICS, SOURCE_METRICS, ProcessMetrics
+from spark_eos.metrics_export.reports import offsets_digest
+from spark_eos.metrics_export.sender import MetricsSender
+from spark_eos.options.metrics import MetricsTargets
+from spark_eos.progress_listener import ProgressListener
+from spark_eos.runtime import REAL
+from tests.support.spark_eos.scraping import Driver, driver, free_port
+
+__all__ = ["driver"]
+
+DEADLINE_S = 60
+
+
+def event(batch: int, end: object, rows: int = 3) -> Any:
+    progress = {"id": "q", "batchId": batch, "numInputRows": rows, "sources": [{"endOffset": end}, {"endOffset": None}]}
+    return SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress)))
+
+
+def test_numbers_are_merged_by_query_batch_and_end(driver: Driver) -> None:
+    place = MetricsTargets(port=free_port())
+    sender = MetricsSender(REAL, driver.identity)
+    sink, source = ProcessMetrics(SINK_METRICS.prefix), ProcessMetrics(SOURCE_METRICS.prefix)
+    sender.sides = (sink, source)
+    end = {"t": {"0": 4, "1": 7}}
+    for query, batch in (("q", 1), ("other", 2), ("q", 2)):
+        for topic in ("a", "b"):
+            with sink.subject(query=query, sink=topic):
+                sink.report(micro_batch=batch, records=batch * 10)
+    with source.subject(query="", source="t"):
+        source.report(end=offsets_digest(end), offsets_planned=11)
+    sender.publish(place, DEADLINE_S)
+    reported: list[dict[str, Any]] = []
+    assert place.port is not None
+    listener = ProgressListener(reported.append, place.port)
+    # Spark's JSON has an object, or a text with one in it.
+    for shown in (end, json.dumps({"t": {"1": 7, "0": 4}})):
+        listener.onQueryProgress(event(2, shown))
+    listener.onQueryProgress(event(3, {"t": {"0": 5}}, rows=0))
+    assert [each["batchId"] for each in reported] == [2, 2, 3]
+    sinks = [{"sink": "a", "records": 20}, {"sink": "b", "records": 20}]
+    expected = {"sinks": sinks, "sources": [{"query": "", "source": "t", "offsets_planned": 11}, None]}
+    assert [each["eosKafka"] for each in reported[:2]] == [expected, expected]
+    assert reported[2]["eosKafka"] == {"sinks": [], "sources": [None, None]}
+
+
+def test_progress_is_reported_without_a_port_and_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[dict[str, Any]] = []
+    listener = ProgressListener(reported.append, free_port())
+    for batch in (1, 2):
+        listener.onQueryProgress(event(batch, {}))
+    assert [each["eosKafka"]["sinks"] for each in reported] == [[], []]
+    assert caplog.text.count("no metrics at 127.0.0.1") == 1
