@@ -250,12 +250,10 @@ class Normalizer:
         if isinstance(value, UUID):
             return "<zero>" if not value.int else self._name("id", value)
         if isinstance(value, int):
-            if (name in _IDS and 0 < value < UNKNOWN_ID >> 1 and value != 1 << 60) or (
-                name in _IDS and name != "session_id" and value == 0
-            ):
+            if name in _CONSTANT and value > 0:
+                return f"<{name}>"
+            if name in _IDS and _is_given_out(name, value):
                 return self._name("id", value)
-            if name == "port" and value > 0:
-                return "<port>"
             return "<time>" if _RECENT_MS < value < 2 * _RECENT_MS else value
         if isinstance(value, str):
             return self._text(name, value)
@@ -311,7 +309,8 @@ def _base64(value: UUID) -> str:
 def _sort_key(struct_field: Any, version: int, item: Any) -> str:
     """Return what orders the items of an array: all that both brokers have in common, errors last."""
     fields = [each.name for each in struct_field._fields if each.for_version_q(version)]
-    plain = {name: getattr(item, name) for name in fields if name not in _IDS}
+    values = {name: getattr(item, name) for name in fields}
+    plain = {name: value for name, value in values.items() if name not in _IDS or not _is_given_out(name, value)}
     kept = {name: value for name, value in plain.items() if _is_comparable(value)}
     return repr([kept[name] for name in kept if name not in _LAST] + [kept[name] for name in kept if name in _LAST])
 

@@ -128,7 +128,7 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
     "AddOffsetsToTxn": _IDENTITY,
     "EndTxn": _IDENTITY,
     "TxnOffsetCommit": _IDENTITY | {"committed_offset": 1},
-    "WriteTxnMarkers": {"producer_id": MARKED_ID, "producer_epoch": 0, "coordinator_epoch": 0},
+    "WriteTxnMarkers": {"name": ALTERED, "producer_id": MARKED_ID, "producer_epoch": 0, "coordinator_epoch": 0},
     "DescribeAcls": _ACL_FILTER,
     "DeleteAcls": _ACL_FILTER,
     "CreateAcls": {

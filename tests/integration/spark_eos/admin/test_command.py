@@ -33,7 +33,7 @@ from spark_eos.admin.command import main
 print(json.dumps([main(words) for words in json.loads(sys.argv[2])]))
 """
 # What only other installations need, and what the extra `cli` brings.
-NOT_IN_THE_BASE = "pyspark pyarrow numpy re2 scramp asn1crypto prometheus_client rich textual shtab"
+NOT_IN_THE_BASE = "pyspark pyarrow numpy re2 scramp asn1crypto prometheus_client rich textual shtab starlette uvicorn"
 HELP = """
 import sys
 from spark_eos.admin.command import main

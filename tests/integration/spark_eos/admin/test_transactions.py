@@ -358,6 +358,7 @@ def test_describe_producers_shows_producers_of_a_partition(kafka: Kafka, session
         ]
         assert [*cells(row)[:4], cells(row)[5]] == [*map(str, identity), "-1", "0", "0"]
     session.end(identity, commit=True, version=5)
+    wait_until(lambda: session.describe().transaction_state == "CompleteCommit", "the marker is written")
     [known] = kafka.json("describe-producers", "--topic", topic, "--partition", "0")
     assert (known["start_offset"], known["coordinator_epoch"]) == (None, 0)
     kafka.run("describe-producers", "--topic", topic, "--partition", "0")
