@@ -32,7 +32,8 @@ def create(context: RequestContext) -> None:
     owner = requester
     # Earlier versions have no owner.
     if context.version >= 3 and body.owner_principal_name:
-        owner = Principal(body.owner_principal_type or _USER, body.owner_principal_name)
+        kind = body.owner_principal_type
+        owner = Principal(_USER if kind is None else kind, body.owner_principal_name)
     renewers = tuple(Principal(each.principal_type, each.principal_name) for each in body.renewers)
     code = _why_not_created(context, owner, renewers)
     if code is not ErrorCode.NONE:
