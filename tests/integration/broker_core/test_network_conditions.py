@@ -70,18 +70,18 @@ def test_requests_and_answers_stay_in_order(kafka):
 
 
 def test_clients_that_leave_and_brokers_that_stop_do_not_wait():
-    with EmbeddedBroker() as kafka:
+    with EmbeddedBroker() as kafka, RawClient(kafka.bootstrap_servers) as waiting:
+        # A connection that the broker has accepted.
+        waiting.send(VERSIONS, 3)
         kafka.network(latency_ms=60_000)
         with RawClient(kafka.bootstrap_servers) as client:
             client.post(VERSIONS, 3)
-        waiting = RawClient(kafka.bootstrap_servers)
         waiting.post(VERSIONS, 3)
         closing = threading.Thread(target=kafka.close)
         closing.start()
         closing.join(DEADLINE_S)
         assert not closing.is_alive()
         assert waiting.is_closed_by_peer()
-        waiting.close()
 
 
 @pytest.mark.parametrize(
