@@ -48,6 +48,9 @@ def create(context: RequestContext) -> None:
     max_ms = later(now_ms, lifetime_ms)
     expires_ms = min(max_ms, later(now_ms, config.delegation_token_expiry_time_ms))
     token_id = _printed(context.broker.controller.new_uuid())
+    while token_id.startswith("-"):
+        # A command line would take it for an option; Kafka draws again too.
+        token_id = _printed(context.broker.controller.new_uuid())
     token = DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
     context.broker.metadata.set_delegation_token(token_id, token)
     password = hmac_of(config.delegation_token_secret_key, token_id)
