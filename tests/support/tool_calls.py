@@ -87,7 +87,7 @@ def calls(server: str, sasl_server: str, folder: str) -> Iterator[Call]:
 _VARYING = (
     (r"console-consumer-\d+", "GROUP"),
     (r"[A-Za-z0-9+/]{86}==", "HMAC"),
-    (r"(tokenId : |^)[A-Za-z0-9_-]{22}\b", "ID"),
+    (r"(tokenId : |^)[A-Za-z0-9_-]{22}(?![\w-])", "ID"),
     # Addresses, ids, folders, times and durations.
     (r"127\.0\.0\.1(:\d+)?", "HOST"),
     (r'"directoryId": "[^"]+"', "DIRECTORY"),

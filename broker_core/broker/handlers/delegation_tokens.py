@@ -32,7 +32,8 @@ def create(context: RequestContext) -> None:
     owner = requester
     # Earlier versions have no owner.
     if context.version >= 3 and body.owner_principal_name:
-        owner = Principal(body.owner_principal_type or _USER, body.owner_principal_name)
+        kind = body.owner_principal_type
+        owner = Principal(_USER if kind is None else kind, body.owner_principal_name)
     renewers = tuple(Principal(each.principal_type, each.principal_name) for each in body.renewers)
     code = _why_not_created(context, owner, renewers)
     if code is not ErrorCode.NONE:
@@ -47,6 +48,9 @@ def create(context: RequestContext) -> None:
     max_ms = later(now_ms, lifetime_ms)
     expires_ms = min(max_ms, later(now_ms, config.delegation_token_expiry_time_ms))
     token_id = _printed(context.broker.controller.new_uuid())
+    while token_id.startswith("-"):
+        # A command line would take it for an option; Kafka draws again too.
+        token_id = _printed(context.broker.controller.new_uuid())
     token = DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
     context.broker.metadata.set_delegation_token(token_id, token)
     password = hmac_of(config.delegation_token_secret_key, token_id)
