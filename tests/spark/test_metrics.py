@@ -89,7 +89,6 @@ def test_one_port_serves_source_and_sink_and_the_listener_adds_them_to_sparks_pr
     assert found[f"eos_kafka_sink_records_committed_total {labels}"] == 4
     assert found[f"eos_kafka_sink_undecided_since_timestamp_seconds {labels}"] == 0
     assert found[f"eos_kafka_source_offsets_planned_total query=shout source={topic}"] == 4
-    assert not any(name.startswith("eos_kafka_source_offsets_behind") and topic in name for name in found)
     assert f'query="{query.id}"' in textfile.read_text()
     assert logging.getLogger("spark_eos.metrics").name not in caplog.text
     # The exporter ends with the JVM, which neither its own program nor a worker takes for another process.
