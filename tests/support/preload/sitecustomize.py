@@ -28,8 +28,8 @@ if "-m pyspark.daemon" in _arguments:
         import importlib
 
         importlib.import_module(sys.orig_argv[-1])
-    # Spark invalidates the caches of imports in each worker. In Python 3.13 a zip that was searched before is then not in
-    # the cache that `pkgutil.iter_modules` reads, and Spark's look-up of data sources ends with a KeyError.
+    # Spark invalidates the caches of imports in each worker. In Python 3.13 a zip that was searched before is then not
+    # in what `pkgutil.iter_modules` reads, and Spark's look-up of data sources ends with a KeyError.
     for _path, _finder in list(sys.path_importer_cache.items()):
         if isinstance(_finder, zipimport.zipimporter):
             del sys.path_importer_cache[_path]
