@@ -5,6 +5,7 @@ Python runs this module at startup because its folder is on the path. The crash 
 
 import gc
 import sys
+import zipimport
 
 _arguments = " ".join(sys.orig_argv)
 
@@ -27,6 +28,11 @@ if "-m pyspark.daemon" in _arguments:
         import importlib
 
         importlib.import_module(sys.orig_argv[-1])
+    # Spark invalidates the caches of imports in each worker. In Python 3.13 a zip that was searched before is then not
+    # in what `pkgutil.iter_modules` reads, and Spark's look-up of data sources ends with a KeyError.
+    for _path, _finder in list(sys.path_importer_cache.items()):
+        if isinstance(_finder, zipimport.zipimporter):
+            del sys.path_importer_cache[_path]
     # A worker collects garbage after every task; it need not visit, and so copy, permanent objects each time.
     gc.collect()
     gc.freeze()
