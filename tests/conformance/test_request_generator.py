@@ -20,7 +20,12 @@ from tests.support.request_generator.known import KNOWN, NEWER_VERSIONS, NOT_SER
 from tests.support.request_generator.runner import DEADLINE_S, Answer, Runner
 
 # Topics are created by cases only, and both brokers have the same users.
-SETTINGS = {"auto.create.topics.enable": "false", "sasl.enabled.mechanisms": "PLAIN"}
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "sasl.enabled.mechanisms": "PLAIN",
+    # The requests have records of 1970, which Apache Kafka would delete 30 s after its start.
+    "log.retention.ms": "-1",
+}
 # Older versions get every third wrong request, each version other ones: half a minute instead of a whole one.
 EVERY = 3
 FEWEST_CASES = 500

@@ -24,6 +24,11 @@ def describe(context: RequestContext) -> None:
     response = m.DescribeClientQuotasResponse
     try:
         require(context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER)
+    except KafkaError as error:
+        # Kafka gives a reason for a wrong filter only.
+        context.answer(response(error_code=error.code, error_message=None, entries=None))
+        return
+    try:
         _check_filter(context.body.components)
     except KafkaError as error:
         context.answer(response(error_code=error.code, error_message=error.message, entries=None))
@@ -41,15 +46,18 @@ def describe(context: RequestContext) -> None:
 
 
 def _check_filter(components: Any) -> None:
-    kinds = [each.entity_type for each in components]
+    kinds: set[str] = set()
     for each in components:
         kind, match = each.entity_type, each.match
         if not kind:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty entity type.")
-        if kinds.count(kind) > 1:
+        if kind in kinds:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Entity type {kind} cannot appear more than once in the filter."
             )
+        kinds.add(kind)
+        if kind not in _TYPES:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
         if each.match_type == _EXACT and match is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "Request specified MATCH_TYPE_EXACT, but set match string to null."
@@ -59,8 +67,6 @@ def _check_filter(components: Any) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Request specified {name}, but also specified a match string.")
         if each.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown match type {each.match_type}")
-        if kind not in _TYPES:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
     if IP in kinds and len(kinds) > 1:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,

@@ -18,6 +18,7 @@ from broker_core.broker.handlers.config_entries import (
     settings_of_group,
     settings_of_topic,
 )
+from broker_core.broker.metadata import check_topic_name
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.resource_checks import check_client_metrics, check_group_settings
 from broker_core.broker.stored_settings import ConfigResource
@@ -232,6 +233,7 @@ def _alter(context: RequestContext, resource: Any, *, is_incremental: bool) -> N
 def _alter_topic(context: RequestContext, resource: Any, change: _Change) -> None:
     if not resource.resource_name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    check_topic_name(resource.resource_name)
     topic = context.broker.metadata.topic(resource.resource_name)
     config = change(topic.config)
     changed = {each.name for each in resource.configs}

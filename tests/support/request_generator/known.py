@@ -191,13 +191,7 @@ KNOWN: Final = (
         _CLIENTS_ERROR,
     ),
     KnownDifference(
-        "IncrementalAlterConfigs",
-        ".*error_(code|message)",
-        ".*resource_name=(long|with a slash)",
-        "an illegal topic name",
-        "INVALID_TOPIC_EXCEPTION",
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        "no such topic exists",
+        "AlterConfigs", "", ".*=twice", "a resource twice", "no answer", "INVALID_REQUEST for each", _MUST_ANSWER
     ),
     KnownDifference(
         "DescribeConfigs",
@@ -207,15 +201,6 @@ KNOWN: Final = (
         "the standard message of the error",
         "a message that names the type",
         "it says more",
-    ),
-    KnownDifference(
-        "UpdateFeatures",
-        "results",
-        ".*twice",
-        "versions 0 and 1, a feature twice",
-        "two results",
-        "one result",
-        "one level is set",
     ),
     KnownDifference(
         "AlterUserScramCredentials",
