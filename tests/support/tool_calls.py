@@ -50,13 +50,6 @@ _CALLS = Path(__file__).with_name("kafka-tool-calls.txt")
 DIFFERENCES: dict[str, str] = {
     "BrokerApiVersionsCommand": "not all APIs of Kafka are served",
     "TopicCommand --describe --topics-with-overrides": "Kafka's cluster-wide min.insync.replicas counts as an override",
-    **dict.fromkeys(
-        (
-            "reassign.ReassignPartitionsCommand --verify --reassignment-json-file $DIR/reassign.json",
-            "reassign.ReassignPartitionsCommand --cancel --reassignment-json-file $DIR/reassign.json",
-        ),
-        "the tool removes settings of brokers, which cannot be changed while they run",
-    ),
 }
 
 
