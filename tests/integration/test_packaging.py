@@ -17,7 +17,7 @@ import broker_core
 ROOT = Path(__file__).parents[2]
 # Everything that a build reads.
 BUILT_FROM = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_eos_kafka.py", "broker_core", "spark_eos")
-DATA = {".json", ".html", ".typed"}
+DATA = {".css", ".html", ".js", ".json", ".typed"}
 DEADLINE_S = 200
 
 

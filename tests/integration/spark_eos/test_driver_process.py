@@ -32,8 +32,10 @@ def programs(tmp_path: Path) -> Path:
 def test_worker_belongs_to_the_process_that_started_it_or_its_daemon(
     programs: Path, program: str, is_of_parent: int
 ) -> None:
-    done = subprocess.run([sys.executable, "-m", program], cwd=programs, capture_output=True, text=True,
-                          timeout=DEADLINE_S, check=True)  # fmt: skip
+    # A Spark session of another test has set where Python finds modules.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run([sys.executable, "-m", program], cwd=programs, env=environment, capture_output=True,
+                          text=True, timeout=DEADLINE_S, check=True)  # fmt: skip
     process_id, started, own = done.stdout.split()
     assert process_id == (str(os.getpid()) if is_of_parent else own)
     assert not is_of_parent or DriverProcess(int(process_id), started) == DriverProcess(
