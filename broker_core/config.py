@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, without_controllers
+from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, parse_kind, without_controllers
 from broker_core.properties import read_properties
-from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_kind, parse_setting, setting
+from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
 
 logger = logging.getLogger(__name__)
 

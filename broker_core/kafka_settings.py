@@ -166,7 +166,8 @@ _NAMES: Final = {
 TYPES: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
 _WHOLE = re.compile(r"[-+]?[0-9]+")
-_DECIMAL = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|NaN")
+# What Java's parsers take and Python's take too; without it an underscore would be part of a number.
+DECIMAL: Final = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|NaN")
 _WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
 _LONGER_UNITS = {
     "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
@@ -225,7 +226,7 @@ def parse_kind(key: str, kind: str, text: str) -> None:
     elif kind in _WHOLE_MAX:
         is_of_kind = bool(_WHOLE.fullmatch(text)) and -_WHOLE_MAX[kind] - 1 <= int(text) <= _WHOLE_MAX[kind]
     elif kind == "DOUBLE":
-        is_of_kind = bool(_DECIMAL.fullmatch(text))
+        is_of_kind = bool(DECIMAL.fullmatch(text))
     if not is_of_kind:
         what = "Expected value to be either true or false" if kind == "BOOLEAN" else f"Not a number of type {kind}"
         raise ConfigError(f"Invalid value {text} for configuration {key}: {what}")

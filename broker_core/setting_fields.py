@@ -1,21 +1,15 @@
 """The declaration of settings as fields of dataclasses: Kafka's names, types, defaults and bounds."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import TYPES
+from broker_core.kafka_settings import DECIMAL, TYPES
 
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
 HIDDEN: Final = "[hidden]"
-# What Java's parsers take and Python's take too; without it an underscore would be part of a number.
-_NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|NaN")
-
-_WHOLE = re.compile(r"[-+]?[0-9]+")
-_WHOLE_MAX: Final = {"INT": INT_MAX, "LONG": LONG_MAX, "SHORT": 2**15 - 1}
 
 
 def setting(
@@ -68,7 +62,7 @@ def parse_setting(spec: Any, text: str) -> Any:
 def _parse_number(spec: Any, text: str) -> int | float:
     key, default, bounds = spec.metadata["key"], spec.default, spec.metadata
     try:
-        if not _NUMBER.fullmatch(text):
+        if not DECIMAL.fullmatch(text):
             raise ValueError(text)
         value: int | float = type(default)(text)
     except ValueError:
@@ -83,20 +77,6 @@ def _parse_number(spec: Any, text: str) -> int | float:
     if high is not None and value > high:
         raise ConfigError(f"{key}={text}: must be at most {high}")
     return value
-
-
-def parse_kind(key: str, kind: str, text: str) -> None:
-    """Raise `ConfigError`, with Kafka's message, for a text that is not of one of Kafka's types."""
-    text, is_of_kind = text.strip(), True
-    if kind == "BOOLEAN":
-        is_of_kind = text.lower() in ("true", "false")
-    elif kind in _WHOLE_MAX:
-        is_of_kind = bool(_WHOLE.fullmatch(text)) and -_WHOLE_MAX[kind] - 1 <= int(text) <= _WHOLE_MAX[kind]
-    elif kind == "DOUBLE":
-        is_of_kind = bool(_NUMBER.fullmatch(text))
-    if not is_of_kind:
-        what = "Expected value to be either true or false" if kind == "BOOLEAN" else f"Not a number of type {kind}"
-        raise ConfigError(f"Invalid value {text} for configuration {key}: {what}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ Report: TypeAlias = Callable[[int, int], None]
 # Larger requests would keep a broker busy for long; Kafka's own tool uses the same size.
 _MOST_AT_ONCE: Final = 500
 # Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
-_MISSING_GRACE_SECONDS: Final = 2.0
+MISSING_GRACE_SECONDS: Final = 2.0
 # How long a scan that can do without some partitions waits for their leaders: longer than an election takes.
 _LEADER_GRACE_SECONDS: Final = 10.0
 _RECENT_SECONDS: Final = 5.0
@@ -87,7 +87,7 @@ class ProducerScan:
         while wanted:
             known = len(self._found)
             self._query_all(self._by_node(wanted, attempt), total)
-            is_late = monotonic() - began > _MISSING_GRACE_SECONDS
+            is_late = monotonic() - began > MISSING_GRACE_SECONDS
             wanted = [each for each in wanted if each not in self._found and not self._give_up(each, is_late)]
             if len(self._found) > known:
                 deadline, attempt = self.client.deadline(), 0

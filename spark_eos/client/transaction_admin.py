@@ -35,7 +35,7 @@ from spark_eos.client.inspection import (
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, partition_error
-from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, ProducerScan, Report
+from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, MISSING_GRACE_SECONDS, ProducerScan, Report
 from spark_eos.client.response_reader import install_response_reader, only_part
 from spark_eos.client.tls import tls_context
 from spark_eos.client.transport import manager_config, translate
@@ -53,8 +53,6 @@ Answer = TypeVar("Answer")
 _RECENT_MS: Final = 5_000
 # The last version whose markers have the epoch of the transaction, whatever the version of its protocol.
 _LAST_CLASSIC_MARKER_VERSION: Final = 1
-# Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
-_MISSING_GRACE_SECONDS: Final = 2.0
 # After these, a request may have been carried out anyway.
 _ANSWER_LOST: Final = (
     kafka_errors.KafkaConnectionError,
@@ -206,7 +204,7 @@ class TransactionAdmin:
     def _ask(self, what: str, call: Callable[[Any], Answer], never_again: tuple[type[Exception], ...] = ()) -> Answer:
         """Retry a call until it succeeds or fails for good; `never_again` has errors that are final for the caller."""
         deadline = self.client.deadline()
-        missing_until = min(deadline, self.client.runtime.clock.monotonic() + _MISSING_GRACE_SECONDS)
+        missing_until = min(deadline, self.client.runtime.clock.monotonic() + MISSING_GRACE_SECONDS)
         attempt = 0
         while True:
             try:
