@@ -14,6 +14,7 @@ from spark_eos.admin.inventory import Entry, read_audit, read_inventory
 from spark_eos.admin.operator_name import operator_name
 from spark_eos.admin.output import ExitCode
 from spark_eos.admin.properties import add_cluster_options, options_of
+from spark_eos.admin.terminal import one_line, printable
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.errors import EosKafkaError, OptionError
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
@@ -56,13 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with KafkaClient(options) as client:
             return run(chosen, KafkaCluster(client, chosen.decision_topic, DecisionWriter))
     except OptionError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return ExitCode.USAGE
     except RefusedError as error:
-        print(f"{error.was_done}: {error}", file=sys.stderr)
+        print(printable(f"{error.was_done}: {error}"), file=sys.stderr)
         return ExitCode.NOTHING_DONE
     except EosKafkaError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return ExitCode.FAILED
 
 
@@ -99,7 +100,7 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     plan = operator.plan(decision, OperatorAction(chosen.command), restart)
     # A program reads the result from the standard output; the plan is for people.
     stream = sys.stdout if chosen.output == output.TABLE else sys.stderr
-    print("\n".join([f"About to {chosen.command}:", *(f"  - {step}" for step in plan.steps())]), file=stream)
+    print("\n".join([f"About to {chosen.command}:", *(f"  - {one_line(step)}" for step in plan.steps())]), file=stream)
     if not chosen.yes:
         print("Nothing was changed. Repeat the command with --yes to carry this out.", file=sys.stderr)
         return ExitCode.NOTHING_DONE
@@ -121,7 +122,7 @@ def _intervene(chosen: argparse.Namespace, cluster: SinkCluster, decision: Decis
     row = {**output.decision_document(settled.decision), **document}
     output.write(chosen, result, document, output.RESULT_COLUMNS, [row])
     for text in problems if complete else (*problems, str(lost_error(settled))):
-        print(text, file=sys.stderr)
+        print(printable(text), file=sys.stderr)
     return ExitCode.DONE if complete and not problems else ExitCode.DONE_IN_PART
 
 

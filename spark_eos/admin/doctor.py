@@ -11,7 +11,7 @@ from spark_eos.admin.doctor_checks import examine
 from spark_eos.admin.doctor_findings import Examination, Finding, Verdict
 from spark_eos.admin.output import TABLE, ExitCode, add_output_options, as_csv, as_json, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
-from spark_eos.admin.terminal import PLAIN, Painter, Style
+from spark_eos.admin.terminal import PLAIN, Painter, Style, printable
 from spark_eos.options.sink import DEFAULT_DECISION_TOPIC, DEFAULT_PREFIX
 
 _COLUMNS: Final = ("check", "verdict", "found", "remedy")
@@ -113,5 +113,5 @@ def finding_text(finding: Finding, painter: Painter = PLAIN) -> str:
              -> Create it
     """
     verdict = painter.paint(f"{finding.verdict.value:<{_VERDICT_WIDTH}}", *_STYLES[finding.verdict])
-    first = f"{verdict}  {finding.check}: {finding.found}"
-    return f"{first}\n{'':<{_VERDICT_WIDTH}}  -> {finding.remedy}" if finding.remedy else first
+    first = f"{verdict}  {printable(f'{finding.check}: {finding.found}')}"
+    return f"{first}\n{'':<{_VERDICT_WIDTH}}  -> {printable(finding.remedy)}" if finding.remedy else first

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition, TransactionState
+from spark_eos.admin.terminal import one_line
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.coordinator_cache import CoordinatorType
 from spark_eos.client.inspection import SEE_EVERY_ID, TransactionDescription, describe_transactions, sees_every_id
@@ -68,11 +69,13 @@ class Owner:
         """Describe the transaction as its coordinator reports it."""
         each = self.description
         if not each.exists:
-            return f"broker {self.coordinator_id} no longer knows the transactional id '{each.transactional_id}'"
+            return (
+                f"broker {self.coordinator_id} no longer knows the transactional id '{one_line(each.transactional_id)}'"
+            )
         partitions = ", ".join(map(str, each.topic_partitions)) or "none"
         return (
-            f"broker {self.coordinator_id} coordinates '{each.transactional_id}': state {each.state}, producer id "
-            f"{each.producer_id}, epoch {each.producer_epoch}, partitions: {partitions}"
+            f"broker {self.coordinator_id} coordinates '{one_line(each.transactional_id)}': state {each.state}, "
+            f"producer id {each.producer_id}, epoch {each.producer_epoch}, partitions: {partitions}"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from broker_core.types import TransactionState
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict
-from spark_eos.admin.terminal import PLAIN, Painter, Style
+from spark_eos.admin.terminal import PLAIN, Painter, Style, one_line, printable
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionDescription, TransactionListing
 from spark_eos.options.operator_commands import OperatorCommands
@@ -89,7 +89,7 @@ def kafka_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     >>> kafka_table(["Id", "State"], [["long-id", "Empty"]])
     'Id     \tState\t\nlong-id\tEmpty\t'
     """
-    lines = [[str(cell) for cell in row] for row in (heads, *rows)]
+    lines = [[one_line(str(cell)) for cell in row] for row in (heads, *rows)]
     widths = [max(_width(line[column]) for line in lines) for column in range(len(heads))]
     return "\n".join(
         "".join(cell + " " * (width - _width(cell)) + "\t" for cell, width in zip(line, widths, strict=True))
@@ -232,10 +232,10 @@ def explanation(each: HangingFinding, commands: OperatorCommands, now_ms: int, p
         f"{each.transaction.topic_partition} at offset {each.transaction.producer.first_offset}: {verdict}",
         f"  partition: {each.transaction.says(now_ms)}",
         f"  coordinator: {each.coordinator_says}",
-        f"  so: {each.why}",
+        f"  so: {printable(each.why)}",
     ]
     command = command_for(each, commands)
-    return "\n".join([*lines, f"  to end it: {command}"] if command else lines)
+    return "\n".join([*lines, f"  to end it: {printable(command)}"] if command else lines)
 
 
 def command_for(each: HangingFinding, commands: OperatorCommands) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from broker_core.types import counted
 from spark_eos.admin.inventory import Entry
-from spark_eos.admin.terminal import COLOR_CHOICES, Painter
+from spark_eos.admin.terminal import COLOR_CHOICES, Painter, printable
 from spark_eos.sink.decision import Decision, utc
 from spark_eos.sink.intervention import intervention_document
 from spark_eos.sink.ports import UnstableRest
@@ -139,7 +139,7 @@ def write(
     elif chosen.output == "json":
         print(as_json(document))
     else:
-        print(Painter(sys.stdout, chosen.color).paint_heads(text))
+        print(Painter(sys.stdout, chosen.color).paint_heads(printable(text)))
 
 
 def as_json(value: object) -> str:

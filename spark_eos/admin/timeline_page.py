@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Any, Final, NamedTuple
 
 from broker_core.types import counted
+from spark_eos.admin.terminal import one_line
 from spark_eos.admin.timeline_log import Timeline, TransactionBar, TransactionOutcome
 from spark_eos.client.inspection import LOST_ITS_MARKER
 
@@ -74,7 +75,7 @@ def summary_of(timeline: Timeline) -> str:
 
 def _who(timeline: Timeline, bar: TransactionBar) -> str:
     owner = timeline.owners.get(bar.producer_id)
-    name = f"that of '{owner}'" if owner is not None else "one without a known transactional id"
+    name = f"that of '{one_line(owner)}'" if owner is not None else "one without a known transactional id"
     return f"{name} (producer id {bar.producer_id}, epoch {bar.producer_epoch}), open since offset {bar.first_offset}"
 
 

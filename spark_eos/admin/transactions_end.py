@@ -21,6 +21,7 @@ from spark_eos.admin.hanging import (
     require_sight,
 )
 from spark_eos.admin.output import TABLE, ExitCode, write
+from spark_eos.admin.terminal import one_line, printable
 from spark_eos.admin.transactions_view import commands_of, described
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.client.transactions import init_producer_id
@@ -91,7 +92,7 @@ def plan_force_terminate(chosen: argparse.Namespace, admin: TransactionAdmin, sa
             "terminates the transaction anyway",
         )
     return EndPlan(
-        f"abort the open transaction of '{name}' and fence its producer, with InitProducerId to broker "
+        f"abort the open transaction of '{one_line(name)}' and fence its producer, with InitProducerId to broker "
         f"{coordinator_id}",
         # The timeout is stored with the id, so pass the same one.
         lambda: init_producer_id(admin.client, name, transaction_timeout_ms=found.transaction_timeout_ms),
@@ -239,4 +240,4 @@ def _carry_out(chosen: argparse.Namespace, plan: EndPlan) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)

@@ -16,7 +16,7 @@ from typing import Final
 from broker_core.types import counted
 from spark_eos.admin.output import ExitCode, add_color_option, exit_codes
 from spark_eos.admin.properties import add_cluster_options, options_of
-from spark_eos.admin.terminal import Painter, Style
+from spark_eos.admin.terminal import Painter, Style, one_line
 from spark_eos.admin.transactions_command import add_in_flight_option
 from spark_eos.admin.watch_model import LaggingPartition, Order, Snapshot, Watcher, age_text
 from spark_eos.client.kafka_client import KafkaClient
@@ -114,7 +114,7 @@ def _line(each: LaggingPartition, now_ms: int, painter: Painter) -> str:
         return f"{start}, no open transaction any more"
     word = each.oldest.verdict
     verdict = painter.paint(word, Style.RED, Style.BOLD) if each.oldest.hangs else word
-    owner = f" of '{each.oldest.transactional_id}'" if each.oldest.transactional_id else ""
+    owner = f" of '{one_line(each.oldest.transactional_id)}'" if each.oldest.transactional_id else ""
     return (
         f"{start}, {counted(len(each.opened), 'open transaction')}, the oldest {age_text(each.age_ms(now_ms))} "
         f"old{owner}: {verdict}"

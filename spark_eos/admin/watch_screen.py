@@ -11,6 +11,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from broker_core.types import counted
 from spark_eos.admin.kafka_tables import VERDICT_WORDS, command_for
+from spark_eos.admin.terminal import one_line, printable
 from spark_eos.admin.watch_model import LaggingPartition, OpenTransaction, Order, Snapshot, age_text
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.operator_commands import OperatorCommands
@@ -172,8 +173,9 @@ def _explained(opened: OpenTransaction, commands: OperatorCommands, now_ms: int)
     command = command_for(finding, commands)
     return "\n".join(
         [
-            f"{opened.transaction.topic_partition}: {VERDICT_WORDS[finding.verdict]}, because {finding.why}.",
-            *([f"To end it: {command}"] if command else []),
+            f"{opened.transaction.topic_partition}: {VERDICT_WORDS[finding.verdict]}, because "
+            f"{printable(finding.why)}.",
+            *([f"To end it: {printable(command)}"] if command else []),
             f"Partition: {says}.",
             f"Coordinator: {finding.coordinator_says}.",
         ]
@@ -192,5 +194,5 @@ def _cells(each: LaggingPartition, now_ms: int) -> list[Text]:
         Text(str(len(each.opened)), justify="right"),
         Text("" if oldest is None else age_text(each.age_ms(now_ms)), justify="right"),
         Text(verdict, style=_STYLES.get(verdict, "")),
-        Text("" if oldest is None else oldest.transactional_id),
+        Text("" if oldest is None else one_line(oldest.transactional_id)),
     ]
