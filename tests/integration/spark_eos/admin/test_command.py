@@ -24,6 +24,7 @@ from spark_eos.errors import OptionError
 from spark_eos.options.client import ClientOptions
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_world import World
+from tests.support.waiting import wait_until
 
 # Runs commands and prints their exit codes; the libraries that are named first are missing.
 ONLY_THE_BASE = """
@@ -128,6 +129,13 @@ def test_csv_of_decisions_has_one_row_for_each_query_and_transaction(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     die_after_the_decision(world)
+
+    def is_listed() -> bool:
+        assert command(world, "list") == ExitCode.DONE
+        return world.query in capsys.readouterr().out
+
+    # It is left out until the marker of the decision's own transaction is written.
+    wait_until(is_listed, "the decision is listed")
     for words, wanted in (
         (("list",), {"query": world.query, "micro_batch": "0", "open": "1", "transaction_count": "1"}),
         (("show",), {"query": world.query, "micro_batch": "0", "task": "0", "fate": "open"}),

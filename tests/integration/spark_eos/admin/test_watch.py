@@ -22,6 +22,7 @@ from tests.support.hanging import hang, kafka_with_late_writes, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
 from tests.support.terminal import COLUMNS, DEADLINE_S, ROWS, Terminal
+from tests.support.waiting import wait_until
 
 HOUR_MS = 3_600_000
 SCREEN = (COLUMNS, ROWS)
@@ -68,8 +69,11 @@ def test_watcher_finds_lags_open_transactions_and_verdicts(scene: Scene) -> None
     assert (live.oldest.verdict, live.oldest.transactional_id) == ("live", scene.live.transactional_id)
     assert [each.topic_partition for each in found.ordered(Order.NAME)] == [scene.place(0), scene.place(2)]
     assert scene.live.end_until_done(scene.identity, commit=True, version=4)[0] == 0
-    left = scene.watcher.look()
-    assert [each.topic_partition for each in left.lagging] == [scene.place(2)]
+
+    def only_the_hanging_one_is_left() -> bool:
+        return [each.topic_partition for each in scene.watcher.look().lagging] == [scene.place(2)]
+
+    wait_until(only_the_hanging_one_is_left, "the marker is written")
 
 
 def test_order_by_verdict_and_lag(scene: Scene) -> None:
