@@ -19,6 +19,7 @@ from tests.support.spark_eos.spark_session import ROOT, worker_environment
 from tests.support.waiting import wait_until
 
 BOOT_DEADLINE_S = 240
+END_DEADLINE_S = 60
 
 
 class Driver:
@@ -122,7 +123,8 @@ class Driver:
         # After a process was waited for, its number may belong to any other process.
         mine = tree(self._process.pid) if self._process.poll() is None else []
         send([*reversed(self._family), *reversed(mine)], signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()
+        self._process.wait(END_DEADLINE_S)
         assert self._process.stdin is not None
         with suppress_broken_pipe():
             self._process.stdin.close()

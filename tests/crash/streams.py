@@ -143,7 +143,7 @@ class Streams:
     def close(self) -> None:
         """Stop watching the queries."""
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(PROGRESS_DEADLINE_S)
 
     def _check(self) -> None:
         if self._failure is not None:

@@ -319,7 +319,7 @@ class ApacheCluster:
         for node in self.nodes.values():
             if node.process is not None:
                 node.process.kill()
-                node.process.wait()
+                node.process.wait(STOP_DEADLINE_S)
         self.network.close()
 
     def _answers(self) -> bool:
