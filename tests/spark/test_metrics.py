@@ -89,7 +89,7 @@ def test_one_port_serves_source_and_sink_and_the_listener_adds_them_to_sparks_pr
     assert found[f"eos_kafka_sink_records_committed_total {labels}"] == 4
     assert found[f"eos_kafka_sink_undecided_since_timestamp_seconds {labels}"] == 0
     assert found[f"eos_kafka_source_offsets_planned_total query=shout source={topic}"] == 4
-    assert f'query="{query.id}"' in textfile.read_text()
+    wait_until(lambda: f'query="{query.id}"' in textfile.read_text(), "the file has the query's values")
     assert logging.getLogger("spark_eos.metrics").name not in caplog.text
     # The exporter ends with the JVM, which neither its own program nor a worker takes for another process.
     jvm = spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
