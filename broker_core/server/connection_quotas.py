@@ -44,8 +44,6 @@ class ConnectionQuotas:
     ) -> None:
         self._addresses = AddressQuotas({} if stored is None else stored, config)
         self._names = [plan.name for plan in plans]
-        self._rates: dict[str, _Rate] = {}
-        self._rate = _Rate(config.max_connection_creation_rate)
         self._config: BrokerConfig | None = None
         self.reconfigure(config)
         # Clients must not use up the connections that brokers need among themselves.

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import attrgetter
 
-from broker_core.types import IsolationLevel, TopicPartition
+from broker_core.types import TopicPartition
+from spark_eos.admin import lag_scan
 from spark_eos.admin.hanging import HangingFinding, HangingVerdict, PartitionTransaction, judge
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
+from spark_eos.client.offset_lookup import PartitionPlace
 from spark_eos.client.producer_scan import DEFAULT_MAX_IN_FLIGHT, unreadable_text
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.errors import AuthorizationError, EosKafkaError, TopicError, UnsupportedError
-from spark_eos.options.positions import LATEST
 
 
 class Order(StrEnum):
@@ -143,15 +143,11 @@ class Watcher:
 
     def _look(self) -> Snapshot:
         places = self._places()
-        lookup = OffsetLookup(self.client, places)
-        wanted = dict.fromkeys((each for each, place in places.items() if place.leader_id >= 0), LATEST)
-        # First the high watermark: so a last stable offset below it lags, and was not only requested earlier.
-        high = lookup.offsets(wanted, IsolationLevel.READ_UNCOMMITTED)
-        stable = lookup.offsets(dict.fromkeys(high, LATEST), IsolationLevel.READ_COMMITTED)
+        stable, high = lag_scan.ends(self.client, places, places)
         ends = {each: (stable.get(each) or 0, end or 0) for each, end in high.items()}
         lagging = [each for each, (last_stable, end) in ends.items() if last_stable < end]
         opened, troubles = self._opened(lagging)
-        missing = len(places) - len(wanted)
+        missing = sum(place.leader_id < 0 for place in places.values())
         if missing:
             troubles.append(f"Partitions without a leader: {missing}")
         return Snapshot(
@@ -163,14 +159,8 @@ class Watcher:
 
     def _places(self) -> dict[TopicPartition, PartitionPlace]:
         if self.topics is None:
-            found = self.client.metadata(None)
-        else:
-            found = self.client.require_topics(self.topics, need_leaders=False)
-        return {
-            TopicPartition(topic.name, number): PartitionPlace(topic.topic_id, each.leader, each.leader_epoch)
-            for topic in found.values()
-            for number, each in topic.partitions.items()
-        }
+            return lag_scan.partition_places(self.client)[0]
+        return lag_scan.places_of(self.client.require_topics(self.topics, need_leaders=False).values())
 
     def _opened(
         self, lagging: Collection[TopicPartition]
@@ -178,26 +168,18 @@ class Watcher:
         """Return the open transactions of partitions, judged, and what could not be found."""
         if not lagging:
             return {}, []
-        unreadable: dict[TopicPartition, str] = {}
-        with TransactionAdmin(self.client) as admin:
+        try:
+            producers, unreadable = lag_scan.open_producers(self.client, lagging, self.max_in_flight)
+        except UnsupportedError as error:
+            return {}, [f"No transactions: {error}".removesuffix(".")]
+        transactions = [PartitionTransaction(place, each) for place, found in producers.items() for each in found]
+        troubles = [unreadable_text(unreadable).removesuffix(".")] if unreadable else []
+        findings: dict[PartitionTransaction, HangingFinding] = {}
+        if transactions:
             try:
-                described = admin.describe_producers(lagging, max_in_flight=self.max_in_flight, unreadable=unreadable)
-            except UnsupportedError as error:
-                return {}, [f"No transactions: {error}".removesuffix(".")]
-            transactions = [
-                PartitionTransaction(place, producer)
-                for place, producers in described.items()
-                for producer in sorted(producers, key=lambda each: each.first_offset)
-                if producer.is_in_transaction
-            ]
-            troubles = [unreadable_text(unreadable).removesuffix(".")] if unreadable else []
-            findings: dict[PartitionTransaction, HangingFinding] = {}
-            try:
-                findings = (
-                    {each.transaction: each for each in judge(admin, transactions, max_in_flight=self.max_in_flight)}
-                    if transactions
-                    else {}
-                )
+                with TransactionAdmin(self.client) as admin:
+                    judged = judge(admin, transactions, max_in_flight=self.max_in_flight)
+                findings = {each.transaction: each for each in judged}
             except (AuthorizationError, UnsupportedError) as error:
                 # The offsets are worth showing all the same.
                 troubles.append(f"No verdicts: {error}".removesuffix("."))

@@ -16,9 +16,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from broker_core import EmbeddedBroker
 from broker_core.types import ProducerIdentity, TopicPartition
-from spark_eos.client import transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.producer import TransactionalProducer
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
@@ -26,13 +24,13 @@ from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.messages import Prepared, PreparedTransaction, TopicRows, WrittenRange
+from spark_eos.sink.messages import Prepared, PreparedTransaction, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.ports import Ending
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
-from tests.support.spark_eos.client_world import encoded
+from tests.support.spark_eos.prepared_tasks import prepare
 
 DEADLINE_S: Final = 30
 PREFIX: Final = "eos-kafka"
@@ -117,24 +115,15 @@ class SceneQuery:
 
     def prepare(self, micro_batch: int, task: int, worker: str = "w", rows: int = 50) -> Prepared:
         """Write the rows of one task and leave its transaction open."""
-        name = str(TaskId(PREFIX, self.scene.query, self.scene.run, f"{worker}{task}", 0))
-        identity = transactions.init_producer_id(self.client, name, transaction_timeout_ms=TIMEOUT_MS)
-        started_at_ms = int(time.time() * 1000)
-        producer = TransactionalProducer(self.client)
-        producer.begin(identity)
-        place = TopicPartition(self.scene.orders, 2 + task)
-        producer.send(place, encoded([f"{micro_batch}-{task}-{row}" for row in range(rows)]))
-        result = producer.flush()[place]
-        transaction = PreparedTransaction(
+        topic = self.scene.orders
+        transaction = prepare(
+            self.client,
+            TaskId(PREFIX, self.scene.query, self.scene.run, f"{worker}{task}", 0),
             task,
-            name,
-            identity.producer_id,
-            identity.producer_epoch,
-            identity.transaction_version,
-            TIMEOUT_MS,
-            started_at_ms,
-            (WrittenRange(place.topic, place.partition, result.first_offset, result.last_offset, rows),),
-            (TopicRows(place.topic, rows, 7919 * (micro_batch + 1) + task),),
+            TopicPartition(topic, 2 + task),
+            [f"{micro_batch}-{task}-{row}" for row in range(rows)],
+            timeout_ms=TIMEOUT_MS,
+            written=[TopicRows(topic, rows, 7919 * (micro_batch + 1) + task)],
         )
         return Prepared(self.scene.query, self.scene.run, micro_batch, task, transaction)
 

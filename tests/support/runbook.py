@@ -26,7 +26,6 @@ from broker_core.config import STANDARD_AUTHORIZER
 from spark_eos.admin.command import main as eos_kafka
 from spark_eos.client import transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.producer import TransactionalProducer
 from spark_eos.errors import EosKafkaError
 from spark_eos.options.client import ClientOptions
 from spark_eos.options.sink import OnLostTransaction, sink_options
@@ -36,14 +35,14 @@ from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
 from spark_eos.sink.driver.preflight import check_cluster
-from spark_eos.sink.messages import Prepared, PreparedTransaction, TopicRows, WrittenRange
+from spark_eos.sink.messages import Prepared, TopicRows
 from spark_eos.sink.naming import TaskId
 from spark_eos.sink.recovery.settlement import lost_error, settle
 from spark_eos.source.lso_stalls import LsoStall, LsoStallWarnings
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import RawSession
-from tests.support.spark_eos.client_world import encoded
+from tests.support.spark_eos.prepared_tasks import prepare
 from tests.support.waiting import wait_until
 
 PAGES: Final = Path(__file__).parents[2] / "docs"
@@ -153,23 +152,14 @@ class Query:
 
     def prepare(self, run: int, micro_batch: int, task: int, rows: int = 500) -> Prepared:
         """Write the rows of one task and leave its transaction open."""
-        name = str(TaskId(PREFIX, self.name, _RUNS[run], f"w{task}", 0))
-        identity = transactions.init_producer_id(self.client, name, transaction_timeout_ms=TIMEOUT_MS)
-        producer = TransactionalProducer(self.client)
-        producer.begin(identity)
-        place = TopicPartition(TOPIC, task)
-        producer.send(place, encoded([f"{micro_batch}-{task}-{row}" for row in range(rows)]))
-        result = producer.flush()[place]
-        transaction = PreparedTransaction(
+        transaction = prepare(
+            self.client,
+            TaskId(PREFIX, self.name, _RUNS[run], f"w{task}", 0),
             task,
-            name,
-            identity.producer_id,
-            identity.producer_epoch,
-            identity.transaction_version,
-            TIMEOUT_MS,
-            int(time.time() * 1000),
-            (WrittenRange(TOPIC, task, result.first_offset, result.last_offset, rows),),
-            (TopicRows(TOPIC, rows, 7919 * (micro_batch + 1) + task),),
+            TopicPartition(TOPIC, task),
+            [f"{micro_batch}-{task}-{row}" for row in range(rows)],
+            timeout_ms=TIMEOUT_MS,
+            written=[TopicRows(TOPIC, rows, 7919 * (micro_batch + 1) + task)],
         )
         return Prepared(self.name, _RUNS[run], micro_batch, task, transaction)
 

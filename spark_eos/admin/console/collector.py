@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from spark_eos.admin.console import scan
+from spark_eos.admin import lag_scan
 from spark_eos.admin.console.budget import RequestBudget
 from spark_eos.admin.console.decision_tail import DecisionTail, QueryState
 from spark_eos.admin.console.history import SeenState, Standstill, Standstills, StateHistory
@@ -41,6 +41,8 @@ _UNWATCHED_CYCLE_SECONDS: Final = 30.0
 # After a cycle, and after a scan of everything, so many times as long as it took nothing is sent, within limits.
 _REST, _LONGEST_REST_SECONDS = 2, 10.0
 _SCAN_REST, _LONGEST_SCAN_REST_SECONDS = 10, 30.0
+# To each broker: the console must not keep it busy.
+_IN_FLIGHT: Final = 1
 _MOST_DESCRIBED: Final = 2_000
 _MOST_LEFT: Final = 500
 _MOST_SUSPECTS: Final = 200
@@ -105,7 +107,7 @@ class Collector:
         self._standstills = Standstills()
         self._places: dict[TopicPartition, PartitionPlace] = {}
         self._topic_count = self._broker_count = 0
-        self._stable: scan.Ends = {}
+        self._stable: lag_scan.Ends = {}
         self._opened: dict[TopicPartition, list[ActiveProducer]] = {}
         self._active: dict[str, tuple[int, TransactionListing]] = {}
         self._descriptions: dict[str, TransactionDescription] = {}
@@ -200,7 +202,7 @@ class Collector:
         return True
 
     def _refresh_metadata(self) -> None:
-        self._places, self._topic_count = scan.partition_places(self._client)
+        self._places, self._topic_count = lag_scan.partition_places(self._client)
         self._broker_count = len(self._client.brokers())
         self._standstills.keep_only(self._places)
 
@@ -211,7 +213,7 @@ class Collector:
         if not is_full:
             waiting = self._standstills.known
             wanted = [each for each in wanted if each in waiting or each.topic == self._tail.topic]
-        stable, high = scan.ends(self._client, self._places, wanted)
+        stable, high = lag_scan.ends(self._client, self._places, wanted)
         self._stable = stable
         self._standstills.note(stable, high, wanted, self._now_ms())
         if is_full:
@@ -227,7 +229,7 @@ class Collector:
     def _describe_partitions(self) -> None:
         waiting = sorted(self._standstills.known.values(), key=lambda each: each.since_ms)[:_MOST_WAITING_PARTITIONS]
         led = [each.topic_partition for each in waiting if self._is_led(each.topic_partition)]
-        found, failed = scan.open_producers(self._client, led)
+        found, failed = lag_scan.open_producers(self._client, led, _IN_FLIGHT)
         self._opened = found
         if failed:
             self._problems["producers"] = unreadable_text(failed)
@@ -239,7 +241,7 @@ class Collector:
         return known is not None and known.leader_id >= 0
 
     def _list_active(self) -> None:
-        before, self._active = self._active, scan.active_listing(self._client)
+        before, self._active = self._active, lag_scan.active_listing(self._client)
         at_ms = self._now_ms()
         for name, (_, each) in self._active.items():
             self.history.note(name, SeenState(at_ms, each.state, each.producer_id, None))
@@ -300,7 +302,7 @@ class Collector:
                 suspects.append(each)
         if not suspects:
             return
-        for finding in scan.verdicts(self._client, suspects[:_MOST_SUSPECTS]):
+        for finding in lag_scan.verdicts(self._client, suspects[:_MOST_SUSPECTS]):
             key = finding.transaction.topic_partition, finding.transaction.producer.transaction
             if finding.verdict is HangingVerdict.ENDED:
                 self._findings.pop(key, None)

@@ -9,6 +9,7 @@ from tests.support.request_generator.values import (
     CLASSIC_GROUP,
     COMPLETE_ID,
     CONSUMER_GROUP,
+    GOOD,
     OFFSETS_GROUP,
     ONGOING_ID,
     OPEN,
@@ -144,18 +145,7 @@ def commit(group: str = "group-{n}", name: str = PRESENT) -> Step:
 
 def consumer_member(group: str = "group-{n}") -> Step:
     """Return the request with which a member joins a consumer group."""
-    body = {
-        "group_id": group,
-        "member_id": "m1",
-        "member_epoch": 0,
-        "instance_id": None,
-        "rack_id": None,
-        "rebalance_timeout_ms": 60_000,
-        "subscribed_topic_names": [PRESENT],
-        "subscribed_topic_regex": None,
-        "server_assignor": None,
-        "topic_partitions": [],
-    }
+    body = {**GOOD["ConsumerGroupHeartbeat"], "group_id": group}
     return Step("ConsumerGroupHeartbeat", 1, body, {"member_epoch": "member_epoch"})
 
 

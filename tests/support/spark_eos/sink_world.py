@@ -1,21 +1,18 @@
 """The tasks and drivers of one query on a real broker, without Spark."""
 
-import time
-
 from broker_core.types import TopicPartition
-from spark_eos.client import transactions
 from spark_eos.client.inspection import describe_transactions
 from spark_eos.client.kafka_client import KafkaClient
-from spark_eos.client.producer import TransactionalProducer
 from spark_eos.options.sink import OnLostTransaction
 from spark_eos.sink.cluster import KafkaCluster
 from spark_eos.sink.decision import Decision
 from spark_eos.sink.driver.committer import Committer
 from spark_eos.sink.driver.decision_log import DecisionLog
 from spark_eos.sink.driver.decision_writer import DecisionWriter
-from spark_eos.sink.messages import Prepared, PreparedTransaction, WrittenRange
+from spark_eos.sink.messages import Prepared
 from spark_eos.sink.naming import TaskId
-from tests.support.spark_eos.client_world import encoded, make_topic, read_values, unique
+from tests.support.spark_eos.client_world import make_topic, read_values, unique
+from tests.support.spark_eos.prepared_tasks import prepare
 
 PLACE = 0
 
@@ -42,23 +39,9 @@ class World:
         return Committer(self.cluster, self.log(), "p", self.query, run, OnLostTransaction.FAIL)
 
     def prepare(self, run: str, micro_batch: int = 0, split: int = 0, timeout_ms: int = 60_000) -> Prepared:
-        name = str(TaskId("p", self.query, run, "w", split))
-        identity = transactions.init_producer_id(self.client, name, transaction_timeout_ms=timeout_ms)
-        producer = TransactionalProducer(self.client)
-        producer.begin(identity)
         place = TopicPartition(self.topic, PLACE)
-        producer.send(place, encoded([f"row of {micro_batch}"]))
-        result = producer.flush()[place]
-        transaction = PreparedTransaction(
-            split,
-            name,
-            identity.producer_id,
-            identity.producer_epoch,
-            identity.transaction_version,
-            timeout_ms,
-            int(time.time() * 1000),
-            (WrittenRange(self.topic, PLACE, result.first_offset, result.last_offset, 1),),
-        )
+        task_id = TaskId("p", self.query, run, "w", split)
+        transaction = prepare(self.client, task_id, split, place, [f"row of {micro_batch}"], timeout_ms=timeout_ms)
         return Prepared(self.query, run, micro_batch, split, transaction)
 
     def decision(self, *prepared: Prepared) -> Decision:

@@ -157,10 +157,8 @@ def text_of(value: object) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
-    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session.init()
+def report_unknown_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make brokers report a state that only a newer Kafka has."""
     send_all = KafkaClient.send_all
 
     def newer(self: KafkaClient, requests: Any, **rest: Any) -> Any:
@@ -170,6 +168,13 @@ def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
         return responses
 
     monkeypatch.setattr(KafkaClient, "send_all", newer)
+
+
+def test_unknown_transaction_state_is_listed_and_a_clear_error_for_the_sink(
+    kafka: Kafka, session: RawSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.init()
+    report_unknown_states(monkeypatch)
     for command in (
         ("list", "--transactional-id-pattern", session.transactional_id),
         ("describe", "--transactional-id", session.transactional_id),
@@ -186,15 +191,7 @@ def test_unknown_transaction_state_is_printed_by_searches(
 ) -> None:
     topic = make_topic(kafka)
     open_up(session, topic)
-    send_all = KafkaClient.send_all
-
-    def newer(self: KafkaClient, requests: Any, **rest: Any) -> Any:
-        responses = send_all(self, requests, **rest)
-        for state in (each for response in responses for each in getattr(response, "transaction_states", ())):
-            state.transaction_state = "PreparedTransaction"
-        return responses
-
-    monkeypatch.setattr(KafkaClient, "send_all", newer)
+    report_unknown_states(monkeypatch)
     [found] = kafka.json("find-hanging", "--topic", topic, *ANY_AGE)
     assert (found["verdict"], found["state"]) == ("live", "PreparedTransaction")
     assert "the transaction is in state PreparedTransaction" in found["why"]

@@ -1,4 +1,4 @@
-"""The requests of the collector: partitions, offsets, open transactions, coordinators, verdicts."""
+"""What the console and `watch` request: partitions, offsets, open transactions, coordinators, verdicts."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -8,6 +8,7 @@ from spark_eos.admin.hanging import HangingFinding, PartitionTransaction, judge
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.inspection import TransactionListing, list_by_broker
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import TopicMetadata
 from spark_eos.client.offset_lookup import OffsetLookup, PartitionPlace
 from spark_eos.client.transaction_admin import TransactionAdmin
 from spark_eos.options.positions import LATEST
@@ -22,12 +23,16 @@ Ends = dict[TopicPartition, int | None]
 def partition_places(client: KafkaClient) -> tuple[dict[TopicPartition, PartitionPlace], int]:
     """Return all partitions, the internal ones included, and the number of topics."""
     topics = client.metadata(None)
-    places = {
+    return places_of(topics.values()), len(topics)
+
+
+def places_of(topics: Iterable[TopicMetadata]) -> dict[TopicPartition, PartitionPlace]:
+    """Return the partitions of topics with their leaders."""
+    return {
         TopicPartition(topic.name, number): PartitionPlace(topic.topic_id, each.leader, each.leader_epoch)
-        for topic in topics.values()
+        for topic in topics
         for number, each in topic.partitions.items()
     }
-    return places, len(topics)
 
 
 def ends(
@@ -58,15 +63,12 @@ def active_listing(client: KafkaClient) -> dict[str, tuple[int, TransactionListi
 
 
 def open_producers(
-    client: KafkaClient, wanted: Collection[TopicPartition]
+    client: KafkaClient, wanted: Collection[TopicPartition], max_in_flight: int
 ) -> tuple[dict[TopicPartition, list[ActiveProducer]], dict[TopicPartition, str]]:
-    """Return the open transactions of partitions, oldest first, and why partitions could not be described.
-
-    Each leader has one request in flight.
-    """
+    """Return the open transactions of partitions, oldest first, and why partitions could not be described."""
     unreadable: dict[TopicPartition, str] = {}
     with TransactionAdmin(client) as admin:
-        described = admin.describe_producers(wanted, max_in_flight=1, unreadable=unreadable) if wanted else {}
+        described = admin.describe_producers(wanted, max_in_flight=max_in_flight, unreadable=unreadable)
     found = {
         place: sorted((each for each in producers if each.is_in_transaction), key=lambda each: each.first_offset)
         for place, producers in described.items()
