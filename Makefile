@@ -7,6 +7,7 @@ SECONDS ?= 30
 VERSIONS ?= --write
 BROKER ?= broker_core
 FAULTS ?= all
+SUITES ?= all
 
 VENV := .venv
 RUN := $(VENV)/bin/python
@@ -15,11 +16,14 @@ DOCS_INSTALLED := $(VENV)/.docs-installed
 MERMAID := mermaid-11.17.2
 # Most tests wait for other processes; the tests of one file share brokers and Spark sessions. In the order of the
 # folders, the long files with few tests start early and the short unit tests run last, so that workers end together.
-IN_PARALLEL := -n 3 --dist loadfile
+IN_PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# Compiled modules stay in __pycache__, even where the environment forbids it, as images of Python often do: each process
+# of the tests would compile the project again, which takes most of them about a second.
+unexport PYTHONDONTWRITEBYTECODE
 CODE := broker_core spark_eos pyspark_eos_kafka.py tests examples
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check test conformance compatibility crash simulate histories fuzz bench docs lint format types clean python java
+.PHONY: help venv demo check test conformance foreign compatibility crash simulate histories fuzz bench docs lint format types clean python java
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1: /p' $(MAKEFILE_LIST)
@@ -50,8 +54,11 @@ test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are
 	@$(RUN) -m pytest tests $(IN_PARALLEL)
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
-	@$(RUN) -m pytest tests/conformance tests/interop tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/conformance tests/interop tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
 	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
+
+foreign: java $(INSTALLED) ## Run test suites of other projects on both brokers and compare their failures with the known ones; SUITES="franz-go sarama" runs some
+	@$(RUN) -m tests.foreign $(SUITES)
 
 compatibility: java $(INSTALLED) ## Run the same jobs with PySpark 3.5 to 4.3 and Apache Kafka 3.6 to 4.4, each PySpark in its own environment; VERSIONS="--kafka 3.9" tries some
 	@$(RUN) -m tests.compatibility $(VERSIONS)
@@ -72,7 +79,6 @@ fuzz: $(INSTALLED) ## Fuzz every parser of bytes, SECONDS=n for each target
 bench: $(INSTALLED) ## Measure codec, broker, recovery, and source and sink in Spark, each beside a comparable tool
 	@$(RUN) -m tests.benchmarks.bench_codec
 	@$(RUN) -m tests.benchmarks.bench_broker
-	@$(RUN) -m tests.benchmarks.bench_recovery
 	@$(RUN) -m tests.benchmarks.bench_source
 	@$(RUN) -m tests.benchmarks.bench_spark --broker $(BROKER)
 

@@ -5,10 +5,10 @@
     with EmbeddedBroker(topics={"lines": 4}) as kafka:
         run_my_code(kafka.bootstrap_servers)
 
-The names in `__all__` are public, and so are the fixtures of `broker_core.pytest_plugin` and the command line
-`python -m broker_core`. All other modules are internal and may change in any release. The public names are imported
-when they are first used, so that `import broker_core` is fast. The package does not import `spark_eos`,
-Spark, Arrow or numpy.
+The names in `__all__` are public, and so are the classes of `broker_core.aio`, the fixtures of
+`broker_core.pytest_plugin` and the command line `python -m broker_core`. All other modules are internal and may change
+in any release. The public names are imported when they are first used, so that `import broker_core` is fast. The
+package does not import `spark_eos`, Spark, Arrow or numpy.
 """
 
 # Type checkers take a variable of this name as true; importing typing for it would cost more than all of this module.
@@ -25,10 +25,13 @@ if TYPE_CHECKING:
     from broker_core.testing.groups import Group, GroupMember, GroupView
     from broker_core.testing.producing import ProducerRecord, RecordMetadata
     from broker_core.testing.record_list import RecordList
+    from broker_core.testing.recordings import Recording
+    from broker_core.testing.replay import AnswerDifference, replay
     from broker_core.testing.snapshots import Snapshot
     from broker_core.types import TopicPartition
 
 __all__ = [
+    "AnswerDifference",
     "BrokerHandle",
     "BrokerMetrics",
     "ClockHandle",
@@ -53,6 +56,7 @@ __all__ = [
     "RecordList",
     "RecordMetadata",
     "RecordView",
+    "Recording",
     "RequestSeen",
     "Snapshot",
     "Throttle",
@@ -60,6 +64,7 @@ __all__ = [
     "TransactionView",
     "ValidToken",
     "__version__",
+    "replay",
 ]
 
 # setup.cfg takes the version of the distribution from here.
@@ -78,6 +83,8 @@ _MODULES = {
     "broker_core.testing.groups": ("Group", "GroupMember", "GroupView"),
     "broker_core.testing.producing": ("ProducerRecord", "RecordMetadata"),
     "broker_core.testing.record_list": ("RecordList",),
+    "broker_core.testing.recordings": ("Recording",),
+    "broker_core.testing.replay": ("AnswerDifference", "replay"),
     "broker_core.testing.snapshots": ("Snapshot",),
     "broker_core.types": ("TopicPartition",),
 }

@@ -9,18 +9,20 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from broker_core import __version__
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, DamageError, MissingExtraError
 
 if TYPE_CHECKING:
+    from broker_core.broker.cluster import Cluster
     from broker_core.ports import Storage
-    from broker_core.server.socket_server import SocketServer
+    from broker_core.schema_registry.server import RegistryServer
+    from broker_core.server.thread import ServerInLoop
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,24 +45,53 @@ def _parser() -> argparse.ArgumentParser:
         help="serve metrics for Prometheus at this port of --host, 0 for a free one; needs the extra "
         "metrics; without the option they are not served",
     )
-    parser.add_argument("--log-level", default="INFO", help="DEBUG, INFO, WARNING or ERROR (%(default)s)")
+    parser.add_argument(
+        "--schema-registry-port",
+        type=int,
+        help="serve a schema registry at this port of --host, 0 for a free one; needs the extra registry; without the "
+        "option there is none",
+    )
+    parser.add_argument(
+        "--control-port",
+        type=int,
+        help="serve an HTTP/JSON API that controls the broker in tests, 0 for a free port, which is printed; needs the "
+        "extra control; without the option it is not served",
+    )
+    parser.add_argument(
+        "--control-host", default="127.0.0.1", help="host of the control port, which has no password (%(default)s)"
+    )
+    parser.add_argument(
+        "--control-name",
+        action="append",
+        default=[],
+        help="a name of this machine that requests to the control port may use, besides localhost; may be repeated",
+    )
+    parser.add_argument(
+        "--clock",
+        choices=("real", "virtual"),
+        default="real",
+        help="virtual for a time that only the control port advances (%(default)s)",
+    )
+    levels = ("DEBUG", "INFO", "WARNING", "ERROR")
+    parser.add_argument("--log-level", type=str.upper, choices=levels, default="INFO", help="least level (%(default)s)")
     return parser
 
 
-def _config(path: Path | None, kafka_version: str | None) -> BrokerConfig:
-    from broker_core.server.properties_file import read_broker_properties
+def _settings(path: Path | None, kafka_version: str | None) -> dict[str, str]:
+    from broker_core.server.properties_file import known_settings
     from broker_core.wire.kafka_versions import version_settings
 
-    config = BrokerConfig() if path is None else read_broker_properties(path.read_text())
-    return config.override(version_settings(kafka_version, None))
+    settings = {} if path is None else known_settings(path.read_text())
+    return settings | version_settings(kafka_version, None)
 
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     from broker_core.server.clock import SystemClock, SystemEntropy
     from broker_core.server.disk import DiskStorage
-    from broker_core.server.listeners import plan_listeners
-    from broker_core.server.metrics_endpoint import MetricsEndpoint
+    from broker_core.server.listeners import joined_addresses, plan_listeners, started_line
+    from broker_core.server.metrics_endpoint import MetricsEndpoint, metrics_in
     from broker_core.server.socket_server import SocketServer
+    from broker_core.server.thread import ServerInLoop
     from broker_core.simulation.disk import MemoryStorage
 
     storage: Storage = MemoryStorage() if arguments.data_dir is None else DiskStorage(arguments.data_dir)
@@ -81,17 +112,17 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
         await server.start()
         after.push_async_callback(server.stop)
         assert server.failure is not None
-        where = _where(server)
+        services = {}
         if arguments.metrics_port is not None:
-            endpoint = MetricsEndpoint(server, loop, arguments.host, arguments.metrics_port)
+            endpoint = MetricsEndpoint(metrics_in(loop, server), arguments.host, arguments.metrics_port)
             after.push_async_callback(asyncio.to_thread, endpoint.close)
-            where += f", metrics at {endpoint.url}"
-        kept = f"logs in {arguments.data_dir}" if arguments.data_dir else "logs in memory"
+            services["metrics"] = endpoint.url
+        if arguments.schema_registry_port is not None:
+            registry = _registry(ServerInLoop(server), arguments.host, arguments.schema_registry_port)
+            after.push_async_callback(asyncio.to_thread, registry.close)
+            services["schema registry"] = registry.url
         level = server.cluster.config.transaction_version
-        print(
-            f"broker_core is listening on {where} (transaction.version {level}, {kept})",
-            flush=True,
-        )
+        print(started_line(joined_addresses(server.addresses), level, arguments.data_dir, services), flush=True)
         stopped = loop.create_task(stopping.wait())
         server.failure.add_done_callback(lambda _: stopping.set())
         await stopped
@@ -99,23 +130,38 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
         server.failure.result()
 
 
-def _where(server: "SocketServer") -> str:
-    """Return the addresses in the form clients take; with listener names only where there are several."""
-    by_listener = {
-        name: ",".join(f"{host}:{port}" for host, port in addresses.values())
-        for name, addresses in server.addresses.items()
-    }
-    if len(by_listener) == 1:
-        return "".join(by_listener.values())
-    return " and ".join(f"{name} {addresses}" for name, addresses in by_listener.items())
+def _registry(server: "ServerInLoop", host: str, port: int) -> "RegistryServer":
+    from broker_core.schema_registry.starting import start_registry
+    from broker_core.testing.local_client import LocalClient
+    from broker_core.testing.producing import LocalProducer
+
+    def call(action: "Callable[[Cluster], Any]") -> Any:
+        return server.act(lambda running: action(running.cluster))
+
+    producer = LocalProducer(LocalClient(server), call)
+    return start_registry(
+        call, lambda topic, records: producer.produce(topic, records, None, "commit", None), host=host, port=port
+    )
+
+
+def _check_without_control(arguments: argparse.Namespace) -> None:
+    if arguments.clock != "real":
+        raise ConfigError("--clock virtual needs --control-port, which advances the time")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM; return the exit code."""
     arguments = _parser().parse_args(argv)
-    logging.basicConfig(level=arguments.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(level=arguments.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
-        asyncio.run(_serve(arguments, _config(arguments.config, arguments.kafka_version)))
+        settings = _settings(arguments.config, arguments.kafka_version)
+        if arguments.control_port is None:
+            _check_without_control(arguments)
+            asyncio.run(_serve(arguments, BrokerConfig().override(settings)))
+        else:
+            from broker_core.control.command import serve
+
+            serve(arguments, settings)
     except (ConfigError, DamageError, MissingExtraError, OSError) as error:
         print(f"broker_core cannot start: {error}", file=sys.stderr)
         return 1

@@ -13,6 +13,7 @@ from broker_core.errors import ConfigError
 from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, parse_kind, without_controllers
 from broker_core.properties import read_properties
 from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
+from broker_core.share_settings import ShareSettings
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ _CLEANUP = ("delete", "compact")
 _COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP = ("CreateTime", "LogAppendTime")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+_MIGRATIONS = ("disabled", "downgrade", "upgrade", "bidirectional")
 _THROTTLED = re.compile(r"\*|(?:\d+:\d+(?:,\d+:\d+)*)?")
 # Kafka refuses smaller segments of clients; the broker and its tests may make them.
 _SMALLEST_SEGMENT_BYTES = 1_048_576
@@ -83,8 +85,8 @@ class TopicConfig(Settings):
     remote_log_delete_on_disable: bool = setting("remote.log.delete.on.disable", False)
     remote_storage_enable: bool = setting("remote.storage.enable", False)
     retention_bytes: int = setting("retention.bytes", -1)
-    retention_ms: int = setting("retention.ms", 604_800_000, low=-1)
     segment_bytes: int = setting("segment.bytes", 1_073_741_824, low=14)
+    retention_ms: int = setting("retention.ms", 604_800_000, low=-1)
     segment_index_bytes: int = setting("segment.index.bytes", 10_485_760, low=4)
     segment_jitter_ms: int = setting("segment.jitter.ms", 0, low=0)
     segment_ms: int = setting("segment.ms", 604_800_000, low=1)
@@ -237,7 +239,7 @@ class ListenerConfig(Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerConfig(ListenerConfig):
+class BrokerConfig(ListenerConfig, ShareSettings):
     """The settings of a broker; names and defaults are Kafka's broker-level ones."""
 
     # The settings of single listeners, by full key.
@@ -351,6 +353,9 @@ class BrokerConfig(ListenerConfig):
     group_consumer_max_assignment_interval_ms: int = setting("group.consumer.max.assignment.interval.ms", 15_000, low=1)
     group_consumer_max_size: int = setting("group.consumer.max.size", 2**31 - 1, low=1)
     group_consumer_assignment_interval_ms: int = setting("group.consumer.assignment.interval.ms", 0, low=0)
+    group_consumer_migration_policy: str = setting(
+        "group.consumer.migration.policy", "bidirectional", choices=_MIGRATIONS, ignores_case=True
+    )
 
     def override(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with the given ones changed, those of single listeners among them.

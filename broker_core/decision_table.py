@@ -19,10 +19,6 @@ class Row(NamedTuple, Generic[Verdict]):
     when: When
     verdict: Verdict
 
-    def fits(self, case: Mapping[str, Hashable]) -> bool:
-        """Return whether the row applies to the case."""
-        return all(case[name] in values for name, values in self.when.items())
-
 
 class Table(Generic[Verdict]):
     """A decision table over all combinations of `facts`; `impossible` lists the combinations that do not occur.
@@ -45,28 +41,47 @@ class Table(Generic[Verdict]):
         self.facts = facts
         self.rows = rows
         self._ordered = ordered
-        self._never = [Row("impossible", when, None) for when in impossible]
-        self._index = {tuple(case.values()): self._deciding_row(case) for case in self.cases()}
+        never = {values for when in impossible for values in self._values_in(when)}
+        fitting: dict[tuple[Hashable, ...], list[Row[Verdict]]] = {
+            values: [] for values in product(*facts.values()) if values not in never
+        }
+        for row in rows:
+            for values in self._values_in(row.when):
+                if values in fitting:
+                    fitting[values].append(row)
+        self._index = {values: self._deciding_row(values, found) for values, found in fitting.items()}
         deciding = {row.rule for row in self._index.values()}
         unused = [row.rule for row in rows if row.rule not in deciding]
         assert not unused, f"{name}: no case meets {unused}"
 
     def cases(self) -> Iterator[dict[str, Hashable]]:
         """Yield every possible combination of facts."""
-        for values in product(*self.facts.values()):
-            case = dict(zip(self.facts, values, strict=True))
-            if not any(row.fits(case) for row in self._never):
-                yield case
+        for values in self._index:
+            yield self._case(values)
 
-    def _deciding_row(self, case: Mapping[str, Hashable]) -> Row[Verdict]:
-        fitting = [row for row in self.rows if row.fits(case)]
-        assert fitting, f"{self.name}: no row claims {dict(case)}"
-        assert self._ordered or len(fitting) == 1, f"{self.name}: {[row.rule for row in fitting]} claim {dict(case)}"
+    def _case(self, values: tuple[Hashable, ...]) -> dict[str, Hashable]:
+        return dict(zip(self.facts, values, strict=True))
+
+    def _values_in(self, when: When) -> Iterator[tuple[Hashable, ...]]:
+        """Yield the values of all facts for the cases in which every fact in `when` has one of the listed values."""
+        assert when.keys() <= self.facts.keys(), f"{self.name}: {sorted(when.keys() - self.facts.keys())} are no facts"
+        return product(
+            *(
+                [value for value in values if name not in when or value in when[name]]
+                for name, values in self.facts.items()
+            )
+        )
+
+    def _deciding_row(self, values: tuple[Hashable, ...], fitting: Sequence[Row[Verdict]]) -> Row[Verdict]:
+        assert fitting, f"{self.name}: no row claims {self._case(values)}"
+        assert self._ordered or len(fitting) == 1, (
+            f"{self.name}: {[row.rule for row in fitting]} claim {self._case(values)}"
+        )
         return fitting[0]
 
     def row(self, **case: Hashable) -> Row[Verdict]:
         """Return the row that decides the case."""
-        found = self._index.get(tuple(case[name] for name in self.facts))
+        found = self._index.get(tuple(map(case.__getitem__, self.facts)))
         assert found is not None, f"{self.name}: {case} cannot come about"
         return found
 

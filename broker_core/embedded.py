@@ -2,11 +2,13 @@
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from broker_core.broker.fault_injection import Action, Crashed, Fault, Throttle
 from broker_core.broker.monitoring.inspection import TransactionView, transaction_view, transaction_views
@@ -15,21 +17,25 @@ from broker_core.broker.request_log import RequestLog
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Storage
+from broker_core.schema_registry.starting import start_registry
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.cluster_controls import BrokerHandle, ClockHandle
 from broker_core.server.disk import DiskStorage
-from broker_core.server.listeners import check_used, listener_settings, plan_listeners
+from broker_core.server.listeners import check_used, joined_addresses, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
 from broker_core.server.virtual_time import RealTimePurgatory, VirtualClock
 from broker_core.simulation.clock import SeededEntropy
 from broker_core.simulation.disk import MemoryStorage
+from broker_core.testing.arguments import check_topic, settings_of, topics_of
 from broker_core.testing.data_controls import DataControls
 from broker_core.testing.snapshots import Snapshot
+from broker_core.types import INTERNAL_TOPICS
 from broker_core.wire.kafka_versions import version_settings
 
-_CLOCKS = ("real", "virtual")
+if TYPE_CHECKING:
+    from broker_core.schema_registry.server import RegistryServer
 
 
 class EmbeddedBroker(DataControls):
@@ -127,10 +133,8 @@ class EmbeddedBroker(DataControls):
         seed: int | None = None,
         requests_kept: int = 1000,
     ) -> None:
-        if brokers < 1:
-            raise ConfigError(f"brokers={brokers}: a cluster has at least one")
-        if clock not in _CLOCKS:
-            raise ConfigError(f"clock={clock!r}: expected one of {', '.join(_CLOCKS)}")
+        if clock not in ("real", "virtual"):
+            raise ConfigError(f"clock={clock!r}: expected one of real, virtual")
         settings = version_settings(kafka_version, transaction_version)
         if clock == "virtual":
             # Clients use connections in real time; a move of the broker's clock must not make them idle.
@@ -139,8 +143,8 @@ class EmbeddedBroker(DataControls):
             settings |= listener_settings(listeners, host, port, brokers)
         if token_validator is not None:
             settings["sasl.enabled.mechanisms"] = f"{BrokerConfig().sasl_enabled_mechanisms},OAUTHBEARER"
-        self._config = BrokerConfig().override(settings | dict(config or {}))
-        self._topics = dict(topics or {})
+        self._config = BrokerConfig().override(settings | settings_of(config))
+        self._topics = topics_of(topics)
         if data_dir is not None and copy_of is not None:
             raise ConfigError("data_dir and copy_of exclude each other: a copy is kept in memory")
         self._data_dir = data_dir
@@ -152,8 +156,11 @@ class EmbeddedBroker(DataControls):
         self._clock = VirtualClock() if clock == "virtual" else SystemClock()
         self._entropy = SystemEntropy() if seed is None else SeededEntropy(seed)
         self._requests = RequestLog(requests_kept)
+        self._faults_lock = threading.Lock()
         self._after = ExitStack()
         self._thread = ServerThread(self._make, self._prepare, self._after.close)
+        self._registry: RegistryServer | None = None
+        self._registry_lock = threading.Lock()
         self._start_data_controls(self._thread)
 
     @property
@@ -166,12 +173,38 @@ class EmbeddedBroker(DataControls):
         """The settings with which a librdkafka client connects; on a real cluster, security settings too."""
         return {"bootstrap.servers": self.bootstrap_servers}
 
+    @property
+    def schema_registry_url(self) -> str:
+        """The address of a schema registry, which starts when it is first asked for and ends with the broker.
+
+        It serves the REST API of Confluent Schema Registry, and keeps its schemas in the topic `_schemas`. It needs the
+        extra `registry`.
+
+        >>> from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+        >>> with EmbeddedBroker() as kafka:
+        ...     client = SchemaRegistryClient({"url": kafka.schema_registry_url})
+        ...     client.register_schema("orders-value", Schema('"string"', "AVRO"))
+        1
+
+        Raises RuntimeError if the broker is not running, and `MissingExtraError` if a library is not installed.
+        """
+        with self._registry_lock:
+            self._thread.running()
+            if self._registry is None:
+                self._registry = start_registry(self._call, self.produce)
+            return self._registry.url
+
     def bootstrap(self, listener: str) -> str:
         """Return the addresses of one listener, separated by commas; ValueError if there is no such listener."""
-        addresses = self._thread.running().addresses
-        if listener.upper() not in addresses:
-            raise ValueError(f"there is no listener {listener!r}; there are {', '.join(addresses)}")
-        return ",".join(f"{host}:{port}" for host, port in addresses[listener.upper()].values())
+        listeners = self.listeners
+        if listener.upper() not in listeners:
+            raise ValueError(f"there is no listener {listener!r}; there are {', '.join(listeners)}")
+        return listeners[listener.upper()]
+
+    @property
+    def listeners(self) -> dict[str, str]:
+        """The addresses of each listener, separated by commas."""
+        return joined_addresses(self._thread.running().addresses)
 
     def start(self) -> Self:
         """Start the cluster, and return when clients can connect; it cannot be started again after `close`."""
@@ -180,14 +213,33 @@ class EmbeddedBroker(DataControls):
 
     def close(self) -> None:
         """Stop the cluster and close its logs cleanly; no effect when it is not running."""
+        with self._registry_lock:
+            if self._registry is not None:
+                # First, because its requests wait for the broker's thread.
+                self._registry.close()
+                self._registry = None
         self._thread.stop()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with its number of partitions and its settings, by Kafka's names.
 
-        Raises `KafkaError`, for example with TOPIC_ALREADY_EXISTS.
+        Raises `KafkaError`, for example with TOPIC_ALREADY_EXISTS, and TypeError for an argument of another type.
         """
-        self._call(lambda cluster: cluster.controller.create_topic(name, partitions, config))
+        check_topic(name, partitions)
+        settings = settings_of(config)
+        self._call(lambda cluster: cluster.controller.create_topic(name, partitions, settings))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its records, at once; raises `KafkaError` with UNKNOWN_TOPIC_OR_PARTITION.
+
+        >>> with EmbeddedBroker(topics={"in": 4}) as kafka:
+        ...     kafka.delete_topic("in")
+        ...     kafka.topics
+        {}
+        """
+        if name in INTERNAL_TOPICS:
+            raise ValueError(f"{name} is an internal topic: only the topics of users can be deleted")
+        self._call(lambda cluster: cluster.controller.delete_topic(name))
 
     # Brokers and time
 
@@ -286,10 +338,11 @@ class EmbeddedBroker(DataControls):
         Raises:
             ValueError: The arguments can never match; markers, for example, have no client.
         """
+        _ = None if broker is None else self.broker(broker)
         fault_injector = self._thread.running().fault_injector
         assert fault_injector is not None
         fault = Fault(
-            fault_injector.remove,
+            partial(self._change_faults, fault_injector.remove),
             api=api,
             when=when,
             action=action,
@@ -304,8 +357,12 @@ class EmbeddedBroker(DataControls):
             group=group,
             transactional_id=transactional_id,
         )
-        fault_injector.add(fault)
+        self._change_faults(fault_injector.add, fault)
         return fault
+
+    def _change_faults(self, change: Callable[[Fault], None], fault: Fault) -> None:
+        with self._faults_lock:
+            change(fault)
 
     def throttle(self, seconds: float, **wanted: Any) -> Fault:
         """Throttle the clients of matching requests as a quota does, until `remove()` or the end of its block.
@@ -342,14 +399,13 @@ class EmbeddedBroker(DataControls):
 
     def _make(self) -> SocketServer:
         storage: Storage
-        lose_unsynced = None
+        clock, lose_unsynced = self._clock, None
         if self._data_dir is None:
             storage = memory = MemoryStorage() if self._copy_of is None else self._copy_of.to_memory()
             lose_unsynced = memory.crash
         else:
             storage = disk = DiskStorage(Path(self._data_dir))
             self._after.callback(disk.close)
-        clock = self._clock
         return SocketServer(
             storage=storage,
             entropy=self._entropy,
@@ -379,7 +435,14 @@ class EmbeddedBroker(DataControls):
         self.close()
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
+        start = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            return await asyncio.shield(start)
+        except asyncio.CancelledError:
+            # There will be no `__aexit__`.
+            await asyncio.wait([start])
+            await asyncio.to_thread(self.close)
+            raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -30,6 +30,10 @@ class File(Protocol):
         """Make everything written so far durable."""
         ...
 
+    def begin_sync(self) -> Callable[[], None]:
+        """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
+        ...
+
     def close(self) -> None:
         """Close the file without syncing it."""
         ...
@@ -41,6 +45,22 @@ class Volume(NamedTuple):
     folder: str
     total_bytes: int
     usable_bytes: int
+
+
+# `File.begin_sync`, or what calls it.
+BeginSync = Callable[[], Callable[[], None]]
+
+
+class Pending(Protocol):
+    """Syncs that are in progress."""
+
+    def done(self) -> bool:
+        """Return whether all have ended."""
+        ...
+
+    def result(self) -> object:
+        """Wait until all have ended, and raise the failure of one that failed."""
+        ...
 
 
 class Storage(Protocol):
@@ -82,6 +102,14 @@ class Storage(Protocol):
         """Run syncs of different files, in parallel where each waits for a disk; raise a failure when all have ended.
 
         Nothing else may use the storage meanwhile.
+        """
+        ...
+
+    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+        """Begin and run syncs of different files, of `size_bytes` in all; return None if they have ended.
+
+        If they take time they are only started: the storage may be used meanwhile, and `ended` is called at the end, in
+        any thread.
         """
         ...
 

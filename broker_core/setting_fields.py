@@ -22,6 +22,7 @@ def setting(
     secret: bool = False,
     may_be_empty: bool = False,
     or_value: int | None = None,
+    ignores_case: bool = False,
 ) -> Any:
     """Declare a setting: its name, its default, and the values that it may have."""
     return field(
@@ -35,6 +36,7 @@ def setting(
             "secret": secret,
             "may_be_empty": may_be_empty,
             "or_value": or_value,
+            "ignores_case": ignores_case,
         },
     )
 
@@ -50,6 +52,8 @@ def parse_setting(spec: Any, text: str) -> Any:
     if isinstance(default, int | float):
         return _parse_number(spec, text)
     choices = spec.metadata["choices"]
+    if spec.metadata["ignores_case"]:
+        text = text.lower()
     if not text and spec.metadata["may_be_empty"]:
         return text
     if TYPES.get(key) == "LIST":

@@ -3,8 +3,10 @@
 Also `counted`, for the messages of both packages.
 """
 
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple, TypeAlias
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -23,8 +25,13 @@ LONGEST_STRING_BYTES: Final = 32_767
 
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
+SHARE_GROUP_STATE_TOPIC: Final = "__share_group_state"
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC})
+INTERNAL_TOPICS: Final = frozenset({TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC})
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+# One frame for a client, in parts, so that records are not copied into it.
+Frame: TypeAlias = Sequence[Buffer]
 
 
 class TopicPartition(NamedTuple):
@@ -105,6 +112,8 @@ def java_string_hash(text: str) -> int:
     return hashed - 2**32 if hashed >= 2**31 else hashed
 
 
+# A transaction asks eight times, and the hash is a loop in Python.
+@lru_cache(maxsize=16_384)
 def coordinator_partition(key: str, partition_count: int) -> int:
     """Find the state partition of a transactional id or group id (rules B.2)."""
     hashed = java_string_hash(key)

@@ -13,6 +13,9 @@ from broker_core.security.checks import REFUSALS
 
 logger = logging.getLogger(__name__)
 
+# What a response contains in place of operations that the request did not ask for.
+OPERATIONS_NOT_REQUESTED = -(2**31)
+
 
 def is_allowed(
     context: RequestContext, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME
@@ -85,3 +88,8 @@ def allowed_operations(
     if authorizer is None:
         return frozenset(SUPPORTED[resource_type])
     return authorizer.allowed_operations(context.principal, context.client_host, resource_type, name)
+
+
+def operation_bits(context: RequestContext, resource_type: ResourceType, name: str) -> int:
+    """Return the operations that the client may perform on the resource, as the bit field of responses."""
+    return sum(1 << number for number in allowed_operations(context, resource_type, name))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.client_quotas import ClientQuotas
@@ -13,10 +14,15 @@ from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata, SubscribableTopics
 from broker_core.broker.meters import Meters
 from broker_core.broker.purgatory import Purgatory
+from broker_core.broker.share.persister import Persister
+from broker_core.broker.share.settings import ShareFetchSettings, share_fetch_settings
+from broker_core.broker.share.share_partitions import SharePartitions
 from broker_core.broker.stored_settings import ConfigResource
 from broker_core.broker.sync_queue import SyncQueue
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.groups.share.requests import ShareGroupSettings
+from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
@@ -25,6 +31,7 @@ from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     NO_LEADER,
     NO_LEADER_EPOCH,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
 )
@@ -88,9 +95,18 @@ class Broker:
             journal=self._journal(CONSUMER_OFFSETS_TOPIC),
             partition_count=self.config.offsets_topic_num_partitions,
             group_settings=self.group_settings,
+            share_settings=self.share_settings,
             new_member_id=services.new_member_id,
             topics=SubscribableTopics(self.metadata),
         )
+        self.share_states = ShareCoordinator(
+            config=self.config,
+            journal=self._journal(SHARE_GROUP_STATE_TOPIC),
+            partition_exists=self._has_partition_of,
+            delete_before=self._delete_share_state_before,
+        )
+        self.persister = Persister(self.controller, services.now_ms)
+        self.shares = SharePartitions(self, self.persister, self.logs.moved, self.config.group_share_max_share_sessions)
 
     def reconfigure(self) -> None:
         """Apply the settings that are now in force."""
@@ -104,6 +120,30 @@ class Broker:
             int(own.get("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms)),
             int(own.get("consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)),
         )
+
+    def share_settings(self, group_id: str) -> ShareGroupSettings:
+        """Return the settings of a share group for its coordinator: its own, or those of the broker."""
+        own, config = self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config
+        return ShareGroupSettings(
+            int(own.get("share.session.timeout.ms", config.group_share_session_timeout_ms)),
+            int(own.get("share.heartbeat.interval.ms", config.group_share_heartbeat_interval_ms)),
+            int(own.get("share.assignment.interval.ms", config.group_share_assignment_interval_ms)),
+        )
+
+    def share_fetch_settings(self, group_id: str) -> ShareFetchSettings:
+        """Return the settings of a share group for leaders of partitions."""
+        return share_fetch_settings(self.metadata.stored.of(ConfigResource.GROUP, group_id), self.config)
+
+    def _has_partition_of(self, topic_id: UUID, partition: int) -> bool:
+        name = self.metadata.names.get(topic_id)
+        return name is not None and self.metadata.has_partition(TopicPartition(name, partition))
+
+    def _delete_share_state_before(self, partition: int, offset: int, now_ms: int) -> None:
+        topic_partition = TopicPartition(SHARE_GROUP_STATE_TOPIC, partition)
+        # The later snapshots, because of which these records are not needed, must be durable before they go.
+        self.logs.sync()
+        self.led_log(topic_partition, now_ms)[0].delete_records_before(offset)
+        self.logs.appended(topic_partition)
 
     def _journal(self, topic: str) -> TopicJournal:
         return TopicJournal(topic, self.broker_id, self.metadata, self.logs, self.services.now_ms)
@@ -119,8 +159,9 @@ class Broker:
         return listener.addresses if stale_addresses is None else stale_addresses[listener.name]
 
     def forget_sessions(self) -> None:
-        """Drop all fetch sessions, as a restart does."""
+        """Drop all fetch and share sessions, as a restart does."""
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
+        self.shares.forget_all()
 
     def led_log(
         self, topic_partition: TopicPartition, now_ms: int, client_epoch: int = NO_LEADER_EPOCH

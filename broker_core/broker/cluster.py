@@ -5,7 +5,8 @@ the queued effects, and repeats until none is left. So no client is sent an ackn
 for a write that a crash could lose.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from broker_core.broker.broker import Broker, BrokerServices
@@ -21,17 +22,28 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters, Stopwatch, stopped
 from broker_core.broker.purgatory import Purgatory
-from broker_core.broker.sync_queue import SyncQueue
+from broker_core.broker.sync_queue import Effect, SyncQueue
 from broker_core.broker.token_expiration import TokenExpiration
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.producer_ids import ProducerIds
+from broker_core.coordinator.transactions.messages import MarkerOrder
 from broker_core.ports import Entropy, Storage
 from broker_core.security.authorizer import authorizer_for
 from broker_core.types import LONGEST_STRING_BYTES
 
 
+class _Step(NamedTuple):
+    """What to do when the writes so far are durable."""
+
+    orders: Sequence[tuple[Broker, MarkerOrder]]
+    effects: Sequence[Effect]
+
+
 class Cluster:
     """The loop that drives the brokers; everything runs in the caller's thread, at the time the caller passes."""
+
+    # The step whose writes are being synced.
+    _step: _Step | None = None
 
     def __init__(
         self,
@@ -55,7 +67,7 @@ class Cluster:
         self._metadata_log = MetadataLog(storage, self._time)
         self.metadata = ClusterMetadata(self._metadata_log.append, addresses)
         self.metadata.load(self._metadata_log.records())
-        levels = (config.transaction_version, config.group_version)
+        levels = (config.transaction_version, config.group_version, config.share_version)
         self.metadata.open_cluster(
             config.cluster_id or self._new_cluster_id(), *levels, min_insync_replicas=config.min_insync_replicas
         )
@@ -118,6 +130,8 @@ class Cluster:
         for broker in self.brokers.values():
             broker.transactions.advance(now_ms)
             broker.groups.advance(now_ms)
+            broker.shares.advance(now_ms)
+            broker.share_states.advance(now_ms)
         self._log_maintenance.advance(now_ms)
         self._token_expiration.advance(now_ms)
         self.settle(now_ms)
@@ -132,30 +146,53 @@ class Cluster:
         ]
         for broker in self.brokers.values():
             deadlines += [broker.transactions.next_deadline_ms(), broker.groups.next_deadline_ms()]
+            deadlines += [broker.shares.next_deadline_ms(), broker.share_states.next_deadline_ms()]
         return min(deadline for deadline in deadlines if deadline is not None)
 
     def settle(self, now_ms: int) -> None:
         """Sync pending writes, then send responses and write markers, until no effect is left."""
         self.now_ms = now_ms
         self.sync()
-        is_quiet = False
-        while not is_quiet:
-            # Taken before the sync, which makes the writes they confirm durable. Running them may queue more effects.
-            orders = [
-                (broker, order) for broker in self.brokers.values() for order in broker.transactions.take_markers()
-            ]
-            effects = self._sync_queue.take()
-            if orders or effects:
-                # A record that no response waits for, such as a transaction's completion, is part of the next sync.
-                self.sync()
-            for effect in effects:
-                effect(now_ms)
-            for broker, order in orders:
-                self.marker_writer.deliver(broker, order, now_ms)
-            changed = self.logs.take_changed()
-            if changed:
-                self.purgatory.wake(changed, now_ms)
-            is_quiet = not (orders or effects or changed)
+        while self._step is not None or self._take_step():
+            self.sync()
+            self._run_step()
+
+    def settle_overlapping(self, now_ms: int, sync_ended: Callable[[], None]) -> None:
+        """Settle until a sync takes time, then return, so that requests are handled while the disk works.
+
+        `sync_ended` is called in any thread at the end of that sync; call `settle_overlapping` again then.
+        """
+        self.now_ms = now_ms
+        if self._step is not None:
+            if not self.logs.is_synced:
+                return
+            self.logs.finish_sync()
+            self._run_step()
+        while self._take_step():
+            self._metadata_log.sync()
+            if self.logs.start_sync(sync_ended):
+                return
+            self._run_step()
+
+    def _take_step(self) -> bool:
+        """Take the queued effects; return whether there are any. A sync now makes the writes they confirm durable."""
+        changed = self.logs.take_changed()
+        if changed:
+            self.purgatory.wake(changed, self.now_ms)
+        orders = [(broker, order) for broker in self.brokers.values() for order in broker.transactions.take_markers()]
+        effects = self._sync_queue.take()
+        if orders or effects:
+            self._step = _Step(orders, effects)
+        return self._step is not None
+
+    def _run_step(self) -> None:
+        """Run the effects taken, whose writes are durable; they may queue more."""
+        assert self._step is not None
+        (orders, effects), self._step = self._step, None
+        for effect in effects:
+            effect(self.now_ms)
+        for broker, order in orders:
+            self.marker_writer.deliver(broker, order, self.now_ms)
 
     def sync(self) -> None:
         """Sync every log with pending writes."""

@@ -3,32 +3,41 @@
 As in Kafka, a connection handles one request at a time: the next frame is read when the response to the previous
 one has been sent. Clients may pipeline requests and rely on responses in the same order.
 
+Produce requests in sequence are the exception: the next is handled as soon as the previous one is answered, and the
+answers wait for one sync together. Otherwise a producer with five requests in flight would need five syncs.
+
 On a listener with SASL, only the steps of authentication are accepted until it is complete: other requests are
 not decoded, and a frame may be no longer than a token.
 """
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.dispatch import RequestInterceptor, dispatch
 from broker_core.broker.endpoints import PLAINTEXT, Listener
 from broker_core.broker.handlers import sasl
+from broker_core.broker.recorder import Recorder
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, Step
+from broker_core.types import Frame
 from broker_core.wire.framing import (
     FrameReader,
     MalformedFrame,
+    Request,
     UnsupportedVersion,
     api_key_of,
     bare_frame,
     decode_request,
     refuse_api_versions,
+    without_body,
 )
 from broker_core.wire.layout import API_VERSIONS_KEY
+from broker_core.wire.plain_produce import PRODUCE_KEY
 from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY
 
 logger = logging.getLogger(__name__)
@@ -41,8 +50,8 @@ _STEPS = {API_VERSIONS_KEY: Step.VERSIONS, SASL_HANDSHAKE_KEY: Step.HANDSHAKE, S
 class ClientTransport(Protocol):
     """The socket to the client, as a connection sees it."""
 
-    def send(self, data: bytes) -> None:
-        """Send bytes, in order."""
+    def send(self, frame: Frame) -> None:
+        """Send the parts of a frame, in order."""
         ...
 
     def close(self) -> None:
@@ -76,10 +85,12 @@ class Connection:
             self._reader = FrameReader(self.sasl.settings.max_receive_bytes, 0)
         # Whether the client's requests are read ahead, which includes re-authentication.
         self._is_let_in = self.sasl is None
-        self._frames: deque[bytes] = deque()
+        self._frames: deque[bytes | bytearray] = deque()
         self._current: RequestContext | None = None
         self.began_ms = 0.0
         self._busy = False
+        # The number of Produce requests whose responses wait for a sync.
+        self._unsynced = 0
         self._paused = False
         self._muted = False
         self._suspended = False
@@ -88,6 +99,8 @@ class Connection:
         self._now_ms = 0
         self.waiting_bytes = 0
         self.closed = False
+        # Called with the time when the connection is lost.
+        self.on_lost: Callable[[int], None] | None = None
 
     @property
     def principal(self) -> Principal:
@@ -100,16 +113,19 @@ class Connection:
             return self.waiting_bytes > max_waiting_bytes
         return self._reader.buffered_bytes > min(self.sasl.settings.max_receive_bytes + 4, max_waiting_bytes)
 
-    def receive(self, data: bytes, now_ms: int) -> None:
-        """Process bytes from the client."""
+    def receive(self, data: bytes, now_ms: int) -> bool:
+        """Process bytes from the client; return False if they only continue a frame, so that nothing has changed."""
         if self.closed or self._refused:
-            return
+            return False
         if self._is_let_in:
             self._cut(data)
+            if not self._frames and self._damage is None:
+                return False
         else:
             # The limit on a frame's length is known only when the previous frame has been handled.
             self._reader.keep(data)
         self._work(now_ms)
+        return True
 
     def _cut(self, data: bytes) -> None:
         try:
@@ -120,13 +136,20 @@ class Connection:
             # Whole frames before the malformed one are still handled.
             self._damage = str(error)
 
-    def lost(self) -> None:
-        """Handle the loss of the connection; pending responses are dropped."""
+    def lost(self) -> bool:
+        """Handle the loss of the connection; pending responses are dropped. Return whether the cluster must settle."""
+        if not self.closed and (recorder := self._recorder) is not None:
+            recorder.closed(self)
         self.closed = True
+        on_lost, self.on_lost = self.on_lost, None
+        if on_lost is not None:
+            # What it writes is synced like the writes of a request, and a cluster that has crashed does not run it.
+            self._broker.sync_queue.put(on_lost)
         self._frames.clear()
         if self._current is not None:
             self._current.abandon()
             self._current = None
+        return on_lost is not None
 
     def pause(self) -> None:
         """Stop handling requests: the client does not read its responses."""
@@ -140,7 +163,7 @@ class Connection:
     @property
     def is_busy(self) -> bool:
         """Return whether a request is being handled or waits."""
-        return self._busy
+        return self._busy or self._unsynced > 0
 
     def suspend(self) -> None:
         """Handle no further request until `attach`."""
@@ -148,39 +171,53 @@ class Connection:
 
     def attach(self, broker: Broker, listener: Listener, now_ms: int) -> None:
         """Continue with a broker of another cluster, with the client's principal and the requests that are queued."""
-        assert not self._busy, "the request in progress belongs to the other cluster"
+        assert not self.is_busy, "the request in progress belongs to the other cluster"
         self._broker, self.listener = broker, listener
+        self.on_lost = None
         if self.sasl is not None and listener.sasl is not None:
             self.sasl.settings = listener.sasl
         self._suspended = self._muted = False
         self._work(now_ms)
 
-    def finish(self, data: bytes | None, throttle_ms: int = 0) -> None:
+    def finish(self, data: Frame | None, throttle_ms: int = 0) -> None:
         """Send the response once the writes it confirms are durable, then handle the next request.
 
         A throttled client gets its response at once; its next request is handled after the given time (KIP-219).
         """
+        began_ms = self.began_ms
+        # Without the body, so that records are freed before the response leaves, not kept for all requests in flight.
+        request = None if self._current is None else without_body(self._current.request)
+        is_produce = request is not None and request.api.key == PRODUCE_KEY and not throttle_ms
 
         def leave(now_ms: int) -> None:
+            if is_produce:
+                self._unsynced -= 1
             if self.closed:
                 return
-            self._count()
+            self._count(request, began_ms)
             if data is not None:
+                if request is not None and (recorder := self._recorder) is not None:
+                    recorder.answered(self, request, data, now_ms)
                 self._transport.send(data)
-            self._busy = False
-            self._current = None
+            if not is_produce:
+                self._busy = False
+                self._current = None
             if throttle_ms:
                 self._muted = True
                 self._broker.throttled.at(now_ms + throttle_ms, self._unmute)
             self._work(now_ms)
 
+        if is_produce:
+            self._unsynced += 1
+            self._busy = False
+            self._current = None
         self._broker.sync_queue.put(leave)
 
     def _unmute(self, now_ms: int) -> None:
         self._muted = False
         self._work(now_ms)
 
-    def refuse(self, data: bytes | None, reason: str) -> None:
+    def refuse(self, data: Frame | None, reason: str) -> None:
         """Send the response after a delay and close the connection; the delay slows down password guessing."""
         assert self.listener.sasl is not None
         self._refused = True
@@ -190,7 +227,7 @@ class Connection:
         def leave(now_ms: int) -> None:
             if self.closed:
                 return
-            self._count()
+            self._count(None if self._current is None else self._current.request, self.began_ms)
             if data is not None:
                 self._transport.send(data)
             self.hang_up(reason)
@@ -201,16 +238,30 @@ class Connection:
         else:
             self._broker.sync_queue.put(leave)
 
-    def _count(self) -> None:
+    def _count(self, request: Request | None, began_ms: float) -> None:
         """Count the request before its response is sent, so that a client that has the response finds it counted."""
-        if self._current is not None:
-            self._broker.meters.answered(self._current.request, self.began_ms)
+        if request is not None:
+            self._broker.meters.answered(request, began_ms)
 
     def hang_up(self, reason: str) -> None:
-        """Close the connection, and log the reason in one line."""
+        """Close the connection after the responses that wait for a sync, and log the reason in one line."""
+        if self._unsynced:
+            # No further request is handled meanwhile.
+            self._busy = True
+            self._broker.sync_queue.put(lambda _: self._break_off(reason))
+        else:
+            self._break_off(reason)
+
+    def _break_off(self, reason: str) -> None:
+        if self.closed:
+            return
         logger.warning("broker %d: closing connection from %s: %s", self._broker.broker_id, self.client_host, reason)
         self.lost()
         self._transport.close()
+
+    @property
+    def _recorder(self) -> Recorder | None:
+        return None if self._interceptor is None else self._interceptor.recorder
 
     @property
     def _is_held_up(self) -> bool:
@@ -220,15 +271,17 @@ class Connection:
     def _work(self, now_ms: int) -> None:
         self._now_ms = now_ms
         while not (self._busy or self._is_held_up or self.closed or self._refused):
+            if self._unsynced and not (self._frames and api_key_of(self._frames[0]) == PRODUCE_KEY):
+                break
             frame = self._next_frame()
             if frame is None:
                 break
             self._busy = True
             self._handle(frame, now_ms)
-        if self._damage is not None and not (self._frames or self._busy or self.closed or self._refused):
+        if self._damage is not None and not (self._frames or self.is_busy or self.closed or self._refused):
             self.hang_up(self._damage)
 
-    def _next_frame(self) -> bytes | None:
+    def _next_frame(self) -> bytes | bytearray | None:
         if self._frames:
             frame = self._frames.popleft()
             self.waiting_bytes -= len(frame) + _FRAME_OVERHEAD_BYTES
@@ -241,7 +294,7 @@ class Connection:
             self._damage = str(error)
             return None
 
-    def _handle(self, frame: bytes, now_ms: int) -> None:
+    def _handle(self, frame: bytes | bytearray, now_ms: int) -> None:
         session = self.sasl
         if session is None:
             self._serve(frame, now_ms)
@@ -258,37 +311,41 @@ class Connection:
             self._reader.allow(self._broker.config.socket_request_max_bytes)
             self._cut(b"")
 
-    def _authenticate(self, frame: bytes, session: SaslSession, now_ms: int) -> None:
+    def _authenticate(self, frame: bytes | bytearray, session: SaslSession, now_ms: int) -> None:
         """Handle the next step of authentication; refuse any other request."""
         if len(frame) > session.settings.max_receive_bytes:
             self.refuse(None, f"an authentication frame has {len(frame)} bytes")
             return
         if session.wants_bare_token:
             try:
-                reply, _ = session.evaluate(frame, now_ms)
+                reply, _ = session.evaluate(bytes(frame), now_ms)
             except AuthenticationFailed as failure:
                 self.refuse(None, failure.message)
                 return
-            self.finish(bare_frame(reply))
+            self.finish((bare_frame(reply),))
             return
         if session.admits(_STEPS.get(api_key_of(frame))):
             self._serve(frame, now_ms)
         else:
-            self.refuse(sasl.answer_out_of_turn(frame, session), "the client sent a request before it authenticated")
+            self.refuse(
+                sasl.answer_out_of_turn(bytes(frame), session), "the client sent a request before it authenticated"
+            )
 
-    def _serve(self, frame: bytes, now_ms: int) -> None:
+    def _serve(self, frame: bytes | bytearray, now_ms: int) -> None:
         try:
             request = decode_request(frame, self._broker.served)
         except UnsupportedVersion as error:
             if error.api_key == API_VERSIONS_KEY:
                 code = ErrorCode.UNSUPPORTED_VERSION
-                self.finish(refuse_api_versions(error.correlation_id, code, self._broker.served))
+                self.finish((refuse_api_versions(error.correlation_id, code, self._broker.served),))
             else:
                 self.hang_up(str(error))
             return
         except MalformedFrame as error:
             self.hang_up(str(error))
             return
+        if (recorder := self._recorder) is not None:
+            recorder.asked(self, self._broker.broker_id, frame, request, now_ms)
         context = self._current = RequestContext(request, self._broker, self, now_ms)
         self.began_ms = self._broker.meters.stopwatch()
         try:

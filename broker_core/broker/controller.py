@@ -17,12 +17,14 @@ from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
+from broker_core.coordinator.shares.coordinator import ShareCoordinator
 from broker_core.coordinator.transactions.coordinator import TransactionCoordinator
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
     NO_LEADER,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
     coordinator_partition,
@@ -38,6 +40,7 @@ _COORDINATED = {
         " (kafka-transactions.sh or eos-kafka transactions, find-hanging)",
     ),
     CONSUMER_OFFSETS_TOPIC: ("groups", "the groups then begin without committed offsets"),
+    SHARE_GROUP_STATE_TOPIC: ("share partitions", "these share partitions then begin again"),
 }
 
 
@@ -47,9 +50,10 @@ class ControlledBroker(Protocol):
     broker_id: int
     transactions: TransactionCoordinator
     groups: GroupCoordinator
+    share_states: ShareCoordinator
 
     def forget_sessions(self) -> None:
-        """Drop all fetch sessions."""
+        """Drop all fetch and share sessions."""
         ...
 
 
@@ -146,6 +150,8 @@ class Controller:
         self._logs.delete(topic, now_ms)
         for broker in self.brokers.values():
             broker.groups.forget_partitions(topic.topic_partitions(), now_ms)
+            broker.groups.forget_topics((topic.topic_id,), now_ms)
+            broker.share_states.forget_topics((topic.topic_id,), now_ms)
 
     def coordinator_partition_of(self, topic_name: str, key: str) -> TopicPartition:
         """Return the partition of an internal topic whose leader coordinates a transactional id or group."""
@@ -290,6 +296,10 @@ class Controller:
         ]
 
 
-def _coordinator_of(broker: ControlledBroker, topic: str) -> TransactionCoordinator | GroupCoordinator:
+def _coordinator_of(
+    broker: ControlledBroker, topic: str
+) -> TransactionCoordinator | GroupCoordinator | ShareCoordinator:
     """Return the broker's coordinator whose state is in this internal topic."""
+    if topic == SHARE_GROUP_STATE_TOPIC:
+        return broker.share_states
     return broker.transactions if topic == TRANSACTION_STATE_TOPIC else broker.groups

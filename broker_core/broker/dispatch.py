@@ -26,11 +26,17 @@ from broker_core.broker.handlers import (
     quorum,
     sasl,
     scram_users,
+    share_acknowledgments,
+    share_fetch,
+    share_groups,
+    share_offsets,
+    share_states,
     topic_partitions,
     topics,
     transaction_markers,
     transactions,
 )
+from broker_core.broker.recorder import Recorder
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import KafkaError
 from broker_core.wire.error_responses import error_response
@@ -97,6 +103,18 @@ HANDLERS: Mapping[str, Handler] = {
     "DeleteGroups": groups.delete_groups,
     "ConsumerGroupHeartbeat": consumer_groups.heartbeat,
     "ConsumerGroupDescribe": consumer_groups.describe,
+    "ShareGroupHeartbeat": share_groups.heartbeat,
+    "ShareGroupDescribe": share_groups.describe,
+    "ShareFetch": share_fetch.fetch,
+    "ShareAcknowledge": share_acknowledgments.acknowledge,
+    "InitializeShareGroupState": share_states.initialize,
+    "ReadShareGroupState": share_states.read,
+    "WriteShareGroupState": share_states.write,
+    "DeleteShareGroupState": share_states.delete,
+    "ReadShareGroupStateSummary": share_states.read_summary,
+    "DescribeShareGroupOffsets": share_offsets.describe,
+    "AlterShareGroupOffsets": share_offsets.alter,
+    "DeleteShareGroupOffsets": share_offsets.delete,
 }
 
 
@@ -112,6 +130,9 @@ def _handle_without_controller(handler: Handler, context: RequestContext) -> Non
 
 class RequestInterceptor(Protocol):
     """The interface of fault injection: it gets each request before its handler."""
+
+    # What records requests and responses, while a test asks for it.
+    recorder: Recorder | None
 
     def intercept(self, context: RequestContext, handler: Handler) -> None:
         """Pass the request to its handler, now or later, or drop it."""

@@ -50,7 +50,6 @@ DEFAULTS_WITHOUT_EFFECT: Final = {
     "errors.deadletterqueue.topic.name.prefix": "dlq.",
     "follower.fetch.last.tiered.offset.enable": "false",
     "group.coordinator.cached.buffer.max.bytes": "1048588",
-    "group.share.assignment.interval.ms": "1000",
     "group.streams.assignment.interval.ms": "1000",
     "log.cleaner.dedupe.buffer.size": "134217728",
     "log.cleaner.io.buffer.load.factor": "0.9",

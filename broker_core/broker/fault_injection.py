@@ -4,10 +4,12 @@ A fault applies to a request at one of three moments. Each moment offers the sam
 drop the request or response, close the connection. So one implementation of an action serves all three.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, Final, Protocol, Self
 
+from broker_core.broker.recorder import Recorder
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.request_log import RequestLog, RequestSeen, is_refusal
 from broker_core.errors import ErrorCode
@@ -63,7 +65,10 @@ class Error:
     def __post_init__(self) -> None:
         if isinstance(self.code, str):
             if self.code not in ErrorCode.__members__:
-                raise ValueError(f"there is no error {self.code!r}; codes are Kafka's, such as NOT_COORDINATOR")
+                raise ValueError(
+                    f"there is no error {self.code!r}; codes are Kafka's, such as "
+                    f"{_nearest(self.code, ErrorCode.__members__) or 'NOT_COORDINATOR'}"
+                )
             object.__setattr__(self, "code", ErrorCode[self.code])
         else:
             object.__setattr__(self, "code", ErrorCode(self.code))
@@ -132,6 +137,11 @@ class Throttle:
 
     seconds: float
 
+    def __post_init__(self) -> None:
+        # The answer has the time in milliseconds, as an int32.
+        if not 0 <= self.seconds * 1000 < 2**31:
+            raise ValueError(f"Throttle({self.seconds}): expected from 0 to {2**31 // 1000} seconds")
+
     def apply(self, request: InterceptedRequest) -> None:
         """Throttle the client, and continue."""
         request.throttle(round(self.seconds * 1000))
@@ -170,10 +180,12 @@ class Fault:
     def _check(self) -> None:
         if self.when not in _MOMENTS:
             raise ValueError(f"when={self.when!r}: expected one of {', '.join(_MOMENTS)}")
-        if self.api is not None and self.api not in _APIS:
-            raise ValueError(f"api={self.api!r} is not served; there are {', '.join(sorted(_APIS))}")
+        if self.api is not None:
+            check_api(self.api)
         if self._nth < 1 or (self._times is not None and self._times < 1):
             raise ValueError("nth and times count from 1")
+        if isinstance(self.action, type):
+            raise ValueError(f"action={self.action.__name__} is a class: expected an object of it, with its arguments")
         if not (callable(self.action) or hasattr(self.action, "apply")):
             raise ValueError(
                 f"action={self.action!r}: expected Error, Delay, Drop, Disconnect, Hold, Throttle or a function"
@@ -239,6 +251,7 @@ class FaultInjector:
     def __init__(self, log: RequestLog, later: Callable[[float, Callable[[], None]], None]) -> None:
         self.log = log
         self.faults: tuple[Fault, ...] = ()
+        self.recorder: Recorder | None = None
         self._later = later
 
     def add(self, fault: Fault) -> None:
@@ -330,6 +343,18 @@ class FaultInjector:
             ),
         )
         return True
+
+
+def check_api(name: str) -> None:
+    """Raise ValueError, with the most similar name, for an API that is not served."""
+    if name not in _APIS:
+        near = _nearest(name, _APIS)
+        guess = f"did you mean {near!r}? There are" if near else "there are"
+        raise ValueError(f"api={name!r} is not served; {guess} {', '.join(sorted(_APIS))}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str | None:
+    return next(iter(get_close_matches(name, known, n=1)), None)
 
 
 def _apply(action: Action, request: InterceptedRequest) -> None:

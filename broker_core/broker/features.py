@@ -1,7 +1,8 @@
 """The features of a cluster (KIP-584): those of Apache Kafka 4.4, with the levels that it supports and starts with.
 
-`transaction.version` and `group.version` decide how the brokers behave, and their first levels are settings. The others
-are finalized as a new cluster of Kafka 4.4 has them. Their levels can be changed, with no other effect here.
+`transaction.version`, `group.version` and `share.version` decide how the brokers behave, and their first levels are
+settings. The others are finalized as a new cluster of Kafka 4.4 has them. Their levels can be changed, with no other
+effect here.
 """
 
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from broker_core.errors import ErrorCode, KafkaError
 
 TRANSACTION_VERSION: Final = "transaction.version"
 GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADERS_VERSION: Final = "eligible.leader.replicas.version"
@@ -34,12 +36,12 @@ SUPPORTED: Final = {
     GROUP_VERSION: Levels(0, 1),
     KRAFT_VERSION: Levels(0, 1),
     METADATA_VERSION: Levels(7, 33),
-    "share.version": Levels(0, 2),
+    SHARE_VERSION: Levels(0, 2),
     "streams.version": Levels(0, 1),
     TRANSACTION_VERSION: Levels(0, 2),
     ELIGIBLE_LEADERS_VERSION: Levels(0, 1),
 }
-# The levels before any change; those of the first two are set when the cluster starts.
+# The levels before any change; some are set when the cluster starts.
 FIRST_LEVELS: Final[Mapping[str, int]] = {
     name: 0 if name in (TRANSACTION_VERSION, GROUP_VERSION) else levels.highest for name, levels in SUPPORTED.items()
 }

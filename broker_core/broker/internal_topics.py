@@ -4,11 +4,12 @@ from collections.abc import Mapping
 
 from broker_core.broker.metadata import Topic
 from broker_core.config import BrokerConfig
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 
 _PARTITION_COUNTS = {
     TRANSACTION_STATE_TOPIC: "transaction.state.log.num.partitions",
     CONSUMER_OFFSETS_TOPIC: "offsets.topic.num.partitions",
+    SHARE_GROUP_STATE_TOPIC: "share.coordinator.state.topic.num.partitions",
 }
 
 
@@ -22,7 +23,16 @@ def internal_topic_config(config: BrokerConfig, name: str) -> dict[str, str]:
     segment_bytes = {
         TRANSACTION_STATE_TOPIC: config.transaction_state_log_segment_bytes,
         CONSUMER_OFFSETS_TOPIC: config.offsets_topic_segment_bytes,
+        SHARE_GROUP_STATE_TOPIC: config.share_state_topic_segment_bytes,
     }[name]
+    if name == SHARE_GROUP_STATE_TOPIC:
+        # Its coordinator deletes what later snapshots replace. There is one replica, whatever Kafka's `min.isr` is.
+        return {
+            "compression.type": "producer",
+            "cleanup.policy": "delete",
+            "segment.bytes": str(segment_bytes),
+            "retention.ms": "-1",
+        }
     common = {"cleanup.policy": "compact", "segment.bytes": str(segment_bytes)}
     if name == TRANSACTION_STATE_TOPIC:
         return common | {"compression.type": "uncompressed", "unclean.leader.election.enable": "false"}

@@ -9,12 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from broker_core.broker.log_manager import LogManager
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.journal import JournalEntry, JournalRecord
-from broker_core.errors import ErrorCode, KafkaError
+from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.log.producer_state import AppendOrigin
-from broker_core.records.batch import NewRecord, build_batch
+from broker_core.records.batch import NewRecord, build_batch, build_single
 from broker_core.records.control import control_type_of
-from broker_core.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, ProducerIdentity, TopicPartition
+from broker_core.types import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    ProducerIdentity,
+    TopicPartition,
+)
 
 
 class TopicJournal:
@@ -39,13 +46,17 @@ class TopicJournal:
     ) -> int:
         """Append the records as one batch, transactional if a producer is given; return its base offset."""
         log = self._log(partition, coordinator_epoch, now_ms)
-        batch = build_batch(
-            [NewRecord(record.key, record.value, (), now_ms) for record in records],
-            producer_id=producer.producer_id if producer else NO_PRODUCER_ID,
-            producer_epoch=producer.producer_epoch if producer else NO_PRODUCER_EPOCH,
-            base_sequence=0 if producer else NO_SEQUENCE,
-            is_transactional=producer is not None,
-        )
+        batch: bytes | bytearray
+        if producer is None and len(records) == 1:
+            batch = build_single(*records[0], now_ms)
+        else:
+            batch = build_batch(
+                [NewRecord(record.key, record.value, (), now_ms) for record in records],
+                producer_id=producer.producer_id if producer else NO_PRODUCER_ID,
+                producer_epoch=producer.producer_epoch if producer else NO_PRODUCER_EPOCH,
+                base_sequence=0 if producer else NO_SEQUENCE,
+                is_transactional=producer is not None,
+            )
         # The handler has verified the producer with its coordinator in the same call, so nothing can happen in between.
         guard = log.start_verification(producer.producer_id, producer.producer_epoch, 0, False) if producer else None
         result = log.append_as_leader(
@@ -88,11 +99,22 @@ class TopicJournal:
         return self._logs.topic_config(self._metadata.topic(self._topic), self._broker_id).max_message_bytes
 
     def read(self, partition: int) -> Iterator[JournalEntry]:
-        """Read the partition from its start, control batches included."""
+        """Read the partition from its start, control batches included.
+
+        Raises `DamageError` where a leader epoch is lower than one before it. The newest record of an id counts, so a
+        zombie's batch, or one of another log, would replace newer state.
+        """
         topic_partition = TopicPartition(self._topic, partition)
         if self._logs.is_untouched(topic_partition):
             return
+        leader_epoch = NO_LEADER_EPOCH
         for offset, header, record in self._logs.get(topic_partition, self._now_ms()).read_journal():
+            if header.partition_leader_epoch < leader_epoch:
+                raise DamageError(
+                    f"the batch at offset {header.base_offset} is of leader epoch {header.partition_leader_epoch},"
+                    f" the batch before it of {leader_epoch}"
+                )
+            leader_epoch = header.partition_leader_epoch
             control = control_type_of(record.key) if header.is_control else None
             if header.is_control and control is None:
                 continue

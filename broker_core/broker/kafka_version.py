@@ -11,13 +11,20 @@ from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.wire.kafka_versions import highest_level
 
+_WITH_PREVIEW_OF_SHARE_GROUPS = "4.1"
+
 
 def limited(config: BrokerConfig) -> BrokerConfig:
     """Return settings whose feature levels are not above those of the version."""
     version = config.kafka_version
     if not version:
         return config
-    levels = {"transaction.version": config.transaction_version, "group.version": config.group_version}
+    levels = {
+        "transaction.version": config.transaction_version,
+        "group.version": config.group_version,
+        # Kafka 4.1 knows share groups as a preview, which an administrator has to enable.
+        "share.version": 0 if version == _WITH_PREVIEW_OF_SHARE_GROUPS else config.share_version,
+    }
     return config.override({name: str(min(level, highest_level(version, name) or 0)) for name, level in levels.items()})
 
 

@@ -4,14 +4,14 @@ Logs are opened when first used, so a cluster with a hundred empty internal part
 without them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from broker_core.broker.broker_settings import BrokerSettings
 from broker_core.broker.metadata import ClusterMetadata, Topic
 from broker_core.config import TopicConfig
 from broker_core.log.partition_log import PartitionLog
-from broker_core.ports import Storage, Volume
+from broker_core.ports import Pending, Storage, Volume
 from broker_core.types import NO_LEADER, TopicPartition
 
 
@@ -27,6 +27,8 @@ class LogManager:
         self._open: dict[TopicPartition, PartitionLog] = {}
         self._promised: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
+        # The syncs in progress.
+        self._syncing: Pending | None = None
 
     def get(self, topic_partition: TopicPartition, now_ms: int) -> PartitionLog:
         """Return the log of an existing partition; raise UNKNOWN_TOPIC_OR_PARTITION if there is none."""
@@ -82,13 +84,41 @@ class LogManager:
         """Record that requests waiting for the partition must be retried, though its log has not grown."""
         self._changed.add(topic_partition)
 
+    def start_sync(self, ended: Callable[[], None]) -> bool:
+        """Sync all pending writes; return True if that takes time and is still in progress.
+
+        `ended` is called in any thread at its end. The logs may be used meanwhile. Call `finish_sync` before the next.
+        """
+        assert self._syncing is None, "a sync is in progress"
+        pending = self._pending()
+        size_bytes = sum(log.unsynced_bytes for log in pending)
+        self._syncing = self._storage.start_syncs([log.begin_sync for log in pending], size_bytes, ended)
+        self._promised.clear()
+        return self._syncing is not None
+
+    @property
+    def is_synced(self) -> bool:
+        """Return whether no sync is in progress."""
+        return self._syncing is None or self._syncing.done()
+
+    def finish_sync(self) -> None:
+        """Wait for the sync in progress, if there is one; raise its failure."""
+        if self._syncing is not None:
+            syncing, self._syncing = self._syncing, None
+            syncing.result()
+
     def sync(self) -> None:
         """Sync all pending writes; responses are sent only afterwards."""
-        if self._settings.static.flush_before_ack:
-            promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
-            self._storage.sync_all([log.sync for log in promised if log.unsynced])
+        self.finish_sync()
+        self._storage.sync_all([log.sync for log in self._pending()])
         # Cleared after the syncs: a write whose sync failed must be synced again next time.
         self._promised.clear()
+
+    def _pending(self) -> list[PartitionLog]:
+        if not self._settings.static.flush_before_ack:
+            return []
+        promised = [self._open[each] for each in sorted(self._promised) if each in self._open]
+        return [log for log in promised if log.unsynced_bytes]
 
     def take_changed(self) -> set[TopicPartition]:
         """Return the partitions that have grown, or whose last stable offset has advanced, since the last call."""

@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 from uuid import UUID
 
-from broker_core.broker.features import FIRST_LEVELS, GROUP_VERSION, MIN_INSYNC_REPLICAS, SUPPORTED, TRANSACTION_VERSION
+from broker_core.broker.features import (
+    FIRST_LEVELS,
+    GROUP_VERSION,
+    MIN_INSYNC_REPLICAS,
+    SHARE_VERSION,
+    SUPPORTED,
+    TRANSACTION_VERSION,
+)
 from broker_core.broker.metadata_records import damaged, read_metadata_record
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, QuotaEntity, StoredSettings
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
@@ -131,7 +138,12 @@ class ClusterMetadata:
     # Deciding and recording
 
     def open_cluster(
-        self, cluster_id: str, transaction_version: int, group_version: int = 0, min_insync_replicas: int = 1
+        self,
+        cluster_id: str,
+        transaction_version: int,
+        group_version: int = 0,
+        share_version: int = SUPPORTED[SHARE_VERSION].highest,
+        min_insync_replicas: int = 1,
     ) -> None:
         """Record that the cluster starts: a new leader epoch for every partition, and the feature levels.
 
@@ -139,7 +151,12 @@ class ClusterMetadata:
         setting has changed. As long as the setting stays the same, a level changed at run time survives restarts.
         """
         is_new = not self.cluster_id
-        before, settings = self._settings, {TRANSACTION_VERSION: transaction_version, GROUP_VERSION: group_version}
+        before = self._settings
+        settings = {
+            TRANSACTION_VERSION: transaction_version,
+            GROUP_VERSION: group_version,
+            SHARE_VERSION: share_version,
+        }
         for name, level in settings.items():
             # A cluster created before the settings were recorded keeps its levels.
             if (is_new or level != before.get(name, level)) and level != self.features[name]:

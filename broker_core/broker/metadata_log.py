@@ -39,7 +39,7 @@ class MetadataLog:
 
     def sync(self) -> None:
         """Make the appended records durable."""
-        if self._log.unsynced:
+        if self._log.unsynced_bytes:
             self._log.sync()
 
     def close(self, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from broker_core.broker.endpoints import Address, Listener
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.principals import Principal
 from broker_core.security.sasl import SaslSession
-from broker_core.types import IsolationLevel
+from broker_core.types import Frame, IsolationLevel
 from broker_core.wire.framing import Request, encode_response
 
 logger = logging.getLogger(__name__)
@@ -45,19 +45,21 @@ class ClientConnection(Protocol):
         """Return how far the client's authentication has come; None where the listener requires none."""
         ...
 
+    on_lost: Callable[[int], None] | None
+
     @property
     def began_ms(self) -> float:
         """Return the stopwatch's time at which the handling of the request began."""
         ...
 
-    def finish(self, data: bytes | None, throttle_ms: int = 0) -> None:
+    def finish(self, data: Frame | None, throttle_ms: int = 0) -> None:
         """Send the response, if there is one, when its writes are durable; then handle the next request.
 
         A throttled client's next request is handled when its time has passed.
         """
         ...
 
-    def refuse(self, data: bytes | None, reason: str) -> None:
+    def refuse(self, data: Frame | None, reason: str) -> None:
         """Send the response to a client that failed to authenticate, if there is one, and close, after a delay."""
         ...
 
@@ -142,12 +144,22 @@ class RequestContext:
         """Return how far the client's authentication has come; None where the listener requires none."""
         return self._connection.sasl
 
+    @property
+    def connection(self) -> object:
+        """Return the client's connection, which has an identity and nothing else here."""
+        return self._connection
+
+    def when_lost(self, action: Callable[[int], None]) -> None:
+        """Run `action(now_ms)` when the client's connection is lost, in place of an earlier action."""
+        self._connection.on_lost = action
+
     def isolation(self) -> IsolationLevel:
         """Return the request's isolation level; raise INVALID_REQUEST for an unknown one."""
         level = self.body.isolation_level
-        if level not in tuple(IsolationLevel):
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1")
-        return IsolationLevel(level)
+        try:
+            return IsolationLevel(level)
+        except ValueError:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"isolation level {level} is neither 0 nor 1") from None
 
     def answer(self, response: Any) -> None:
         """Send the response."""

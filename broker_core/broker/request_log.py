@@ -112,9 +112,11 @@ class RequestSeen:
     @property
     def subject(self) -> RequestSubject:
         """Return the subject of the request."""
+        # Read before the check: another thread may extract the subject meanwhile, and sets the request to None last.
+        request = self._request
         if self._subject is None:
-            assert self._request is not None
-            self._subject, self._request = _subject(self._request, self._topic_names), None
+            assert request is not None
+            self._subject, self._request = _subject(request, self._topic_names), None
         return self._subject
 
     @property

@@ -22,8 +22,8 @@ _MATCHED: Final = frozenset(
     }
 )
 _CHOICES: Final = {
-    "share.auto.offset.reset": re.compile(r"earliest|latest|by_duration:P.+"),
-    "share.isolation.level": re.compile(r"read_committed|read_uncommitted"),
+    "share.auto.offset.reset": re.compile(r"earliest|latest|by_duration:P.+", re.IGNORECASE),
+    "share.isolation.level": re.compile(r"read_committed|read_uncommitted", re.IGNORECASE),
 }
 
 
@@ -37,30 +37,19 @@ def check_group_settings(name: str, settings: Mapping[str, str], config: BrokerC
         parse_kind(key, GROUP_SETTINGS[key].kind, text)
         if key in _CHOICES and not _CHOICES[key].fullmatch(text):
             raise ConfigError(f"Invalid value {text} for configuration {key}")
-    session_ms = int(settings.get("consumer.session.timeout.ms", config.group_consumer_session_timeout_ms))
-    heartbeat_ms = int(settings.get("consumer.heartbeat.interval.ms", config.group_consumer_heartbeat_interval_ms))
-    bounds = {
-        "consumer.session.timeout.ms": (
-            session_ms,
-            config.group_consumer_min_session_timeout_ms,
-            config.group_consumer_max_session_timeout_ms,
-        ),
-        "consumer.heartbeat.interval.ms": (
-            heartbeat_ms,
-            config.group_consumer_min_heartbeat_interval_ms,
-            config.group_consumer_max_heartbeat_interval_ms,
-        ),
-        "consumer.assignment.interval.ms": (
-            int(settings.get("consumer.assignment.interval.ms", config.group_consumer_assignment_interval_ms)),
-            config.group_consumer_min_assignment_interval_ms,
-            config.group_consumer_max_assignment_interval_ms,
-        ),
-    }
-    for key, (value, low, high) in bounds.items():
-        if key in settings and not low <= value <= high:
+    known = config.as_text()
+    for key, text in settings.items():
+        # The bounds of a setting are in two settings of the broker with its name.
+        kind, _, rest = key.partition(".")
+        low, high = (known.get(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max"))
+        if low is not None and high is not None and not int(low) <= int(text) <= int(high):
             raise ConfigError(f"{key} must be in the range {low} to {high} inclusive.")
-    if session_ms <= heartbeat_ms:
-        raise ConfigError("consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms")
+    for kind in ("consumer", "share"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        if settings.keys() & {session, heartbeat}:
+            session_ms, heartbeat_ms = (int(settings.get(key, known[f"group.{key}"])) for key in (session, heartbeat))
+            if session_ms <= heartbeat_ms:
+                raise ConfigError(f"{session} must be greater than {heartbeat}")
 
 
 def check_client_metrics(name: str, settings: Mapping[str, str]) -> None:

@@ -14,7 +14,8 @@ from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.stale_broker import rejoin
 from broker_core.coordinator.groups.classic.requests import LeaveGroup, LeavingMember
 from broker_core.coordinator.groups.consumer.requests import ConsumerHeartbeat
-from broker_core.coordinator.groups.coordinator import ListGroups
+from broker_core.coordinator.groups.listing import ListGroups
+from broker_core.coordinator.groups.share.requests import ShareHeartbeat
 from broker_core.errors import ErrorCode
 from broker_core.ports import Storage
 from broker_core.types import TopicPartition
@@ -71,6 +72,8 @@ def _remove_members(cluster: Cluster, now_ms: int) -> None:
     for broker in cluster.brokers.values():
         groups = broker.groups
         for listed in groups.list_groups(ListGroups()):
+            for member in groups.share.describe(listed.group_id).members:
+                groups.share.heartbeat(ShareHeartbeat(listed.group_id, member.member_id, _LEAVES), now_ms)
             described = groups.describe_consumer_group(listed.group_id)
             if described.error is ErrorCode.NONE:
                 for consumer in described.members:

@@ -129,7 +129,7 @@ class Cleaner:
         if state.unsynced_names:
             state.sync_names()
         state.segments.active.sync()
-        state.unsynced = False
+        state.unsynced_bytes = 0
         if not any(offset >= self._plan.end_offset for offset in state.snapshots.offsets):
             state.sync_and_snapshot()
         for offset in state.snapshots.offsets:

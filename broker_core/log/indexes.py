@@ -41,7 +41,8 @@ class _SparseIndex:
     @property
     def size_bytes(self) -> int:
         """Return the size of the file after all entries are written."""
-        return len(self) * self._entry.size
+        self._load()
+        return len(self._firsts) * self._entry.size
 
     def file_exists(self) -> bool:
         """Return whether the file exists."""

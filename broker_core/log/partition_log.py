@@ -4,7 +4,7 @@ Every append checks everything, rolls the segment if needed, writes, and only th
 refusal or a failed write therefore changes nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 
@@ -18,12 +18,13 @@ from broker_core.log.producer_state import SENTINEL, AppendOrigin, Guard, Ongoin
 from broker_core.log.reading import ReadResult, TimestampedOffset
 from broker_core.log.recovery import open_log
 from broker_core.log.recovery_table import RecoveryFinding
+from broker_core.log.segment import Segment
 from broker_core.log.state import LogState
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.log.validation import validate_batch
 from broker_core.ports import Storage
 from broker_core.records.batch import Record
-from broker_core.records.control import build_end_txn_marker
+from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
 from broker_core.types import NO_TIMESTAMP, IsolationLevel, TimestampType, TopicPartition
 
@@ -182,19 +183,24 @@ class PartitionLog:
         Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED by rules C.6.
         """
         self._state.producers.check_marker(producer_id, producer_epoch, coordinator_epoch, transaction_version)
-        data = bytearray(
-            build_end_txn_marker(
-                commit=commit,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                timestamp_ms=now_ms,
-            )
+        data = build_end_txn_marker(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            timestamp_ms=now_ms,
         )
-        return self._append(data, BatchHeader.parse(data), leader_epoch, None, advance)
+        marker = EndTxnMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        return self._append(data, BatchHeader.parse(data), leader_epoch, None, advance, marker)
 
     def _append(
-        self, data: bytearray, header: BatchHeader, leader_epoch: int, stamp_ms: int | None, advance: bool
+        self,
+        data: bytearray,
+        header: BatchHeader,
+        leader_epoch: int,
+        stamp_ms: int | None,
+        advance: bool,
+        marker: EndTxnMarker | None = None,
     ) -> AppendResult:
         state = self._state
         base_offset = state.log_end_offset
@@ -203,9 +209,10 @@ class PartitionLog:
         if stamp_ms is not None:
             write_timestamps(data, 0, header, TimestampType.LOG_APPEND_TIME, stamp_ms)
         try:
-            if self._must_roll(len(data), last_offset, header.max_timestamp):
-                state.roll()
             active = state.segments.active
+            if self._must_roll(active, len(data), last_offset, header.max_timestamp):
+                state.roll()
+                active = state.segments.active
             active.append(data, last_offset, header.max_timestamp, state.config.index_interval_bytes)
         except OSError as error:
             raise KafkaError(
@@ -213,27 +220,30 @@ class PartitionLog:
                 f"{state.topic_partition}: the batch was not written: {error}; check the disk of folder {state.folder}",
             ) from error
         if header.producer_id >= 0:
-            aborted = state.apply_batch(header, base_offset, data, 0)
+            if marker is None:
+                aborted = state.apply_batch(header, base_offset, data, 0)
+            else:
+                aborted = state.apply_marker(header, base_offset, marker)
             if aborted is not None:
                 active.transaction_index.append(aborted)
         state.leader_epochs.assign(leader_epoch, base_offset)
         state.log_end_offset = last_offset + 1
-        state.unsynced = True
+        state.unsynced_bytes += len(data)
         if advance:
             state.advance_high_watermark(last_offset + 1)
         answered_ms = NO_TIMESTAMP if stamp_ms is None else stamp_ms
         return AppendResult(base_offset, last_offset, answered_ms, state.log_start_offset, False)
 
-    def _must_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
-        active, config = self._state.segments.active, self._state.config
+    def _must_roll(self, active: Segment, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
+        config = self._state.config
         if active.size_bytes == 0:
             return False
         if active.size_bytes + size_bytes > config.segment_bytes:
             return True
         limit_ms = config.segment_ms
-        if is_compacted(self._state):
+        if config.max_compaction_lag_ms < limit_ms and is_compacted(self._state):
             # The active segment is never cleaned, so it must not be active for longer than the maximum compaction lag.
-            limit_ms = min(limit_ms, config.max_compaction_lag_ms)
+            limit_ms = config.max_compaction_lag_ms
         # Age is measured by the records' timestamps, so that old records written today roll as they did originally.
         since_ms = active.rolling_since_ms
         return (
@@ -259,13 +269,18 @@ class PartitionLog:
         Raises OFFSET_OUT_OF_RANGE if the offset is below the log start offset or above the log end offset, and
         CORRUPT_MESSAGE if there is no valid batch.
         """
-        with self._corruption_reported():
+        # Not with `_corruption_reported`: it costs as much as all else if the partition has nothing to read.
+        try:
             return reading.read(self._state, offset, max_bytes, isolation, min_one_batch)
+        except (DamageError, InvalidBatch) as error:
+            raise self._corruption(error) from error
 
     def stable_bytes_from(self, offset: int, isolation: IsolationLevel, limit: int) -> int:
         """Return the number of bytes that a fetch could return now, counted up to `limit`."""
-        with self._corruption_reported():
+        try:
             return reading.bytes_from(self._state, offset, isolation, limit)
+        except (DamageError, InvalidBatch) as error:
+            raise self._corruption(error) from error
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: IsolationLevel) -> TimestampedOffset | None:
         """Return the first visible record at or after `timestamp_ms`."""
@@ -283,7 +298,10 @@ class PartitionLog:
         try:
             yield
         except (DamageError, InvalidBatch) as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}") from error
+            raise self._corruption(error) from error
+
+    def _corruption(self, error: Exception) -> KafkaError:
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.topic_partition}: {error}")
 
     def read_journal(self, from_offset: int | None = None) -> Iterator[tuple[int, BatchHeader, Record]]:
         """Yield all records, control records included, from `from_offset` or the log start to the log end."""
@@ -370,9 +388,9 @@ class PartitionLog:
     # Durability.
 
     @property
-    def unsynced(self) -> bool:
-        """Return whether there are appends that a loss of power could lose."""
-        return self._state.unsynced
+    def unsynced_bytes(self) -> int:
+        """Return the size of the appends that a loss of power could lose."""
+        return self._state.unsynced_bytes
 
     def sync(self) -> None:
         """Make everything appended so far durable."""
@@ -380,13 +398,24 @@ class PartitionLog:
         if state.unsynced_names:
             state.sync_names()
         state.segments.active.sync()
-        state.unsynced = False
+        state.unsynced_bytes = 0
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Return the sync of everything appended so far, which may run in a thread while the log is used.
+
+        `unsynced_bytes` is 0 from now on: the caller waits for the sync, and does not go on if it fails.
+        """
+        state = self._state
+        if state.unsynced_names:
+            state.sync_names()
+        state.unsynced_bytes = 0
+        return state.segments.active.begin_sync()
 
     def close(self, now_ms: int) -> None:
         """Sync everything, and write a snapshot at the log end offset, so that the next open replays nothing."""
         state = self._state
         state.producers.expire(now_ms, self._producer_expiration_ms)
-        if state.segments.size_bytes and (state.unsynced or state.log_end_offset not in state.snapshots.offsets):
+        if state.segments.size_bytes and (state.unsynced_bytes or state.log_end_offset not in state.snapshots.offsets):
             state.sync_and_snapshot()
         for segment in state.segments:
             segment.close()

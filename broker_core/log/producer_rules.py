@@ -124,6 +124,7 @@ BATCH_RULES: Final = Table[ErrorCode](
     ordered=True,
 )
 
+_ACCEPTED_MARKER: Final = Row("a marker, the first or a repetition", {}, ACCEPT)
 # Rules C.6/2, C.6/3, C.6/4 and C.6/5.
 MARKER_RULES: Final = Table[ErrorCode](
     "end-of-transaction marker",
@@ -142,7 +143,7 @@ MARKER_RULES: Final = Table[ErrorCode](
             _OLD_EPOCH,
         ),
         Row("a zombie coordinator is fenced", {"coordinator_is_older": _YES}, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
-        Row("a marker, the first or a repetition", {}, ACCEPT),
+        _ACCEPTED_MARKER,
     ],
     ordered=True,
 )
@@ -151,15 +152,26 @@ MARKER_RULES: Final = Table[ErrorCode](
 def judge_batch(case: BatchCase) -> ErrorCode:
     """Return the verdict on a client's batch.
 
-    Most batches are the next of a known producer, and for those the verdict needs no table. A test checks that it is
-    the table's verdict.
+    Most batches are the next of a known epoch, which is 0 if it has none, and for those the verdict needs no table. A
+    test checks that it is the table's verdict.
     """
-    entry = case.entry
+    entry, verification = case.entry, case.verification
     if (
-        case.verification is None
-        and case.producer_epoch == entry.producer_epoch
-        and entry.batches
-        and case.base_sequence == entry.batches[-1].last_sequence + 1
+        case.producer_epoch == entry.producer_epoch
+        and case.base_sequence == entry.last_sequence + 1
+        and (verification is None or case.base_sequence <= verification.lowest_sequence)
     ):
         return ACCEPT
     return BATCH_RULES.resolve(**case.facts())
+
+
+def judge_marker(case: MarkerCase) -> Row[ErrorCode]:
+    """Return the row with the verdict on a marker.
+
+    Most markers of transactions V2 have a newer epoch than the partition knows, and for those the verdict needs no
+    table. A test checks that it is the table's verdict.
+    """
+    entry = case.entry
+    if case.producer_epoch > entry.producer_epoch and case.coordinator_epoch >= entry.coordinator_epoch:
+        return _ACCEPTED_MARKER
+    return MARKER_RULES.row(**case.facts())

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, NewType
 
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.producer_entry import BatchMetadata, ProducerStateEntry
-from broker_core.log.producer_rules import MARKER_RULES, BatchCase, MarkerCase, ProducerVerification, judge_batch
+from broker_core.log.producer_rules import BatchCase, MarkerCase, ProducerVerification, judge_batch, judge_marker
 from broker_core.records.header import BatchHeader
 
 Guard = NewType("Guard", int)
@@ -208,7 +208,7 @@ class ProducerState:
         entry = self._entries.get(producer_id)
         if entry is None:
             return
-        row = MARKER_RULES.row(**MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version).facts())
+        row = judge_marker(MarkerCase(entry, producer_epoch, coordinator_epoch, transaction_version))
         if row.verdict is not ErrorCode.NONE:
             raise KafkaError(
                 row.verdict,

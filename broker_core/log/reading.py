@@ -19,7 +19,7 @@ class ReadResult(NamedTuple):
     `aborted` is None for read_uncommitted: sent to such a reader it would hide data.
     """
 
-    records: bytes
+    records: bytes | memoryview
     aborted: list[AbortedTransaction] | None
     high_watermark: int
     last_stable_offset: int
@@ -43,20 +43,22 @@ def read(state: LogState, offset: int, max_bytes: int, isolation: IsolationLevel
             f"offset {offset} of {state.topic_partition}: the log holds "
             f"{state.log_start_offset} to {state.log_end_offset}",
         )
-    records, next_offset = _read_below(state, offset, state.bound(isolation), max_bytes, min_one_batch)
+    last_stable_offset = state.last_stable_offset
+    bound = last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else state.high_watermark
+    records, next_offset = _read_below(state, offset, bound, max_bytes, min_one_batch)
     aborted = None
     if isolation is IsolationLevel.READ_COMMITTED:
         aborted = []
         if records:
             indexes = (segment.transaction_index for segment in state.segments.from_offset(offset))
             aborted = collect_aborted(indexes, offset, next_offset)
-    return ReadResult(
-        records, aborted, state.high_watermark, state.last_stable_offset, state.log_start_offset, next_offset
-    )
+    return ReadResult(records, aborted, state.high_watermark, last_stable_offset, state.log_start_offset, next_offset)
 
 
-def _read_below(state: LogState, offset: int, bound: int, max_bytes: int, min_one_batch: bool) -> tuple[bytes, int]:
-    if offset >= bound:
+def _read_below(
+    state: LogState, offset: int, bound: int, max_bytes: int, min_one_batch: bool
+) -> tuple[bytes | memoryview, int]:
+    if offset >= bound or (max_bytes <= 0 and not min_one_batch):
         return b"", offset
     for segment in state.segments.from_offset(offset):
         if segment.base_offset >= bound:
@@ -77,9 +79,7 @@ def _end_position(state: LogState, segment: Segment, bound: int) -> int:
 
 def _read_segment(
     segment: Segment, offset: int, start: int, end: int, max_bytes: int, min_one_batch: bool
-) -> tuple[bytes, int]:
-    if max_bytes <= 0 and not min_one_batch:
-        return b"", offset
+) -> tuple[bytes | memoryview, int]:
     data = segment.read(start, min(max(max_bytes, 0), end - start))
     size_bytes, next_offset = segment.whole_batches(start, data)
     if size_bytes == 0:
@@ -89,7 +89,8 @@ def _read_segment(
         size_bytes = len(data)
         next_offset = BatchHeader.parse(data).next_offset
     segment.remember(next_offset, start + size_bytes)
-    return data if size_bytes == len(data) else data[:size_bytes], next_offset
+    # A slice of the bytes would be a copy.
+    return data if size_bytes == len(data) else memoryview(data)[:size_bytes], next_offset
 
 
 def bytes_from(state: LogState, offset: int, isolation: IsolationLevel, limit: int) -> int:

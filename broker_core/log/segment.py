@@ -1,7 +1,7 @@
 """One segment of a log: a file of batches and its three indexes."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -28,6 +28,7 @@ _SCAN_BYTES: Final = 1 << 20
 # Index entries contain offsets relative to the base offset, in 31 bits.
 _MOST_OFFSETS: Final = 2**31 - 1
 _MAX_BOOKMARKS: Final = 256
+_TIME_ENTRY_BYTES: Final = 12
 _REBUILD_INTERVAL_BYTES: Final = 4096
 
 
@@ -297,14 +298,21 @@ class Segment:
 
     def is_index_full(self, max_index_bytes: int) -> bool:
         """Return whether an index is full; one time entry is reserved for closing the segment."""
+        if (self.size_bytes // HEADER_SIZE + 2) * _TIME_ENTRY_BYTES < max_index_bytes:
+            # Even an entry for each batch would fit: the usual answer, in a quarter of the time.
+            return False
         return (
             self.offset_index.size_bytes >= max_index_bytes // 8 * 8
-            or self.time_index.size_bytes + 12 >= max_index_bytes // 12 * 12
+            or self.time_index.size_bytes // _TIME_ENTRY_BYTES + 1 >= max_index_bytes // _TIME_ENTRY_BYTES
         )
 
     def sync(self) -> None:
         """Make the batches durable; the indexes can be rebuilt from them."""
         self._log.sync()
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Return the sync of the batches so far, which may run while the segment is used."""
+        return self._log.begin_sync()
 
     def finish(self) -> None:
         """Make all four files durable, with the segment's largest timestamp as the last time entry."""

@@ -12,7 +12,7 @@ from broker_core.log.snapshots import SnapshotFiles
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.ports import Storage
 from broker_core.records.compression import Bytes
-from broker_core.records.control import ControlType, parse_end_txn_marker
+from broker_core.records.control import ControlType, EndTxnMarker, parse_end_txn_marker
 from broker_core.records.header import BatchHeader
 from broker_core.types import IsolationLevel, TopicPartition
 
@@ -40,8 +40,8 @@ class LogState:
     log_end_offset: int = 0
     # The offset at which the next compaction begins; records below it were compacted at least once.
     first_dirty_offset: int = 0
-    # Whether batches or file names were written that are not durable yet.
-    unsynced: bool = False
+    # The size of the batches that are not durable yet, and whether names of files are not.
+    unsynced_bytes: int = 0
     unsynced_names: bool = False
 
     @property
@@ -53,8 +53,10 @@ class LogState:
     @property
     def last_stable_offset(self) -> int:
         """Return the offset below which all transactions are decided."""
-        first = self.first_unstable_offset
-        return self.high_watermark if first is None or first > self.high_watermark else first
+        first = self.producers.first_unstable_offset
+        if first is None:
+            return self.high_watermark
+        return min(max(first, self.log_start_offset), self.high_watermark)
 
     def bound(self, isolation: IsolationLevel) -> int:
         """Return the end offset for consumers of this isolation level."""
@@ -73,8 +75,10 @@ class LogState:
             return None
         # Compaction leaves an empty control batch after it has removed all records of the transaction.
         marker = parse_end_txn_marker(buffer, at, header) if header.record_count else None
-        if marker is None:
-            return None
+        return None if marker is None else self.apply_marker(header, base_offset, marker)
+
+    def apply_marker(self, header: BatchHeader, base_offset: int, marker: EndTxnMarker) -> AbortedEntry | None:
+        """Update the producer state for a marker, as `apply_batch` does."""
         completed = self.producers.apply_marker(
             header.producer_id,
             header.producer_epoch,
@@ -90,7 +94,9 @@ class LogState:
 
     def advance_high_watermark(self, offset: int) -> None:
         """Advance the high watermark to `offset`, at most to the log end offset; a lower `offset` has no effect."""
-        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+        offset = min(offset, self.log_end_offset)
+        if offset > self.high_watermark:
+            self.high_watermark = offset
         self.producers.replicated_up_to(self.high_watermark)
 
     def advance_log_start(self, offset: int) -> None:
@@ -128,7 +134,7 @@ class LogState:
         The order matters: a snapshot must not include batches or index entries that a crash could still remove.
         """
         self.segments.active.finish()
-        self.unsynced = False
+        self.unsynced_bytes = 0
         self.leader_epochs.save()
         self.sync_names()
         self.snapshots.write(self.log_end_offset, self.producers.entries)

@@ -59,10 +59,13 @@ def validate_batch(
     """
     if header is None:
         header = _read_header(data)
-    _check_frame(data, header, config, origin)
     stamped = config.message_timestamp_type == "LogAppendTime"
     max_timestamp = header.max_timestamp
-    if origin is AppendOrigin.CLIENT:
+    if origin is AppendOrigin.COORDINATOR:
+        # The coordinator has just built it, so it is whole and undamaged.
+        _check_size(header, config)
+    else:
+        _check_frame(data, header, config)
         _check_client_header(header, config)
         max_timestamp = _check_records(data, header, config, None if stamped else now_ms)
         codec = _CODECS.get(config.compression_type)
@@ -93,11 +96,9 @@ def _read_header(data: bytes | bytearray | memoryview) -> BatchHeader:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
 
 
-def _check_frame(
-    data: bytes | bytearray | memoryview, header: BatchHeader, config: TopicConfig, origin: AppendOrigin
-) -> None:
+def _check_frame(data: bytes | bytearray | memoryview, header: BatchHeader, config: TopicConfig) -> None:
     """Check that exactly one whole, undamaged batch of allowed size is there."""
-    if origin is AppendOrigin.CLIENT and header.base_offset != 0:
+    if header.base_offset != 0:
         raise _invalid(f"base offset {header.base_offset}; a producer's batch begins at 0")
     _check_size(header, config)
     if len(data) > header.size_bytes:

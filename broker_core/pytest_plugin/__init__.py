@@ -32,6 +32,7 @@ from broker_core.types import counted
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
+    from broker_core.aio import EmbeddedBroker as AsyncBroker
     from broker_core.embedded import EmbeddedBroker
     from broker_core.pytest_plugin.real_cluster import RealCluster, RealRun
 
@@ -170,6 +171,17 @@ def kafka(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealClus
         yield broker
 
 
+@pytest.fixture
+def async_kafka(kafka: "EmbeddedBroker | RealCluster") -> "AsyncBroker":
+    """Provide the broker of the fixture `kafka` with coroutines for its methods, for any plugin that runs asyncio."""
+    from broker_core.aio import EmbeddedBroker as AsyncBroker
+    from broker_core.embedded import EmbeddedBroker
+
+    if not isinstance(kafka, EmbeddedBroker):
+        pytest.skip("async_kafka needs the embedded broker: run without --kafka-bootstrap")
+    return AsyncBroker.around(kafka)
+
+
 @pytest.fixture(scope="session")
 def kafka_cluster(request: pytest.FixtureRequest) -> "Iterator[EmbeddedBroker | RealCluster]":
     """Provide a broker that all tests of the run share; use different topics, groups and transactional ids in each."""
@@ -285,7 +297,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
             if isinstance(broker, EmbeddedBroker):
                 report.sections += _story(broker)
                 if item.config.getoption("--kafka-report"):
-                    from broker_core.pytest_plugin.report_page import state_of, write_page
+                    from broker_core.report_page import state_of, write_page
 
                     folder = Path(item.config.getoption("--kafka-report-dir"))
                     path = write_page(folder, item.nodeid, report.longreprtext, state_of(broker))

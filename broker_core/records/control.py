@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from broker_core.errors import InvalidBatch
-from broker_core.records.batch import NewRecord, build_batch, read_records
+from broker_core.records.batch import build_single, read_records
 from broker_core.records.compression import Bytes
 from broker_core.records.header import BatchHeader
 from broker_core.types import NO_LEADER_EPOCH
@@ -37,12 +37,13 @@ def build_end_txn_marker(
     timestamp_ms: int,
     base_offset: int = 0,
     partition_leader_epoch: int = NO_LEADER_EPOCH,
-) -> bytes:
+) -> bytearray:
     """Build the 78-byte batch that commits or aborts a producer's transaction in one partition."""
     control_type = ControlType.COMMIT if commit else ControlType.ABORT
-    marker = NewRecord(_KEY.pack(0, control_type), _VALUE.pack(0, coordinator_epoch), (), timestamp_ms)
-    return build_batch(
-        [marker],
+    return build_single(
+        _KEY.pack(0, control_type),
+        _VALUE.pack(0, coordinator_epoch),
+        timestamp_ms,
         base_offset=base_offset,
         partition_leader_epoch=partition_leader_epoch,
         producer_id=producer_id,

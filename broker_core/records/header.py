@@ -31,6 +31,8 @@ __all__ = [
     "crc_matches",
     "framed_size",
     "iter_headers",
+    "write_crc",
+    "write_producer",
     "write_timestamps",
 ]
 
@@ -48,6 +50,7 @@ CONTROL_BIT: Final = 0x20
 _LENGTH_POSITION: Final = 8
 _LEADER_EPOCH_POSITION: Final = 12
 _MAX_TIMESTAMP_POSITION: Final = 35
+_PRODUCER_POSITION: Final = 43
 _CODEC_BITS: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 _DELETE_HORIZON_BIT: Final = 0x40
@@ -58,6 +61,7 @@ _SHORTEST_LENGTH: Final = 14
 _OFFSET: Final = struct.Struct(">q")
 _LENGTH: Final = struct.Struct(">i")
 _EPOCH: Final = struct.Struct(">i")
+_PRODUCER: Final = struct.Struct(">qh")
 _CRC: Final = struct.Struct(">I")
 _ATTRIBUTES: Final = struct.Struct(">h")
 
@@ -236,7 +240,21 @@ def write_timestamps(
     attributes = header.attributes & _DEFINED_BITS & ~LOG_APPEND_TIME_BIT | stamped
     _ATTRIBUTES.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes)
     _OFFSET.pack_into(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp_ms)
-    covered = memoryview(buffer)[position + ATTRIBUTES_POSITION : position + header.size_bytes]
-    crc = crc32c.crc32c(covered)
-    _CRC.pack_into(buffer, position + CRC_POSITION, crc)
+    crc = write_crc(buffer, position, header.size_bytes)
     return header._replace(attributes=attributes, max_timestamp=max_timestamp_ms, crc=crc)
+
+
+def write_producer(
+    buffer: bytearray | memoryview, position: int, header: BatchHeader, producer_id: int, producer_epoch: int
+) -> BatchHeader:
+    """Write producer id and epoch in place, with a new CRC; return the changed header."""
+    _PRODUCER.pack_into(buffer, position + _PRODUCER_POSITION, producer_id, producer_epoch)
+    crc = write_crc(buffer, position, header.size_bytes)
+    return header._replace(producer_id=producer_id, producer_epoch=producer_epoch, crc=crc)
+
+
+def write_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) -> int:
+    """Compute the CRC-32C of a batch, write it in place and return it."""
+    crc: int = crc32c.crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : position + size_bytes])
+    _CRC.pack_into(buffer, position + CRC_POSITION, crc)
+    return crc

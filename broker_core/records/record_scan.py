@@ -63,7 +63,7 @@ class _Shape(NamedTuple):
     key: int
 
 
-def scan_records(data: bytes, start: int, count: int) -> RecordScan:
+def scan_records(data: bytes | bytearray, start: int, count: int) -> RecordScan:
     """Check the `count` records from `start` to the end of `data`; raise `InvalidRecord` for the first invalid one."""
     index, at, size = 0, start, len(data)
     deltas, all_have_keys = set[int](), True
@@ -94,7 +94,9 @@ def scan_records(data: bytes, start: int, count: int) -> RecordScan:
     return RecordScan(min(deltas), max(deltas), all_have_keys)
 
 
-def _pass_plain(data: bytes, at: int, index: int, count: int, next_try: int, deltas: set[int]) -> tuple[int, int, bool]:
+def _pass_plain(
+    data: bytes | bytearray, at: int, index: int, count: int, next_try: int, deltas: set[int]
+) -> tuple[int, int, bool]:
     """Check records one by one while they are valid and their varints short, as most are.
 
     Return the index and position of the first record that was not checked, and whether all checked ones have keys.
@@ -161,7 +163,7 @@ def _offset_varint(index: int) -> bytes:
     return bytes(varint)
 
 
-def _walk_one(data: bytes, at: int, index: int) -> tuple[int, bool, int]:
+def _walk_one(data: bytes | bytearray, at: int, index: int) -> tuple[int, bool, int]:
     """Parse the record at `at`; return its timestamp delta, whether it has a key, and the position of its end."""
     length, at = read_varint32(data, at)
     end = at + length
@@ -177,7 +179,7 @@ def _walk_one(data: bytes, at: int, index: int) -> tuple[int, bool, int]:
     return timestamp_delta, key_size >= 0, end
 
 
-def _check_headers(data: bytes, at: int, end: int) -> None:
+def _check_headers(data: bytes | bytearray, at: int, end: int) -> None:
     """Check that the headers at `at` end exactly at `end`, the end of the record."""
     count = data[at]
     at += 1
@@ -210,7 +212,7 @@ def _check_headers(data: bytes, at: int, end: int) -> None:
         raise InvalidBatch(f"its length ends it at byte {end}, its fields at byte {at}")
 
 
-def _header_lengths(data: bytes, at: int, end: int) -> list[int]:
+def _header_lengths(data: bytes | bytearray, at: int, end: int) -> list[int]:
     """Return the positions of the bytes of the header count and of all header lengths."""
     _, after = read_varint32(data, at)
     places = [*range(at, after)]
@@ -222,7 +224,7 @@ def _header_lengths(data: bytes, at: int, end: int) -> list[int]:
     return places
 
 
-def _learn_shape(data: bytes, at: int, end: int) -> _Shape:
+def _learn_shape(data: bytes | bytearray, at: int, end: int) -> _Shape:
     """Return the shape of the valid record in [at, end)."""
     _, body = read_varint32(data, at)
     _, offset = read_varint(data, body + 1)
@@ -239,7 +241,7 @@ def _learn_shape(data: bytes, at: int, end: int) -> _Shape:
     return _Shape(end - at, tuple(place - at for place in places), body + 1 - at, offset - at, key - at)
 
 
-def _measure_run(data: bytes, at: int, end: int, index: int, left: int, deltas: set[int]) -> int:
+def _measure_run(data: bytes | bytearray, at: int, end: int, index: int, left: int, deltas: set[int]) -> int:
     """Count how many of the `left` records from `end` on are valid and have the shape of the record in [at, end).
 
     The first of them is number `index`. The extremes of their timestamp deltas are added to `deltas`. A record that is
@@ -261,7 +263,7 @@ def _measure_run(data: bytes, at: int, end: int, index: int, left: int, deltas: 
     return total
 
 
-def _match(data: bytes, at: int, end: int, shape: _Shape, index: int, wanted: int) -> int:
+def _match(data: bytes | bytearray, at: int, end: int, shape: _Shape, index: int, wanted: int) -> int:
     """Return how many of the `wanted` records from `end` have the shape of the one at `at`, compared by columns.
 
     The last byte of a varint is below 0x80 and its other bytes are not, so timestamp deltas may differ in value but not
@@ -279,13 +281,13 @@ def _match(data: bytes, at: int, end: int, shape: _Shape, index: int, wanted: in
     return wanted
 
 
-def _count(data: bytes, place: int, stride: int, wanted: int, allowed: bytes) -> int:
+def _count(data: bytes | bytearray, place: int, stride: int, wanted: int, allowed: bytes | bytearray) -> int:
     """Return how many bytes at the start of a column are in `allowed`."""
     column = data[place : place + wanted * stride : stride]
     return len(column) - len(column.lstrip(allowed))
 
 
-def _note_deltas(data: bytes, at: int, shape: _Shape, count: int, deltas: set[int]) -> None:
+def _note_deltas(data: bytes | bytearray, at: int, shape: _Shape, count: int, deltas: set[int]) -> None:
     """Add the smallest and largest timestamp delta of `count` matching records from `at`.
 
     Zigzag encoding keeps the sign in the lowest bit, and numbers of one sign are ordered by magnitude. The extremes are

@@ -72,11 +72,11 @@ def _wrapped(timestamp_ms: int) -> int:
     return (timestamp_ms + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _section(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> tuple[bytes, int]:
+def _section(buffer: Bytes, position: int, header: BatchHeader, limit_bytes: int) -> tuple[bytes | bytearray, int]:
     """Return bytes that end with the batch's records, and the position in them at which the records begin."""
     end = position + header.size_bytes
     try:
-        if header.compression is Compression.NONE and isinstance(buffer, bytes) and end == len(buffer):
+        if header.compression is Compression.NONE and isinstance(buffer, bytes | bytearray) and end == len(buffer):
             return buffer, position + HEADER_SIZE
         return bytes(read_section(buffer, position, header, limit_bytes)), 0
     except DecompressedTooLarge:

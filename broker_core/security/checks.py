@@ -78,7 +78,12 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
         _needs(Op.DESCRIBE, CLUSTER, FILTERED),
     ),
     "DescribeCluster": (_needs(Op.DESCRIBE, CLUSTER, FILTERED),),
-    "FindCoordinator": (_needs(Op.DESCRIBE, GROUP), _needs(Op.DESCRIBE, TRANSACTIONAL_ID)),
+    "FindCoordinator": (
+        _needs(Op.DESCRIBE, GROUP),
+        _needs(Op.DESCRIBE, TRANSACTIONAL_ID),
+        # For share coordinators, which only brokers look up.
+        _needs(Op.CLUSTER_ACTION, CLUSTER),
+    ),
     # Records.
     "Produce": (_needs(Op.WRITE, TRANSACTIONAL_ID), _needs(Op.WRITE, TOPIC)),
     # A follower needs CLUSTER_ACTION instead; the error without it is the same.
@@ -112,6 +117,18 @@ CHECKS: Final[Mapping[str, tuple[Check, ...]]] = {
     # A regular expression matches only topics that the client may describe.
     "ConsumerGroupHeartbeat": (_needs(Op.READ, GROUP), _needs(Op.DESCRIBE, TOPIC)),
     "ConsumerGroupDescribe": (_needs(Op.DESCRIBE, GROUP), _needs(Op.DESCRIBE, TOPIC)),
+    "ShareGroupHeartbeat": (_needs(Op.READ, GROUP), _needs(Op.DESCRIBE, TOPIC)),
+    "ShareGroupDescribe": (_needs(Op.DESCRIBE, GROUP), _needs(Op.DESCRIBE, TOPIC)),
+    "ShareFetch": (_needs(Op.READ, GROUP), _needs(Op.READ, TOPIC)),
+    "ShareAcknowledge": (_needs(Op.READ, GROUP), _needs(Op.READ, TOPIC)),
+    "InitializeShareGroupState": (_needs(Op.CLUSTER_ACTION, CLUSTER),),
+    "ReadShareGroupState": (_needs(Op.CLUSTER_ACTION, CLUSTER),),
+    "WriteShareGroupState": (_needs(Op.CLUSTER_ACTION, CLUSTER),),
+    "DeleteShareGroupState": (_needs(Op.CLUSTER_ACTION, CLUSTER),),
+    "ReadShareGroupStateSummary": (_needs(Op.CLUSTER_ACTION, CLUSTER),),
+    "DescribeShareGroupOffsets": (_needs(Op.DESCRIBE, GROUP), _needs(Op.DESCRIBE, TOPIC)),
+    "AlterShareGroupOffsets": (_needs(Op.READ, GROUP), _needs(Op.READ, TOPIC)),
+    "DeleteShareGroupOffsets": (_needs(Op.DELETE, GROUP), _needs(Op.READ, TOPIC)),
     "DescribeGroups": (_needs(Op.DESCRIBE, GROUP),),
     "ListGroups": (_needs_one((Op.DESCRIBE, CLUSTER), (Op.DESCRIBE, GROUP), refused=FILTERED),),
     "DeleteGroups": (_needs(Op.DELETE, GROUP),),

@@ -5,14 +5,18 @@ Subjects are formatted as in Java.
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import ConfigError, MissingExtraError
 
 try:
-    from asn1crypto.x509 import Certificate, Name, NameTypeAndValue
+    # Only to find out that it is missing before a certificate is read: `asn1crypto.x509` takes 10 ms to import.
+    import asn1crypto  # noqa: F401
 except ModuleNotFoundError as error:
     raise MissingExtraError("asn1crypto", "broker") from error
+
+if TYPE_CHECKING:
+    from asn1crypto.x509 import Name, NameTypeAndValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +65,17 @@ _REFERENCE: Final = re.compile(r"\\(.)|\$(\d)")
 
 def subject_name(certificate: bytes) -> str:
     """Return the subject of a DER certificate in the format of RFC 2253: `CN=alice,O=Example`."""
+    from asn1crypto.x509 import Certificate
+
     return printed_name(Certificate.load(certificate).subject)
 
 
-def printed_name(name: Name) -> str:
+def printed_name(name: "Name") -> str:
     """Return a distinguished name in the format of RFC 2253."""
     return ",".join("+".join(_attribute(pair) for pair in part) for part in reversed(list(name.chosen)))
 
 
-def _attribute(pair: NameTypeAndValue) -> str:
+def _attribute(pair: "NameTypeAndValue") -> str:
     number, value = pair["type"].dotted, pair["value"]
     keyword, text = _KEYWORDS.get(number), value.native
     if keyword is None or not isinstance(text, str):

@@ -116,7 +116,8 @@ class ClusterControls:
 
     def leader(self, topic_partition: tuple[str, int]) -> int:
         """Return the id of the broker that leads a partition, -1 if none does."""
-        return self._call(lambda cluster: cluster.metadata.leadership(TopicPartition(*topic_partition)).leader)
+        place = _place(topic_partition)
+        return self._call(lambda cluster: cluster.metadata.leadership(place).leader)
 
     def move_leader(self, topic_partition: tuple[str, int], broker: int) -> None:
         """Make `broker` the leader of a partition, in a new leader epoch; clients discover it as with Apache Kafka.
@@ -124,7 +125,8 @@ class ClusterControls:
         Broker ids count from `node.id`, which is 1 unless set. A move to the broker that already leads begins a new
         leader epoch too. Raises `KafkaError` for a partition or broker that does not exist.
         """
-        self._call(lambda cluster: cluster.controller.move_leader(TopicPartition(*topic_partition), broker))
+        place = _place(topic_partition)
+        self._call(lambda cluster: cluster.controller.move_leader(place, broker))
 
     def without_leader(self, topic_partition: tuple[str, int]) -> Outage:
         """Leave a partition without leader until `end()` of the result, or the end of its `with` block.
@@ -142,7 +144,8 @@ class ClusterControls:
         ...     meanwhile, kafka.leader(("in", 0))
         (-1, 1)
         """
-        return self._without_leader(lambda _: TopicPartition(*topic_partition))
+        place = _place(topic_partition)
+        return self._without_leader(lambda _: place)
 
     def coordinator(self, *, transactional_id: str | None = None, group: str | None = None) -> int:
         """Return the id of the broker that coordinates a transactional id or a group, -1 if none does."""
@@ -260,8 +263,18 @@ class ClusterControls:
         return Outage(lambda: self._thread.act(lambda server: server.network.remove(rule)))
 
 
+def _place(topic_partition: tuple[str, int]) -> TopicPartition:
+    """Return a partition; raise TypeError for anything else."""
+    match topic_partition:
+        case (str() as topic, int() as partition):
+            return TopicPartition(topic, partition)
+    raise TypeError(f"the partition is {topic_partition!r}; expected topic and number, such as ('orders', 0)")
+
+
 def _coordinated(transactional_id: str | None, group: str | None) -> tuple[str, str]:
     """Return the internal topic and the key that identify the coordinator."""
+    if "" in (transactional_id, group):
+        raise ValueError("a transactional_id or a group cannot be empty")
     if transactional_id is not None and group is None:
         return TRANSACTION_STATE_TOPIC, transactional_id
     if group is not None and transactional_id is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import ssl
 from collections.abc import Callable
 from typing import Protocol
@@ -14,10 +15,13 @@ from broker_core.security.acls import printed_host
 from broker_core.security.principals import ANONYMOUS, Principal, PrincipalRules, subject_name, user
 from broker_core.server.connection_quotas import ConnectionSlot
 from broker_core.server.network_conditions import NetworkConditions, SlowLine, client_id_of
+from broker_core.types import Frame
 
 logger = logging.getLogger(__name__)
 
 MAX_WAITING_BYTES = 64 * 1024 * 1024
+# The number of parts that the system takes at once.
+_MOST_PARTS = 1024
 
 
 class ConnectionOwner(Protocol):
@@ -82,6 +86,8 @@ class ConnectionProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
         self._active_ms = owner.now_ms()
+        # The socket that takes frames of several parts, -1 if there is none: with TLS the parts are encrypted.
+        self._descriptor = -1
         self._unsent_bytes = 0
         self._client_id: str | None = None
         self._inbound, self._outbound = SlowLine(self._receive), SlowLine(self._write)
@@ -100,6 +106,8 @@ class ConnectionProtocol(asyncio.Protocol):
         """Start a new connection; close it if no rule maps the name in its certificate."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if transport.get_extra_info("ssl_object") is None and hasattr(os, "writev"):
+            self._descriptor = transport.get_extra_info("socket").fileno()
         host = printed_host((transport.get_extra_info("peername") or ("?",))[0])
         principal = self._principal_of_certificate(transport.get_extra_info("ssl_object"))
         if principal is None:
@@ -179,18 +187,31 @@ class ConnectionProtocol(asyncio.Protocol):
         self._slot.release()
         self._owner.connection_closed(self)
 
-    def send(self, data: bytes) -> None:
-        """Send bytes to the client."""
+    def send(self, frame: Frame) -> None:
+        """Send the parts of a frame to the client."""
         if self._owner.network or not self._outbound.is_empty:
-            self._outbound.put(data, self._owner.network.find(self._client_id or "", self.broker_id))
+            self._outbound.put(b"".join(frame), self._owner.network.find(self._client_id or "", self.broker_id))
         else:
-            self._write(data)
+            self._write_frame(frame)
 
     def _write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
-            self._unsent_bytes = self._transport.get_write_buffer_size()
-            self._active_ms = self._owner.now_ms()
+        self._write_frame((data,))
+
+    def _write_frame(self, frame: Frame) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if len(frame) == 1:
+            transport.write(frame[0])
+        elif self._descriptor < 0:
+            transport.writelines(frame)
+        else:
+            if not (transport.get_write_buffer_size() or transport.is_closing()):
+                frame = write_at_once(self._descriptor, frame)
+            for part in frame:
+                transport.write(part)
+        self._unsent_bytes = transport.get_write_buffer_size()
+        self._active_ms = self._owner.now_ms()
 
     def idle_ms(self) -> int:
         """Return for how long no bytes were sent or received.
@@ -228,6 +249,23 @@ class ConnectionProtocol(asyncio.Protocol):
         if self._connection is not None and not self._owner.has_failed:
             self._connection.resume(self._owner.now_ms())
             self._owner.schedule_settle()
+
+
+def write_at_once(descriptor: int, frame: Frame) -> Frame:
+    """Write to a socket without blocking and return the parts that it did not take.
+
+    asyncio's `writelines` joins the parts until Python 3.12, so it copies the records.
+    """
+    try:
+        written = os.writev(descriptor, frame[:_MOST_PARTS])
+    except OSError:
+        # The transport meets the same error, and closes the connection unless the socket is only full.
+        return frame
+    for index, part in enumerate(frame):
+        if written < len(part):
+            return (memoryview(part)[written:], *frame[index + 1 :])
+        written -= len(part)
+    return ()
 
 
 ProtocolFactory = Callable[[ConnectionSlot], ConnectionProtocol]

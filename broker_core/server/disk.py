@@ -13,13 +13,40 @@ import shutil
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
-from broker_core.ports import Volume
+from broker_core.ports import BeginSync, Pending, Volume
 
 _SYNC_THREADS = 8
+# A sync of less takes about as long as passing it to a thread and back.
+_MIN_OVERLAPPING_BYTES = 256 * 1024
+# A sync that has begun has a descriptor in addition to those of the pool, and a process may have 1,024.
+_MAX_OVERLAPPING_FILES = 64
 
 _sync_descriptor: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def _sync_and_close(descriptor: int) -> None:
+    try:
+        _sync_descriptor(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_now(begin: BeginSync) -> None:
+    begin()()
+
+
+def _sync_each(syncs: Sequence[Callable[[], None]]) -> list[Exception]:
+    """Run syncs one after another; return the errors of those that failed."""
+    failures: list[Exception] = []
+    for sync in syncs:
+        try:
+            sync()
+        except Exception as error:
+            failures.append(error)
+    return failures
 
 
 class DiskFile:
@@ -56,12 +83,14 @@ class DiskFile:
 
     def sync(self) -> None:
         """Make everything written so far durable; other files may be synced at the same time."""
+        self.begin_sync()()
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
         with self._storage.borrowing:
+            # The file may be closed before the sync, and its descriptor then belongs to another one.
             descriptor = os.dup(self._borrow())
-        try:
-            _sync_descriptor(descriptor)
-        finally:
-            os.close(descriptor)
+        return partial(_sync_and_close, descriptor)
 
     def close(self) -> None:
         """Return the descriptor to the pool; later use opens a new one."""
@@ -156,15 +185,34 @@ class DiskStorage:
 
     def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
         """Run syncs of different files in parallel; if any failed, raise the error after all have ended."""
-        if len(syncs) == 1:
-            # A thread has no benefit for a single sync.
-            syncs[0]()
+        if len(syncs) <= 1:
+            # A thread has no benefit for a single sync; often there is none.
+            for sync in syncs:
+                sync()
             return
+        # The caller syncs a share of the files itself and passes one to each thread, because a hand-over takes time:
+        # with 100 transactional producers a transaction takes 660 µs of processor time, and 754 with one for each file.
+        own, *others = [syncs[start::_SYNC_THREADS] for start in range(min(len(syncs), _SYNC_THREADS))]
+        pending = [self._threads().submit(_sync_each, share) for share in others]
+        failures = _sync_each(own)
+        for each in pending:
+            failures += each.result()
+        if failures:
+            raise failures[0]
+
+    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+        """Run syncs of a few bytes, or of many files, at once, others in threads; return None if they have ended."""
+        if size_bytes < _MIN_OVERLAPPING_BYTES or len(begins) > _MAX_OVERLAPPING_FILES:
+            self.sync_all([partial(_sync_now, begin) for begin in begins])
+            return None
+        pending = self._threads().submit(self.sync_all, [begin() for begin in begins])
+        pending.add_done_callback(lambda _: ended())
+        return pending
+
+    def _threads(self) -> ThreadPoolExecutor:
         if self._syncing is None:
             self._syncing = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="sync")
-        ended, _ = wait([self._syncing.submit(sync) for sync in syncs])
-        for each in ended:
-            each.result()
+        return self._syncing
 
     def close(self) -> None:
         """Close every descriptor and end the syncing threads; later use opens new ones."""

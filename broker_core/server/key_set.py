@@ -8,12 +8,14 @@ import logging
 import ssl
 import threading
 import time
-import urllib.request
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 from broker_core.errors import ConfigError
 from broker_core.security.sasl_jwt import KeySetPlace, SigningKey, read_key_set
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +89,10 @@ class KeySet:
         with self._opener.open(self._place.url, timeout=_TIMEOUT_S) as response:
             return bytes(response.read(_MOST_BYTES))
 
-    def _make_opener(self) -> urllib.request.OpenerDirector:
+    def _make_opener(self) -> "OpenerDirector":
+        # Few brokers read keys from a URL, and the import takes 4 ms.
+        import urllib.request
+
         try:
             context = ssl.create_default_context(cafile=self._place.ca_path, cadata=self._place.ca_pem)
         except (OSError, ValueError):

@@ -10,12 +10,18 @@ from broker_core.broker.metadata import ClusterMetadata
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
 from broker_core.ports import Entropy
+from broker_core.security.delegation_tokens import token_logins
+from broker_core.security.sasl import SaslSettings
+from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.security.sasl_passwords import MECHANISM_NAMES, credential_of_password
+from broker_core.security.sasl_settings import SaslServices, sasl_settings
+from broker_core.server.key_set import KeySet
 
 logger = logging.getLogger(__name__)
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _ENTRY = re.compile(r"(?P<name>\w+)://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)")
+_LAST_PORT = 65_535
 # The addresses of all interfaces, to which clients cannot connect.
 _UNSPECIFIED = ("0.0.0.0", "::")
 
@@ -77,7 +83,12 @@ def listener_settings(listeners: Mapping[str, str], host: str, port: int, broker
 
 
 def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) -> list[ListenerPlan]:
-    """Return the configured listeners; without the setting, one PLAINTEXT listener at `host` and `port`."""
+    """Return the configured listeners; without the setting, one PLAINTEXT listener at `host` and `port`.
+
+    Raises `ConfigError` for settings and arguments that cannot be used.
+    """
+    if brokers < 1:
+        raise ConfigError(f"brokers={brokers}: a cluster has at least one")
     bound = _entries("listeners", config.listeners, host) or {PLAINTEXT: Address(host, port)}
     advertised = _entries("advertised.listeners", config.advertised_listeners, host)
     _check_names("advertised.listeners", advertised, bound)
@@ -99,6 +110,29 @@ def plan_listeners(config: BrokerConfig, *, brokers: int, host: str, port: int) 
     return plans
 
 
+def joined_addresses(addresses: Mapping[str, Mapping[int, Address]]) -> dict[str, str]:
+    """Return the addresses of all brokers of each listener, in the form clients take."""
+    return {
+        name: ",".join(f"{host}:{port}" for host, port in of_brokers.values()) for name, of_brokers in addresses.items()
+    }
+
+
+def started_line(
+    listeners: Mapping[str, str], transaction_version: int, data_dir: object | None, services: Mapping[str, str]
+) -> str:
+    """Return what the command prints when clients can connect, with the addresses of other services by name.
+
+    Listeners are named only if there are several.
+    """
+    if len(listeners) == 1:
+        where = "".join(listeners.values())
+    else:
+        where = " and ".join(f"{name} {addresses}" for name, addresses in listeners.items())
+    where += "".join(f", {name} at {url}" for name, url in services.items())
+    kept = f"logs in {data_dir}" if data_dir else "logs in memory"
+    return f"broker_core is listening on {where} (transaction.version {transaction_version}, {kept})"
+
+
 def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> None:
     """Raise `ConfigError` for users or a TLS context that no listener uses."""
     for name, value, is_used in (
@@ -112,7 +146,29 @@ def check_used(plans: Sequence[ListenerPlan], *, users: object, tls: object) -> 
             )
 
 
-def add_scram_users(
+def sasl_of(
+    plan: ListenerPlan,
+    config: BrokerConfig,
+    metadata: ClusterMetadata,
+    entropy: Entropy,
+    users: Mapping[str, str],
+    token_validator: TokenValidator | None,
+) -> SaslSettings:
+    """Return the SASL settings of a listener, and add `users` to the cluster's SCRAM credentials."""
+    services = SaslServices(
+        lambda mechanism, user: metadata.scram.get((mechanism, user)),
+        entropy,
+        users,
+        token_validator,
+        KeySet,
+        token_logins(metadata.tokens, config.delegation_token_secret_key, entropy),
+    )
+    sasl = sasl_settings(config, plan.name, services)
+    _add_scram_users(metadata, users, sasl.mechanisms, entropy)
+    return sasl
+
+
+def _add_scram_users(
     metadata: ClusterMetadata, users: Mapping[str, str], mechanisms: Collection[str], entropy: Entropy
 ) -> None:
     """Add users to the cluster's SCRAM credentials; existing credentials do not change."""
@@ -190,5 +246,8 @@ def _check_ports(plans: list[ListenerPlan], brokers: int) -> None:
                     f"listeners: {plan.name} and {taken[port]} both need port {port}; each broker takes "
                     f"the next port, so leave {brokers} between two listeners"
                 )
-            if port > 65535:
-                raise ConfigError(f"listeners: {plan.name} needs port {port} for broker number {index + 1}")
+            if not 0 <= port <= _LAST_PORT:
+                raise ConfigError(
+                    f"listeners: {plan.name} needs port {port} for broker number {index + 1}; ports are from 0 to "
+                    f"{_LAST_PORT}"
+                )

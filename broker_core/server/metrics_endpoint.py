@@ -5,7 +5,7 @@ are of the same moment.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker_core.broker.monitoring.metrics import BrokerMetrics
@@ -27,13 +27,22 @@ class MetricsSource(Protocol):
         ...
 
 
+def metrics_in(loop: asyncio.AbstractEventLoop, source: MetricsSource) -> Callable[[], BrokerMetrics]:
+    """Return a function that reads the metrics in the thread of an event loop, from any other thread."""
+
+    async def take() -> BrokerMetrics:
+        return source.metrics()
+
+    return lambda: asyncio.run_coroutine_threadsafe(take(), loop).result(_TIMEOUT_S)
+
+
 class MetricsEndpoint:
-    """The endpoint `http://host:port/metrics`, served until it is closed.
+    """The endpoint `http://host:port/metrics`, served until it is closed; `take` is called in its threads.
 
     Raises `ConfigError` if prometheus-client is not installed or the port is invalid, `OSError` if the port is in use.
     """
 
-    def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop, host: str, port: int) -> None:
+    def __init__(self, take: Callable[[], BrokerMetrics], host: str, port: int) -> None:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
@@ -44,7 +53,7 @@ class MetricsEndpoint:
         if not 0 <= port <= _LAST_PORT:
             raise ConfigError(f"metrics cannot be served at port {port}: give one from 0 to {_LAST_PORT}")
         registry = CollectorRegistry(auto_describe=False)
-        registry.register(_MetricsCollector(source, loop))
+        registry.register(_MetricsCollector(take))
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
@@ -62,16 +71,11 @@ class MetricsEndpoint:
 class _MetricsCollector:
     """The collector that reads the metrics for each request."""
 
-    def __init__(self, source: MetricsSource, loop: asyncio.AbstractEventLoop) -> None:
-        self._source = source
-        self._loop = loop
+    def __init__(self, take: Callable[[], BrokerMetrics]) -> None:
+        self._take = take
 
     def collect(self) -> "Iterable[Metric]":
         """Return all metrics at this moment."""
         from broker_core.server.metrics_families import families
 
-        metrics = asyncio.run_coroutine_threadsafe(self._take(), self._loop).result(_TIMEOUT_S)
-        return list(families(metrics))
-
-    async def _take(self) -> BrokerMetrics:
-        return self._source.metrics()
+        return list(families(self._take()))

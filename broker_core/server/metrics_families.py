@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 from prometheus_client.core import Metric
 
 from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations
+from broker_core.broker.monitoring.share_metrics import SharePartitionId
 
 # Labels and value of each sample; the value of a summary is a `Durations`.
 _Samples: TypeAlias = Iterable[tuple[dict[str, str], float | Durations]]
@@ -43,6 +44,16 @@ def _each_partition(mark: str) -> Callable[[BrokerMetrics], _Samples]:
     ]
 
 
+def _share_labels(each: SharePartitionId) -> dict[str, str]:
+    return {"group": each.group, "topic": each.topic, "partition": str(each.partition)}
+
+
+def _each_share_partition(attribute: str) -> Callable[[BrokerMetrics], _Samples]:
+    return lambda metrics: [
+        (_share_labels(each), getattr(counts, attribute)) for each, counts in metrics.shares.partitions.items()
+    ]
+
+
 def _states(metrics: BrokerMetrics) -> _Samples:
     return [({"state": state}, count) for state, count in sorted(metrics.transactional_ids.items())]
 
@@ -70,6 +81,8 @@ def _latencies(metrics: BrokerMetrics) -> _Samples:
 _MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
 _LOADS: Final = "kafka_server_{}_coordinator_metrics_partition_load_time_{}"
 _PARTITION: Final = ("topic", "partition")
+_SHARES: Final = "kafka_server_sharepartitionmetrics_"
+_SHARE_PARTITION: Final = ("group", "topic", "partition")
 ROWS: Final = (
     _one(
         "kafka_server_replicamanager_partitionswithlatetransactionscount",
@@ -149,7 +162,7 @@ ROWS: Final = (
             f"Milliseconds the {kind} coordinator took to load a partition of its topic: the {word}",
             f"{kind}_load_time_ms.{attribute}",
         )
-        for kind in ("transaction", "group")
+        for kind in ("transaction", "group", "share")
         for what, word, attribute in (("max", "longest", "max_ms"), ("avg", "mean", "mean_ms"))
     ),
     _one(
@@ -163,6 +176,42 @@ ROWS: Final = (
         _GAUGE,
         "Transactions with all markers written whose completion could not be recorded yet",
         "log_append_retry_queue_size",
+    ),
+    MetricRow(
+        "kafka_server_group_coordinator_metrics_share_group_count",
+        _GAUGE,
+        "Share groups by state",
+        "shares.groups",
+        lambda metrics: [({"state": state}, count) for state, count in sorted(metrics.shares.groups.items())],
+        ("state",),
+    ),
+    *(
+        MetricRow(name, _GAUGE, meaning, "shares.partitions", _each_share_partition(attribute), _SHARE_PARTITION)
+        for name, attribute, meaning in (
+            (
+                f"{_SHARES}inflightmessagecount",
+                "in_flight",
+                "Offsets from a share group's first record that is not done to the last that a member has acquired",
+            ),
+            (f"{_SHARES}inflightbatchcount", "batches", "The ranges that these offsets are kept in"),
+            ("broker_core_share_acquired_records", "acquired", "Records that members of a share group have acquired"),
+        )
+    ),
+    MetricRow(
+        f"{_SHARES}acquisitionlocktimeout",
+        _COUNTER,
+        "Records that a member of a share group did not acknowledge in time",
+        "shares.lock_timeouts",
+        lambda metrics: [(_share_labels(each), count) for each, count in metrics.shares.lock_timeouts.items()],
+        _SHARE_PARTITION,
+    ),
+    MetricRow(
+        "kafka_server_sharegroupmetrics_recordacknowledgements",
+        _COUNTER,
+        "Records that members of share groups have acknowledged, by type: Accept, Release, Reject, Renew",
+        "shares.acknowledgments",
+        lambda metrics: [({"ackType": kind}, count) for kind, count in metrics.shares.acknowledgments.items()],
+        ("ackType",),
     ),
     MetricRow(
         "kafka_network_requestmetrics_requests",

@@ -9,7 +9,12 @@ logger = logging.getLogger(__name__)
 
 
 def read_broker_properties(text: str) -> BrokerConfig:
-    """Return the settings of a broker's properties file; as in Kafka, unknown ones only get a warning."""
+    """Return the settings of a broker's properties file, over the defaults."""
+    return BrokerConfig().override(known_settings(text))
+
+
+def known_settings(text: str) -> dict[str, str]:
+    """Return the known settings of a broker's properties file; as in Kafka, unknown ones only get a warning."""
     settings = parse_properties(text)
     known = BrokerConfig.keys().keys() | TYPES.keys()
     unknown = sorted(key for key in settings if key not in known and not key.startswith(LISTENER_PREFIX))
@@ -17,4 +22,4 @@ def read_broker_properties(text: str) -> BrokerConfig:
         logger.warning("unknown settings, which have no effect: %s", ", ".join(unknown))
     if "log.dirs" in settings or "log.dir" in settings:
         logger.warning("log.dirs has no effect: the option --data-dir names the folder of the logs")
-    return BrokerConfig().override({key: value for key, value in settings.items() if key not in unknown})
+    return {key: value for key, value in settings.items() if key not in unknown}

@@ -9,6 +9,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from broker_core.broker.cluster import Cluster
@@ -22,15 +23,12 @@ from broker_core.broker.restoring import begin_without_clients, close_answering
 from broker_core.broker.stale_broker import is_cut_off, rejoin
 from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
-from broker_core.security.delegation_tokens import token_logins
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.security.sasl_settings import SaslServices, sasl_settings
 from broker_core.server.acceptor import Acceptor, bind
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, quotas_of, reconfigure_all
-from broker_core.server.key_set import KeySet
-from broker_core.server.listeners import ListenerPlan, add_scram_users
+from broker_core.server.listeners import ListenerPlan, sasl_of
 from broker_core.server.network_conditions import NetworkConditions
 from broker_core.server.tls import tls_context
 from broker_core.server.virtual_time import Clock
@@ -122,7 +120,8 @@ class SocketServer:
 
     async def start(self) -> None:
         """Bind the ports, open the cluster and accept connections; raise OSError if a port is in use."""
-        self.failure = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.failure = self._loop.create_future()
         try:
             for plan in self._plans:
                 self._addresses[plan.name] = {}
@@ -304,20 +303,11 @@ class SocketServer:
         asyncio.get_running_loop().call_later(delay_s, act)
 
     def _listener(self, plan: ListenerPlan) -> Listener:
-        """Return the core's listener for a plan; add `users` to the cluster's SCRAM credentials."""
-        if not plan.has_sasl:
-            return Listener(plan.name, self.reachable[plan.name])
-        metadata = self.cluster.metadata
-        services = SaslServices(
-            lambda mechanism, user: metadata.scram.get((mechanism, user)),
-            self._entropy,
-            self._users,
-            self._token_validator,
-            KeySet,
-            token_logins(metadata.tokens, self._config.delegation_token_secret_key, self._entropy),
-        )
-        sasl = sasl_settings(self._config, plan.name, services)
-        add_scram_users(metadata, self._users, sasl.mechanisms, self._entropy)
+        """Return the core's listener for a plan."""
+        sasl = None
+        if plan.has_sasl:
+            metadata = self.cluster.metadata
+            sasl = sasl_of(plan, self._config, metadata, self._entropy, self._users, self._token_validator)
         return Listener(plan.name, self.reachable[plan.name], sasl)
 
     async def stop(self) -> None:
@@ -358,13 +348,13 @@ class SocketServer:
             max(others, key=ConnectionProtocol.idle_ms).close()
 
     def received(self, connection: Connection, data: bytes) -> None:
-        """Pass bytes to the core, and schedule settling."""
+        """Pass bytes to the core, and schedule settling if they complete a request."""
         if not self.has_failed:
             try:
-                connection.receive(data, self._clock.now_ms())
+                if connection.receive(data, self._clock.now_ms()):
+                    self.schedule_settle()
             except Crashed:
                 return
-            self.schedule_settle()
 
     def schedule_settle(self) -> None:
         """Schedule `Cluster.settle` after all requests that arrive in this iteration of the event loop."""
@@ -383,7 +373,13 @@ class SocketServer:
 
     def _settle_scheduled(self) -> None:
         self._is_settle_scheduled = False
-        self.settle_cluster()
+        self._drive(lambda now_ms: self.cluster.settle_overlapping(now_ms, self._sync_ended))
+
+    def _sync_ended(self) -> None:
+        """Continue to settle, from the thread of a sync."""
+        with suppress(RuntimeError):
+            # The loop is closed if the server has stopped meanwhile.
+            self._loop.call_soon_threadsafe(self.schedule_settle)
 
     def _advance(self) -> None:
         for client in list(self._clients):
@@ -418,10 +414,15 @@ class SocketServer:
         self._arm()
 
     def _arm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        loop = asyncio.get_running_loop()
         wait_ms = min(max(self.cluster.next_deadline_ms() - self._clock.now_ms(), 0), _MAX_SLEEP_MS)
-        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._advance)
+        at_s = loop.time() + wait_ms / 1000
+        if self._timer is not None:
+            # The deadline seldom changes; a timer that is early only finds nothing due, and arms the next one.
+            if loop.time() < self._timer.when() <= at_s and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._advance)
 
     def now_ms(self) -> int:
         """Return the server's time in milliseconds."""
@@ -436,6 +437,7 @@ class SocketServer:
         """Remove a connection that is closed."""
         self._clients.discard(client)
         self._paused.discard(client)
+        self.schedule_settle()
         if not self._clients:
             self._all_disconnected.set()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -13,7 +14,57 @@ T = TypeVar("T")
 _START_SECONDS = 60
 
 
-class ServerThread:
+class ServerAccess(ABC):
+    """Access from other threads to a server that runs in an event loop."""
+
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    @abstractmethod
+    def is_here(self) -> bool:
+        """Whether the caller runs in the server's thread."""
+
+    @abstractmethod
+    def running(self) -> SocketServer:
+        """Return the server; raise RuntimeError if it is not running or has failed."""
+
+    def act(self, action: Callable[[SocketServer], T]) -> T:
+        """Run an action in the thread and settle the cluster; if called in that thread, only run the action."""
+        if self.is_here:
+            # The current step of the server settles the cluster at its end.
+            return action(self.running())
+        return self.wait_for(lambda server: _act_and_settle(server, action))
+
+    def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
+        """Run a coroutine function in the thread and return its result."""
+        server = self.running()
+        assert self._loop is not None
+
+        async def done() -> T:
+            return await task(server)
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
+
+
+class ServerInLoop(ServerAccess):
+    """Access to a server that runs in the event loop of the caller."""
+
+    def __init__(self, server: SocketServer) -> None:
+        self._server = server
+        self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs in the server's thread."""
+        return threading.get_ident() == self._thread_id
+
+    def running(self) -> SocketServer:
+        """Return the server."""
+        return self._server
+
+
+class ServerThread(ServerAccess):
     """The thread that runs a `SocketServer`.
 
     `make` creates the server in the thread, and `prepare` is called with it before `start` returns. `close` is called
@@ -27,7 +78,6 @@ class ServerThread:
         self._prepare = prepare
         self._close = close
         self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
         self.server: SocketServer | None = None
@@ -66,23 +116,6 @@ class ServerThread:
         if self.server is None:
             raise RuntimeError("the broker is not running: use `with EmbeddedBroker() as kafka:` or call start()")
         return self.server
-
-    def act(self, action: Callable[[SocketServer], T]) -> T:
-        """Run an action in the thread and settle the cluster; if called in that thread, only run the action."""
-        if self.is_here:
-            # The current step of the server settles the cluster at its end.
-            return action(self.running())
-        return self.wait_for(lambda server: _act_and_settle(server, action))
-
-    def wait_for(self, task: Callable[[SocketServer], Awaitable[T]]) -> T:
-        """Run a coroutine function in the thread and return its result."""
-        server = self.running()
-        assert self._loop is not None
-
-        async def done() -> T:
-            return await task(server)
-
-        return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
 
     def _run(self, started: "Future[None]") -> None:
         try:

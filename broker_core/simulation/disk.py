@@ -6,10 +6,15 @@ deletion of a name is durable after a sync of its folder. A folder survives only
 
 import errno
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from random import Random
 
-from broker_core.ports import Volume
+from broker_core.ports import BeginSync, Pending, Volume
 from broker_core.simulation.faults import FaultCounts, FaultKind
+
+# The share of syncs that take no time, and the duration of the others.
+_AT_ONCE = 0.5
+_SYNC_US = (50, 5_000)
 
 _Survivor = Callable[[str, int], int]
 
@@ -75,6 +80,14 @@ class MemoryFile:
     def sync(self) -> None:
         """Make everything written so far durable."""
         self._node.durable_bytes = len(self._node.data)
+        self._node.cut_tail = b""
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
+        return partial(self._sync_up_to, len(self._node.data))
+
+    def _sync_up_to(self, size_bytes: int) -> None:
+        self._node.durable_bytes = max(self._node.durable_bytes, min(size_bytes, len(self._node.data)))
         self._node.cut_tail = b""
 
     def close(self) -> None:
@@ -146,6 +159,11 @@ class MemoryStorage:
         """Run the syncs one after another, so that the simulation stays deterministic."""
         for sync in syncs:
             sync()
+
+    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+        """Run the syncs at once."""
+        self.sync_all([begin() for begin in begins])
+        return None
 
     def crash(self, *, torn_bytes: int = 0, survives: _Survivor | None = None, names_survive: bool = False) -> None:
         """Revert to the durable state, as after a power loss; open files must not be used afterwards.
@@ -230,10 +248,36 @@ class SimulatedFile(MemoryFile):
         self._disk.use()
         super().sync()
 
+    def _sync_up_to(self, size_bytes: int) -> None:
+        self._disk.use()
+        super()._sync_up_to(size_bytes)
+
+
+class _SyncsInProgress:
+    """Syncs that end after some time; what they sync is durable when the caller takes their result."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        self._is_done = False
+
+    def end(self, ended: Callable[[], None]) -> None:
+        """End the syncs."""
+        self._is_done = True
+        ended()
+
+    def done(self) -> bool:
+        """Return whether the syncs have ended."""
+        return self._is_done
+
+    def result(self) -> None:
+        """Make the writes durable; raise the power loss or the disk's error."""
+        self._run()
+
 
 class SimulatedDisk(MemoryStorage):
     """A disk that can be full and can lose power between any two operations.
 
+    `after_us` runs an action later in virtual time. With it some syncs take time, while the disk is used.
     `fuse` is the number of operations before the power loss. The operation after them raises `PowerLoss`; `lose_power`
     then draws how many unsynced bytes of each file survive.
     """
@@ -243,6 +287,7 @@ class SimulatedDisk(MemoryStorage):
         self.random = random
         self.faults = faults
         self.is_full = False
+        self.after_us: Callable[[int, Callable[[], None]], object] | None = None
         self.fuse: int | None = None
 
     def use(self) -> None:
@@ -270,6 +315,14 @@ class SimulatedDisk(MemoryStorage):
         """Make creations, renames and deletions in the folder durable."""
         self.use()
         super().sync_folder(path)
+
+    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+        """Run the syncs at once, or start them: some take longer than a request."""
+        if self.after_us is None or not begins or self.random.random() < _AT_ONCE:
+            return super().start_syncs(begins, size_bytes, ended)
+        pending = _SyncsInProgress(partial(self.sync_all, [begin() for begin in begins]))
+        self.after_us(self.random.randint(*_SYNC_US), partial(pending.end, ended))
+        return pending
 
     def lose_power(self) -> None:
         """Discard unsynced writes; a random part of them survives in each file, independently of other files."""

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 from broker_core.broker.connection import Connection
 from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind, NetworkConditions
 from broker_core.simulation.scheduler import Scheduler
+from broker_core.types import Frame
 from broker_core.wire import messages as m
 
 # The position of the API key in a framed request.
@@ -261,9 +262,9 @@ class LinkTransport:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def send(self, data: bytes) -> None:
-        """Send bytes to the client, in order."""
-        self._link.deliver(data)
+    def send(self, frame: Frame) -> None:
+        """Send the parts of a frame to the client, in order."""
+        self._link.deliver(b"".join(frame))
 
     def close(self) -> None:
         """Close the connection after delivery of the bytes sent."""

@@ -55,6 +55,7 @@ class SimulatedServer:
         self.bugs: list[BaseException] = []
         # Called after the process has died; the argument is true if the machine lost power.
         self.died: Callable[[bool], None] = lambda _power: None
+        disk.after_us = self.scheduler.after
         network.attach_server(self)
 
     # The process
@@ -179,8 +180,8 @@ class SimulatedServer:
         """Notify the core that a client's connection is lost."""
         if self._waiting is not None:
             self._waiting.append(partial(self.lost, link, connection))
-        elif self._cluster is not None:
-            connection.lost()
+        elif self._cluster is not None and connection.lost():
+            self.schedule_settle()
 
     def schedule_settle(self) -> None:
         """Schedule `Cluster.settle` after a short delay, once for all requests that arrive before."""
@@ -193,7 +194,7 @@ class SimulatedServer:
         if self._waiting is not None:
             self._waiting.append(self.schedule_settle)
         elif self._cluster is not None:
-            self._drive(self._cluster.settle)
+            self._drive(partial(self._cluster.settle_overlapping, sync_ended=self.schedule_settle))
             if self._cluster is not None:
                 self._arm()
 
@@ -213,7 +214,7 @@ class SimulatedServer:
         when_us = max(self.clock.when_us(self.cluster.next_deadline_ms()), self.scheduler.now_us + 1_000)
         self._timer = self.scheduler.at(when_us, self._advance)
 
-    def _drive(self, step: Callable[[int], None]) -> None:
+    def _drive(self, step: Callable[[int], object]) -> None:
         """Run one step. An exception ends the process: a core that cannot write its log must not send responses."""
         try:
             step(self.clock.now_ms())

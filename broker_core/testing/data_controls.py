@@ -14,6 +14,7 @@ from broker_core.testing.files import Columns, records_of
 from broker_core.testing.groups import Group, group_ids
 from broker_core.testing.inspection_controls import InspectionControls
 from broker_core.testing.local_client import LocalClient
+from broker_core.testing.pausing import pause
 from broker_core.testing.producing import End, LocalProducer, RecordMetadata, Values
 from broker_core.testing.record_list import RecordList
 from broker_core.testing.snapshots import Snapshot, restore, take
@@ -189,7 +190,7 @@ class DataControls(InspectionControls):
                     f"topic {topic!r} has {counted(len(found), 'record')} of {count} ({isolation}) after {timeout} s"
                     + ("; it does not exist" if seen is None else self._why_hidden(topic, partition, level, len(found)))
                 )
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
 
     def _why_hidden(self, topic: str, partition: int | None, level: IsolationLevel | None, visible: int) -> str:
         """Return how many records a reader of read_uncommitted would see besides; empty if none."""
@@ -219,10 +220,10 @@ class DataControls(InspectionControls):
         """Return to a snapshot of this or another broker, in milliseconds; clients stay connected.
 
         Topics, records, transactions and committed offsets are those of the snapshot. Groups have no members
-        afterwards: consumers that are still open join again and go on from the restored offsets. Partitions forget the
-        sequence numbers of idempotent producers, so that open ones go on. Faults, the request
-        log, the clock, and which brokers run stay as they are; metrics count from 0. The page "Snapshots" of the
-        documentation describes what clients see.
+        afterwards: consumers that are still open join again and go on from the restored offsets. Partitions have no
+        sequence numbers of idempotent producers, so that open ones go on. Faults, the request log, the clock, and which
+        brokers run stay as they are; metrics count from 0. The page "Snapshots" of the documentation describes what
+        clients see.
 
         >>> with EmbeddedBroker() as kafka:
         ...     _ = kafka.produce("orders", ["one"])
@@ -234,6 +235,8 @@ class DataControls(InspectionControls):
 
         Raises RuntimeError in the function of a fault, and if all brokers have crashed.
         """
+        if not isinstance(snapshot, Snapshot):
+            raise TypeError(f"the snapshot is {snapshot!r}; expected a Snapshot, as `Snapshot.read` makes of a folder")
         if self._thread.is_here:
             raise RuntimeError("the function of a fault cannot restore a snapshot: its request is in progress")
 
@@ -256,7 +259,7 @@ class DataControls(InspectionControls):
         while not (found := condition()):
             if time.monotonic() > end:
                 raise AssertionError(f"condition not met within {timeout} s (last value: {found!r})")
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
         return found
 
 

@@ -1,16 +1,20 @@
 """Views of one consumer group: its members, committed offsets and lag."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from uuid import UUID
 
 from broker_core.broker.broker import Broker
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.monitoring.inspection import record_views
 from broker_core.coordinator.groups.classic.requests import GroupDescription
-from broker_core.coordinator.groups.coordinator import ListGroups
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.coordinator.groups.listing import ListGroups
+from broker_core.coordinator.groups.share.requests import ShareGroupDescription
 from broker_core.errors import ErrorCode
+from broker_core.testing.pausing import pause
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, IsolationLevel, TopicPartition, counted
 from broker_core.wire.assignments import assigned_partitions
 
@@ -37,7 +41,8 @@ class GroupView:
     """The state of a group at one moment.
 
     `state` is Kafka's name: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead for a classic group, and
-    Empty, Assigning, Reconciling, Stable or Dead for a consumer group (KIP-848). `committed` has the offset of each
+    Empty, Assigning, Reconciling, Stable or Dead for a consumer group (KIP-848); a share group (KIP-932) is Empty,
+    Stable or Dead, and has neither committed offsets nor lag here. `committed` has the offset of each
     partition, and `lag` its distance to the high watermark, as in Kafka's tools. A partition that a member is assigned
     and that has no committed offset counts from its log start.
     """
@@ -130,7 +135,7 @@ class Group:
                     f"group {self.group_id!r} is {reason} after {timeout} s: it is {view.state}, with "
                     f"{counted(len(view.members), 'member')}"
                 )
-            time.sleep(_PAUSE_S)
+            pause(_PAUSE_S)
         return view
 
 
@@ -147,9 +152,8 @@ def group_view(cluster: Cluster, group_id: str) -> GroupView:
     broker = _coordinator(cluster, group_id)
     if broker is None:
         return GroupView(group_id, _DEAD, (), {}, {})
-    described = broker.groups.describe_consumer_group(group_id)
+    names, described = cluster.metadata.names, broker.groups.describe_consumer_group(group_id)
     if described.error is ErrorCode.NONE:
-        names = cluster.metadata.names
         state = described.state
         members = tuple(
             GroupMember(
@@ -157,14 +161,12 @@ def group_view(cluster: Cluster, group_id: str) -> GroupView:
                 each.subscription.instance_id,
                 each.subscription.client_id,
                 each.subscription.client_host,
-                frozenset(
-                    TopicPartition(names[place.topic_id], place.partition)
-                    for place in each.assigned
-                    if place.topic_id in names
-                ),
+                _named(each.assigned, names),
             )
             for each in described.members
         )
+    elif (shared := broker.groups.share.describe(group_id)).error is ErrorCode.NONE:
+        return GroupView(group_id, shared.state, _share_members(shared, cluster.metadata.names), {}, {})
     else:
         classic = broker.groups.describe(group_id)
         state, members = classic.state.value, _classic_members(classic)
@@ -184,6 +186,26 @@ def _coordinator(cluster: Cluster, group_id: str) -> Broker | None:
         return None
     place = cluster.controller.coordinator_partition_of(CONSUMER_OFFSETS_TOPIC, group_id)
     return cluster.brokers.get(cluster.metadata.leadership(place).leader)
+
+
+def _share_members(group: ShareGroupDescription, names: Mapping[UUID, str]) -> tuple[GroupMember, ...]:
+    return tuple(
+        GroupMember(
+            each.member_id,
+            None,
+            each.subscription.client_id,
+            each.subscription.client_host,
+            _named(each.assigned, names),
+        )
+        for each in group.members
+    )
+
+
+def _named(assigned: Iterable[TopicIdPartition], names: Mapping[UUID, str]) -> frozenset[TopicPartition]:
+    """Return partitions by name; those of topics that were deleted meanwhile are left out."""
+    return frozenset(
+        TopicPartition(names[place.topic_id], place.partition) for place in assigned if place.topic_id in names
+    )
 
 
 def _classic_members(group: GroupDescription) -> tuple[GroupMember, ...]:

@@ -1,5 +1,8 @@
 """The properties and methods of `EmbeddedBroker` that show the state of partitions, requests and metrics."""
 
+from pathlib import Path
+
+from broker_core.broker.fault_injection import check_api
 from broker_core.broker.monitoring.inspection import (
     PartitionView,
     partition_counts,
@@ -10,6 +13,7 @@ from broker_core.broker.monitoring.inspection import (
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.broker.request_log import RequestLog, RequestSeen
 from broker_core.server.cluster_controls import ClusterControls
+from broker_core.testing.recordings import Recording
 from broker_core.types import TopicPartition
 
 
@@ -17,6 +21,11 @@ class InspectionControls(ClusterControls):
     """The properties and methods of `EmbeddedBroker` that show the state of partitions, requests and metrics."""
 
     _requests: RequestLog
+
+    @property
+    def broker_ids(self) -> range:
+        """Return the ids of all brokers, whether they run or not."""
+        raise NotImplementedError
 
     @property
     def topics(self) -> dict[str, int]:
@@ -44,7 +53,12 @@ class InspectionControls(ClusterControls):
     def requests(
         self, *, api: str | None = None, client_id: str | None = None, transactional_id: str | None = None
     ) -> list[RequestSeen]:
-        """Return the newest requests that match, oldest first; `str()` of each is a readable line."""
+        """Return the newest requests that match, oldest first; `str()` of each is a readable line.
+
+        Raises ValueError for an API that is not served.
+        """
+        if api is not None:
+            check_api(api)
         seen = self._thread.act(lambda _: list(self._requests))
         return [
             each
@@ -53,6 +67,18 @@ class InspectionControls(ClusterControls):
             and (client_id is None or each.client_id == client_id)
             and (transactional_id is None or transactional_id in each.transactional_ids)
         ]
+
+    def recording(self, path: str | Path) -> Recording:
+        """Record requests and responses in a file, until `end()` or the end of its block.
+
+        `broker_core.replay` sends the requests again. The file contains the records that clients write
+        and read. Requests that can contain secrets are left out, and so are those of `produce` and the other methods
+        of this class.
+
+        Raises OSError if the file cannot be written, and RuntimeError if another recording is in progress. If a write
+        fails later, the file ends, the broker goes on, and the end of the block raises OSError.
+        """
+        return Recording(self._thread, path, self.broker_ids)
 
     def assert_quiescent(self, *, clients_may_wait: bool = False) -> None:
         """Check that nothing is in progress: no open transaction, unstable partition or waiting request.

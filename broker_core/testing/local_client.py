@@ -12,7 +12,8 @@ from broker_core.broker.connection import Connection
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.principals import LOCAL_CLIENT
 from broker_core.server.socket_server import SocketServer
-from broker_core.server.thread import ServerThread
+from broker_core.server.thread import ServerAccess
+from broker_core.types import Frame
 from broker_core.wire.local import decode_response, encode_request
 
 _CLIENT_ID = "broker_core"
@@ -25,21 +26,21 @@ class _Reply:
     def __init__(self) -> None:
         self.data: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
-    def send(self, data: bytes) -> None:
+    def send(self, frame: Frame) -> None:
         """Keep the response."""
         if not self.data.done():
-            self.data.set_result(data)
+            self.data.set_result(b"".join(frame))
 
     def close(self) -> None:
         """Fail the request."""
         if not self.data.done():
-            self.data.set_exception(RuntimeError("the broker closed the connection; its log says why"))
+            self.data.set_exception(RuntimeError("the broker closed the connection; the reason is in its log"))
 
 
 class LocalClient:
     """Requests to the brokers of one cluster, from any thread but the brokers' own."""
 
-    def __init__(self, thread: ServerThread) -> None:
+    def __init__(self, thread: ServerAccess) -> None:
         self._thread = thread
 
     def send(self, broker_id: int, request: Any, version: int) -> Any:

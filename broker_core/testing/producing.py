@@ -9,6 +9,7 @@ from broker_core.errors import ErrorCode, KafkaError
 from broker_core.records.batch import Headers, NewRecord, build_batch
 from broker_core.testing.local_client import LocalClient
 from broker_core.testing.partitioner import partition_of_key
+from broker_core.testing.pausing import pause
 from broker_core.types import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -34,7 +35,13 @@ _PAUSE_S = 0.005
 # A batch is not larger than half of what the topic allows, and small enough that other clients are not delayed.
 _BATCH_BYTES = 512 * 1024
 _RECORD_OVERHEAD_BYTES = 40
-_RETRIABLE = (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_RETRIABLE = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    # The leader or the coordinator has moved since it was looked up.
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_COORDINATOR,
+)
 _MAX_TIMESTAMP_MS = 2**63 - 1
 
 
@@ -99,6 +106,8 @@ class LocalProducer:
             raise ValueError(f"end={end!r}: expected one of {', '.join(_ENDS)}")
         if end != "commit" and not transactional:
             raise ValueError(f"end={end!r} needs a transaction: pass transactional=True or a transactional id")
+        if transactional == "":
+            raise ValueError("transactional='': a transactional id is not empty; pass None to write no transaction")
         transactional_id = DEFAULT_TRANSACTIONAL_ID if transactional is True else transactional or None
         records = [_record(index, each, partition) for index, each in enumerate(_items(values))]
         count = self._partitions(topic)
@@ -113,7 +122,8 @@ class LocalProducer:
         except BaseException:
             self._end(session, commit=False)
             raise
-        if end != "open":
+        # The coordinator refuses to end a transaction without partitions, as clients know.
+        if end != "open" and records:
             self._end(session, commit=end == "commit")
         return written
 
@@ -294,7 +304,7 @@ def _check(code: int, what: str) -> None:
 
 
 def _retried(ask: Callable[[], T]) -> T:
-    """Repeat a request while its transactional id is busy with the end of the previous transaction."""
+    """Repeat a request while the previous transaction ends, and after a move of the leader or the coordinator."""
     end = time.monotonic() + _PATIENCE_S
     while True:
         try:
@@ -302,7 +312,7 @@ def _retried(ask: Callable[[], T]) -> T:
         except KafkaError as error:
             if error.code not in _RETRIABLE or time.monotonic() > end:
                 raise
-        time.sleep(_PAUSE_S)
+        pause(_PAUSE_S)
 
 
 def _items(values: Values) -> Iterable[Any]:

@@ -81,6 +81,18 @@ _ECHOES: Final[Mapping[str, tuple[_Echo, ...]]] = {
     "DescribeProducers": (_Echo("topics", "topics", inner=_INDEXES),),
     "DescribeTransactions": (_Echo("transactional_ids", "transaction_states", {"transactional_id": ""}),),
     "ConsumerGroupDescribe": (_Echo("group_ids", "groups", {"group_id": ""}),),
+    "ShareGroupDescribe": (_Echo("group_ids", "groups", {"group_id": ""}),),
+    "DescribeShareGroupOffsets": (_Echo("groups", "groups"),),
+    **dict.fromkeys(
+        (
+            "InitializeShareGroupState",
+            "ReadShareGroupState",
+            "WriteShareGroupState",
+            "DeleteShareGroupState",
+            "ReadShareGroupStateSummary",
+        ),
+        (_Echo("topics", "results", inner=_PARTITIONS),),
+    ),
 }
 # Responses of these versions have only the error at the top, though they have fields for the items.
 _ONLY_AT_THE_TOP: Final = {"OffsetFetch": range(2, 8), "Fetch": range(13, 100)}
@@ -181,23 +193,25 @@ class _Path(NamedTuple):
     is_array: bool
 
 
-def error_codes(response: Any, version: int) -> Iterator[int]:
-    """Yield every code in the response, 0 for what went well, of the fields that this version has."""
+def error_codes(response: Any, version: int) -> list[int]:
+    """Return every code in the response, 0 for what went well, of the fields that this version has."""
     key = (response.API_KEY, version)
     paths = _paths.get(key)
     if paths is None:
         paths = _paths[key] = _paths_of(response._struct, version)
-    return _codes(response, paths)
+    found: list[int] = []
+    _add_codes(response, paths, found)
+    return found
 
 
-def _codes(value: Any, paths: tuple[_Path, ...]) -> Iterator[int]:
-    for path in paths:
-        part = getattr(value, path.name)
-        if not path.inner:
-            yield int(part)
+def _add_codes(value: Any, paths: tuple[_Path, ...], found: list[int]) -> None:
+    for name, inner, is_array in paths:
+        part = getattr(value, name)
+        if not inner:
+            found.append(int(part))
         elif part is not None:
-            for item in part if path.is_array else (part,):
-                yield from _codes(item, path.inner)
+            for item in part if is_array else (part,):
+                _add_codes(item, inner, found)
 
 
 def _paths_of(struct: Any, version: int) -> tuple[_Path, ...]:

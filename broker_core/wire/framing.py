@@ -5,14 +5,16 @@ A frame is an int32 length and that many bytes. A request starts with a header w
 not know: for ApiVersions it must, in the body format of version 0 (rules J.3).
 """
 
-import io
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from broker_core.types import Frame
 from broker_core.wire import messages as m
+from broker_core.wire.fetch_response import FetchedRecords, encode_fetch_response
 from broker_core.wire.layout import API_VERSIONS_KEY, MalformedLayout, answer_has_tags, check_body, check_tags
+from broker_core.wire.plain_end_txn import END_TXN_KEY, encode_end_txn_response, read_end_txn_request
+from broker_core.wire.plain_produce import PRODUCE_KEY, encode_produce_response, read_produce_request
 from broker_core.wire.versions import SASL_AUTHENTICATE_KEY, SERVED, ServedApi
 
 _LENGTH = struct.Struct(">i")
@@ -20,6 +22,9 @@ _FIXED_HEADER = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _RESPONSE_HEADER = struct.Struct(">ii")
 _NO_TAGS = b"\0"
+# The APIs with a reader and a writer of the plain form; what these leave is read and written by the schema.
+_READERS = {PRODUCE_KEY: read_produce_request, END_TXN_KEY: read_end_txn_request}
+_WRITERS = {PRODUCE_KEY: encode_produce_response, END_TXN_KEY: encode_end_txn_response}
 _WITH_SECRETS = frozenset(
     {
         SASL_AUTHENTICATE_KEY,
@@ -28,6 +33,15 @@ _WITH_SECRETS = frozenset(
         int(m.ExpireDelegationTokenRequest.API_KEY),
     }
 )
+# The APIs whose responses contain the secrets of delegation tokens.
+_ANSWERED_WITH_SECRETS = frozenset(
+    {int(m.CreateDelegationTokenRequest.API_KEY), int(m.DescribeDelegationTokenRequest.API_KEY)}
+)
+_CONFIG_CHANGES = frozenset(
+    {int(m.AlterConfigsRequest.API_KEY), int(m.IncrementalAlterConfigsRequest.API_KEY)},
+)
+# Settings of brokers include passwords of key stores; those of the other kinds of resources do not.
+_BROKER_CONFIGS = 4
 
 
 class MalformedFrame(ValueError):
@@ -44,8 +58,7 @@ class UnsupportedVersion(ValueError):
         self.correlation_id = correlation_id
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One decoded request: its header fields and its body, a `wire.messages` object."""
 
     api: ServedApi
@@ -76,6 +89,11 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take bytes from the stream; yield the frames they complete, without their length."""
         buffer = self._buffer
+        if not buffer and len(data) >= 4 and _LENGTH.unpack_from(data)[0] == len(data) - 4:
+            # One whole frame, as clients with one request in flight send it.
+            self._check_length(len(data) - 4)
+            yield data[4:]
+            return
         buffer += data
         position = 0
         while (end := self._frame_end(position)) is not None:
@@ -97,18 +115,21 @@ class FrameReader:
         del self._buffer[:end]
         return frame
 
+    def _check_length(self, length: int) -> None:
+        if not self._min_frame_bytes <= length <= self._max_frame_bytes:
+            raise MalformedFrame(f"frame length {length} is outside {self._min_frame_bytes}..{self._max_frame_bytes}")
+
     def _frame_end(self, position: int) -> int | None:
         """Return the end of the frame at `position`, None while it is incomplete; refuse an invalid length at once."""
         if len(self._buffer) - position < 4:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer, position)
-        if not self._min_frame_bytes <= length <= self._max_frame_bytes:
-            raise MalformedFrame(f"frame length {length} is outside {self._min_frame_bytes}..{self._max_frame_bytes}")
+        self._check_length(length)
         end: int = position + 4 + length
         return end if end <= len(self._buffer) else None
 
 
-def api_key_of(frame: bytes) -> int:
+def api_key_of(frame: bytes | bytearray) -> int:
     """Return a frame's API key without decoding the rest; -1 if it is too short."""
     return _FIXED_HEADER.unpack_from(frame)[0] if len(frame) >= _FIXED_HEADER.size else -1
 
@@ -118,38 +139,61 @@ def bare_frame(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def decode_request(frame: bytes, served: Mapping[int, ServedApi] = SERVED) -> Request:
+def decode_request(frame: bytes | bytearray, served: Mapping[int, ServedApi] = SERVED) -> Request:
     """Decode a frame of one of the served APIs; raise `UnsupportedVersion` or `MalformedFrame`."""
     api_key, version, correlation_id = _FIXED_HEADER.unpack_from(frame)
     api = served.get(api_key)
     if api is None or not api.min_version <= version <= api.max_version:
         raise UnsupportedVersion(api_key, version, correlation_id)
     try:
-        flexible = api.request.flexible_version_q(version)
-        if flexible:
-            check_tags(memoryview(frame), _end_of_client_id(frame))
-        stream = io.BytesIO(frame)
-        header = m.RequestHeader.decode(stream, flexible=flexible)
-        content = memoryview(frame)[stream.tell() :]
-        check_body(api.request, version, content)
-        body = api.request.decode(content, version=version)
+        client_id, position = _read_client_id(frame)
+        if api.request.flexible_version_q(version):
+            position = check_tags(memoryview(frame), position)
+        read = _READERS.get(api_key)
+        body = None if read is None else read(frame, position, version)
+        if body is None:
+            content = memoryview(frame)[position:]
+            check_body(api.request, version, content)
+            body = api.request.decode(content, version=version)
     except MalformedLayout as error:
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {error}") from None
     except Exception as error:
         # Some exceptions quote the malformed bytes, which may be a password.
         what = type(error).__name__ if api.key in _WITH_SECRETS else repr(error)
         raise MalformedFrame(f"{api.name} v{version} cannot be decoded: {what}") from None
-    return Request(api, version, correlation_id, header.client_id, body, len(frame))
+    return Request(api, version, correlation_id, client_id, body, len(frame))
 
 
-def _end_of_client_id(frame: bytes) -> int:
+def without_body(request: Request) -> Request:
+    """Return the request without its body."""
+    api, version, correlation_id, client_id, _, size_bytes = request
+    return Request(api, version, correlation_id, client_id, None, size_bytes)
+
+
+def has_secrets(request: Request) -> bool:
+    """Return whether a request or its response can contain a password, a token or the like."""
+    if request.api.key in _CONFIG_CHANGES:
+        return any(resource.resource_type == _BROKER_CONFIGS for resource in request.body.resources)
+    return request.api.key in _WITH_SECRETS or request.api.key in _ANSWERED_WITH_SECRETS
+
+
+def _read_client_id(frame: bytes | bytearray) -> tuple[str | None, int]:
+    """Return the client id in a request's header, which has the same form in all versions, and its end."""
+    start = _FIXED_HEADER.size + _CLIENT_ID_LENGTH.size
     length: int = _CLIENT_ID_LENGTH.unpack_from(frame, _FIXED_HEADER.size)[0]
-    return _FIXED_HEADER.size + _CLIENT_ID_LENGTH.size + max(length, 0)
+    if length < 0:
+        return None, start
+    end = start + length
+    if end > len(frame):
+        raise MalformedLayout(f"the client id takes {length} bytes where {len(frame) - start} are left")
+    return frame[start:end].decode(), end
 
 
-def encode_response(request: Request, response: Any) -> bytes:
+def encode_response(request: Request, response: Any) -> Frame:
     """Encode a response for the version of its request, with length and header in front."""
-    return _encode(response, request.version, request.correlation_id)
+    if isinstance(response, FetchedRecords):
+        return encode_fetch_response(response, request.version, request.correlation_id)
+    return (_encode(response, request.version, request.correlation_id),)
 
 
 def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[int, ServedApi] = SERVED) -> bytes:
@@ -162,6 +206,9 @@ def refuse_api_versions(correlation_id: int, error_code: int, served: Mapping[in
 
 
 def _encode(response: Any, version: int, correlation_id: int) -> bytes:
-    body = response.encode(version=version)
+    write = _WRITERS.get(response.API_KEY)
+    body = None if write is None else write(response, version)
+    if body is None:
+        body = response.encode(version=version)
     tags = _NO_TAGS if answer_has_tags(response, version) else b""
     return b"".join((_RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id), tags, body))

@@ -21,6 +21,8 @@ def _recorded() -> dict[str, Any]:
 
 def known_version(text: str) -> str:
     """Return the minor version of a version such as "3.9" or "3.9.1"; raise `ConfigError` for an unknown one."""
+    if not isinstance(text, str):
+        raise ConfigError(f"the version of Kafka is {text!r}: write it as text, {str(text)!r}")
     minor = ".".join(text.strip().split(".")[:2])
     if minor not in _recorded():
         raise ConfigError(f"kafka.version={text!r}: expected one of {', '.join(_recorded())}")

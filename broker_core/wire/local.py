@@ -7,10 +7,12 @@ from kafka.protocol.api_header import ResponseClassRegistry
 _LENGTH_BYTES = 4
 
 
-def encode_request(request: Any, version: int, client_id: str) -> bytes:
+def encode_request(request: Any, version: int, client_id: str | None, correlation_id: int = 0) -> bytes:
     """Encode a request with header and length."""
+    # A body that was read in its plain form has no such attribute.
+    request._header = None
     request.API_VERSION = version
-    request.with_header(correlation_id=0, client_id=client_id)
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
     frame: bytes = request.encode(header=True, framed=True)
     return frame
 

@@ -92,6 +92,18 @@ _ROWS = (
     _api(m.ListTransactionsRequest, m.ListTransactionsResponse, 0, 2),
     _api(m.ListConfigResourcesRequest, m.ListConfigResourcesResponse, 0, 1),
     _api(m.DescribeTopicPartitionsRequest, m.DescribeTopicPartitionsResponse, 0, 0),
+    _api(m.ShareGroupHeartbeatRequest, m.ShareGroupHeartbeatResponse, 1, 1),
+    _api(m.ShareGroupDescribeRequest, m.ShareGroupDescribeResponse, 1, 1),
+    _api(m.ShareFetchRequest, m.ShareFetchResponse, 1, 2),
+    _api(m.ShareAcknowledgeRequest, m.ShareAcknowledgeResponse, 1, 2),
+    _api(m.InitializeShareGroupStateRequest, m.InitializeShareGroupStateResponse, 0, 0),
+    _api(m.ReadShareGroupStateRequest, m.ReadShareGroupStateResponse, 0, 0),
+    _api(m.WriteShareGroupStateRequest, m.WriteShareGroupStateResponse, 0, 1),
+    _api(m.DeleteShareGroupStateRequest, m.DeleteShareGroupStateResponse, 0, 0),
+    _api(m.ReadShareGroupStateSummaryRequest, m.ReadShareGroupStateSummaryResponse, 0, 1),
+    _api(m.DescribeShareGroupOffsetsRequest, m.DescribeShareGroupOffsetsResponse, 0, 1),
+    _api(m.AlterShareGroupOffsetsRequest, m.AlterShareGroupOffsetsResponse, 0, 0),
+    _api(m.DeleteShareGroupOffsetsRequest, m.DeleteShareGroupOffsetsResponse, 0, 0),
 )
 
 SERVED: dict[int, ServedApi] = {api.key: api for api in _ROWS}

@@ -67,8 +67,8 @@ def open_producers(
 ) -> tuple[dict[TopicPartition, list[ActiveProducer]], dict[TopicPartition, str]]:
     """Return the open transactions of partitions, oldest first, and why partitions could not be described."""
     unreadable: dict[TopicPartition, str] = {}
-    with TransactionAdmin(client) as admin:
-        described = admin.describe_producers(wanted, max_in_flight=max_in_flight, unreadable=unreadable)
+    admin = TransactionAdmin(client)
+    described = admin.describe_producers(wanted, max_in_flight=max_in_flight, unreadable=unreadable)
     found = {
         place: sorted((each for each in producers if each.is_in_transaction), key=lambda each: each.first_offset)
         for place, producers in described.items()
@@ -78,5 +78,4 @@ def open_producers(
 
 def verdicts(client: KafkaClient, suspects: Sequence[PartitionTransaction]) -> list[HangingFinding]:
     """Judge open transactions as `find-hanging` does."""
-    with TransactionAdmin(client) as admin:
-        return judge(admin, suspects)
+    return judge(TransactionAdmin(client), suspects)

@@ -69,8 +69,8 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.bootstrap_server is None:
         raise OptionError("--bootstrap-server is missing", remedy="Give HOST:PORT, several with commas")
     options = options_of(chosen.bootstrap_server, chosen.command_config)
-    with KafkaClient(options) as client, TransactionAdmin(client) as admin:
-        code: int = chosen.action(chosen, admin, time.time_ns() // 1_000_000)
+    with KafkaClient(options) as client:
+        code: int = chosen.action(chosen, TransactionAdmin(client), time.time_ns() // 1_000_000)
         return code
 
 

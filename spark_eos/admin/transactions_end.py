@@ -67,11 +67,11 @@ def plan_abort(chosen: argparse.Namespace, admin: TransactionAdmin, now_ms: int,
         named = _by_producer(chosen, place, admin, say)
     # Before its first marker a partition knows no coordinator epoch; 0 is not newer than any.
     marker = named._replace(coordinator_epoch=max(named.coordinator_epoch, 0))
-    kind, write = ("a commit", admin.write_commit_marker) if chosen.commit else ("an abort", admin.write_abort_marker)
+    kind = "a commit" if chosen.commit else "an abort"
     return EndPlan(
         f"write {kind} marker into {place} for producer id {marker.producer_id}, epoch {marker.producer_epoch}, "
         f"coordinator epoch {marker.coordinator_epoch}",
-        lambda: write(place, *marker),
+        lambda: admin.write_end_marker(place, *marker, commit=chosen.commit),
         {"topic": place.topic, "partition": place.partition, **marker._asdict()},
     )
 

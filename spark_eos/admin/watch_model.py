@@ -177,8 +177,7 @@ class Watcher:
         findings: dict[PartitionTransaction, HangingFinding] = {}
         if transactions:
             try:
-                with TransactionAdmin(self.client) as admin:
-                    judged = judge(admin, transactions, max_in_flight=self.max_in_flight)
+                judged = judge(TransactionAdmin(self.client), transactions, max_in_flight=self.max_in_flight)
                 findings = {each.transaction: each for each in judged}
             except (AuthorizationError, UnsupportedError) as error:
                 # The offsets are worth showing all the same.

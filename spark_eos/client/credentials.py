@@ -75,13 +75,6 @@ def _encoded(document: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(document).encode()).decode().rstrip("=")
 
 
-class Hidden(str):
-    """A password that logs do not show: kafka-python's admin client logs its whole configuration at DEBUG."""
-
-    def __repr__(self) -> str:
-        return "'[hidden]'"
-
-
 def keep_out_of_logs() -> None:
     """Make kafka-python log authentication requests by name only, and bytes by length; safe to call again."""
     for name in _REQUEST_LOGGERS:

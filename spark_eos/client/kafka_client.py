@@ -22,6 +22,7 @@ from spark_eos.client.coordinator_cache import (
 )
 from spark_eos.client.metadata import (
     FIRST_METADATA_VERSION,
+    MISSING_TOPIC_GRACE_SECONDS,
     WAITED_FOR,
     RecentTopics,
     TopicMetadata,
@@ -37,8 +38,6 @@ from spark_eos.runtime import REAL, Runtime
 _TRANSACTION_FEATURE: Final = "transaction.version"
 # Short, because no transaction has to wait for it.
 _FEATURES_TIMEOUT_MS: Final = 2_000
-# Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
-_MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
 _SOFTWARE_VERSION: Final = "1"
 
 
@@ -98,7 +97,7 @@ class KafkaClient(BrokerClient):
         if recent is not None and not need_leaders:
             return recent
         deadline = self.deadline(timeout_ms)
-        missing_until = deadline if were_created else min(deadline, self._monotonic() + _MISSING_TOPIC_GRACE_SECONDS)
+        missing_until = deadline if were_created else min(deadline, self._monotonic() + MISSING_TOPIC_GRACE_SECONDS)
         attempt = 0
         while True:
             found = self.metadata(

@@ -21,6 +21,13 @@ WAITED_FOR: Final = frozenset(
         ErrorCode.REPLICA_NOT_AVAILABLE,
     }
 )
+# Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
+MISSING_TOPIC_GRACE_SECONDS: Final = 2.0
+# Metadata omits a topic that the principal has no right on, as if it did not exist.
+HIDDEN_TOPIC: Final = (
+    "Correct the topic name or the partition number. A topic is also hidden from a principal without rights on it: "
+    "Grant the principal READ on the topic"
+)
 # Longer than anything needs; topics come and go while a query runs, and must not be kept forever.
 _LONGEST_USE_SECONDS: Final = 300.0
 # How old the last response may be when a transaction begins: one small request in that time for each client, whatever

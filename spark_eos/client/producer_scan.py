@@ -16,6 +16,7 @@ from broker_core.types import TopicPartition, counted
 from spark_eos.client.active_producers import ActiveProducer
 from spark_eos.client.error_table import code_name
 from spark_eos.client.kafka_client import KafkaClient
+from spark_eos.client.metadata import HIDDEN_TOPIC, MISSING_TOPIC_GRACE_SECONDS
 from spark_eos.client.offset_lookup import STALE_LEADER
 from spark_eos.errors import (
     AuthorizationError,
@@ -34,8 +35,6 @@ Report: TypeAlias = Callable[[int, int], None]
 
 # Larger requests would keep a broker busy for long; Kafka's own tool uses the same size.
 _MOST_AT_ONCE: Final = 500
-# Some brokers may not know a topic that was just created; one that stays unknown this long does not exist.
-MISSING_GRACE_SECONDS: Final = 2.0
 # How long a scan that can do without some partitions waits for their leaders: longer than an election takes.
 _LEADER_GRACE_SECONDS: Final = 10.0
 _RECENT_SECONDS: Final = 5.0
@@ -87,7 +86,7 @@ class ProducerScan:
         while wanted:
             known = len(self._found)
             self._query_all(self._by_node(wanted, attempt), total)
-            is_late = monotonic() - began > MISSING_GRACE_SECONDS
+            is_late = monotonic() - began > MISSING_TOPIC_GRACE_SECONDS
             wanted = [each for each in wanted if each not in self._found and not self._give_up(each, is_late)]
             if len(self._found) > known:
                 deadline, attempt = self.client.deadline(), 0
@@ -242,12 +241,6 @@ def _error(each: TopicPartition, trouble: _Trouble, broker_id: int | None) -> Eo
     if trouble.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationError(happened, remedy="Grant the principal READ on the topic", error_code=trouble.code)
     if trouble.code in _NO_TOPIC:
-        # Metadata omits a topic that the principal has no right on, as if it did not exist.
-        return TopicError(
-            happened,
-            error_code=trouble.code,
-            remedy="Correct the topic name or the partition number. A topic is also hidden from a principal "
-            "without rights on it: Grant the principal READ on the topic",
-        )
+        return TopicError(happened, error_code=trouble.code, remedy=HIDDEN_TOPIC)
     remedy = "Check that the partition has a leader, with kafka-topics.sh --describe"
     return BrokerError(happened, remedy=remedy if trouble.code in STALE_LEADER else "", error_code=trouble.code)

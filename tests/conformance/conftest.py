@@ -30,14 +30,24 @@ def apache_asked_for(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
+def shared_apache() -> Iterator[Kafka]:
+    """Return a node of Apache Kafka that runs until the end of the tests.
+
+    It has no parameter: a fixture with one ends when the next test uses `broker_core`, so that a node started for each
+    file.
+    """
+    try:
+        with apache_kafka(SETTINGS) as apache:
+            yield Kafka(apache.bootstrap_servers, "apache")
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+
+
+@pytest.fixture(scope="session")
 def kafka(request: pytest.FixtureRequest) -> Iterator[Kafka]:
     """Return a running broker; tests share it and use unique topics, groups and ids."""
     if request.param == "apache":
-        try:
-            with apache_kafka(SETTINGS) as apache:
-                yield Kafka(apache.bootstrap_servers, "apache")
-        except Unavailable as problem:
-            pytest.skip(str(problem))
+        yield request.getfixturevalue("shared_apache")
     else:
         with EmbeddedBroker(config=SETTINGS) as embedded:
             yield Kafka(embedded.bootstrap_servers)

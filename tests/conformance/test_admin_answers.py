@@ -20,7 +20,7 @@ from tests.support.clients import unique
 from tests.support.raw_client import RawClient
 from tests.support.waiting import wait_until
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 OF_TOPIC, STATIC, DEFAULT = 1, 4, 5
 SET, DELETE, APPEND, SUBTRACT = range(4)
 DEADLINE_MS = 10_000
@@ -432,12 +432,14 @@ def test_sizes_of_a_topic_that_are_refused(
     assert (answer.error_code, answer.error_message) == (code, message)
 
 
-def describe(client: RawClient, kind: int, name: str, *keys: str, synonyms: bool = True) -> Any:
+def describe(
+    client: RawClient, kind: int, name: str, *keys: str, synonyms: bool = True, documentation: bool = False
+) -> Any:
     form = DescribeConfigsRequest.DescribeConfigsResource
     request = DescribeConfigsRequest(
-        resources=[form(resource_type=kind, resource_name=name, configuration_keys=list(keys))],
+        resources=[form(resource_type=kind, resource_name=name, configuration_keys=list(keys) or None)],
         include_synonyms=synonyms,
-        include_documentation=False,
+        include_documentation=documentation,
     )
     return client.send(request, 4).results[0]
 
@@ -459,6 +461,15 @@ def test_a_topic_setting_is_described_with_its_synonyms(client: RawClient):
         assert synonyms_of(client, TOPIC, name, key) == []
     assert synonyms_of(client, TOPIC, name, "preallocate") == [("log.preallocate", "false", DEFAULT)]
     assert describe(client, TOPIC, name, "max.message.bytes", synonyms=False).configs[0].synonyms == []
+
+
+@pytest.mark.parametrize("kind", [TOPIC, BROKER, GROUP, CLIENT_METRICS])
+def test_settings_are_described_with_a_text(client: RawClient, kind: int):
+    name = {TOPIC: created(client), BROKER: "1"}.get(kind, unique("resource"))
+    explained = describe(client, kind, name, documentation=True).configs
+    assert explained
+    assert [each.name for each in explained if not each.documentation] == []
+    assert {each.documentation for each in describe(client, kind, name).configs} == {None}
 
 
 def test_types_sources_and_read_only_settings_of_a_broker(client: RawClient, kafka: Kafka):

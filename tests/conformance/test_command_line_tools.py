@@ -28,8 +28,8 @@ def outcomes(kind: str, folder: Path) -> dict[str, Ran]:
     with guarded_kafka(kind, node) as kafka, ToolRunner() as runner:
         # Kafka's test node has created its internal topics.
         with RawClient(kafka.bootstrap_servers) as client:
-            for kind_of_key in (0, 1):
-                client.send(FindCoordinatorRequest(key_type=kind_of_key, coordinator_keys=["x"]), 4)
+            for kind_of_key, key in enumerate(("x", "x", "group:AAAAAAAAAAAAAAAAAAAAAA:0")):
+                client.send(FindCoordinatorRequest(key_type=kind_of_key, coordinator_keys=[key]), 6)
         for call in calls(kafka.bootstrap_servers, kafka.sasl_address, str(folder)):
             arguments = [argument.replace("$TOKEN", token) for argument in call.arguments]
             ran = runner.run(call.tool, *arguments, lines=call.lines)

@@ -133,7 +133,10 @@ def test_tokens_are_described_to_owner_and_renewer_only(stage: Stage, other: Raw
     assert own.token_id == known(stage.client, own.token_id).token_id
     assert own.token_id not in describe(other)
     assert describe(stage.client, [], version) == {}
-    assert set(describe(stage.client, [other_name(stage)])) == {answer.token_id}
+    # Those of earlier tests with these users may be there, too.
+    described = describe(stage.client, [other_name(stage)])
+    assert answer.token_id in described
+    assert own.token_id not in described
 
 
 # Rule G.2/6.

@@ -54,6 +54,8 @@ SETTINGS = {
     "offsets.topic.segment.bytes": "512",
     # Clients may not create topics with such small segments.
     "log.segment.bytes": "16384",
+    # On a slow machine the cleaner would start before the broker is closed, and these tests read every record.
+    "log.cleaner.backoff.ms": "3600000",
 }
 COMPACTED_SETTINGS = {
     "cleanup.policy": "compact",

@@ -25,6 +25,12 @@ SETTINGS = {
     "sasl.enabled.mechanisms": "PLAIN",
     # The requests have records of 1970, which Apache Kafka would delete 30 s after its start.
     "log.retention.ms": "-1",
+    # Members are there until the end, however slow the machine is.
+    **{
+        f"group.{kind}.{name}.timeout.ms": "600000"
+        for kind in ("consumer", "share")
+        for name in ("session", "max.session")
+    },
 }
 # Older versions get every third wrong request, each version other ones: half a minute instead of a whole one.
 EVERY = 3

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import EmbeddedBroker
+from broker_core.control.server import ControlServer
 from tests.support.document_blocks import problems, run_page, runs
 from tests.support.documents import NEEDS, Page, pages
 from tests.support.spark_pages import pages_with_spark
@@ -35,6 +36,9 @@ def test_blocks_have_a_known_kind(page: Page) -> None:
 def test_blocks_of_a_page_run(page: Page, folder: Path) -> None:
     if page.needs == "":
         run_page(page, folder)
+    elif page.needs == "control":
+        with EmbeddedBroker(topics=page.topics, brokers=2, clock="virtual") as kafka, ControlServer(kafka) as control:
+            run_page(page, folder, kafka.bootstrap_servers, control=control.url.removeprefix("http://"))
     else:
         with EmbeddedBroker(topics=page.topics) as kafka:
             run_page(page, folder, kafka.bootstrap_servers)

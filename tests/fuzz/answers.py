@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from broker_core.broker.connection import Connection
-from broker_core.types import TopicPartition
+from broker_core.types import Frame, TopicPartition
 from broker_core.wire import messages as m
 from broker_core.wire.layout import check_body
 from broker_core.wire.versions import SERVED
@@ -42,8 +42,8 @@ class _Pipe:
     def __init__(self) -> None:
         self.sent: list[bytes] = []
 
-    def send(self, data: bytes) -> None:
-        self.sent.append(bytes(data))
+    def send(self, frame: Frame) -> None:
+        self.sent.append(b"".join(frame))
 
     def close(self) -> None:
         """Do nothing."""

@@ -3,6 +3,7 @@
 import logging
 
 from broker_core.broker.connection import Connection
+from broker_core.types import Frame
 from broker_core.wire.framing import FrameReader, decode_request
 from tests.support.broker_core.full_requests import TOPIC
 from tests.support.direct import direct_cluster
@@ -38,7 +39,7 @@ _log.addHandler(_complaints)
 class _Void:
     """A transport that discards the broker's responses."""
 
-    def send(self, data: bytes) -> None:
+    def send(self, frame: Frame) -> None:
         """Do nothing."""
 
     def close(self) -> None:

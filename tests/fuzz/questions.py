@@ -103,10 +103,10 @@ def _producers(client: KafkaClient) -> None:
 
 
 def _marker(client: KafkaClient) -> None:
-    with TransactionAdmin(client) as admin:
-        admin.broker_ids()
-        admin.partitions([TOPIC], 1)
-        admin.write_commit_marker(PLACE, 77, 0, 0)
+    admin = TransactionAdmin(client)
+    admin.broker_ids()
+    admin.partitions([TOPIC], 1)
+    admin.write_end_marker(PLACE, 77, 0, 0, commit=True)
 
 
 def _end(client: KafkaClient) -> None:

@@ -222,21 +222,21 @@ def test_invalid_address_is_reported_with_a_package_error(host: str, port: int) 
 @pytest.mark.parametrize("attack", BAD_BODIES)
 def test_admin_command_reports_hostile_brokers_with_a_package_error(attack: str) -> None:
     with HostileBroker(ATTACKS[attack], attacked=_DESCRIBE_PRODUCERS) as hostile:
-        with connected(hostile, _CALM_MS) as client, TransactionAdmin(client) as admin:
+        with connected(hostile, _CALM_MS) as client:
+            admin = TransactionAdmin(client)
             error = ends_with(lambda: admin.describe_producers([TopicPartition("t", 0)], 1))
             assert "malformed response" in str(error)
             error = ends_with(lambda: QUESTIONS["producers"][1](client))
             assert "malformed response" in str(error)
 
 
+@pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("attack", ["the answer to another request", "ones", "an answer without a body"])
-def test_marker_with_a_malformed_response_is_not_written_twice(attack: str) -> None:
+def test_marker_with_a_malformed_response_is_not_written_twice(attack: str, commit: bool) -> None:
     with HostileBroker(ATTACKS[attack], attacked=_WRITE_MARKERS) as hostile:
-        with connected(hostile, _CALM_MS) as client, TransactionAdmin(client) as admin:
-            place = TopicPartition("t", 0)
-            error = ends_with(lambda: admin.write_abort_marker(place, 77, 0, 0))
+        with connected(hostile, _CALM_MS) as client:
+            admin = TransactionAdmin(client)
+            error = ends_with(lambda: admin.write_end_marker(TopicPartition("t", 0), 77, 0, 0, commit=commit))
             assert isinstance(error, UnansweredError)
             assert "before you try again" in str(error)
             assert hostile.asked[_WRITE_MARKERS] == 1
-            assert isinstance(ends_with(lambda: admin.write_commit_marker(place, 77, 0, 0)), UnansweredError)
-            assert hostile.asked[_WRITE_MARKERS] == 2

@@ -1,6 +1,5 @@
 """Brokers of both kinds that can be stopped cleanly, and whose files can be read afterwards."""
 
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -9,19 +8,15 @@ from typing import Final, Protocol
 from tests.support.apache_kafka import DATA
 from tests.support.broker_processes import Apache, Broker, BrokerCore
 
-STOP_DEADLINE_S: Final = 60
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class StoppableBroker(Broker, Protocol):
-    """A broker that can be stopped cleanly."""
+    """A broker whose files can be read after a clean stop."""
 
     @property
     def data(self) -> Path:
         """Return the folder that contains one folder for each partition."""
-
-    def stop(self) -> None:
-        """Send SIGTERM and wait until the process has closed its logs and ended."""
 
 
 class StoppableBrokerCore(BrokerCore):
@@ -37,13 +32,6 @@ class StoppableBrokerCore(BrokerCore):
         """Return the folder of its logs."""
         return self._folder / "data"
 
-    def stop(self) -> None:
-        """Send SIGTERM."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        status = self._process.wait(STOP_DEADLINE_S)
-        assert status == 0, f"broker_core ended with {status}: {(self._folder / 'output').read_text()[-3000:]}"
-
 
 class StoppableApache(Apache):
     """A KRaft node of Apache Kafka."""
@@ -52,12 +40,6 @@ class StoppableApache(Apache):
     def data(self) -> Path:
         """Return the folder of its logs."""
         return self._folder / DATA
-
-    def stop(self) -> None:
-        """Send SIGTERM."""
-        assert self._node is not None
-        self._node.stop()
-        self._block.close()
 
 
 def make_broker(kind: str, folder: Path) -> StoppableBroker:

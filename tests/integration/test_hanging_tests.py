@@ -47,3 +47,18 @@ def test_tests_that_hang_in_a_call_or_in_a_teardown_are_reported(pytester: pytes
     )
     # pytest-xdist writes the standard errors of its processes to its own.
     result.stderr.fnmatch_lines(["*Timeout (*"])
+
+
+def test_process_that_has_finished_may_wait_for_the_others(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("""
+        import faulthandler, os, sys
+
+        faulthandler.dump_traceback_later = lambda seconds, **_: os.write(2, b"[limit]")
+        faulthandler.cancel_dump_traceback_later = lambda: os.write(2, b"[no limit]")
+        from tests.support.hanging_tests import *
+    """)
+    pytester.makepyfile("def test_passes():\n    pass")
+    result = pytester.runpytest_subprocess("-n", "1", "--timeout", "30", timeout=60)
+    result.assert_outcomes(passed=1)
+    # That of the test, that of its teardown, and that of the end of the session.
+    result.stderr.fnmatch_lines(["*[[]limit]*[[]limit]*[[]limit]*[[]no limit]"])

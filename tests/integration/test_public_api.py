@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (broker_core, spark_eos)
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 # Modules that documents may name beside the two packages.
-PUBLIC_MODULES = {"broker_core.pytest_plugin"}
+PUBLIC_MODULES = {"broker_core.aio", "broker_core.pytest_plugin"}
 # Words that documents write after a package's name and that are not Python: files and metrics.
 _DOTTED = re.compile(r"(?<![\w/])((?:broker_core|spark_eos)(?:\.[A-Za-z_]\w*)+)(?![\w/])")
 

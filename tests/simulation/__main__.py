@@ -8,18 +8,45 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from broker_core.simulation.faults import FaultKind, never_occurred
 from broker_core.types import counted
 from tests.simulation.broken import BROKEN, first_caught
 from tests.simulation.plan import STALE_BROKERS, SWITCHED_OFF
+from tests.simulation.share_plan import NOT_IN_SHARE_WORLDS
 from tests.simulation.world import Outcome, play
 from tests.support.history.format import write_history
 
 # After this many seeds every kind of fault has occurred; a kind that has not is missing from the plans.
 ENOUGH_SEEDS = 200
+# The rarest of the injected bugs shows within so many.
+_ENOUGH_FOR_A_BUG = 400
 _COMMAND = ("python", "-m", "tests.simulation")
 _ALL = "all"
+
+
+class _Worlds(NamedTuple):
+    """The kind of worlds that the command line asks for."""
+
+    stale: bool
+    shares: bool
+
+    def play(self, seed: int, *, keep_trace: bool = False) -> Outcome:
+        """Play one world."""
+        return play(seed, keep_trace=keep_trace, stale_brokers=self.stale, shares=self.shares)
+
+    @property
+    def words(self) -> list[str]:
+        """Return the options that ask for these worlds."""
+        return [*(["--stale"] if self.stale else []), *(["--shares"] if self.shares else [])]
+
+    @property
+    def not_due(self) -> Collection[FaultKind]:
+        """Return the kinds of faults that these worlds need not have."""
+        if self.shares:
+            return NOT_IN_SHARE_WORLDS
+        return frozenset() if self.stale else SWITCHED_OFF
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -39,6 +66,7 @@ def main(words: Sequence[str] | None = None) -> int:
         default=STALE_BROKERS,
         help="also cut off brokers from the others in worlds with outages",
     )
+    parser.add_argument("--shares", action="store_true", help="play worlds of share groups")
     parser.add_argument(
         "--broken",
         choices=[_ALL, *BROKEN],
@@ -49,20 +77,21 @@ def main(words: Sequence[str] | None = None) -> int:
         f"shows it; NAME is one of: {', '.join(BROKEN)}",
     )
     arguments = parser.parse_args(words)
+    worlds = _Worlds(arguments.stale, arguments.shares)
     if arguments.replay is not None:
         if arguments.broken == _ALL:
             parser.error("--replay needs the name of the injected bug: --broken NAME")
         with BROKEN[arguments.broken].breakage() if arguments.broken else contextlib.nullcontext():
-            return _replay(arguments.replay, arguments.trace, arguments.history, stale=arguments.stale)
+            return _replay(arguments.replay, arguments.trace, arguments.history, worlds)
     if arguments.broken is not None:
         names = list(BROKEN) if arguments.broken == _ALL else [arguments.broken]
-        seeds = range(arguments.first, arguments.first + (arguments.seeds or ENOUGH_SEEDS))
+        seeds = range(arguments.first, arguments.first + (arguments.seeds or _ENOUGH_FOR_A_BUG))
         return int(sum(_catch(name, seeds) for name in names) < len(names))
-    return _many(arguments.first, arguments.seeds or 100, keep_going=arguments.keep_going, stale=arguments.stale)
+    return _many(arguments.first, arguments.seeds or 100, worlds, keep_going=arguments.keep_going)
 
 
-def _replay(seed: int, trace: Path | None, history: Path | None, *, stale: bool) -> int:
-    outcome = play(seed, keep_trace=True, stale_brokers=stale)
+def _replay(seed: int, trace: Path | None, history: Path | None, worlds: _Worlds) -> int:
+    outcome = worlds.play(seed, keep_trace=True)
     text = "".join(f"{line}\n" for line in outcome.lines or ())
     if trace is not None:
         trace.write_text(text)
@@ -92,13 +121,13 @@ def _catch(name: str, seeds: range) -> bool:
     return True
 
 
-def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
+def _many(first: int, count: int, worlds: _Worlds, *, keep_going: bool) -> int:
     faults: Counter[FaultKind] = Counter()
     failed: list[int] = []
     events = played = 0
     began = time.monotonic()
     for seed in range(first, first + count):
-        outcome = play(seed, stale_brokers=stale)
+        outcome = worlds.play(seed)
         played += 1
         events += outcome.event_count
         faults.update(outcome.faults.by_kind)
@@ -114,11 +143,11 @@ def _many(first: int, count: int, *, keep_going: bool, stale: bool) -> int:
         f"{counted(played, 'seed')} from {first} on in {seconds:.0f} s, {counted(events, 'event')}; "
         f"{len(failed)} failed"
     )
-    is_complete = _print_faults(faults, played, frozenset() if stale else SWITCHED_OFF)
+    is_complete = _print_faults(faults, played, worlds.not_due)
     if failed:
         print(
             f"First failing seed: {failed[0]}. Replay it with: "
-            f"{shlex.join([*_COMMAND, *(['--stale'] if stale else []), '--replay', str(failed[0])])}"
+            f"{shlex.join([*_COMMAND, *worlds.words, '--replay', str(failed[0])])}"
         )
     return int(bool(failed) or not is_complete)
 

@@ -273,7 +273,7 @@ class Client:
             attempt,
             retried=retried,
             patience_ms=patience_ms,
-            forget=self._leaders.clear,
+            forget=self.forget_leaders,
         )
 
     # Leaders and coordinators
@@ -295,6 +295,10 @@ class Client:
                 raise UnansweredError(f"no coordinator for {key}: {found.error_code}")
             known = self._coordinators[key_type, key] = found.node_id
         return known
+
+    def forget_leaders(self) -> None:
+        """Look up all leaders again when they are needed."""
+        self._leaders.clear()
 
     def leader(self, topic: str, partition: int) -> int:
         """Look up a leader, or return the cached one; raise `UnansweredError`."""

@@ -10,6 +10,7 @@ from tests.simulation.history import POLL, READ_UNCOMMITTED, TXN, key_of
 from tests.simulation.logs import check_logs
 from tests.simulation.plan import INPUT, OUTPUT, SUNK
 from tests.simulation.readers import visible
+from tests.simulation.share_judge import check_share_groups
 from tests.simulation.workers import MARK
 from tests.support.cluster_state import check_marks, check_replay
 from tests.support.history.checker import check
@@ -36,6 +37,7 @@ def judge(world: "World") -> list[str]:
     problems += check_rows(world, truth[READ_COMMITTED])
     problems += check_lost(world)
     problems += world.death.check()
+    problems += check_share_groups(world)
     problems += [f"{anomaly.kind}: {anomaly.story}" for anomaly in check(world.history.ops)]
     if not problems:
         problems += check_replay(world)

@@ -94,8 +94,11 @@ class Nemesis:
 
     def _lose_power_ending(self) -> None:
         operations = self._random.randint(0, 9)
-        self._world.nemesis(f"power loss {operations} operations of the disk after the next EndTxn")
-        self._world.server.lose_power_at(m.EndTxnRequest.API_KEY, operations)
+        name, ending = ("EndTxn", m.EndTxnRequest)
+        if self._world.plan.share_groups:
+            name, ending = ("ShareAcknowledge", m.ShareAcknowledgeRequest)
+        self._world.nemesis(f"power loss {operations} operations of the disk after the next {name}")
+        self._world.server.lose_power_at(ending.API_KEY, operations)
 
     def _pause_cluster(self) -> None:
         duration_ms = self._random.choice((300, 1_500, 6_000))

@@ -15,6 +15,7 @@ from broker_core.simulation.scheduler import US_PER_MS
 from broker_core.types import (
     CONSUMER_OFFSETS_TOPIC,
     INTERNAL_TOPICS,
+    SHARE_GROUP_STATE_TOPIC,
     TRANSACTION_STATE_TOPIC,
     TopicPartition,
     TransactionState,
@@ -34,6 +35,7 @@ _LOOK_MS = 5
 _OFFSETS = TopicPartition(CONSUMER_OFFSETS_TOPIC, 0)
 # The topics whose partitions lose their leader, with weights.
 _KINDS = {TRANSACTION_STATE_TOPIC: 4, CONSUMER_OFFSETS_TOPIC: 3, _USERS: 2}
+_SHARE_KINDS = {SHARE_GROUP_STATE_TOPIC: 4, CONSUMER_OFFSETS_TOPIC: 2, _USERS: 2}
 
 
 class Outages:
@@ -70,7 +72,8 @@ class Outages:
             self._cut(duration_ms)
         else:
             duration_ms = self._random.choice(_DURATIONS_MS)
-            kind = self._random.choices(list(_KINDS), list(_KINDS.values()))[0]
+            kinds = _SHARE_KINDS if self._world.plan.share_groups else _KINDS
+            kind = self._random.choices(list(kinds), list(kinds.values()))[0]
             self._world.server.act(lambda cluster: self._take_away(cluster, kind, duration_ms))
         self._later(duration_ms + self._random.randint(0, _LONGEST_PAUSE_MS), self._begin_one)
 

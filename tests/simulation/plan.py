@@ -1,7 +1,7 @@
 """A world drawn from its seed: the cluster, its settings, its clients, and the rate of faults."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from tests.simulation.nemesis import Nemesis
 from tests.simulation.producers import CLASSIC, V2, ProducerActor, TransactionalProducer, recalled
 from tests.simulation.readers import ReaderActor
 from tests.simulation.seeds import KEPT
+from tests.simulation.share_members import ShareMemberActor
 from tests.simulation.sink import DECISIONS, query
 from tests.simulation.sink import GROUP as SINK_GROUP
 from tests.simulation.workers import GROUP, WorkerActor
@@ -66,6 +67,8 @@ class Plan:
     # How long coordinators and leaders stay offline; such a world has no other faults after its trouble.
     outages_ms: int = 0
     has_stale_brokers: bool = False
+    # The share groups that read the topic, with their settings, and the number of members of each.
+    share_groups: Mapping[str, tuple[Mapping[str, str], int]] = field(default_factory=dict)
 
     @property
     def verifies(self) -> bool:
@@ -93,6 +96,10 @@ def cast(world: "World") -> Iterator[Any]:
         for isolation in (READ_COMMITTED, READ_UNCOMMITTED) if topic == TOPIC else (READ_COMMITTED,):
             name = f"reader-{topic}-{isolation}"
             yield ReaderActor(Client(world, name), name, topic, PARTITIONS, isolation)
+    for group, (_, members) in plan.share_groups.items():
+        for number in range(members):
+            name = f"{group}-{number}"
+            yield ShareMemberActor(Client(world, name), name, group, TOPIC)
     if plan.has_query:
         yield query(world, "sink", SUNK, PARTITIONS)
     if plan.has_rogue:

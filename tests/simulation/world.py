@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from broker_core.broker.cluster import Cluster
+from broker_core.broker.stored_settings import ConfigResource
 from broker_core.config import BrokerConfig
 from broker_core.simulation.clock import SeededEntropy, SimulatedClock
 from broker_core.simulation.disk import SimulatedDisk
@@ -20,13 +21,16 @@ from broker_core.simulation.faults import NO_FAULTS, FaultCounts, FaultKind
 from broker_core.simulation.network import SimulatedNetwork
 from broker_core.simulation.scheduler import US_PER_MS, Scheduler
 from broker_core.simulation.server import SimulatedServer, is_disk_trouble
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.simulation.decided import DecidedDeath
 from tests.simulation.fibers import Fibers
 from tests.simulation.history import NEMESIS, History
 from tests.simulation.markers import MarkerWatch
 from tests.simulation.outages import Outages
-from tests.simulation.plan import STALE_BROKERS, Plan, cast, draw
+from tests.simulation.plan import STALE_BROKERS, TOPIC, Plan, cast, draw
+from tests.simulation.share_judge import is_done
+from tests.simulation.share_plan import draw_shares
+from tests.simulation.share_watch import ShareWatch
 from tests.simulation.sink_network import SinkProcesses, failpoints_of
 from tests.support.history.format import to_line
 
@@ -80,6 +84,7 @@ class World:
         # Which clients have held a producer id, and the protocol they speak.
         self.users: dict[int, set[tuple[str, int]]] = {}
         self.watch = MarkerWatch()
+        self.shares = ShareWatch(self.problems)
         self.death = DecidedDeath(self)
         self.outages = Outages(self)
         self.processes = SinkProcesses(self)
@@ -107,6 +112,10 @@ class World:
     def has_rival(self, transactional_id: str) -> bool:
         """Return whether more than one process uses an id."""
         return self._owners.get(transactional_id, 0) > 1
+
+    def share_group_is_done(self, group: str) -> bool:
+        """Return whether the leaders have nothing left to give to a share group; they must have loaded its state."""
+        return self.server.is_running and is_done(self.server.cluster, group, TOPIC)
 
     def all_done(self, prefix: str) -> bool:
         """Return whether all actors with this prefix have ended."""
@@ -161,6 +170,9 @@ class World:
                 cluster.controller.create_topic(topic, partitions, config)
             for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
                 cluster.controller.ensure_topic(name)
+            for group, (settings, _) in self.plan.share_groups.items():
+                cluster.controller.ensure_topic(SHARE_GROUP_STATE_TOPIC)
+                cluster.metadata.configure(ConfigResource.GROUP, group, settings)
 
         self.server.act(make)
 
@@ -233,15 +245,23 @@ class World:
 
 
 def play(
-    seed: int, *, keep_trace: bool = False, without_trouble: bool = False, stale_brokers: bool = STALE_BROKERS
+    seed: int,
+    *,
+    keep_trace: bool = False,
+    without_trouble: bool = False,
+    stale_brokers: bool = STALE_BROKERS,
+    shares: bool = False,
 ) -> Outcome:
-    """Run one seed to its end and judge it; without trouble, the calm begins at once."""
+    """Run one seed to its end and judge it; without trouble, the calm begins at once.
+
+    With `shares` the world is one of share groups.
+    """
     # The judges know the world; the world does not know the judges.
     from tests.simulation.judge import judge
 
-    plan = draw(seed, stale_brokers=stale_brokers)
+    plan = draw_shares(seed) if shares else draw(seed, stale_brokers=stale_brokers)
     world = World(replace(plan, trouble_ms=0, outages_ms=0) if without_trouble else plan, keep_trace=keep_trace)
-    with listening() as complaints, failpoints_of(world), world.watch.watching():
+    with listening() as complaints, failpoints_of(world), world.watch.watching(), world.shares.watching():
         try:
             world.boot()
             world.live()

@@ -51,12 +51,14 @@ def type_of(place: str) -> ResourceType:
     return _TYPES[place]
 
 
-def case(*rights: tuple[Operation, str], answers: tuple[Any, ...], what: str = "") -> Callable[[Ask], Ask]:
+def case(
+    *rights: tuple[Operation, str], answers: tuple[Any, ...], what: str = "", into: list[Case] = CASES
+) -> Callable[[Ask], Ask]:
     """Add a case; `rights` are pairs of an operation and the attribute of the stage that names its resource."""
     assert len(answers) == len(rights) + 1, "one answer for each number of rights"
 
     def listed(ask: Ask) -> Ask:
-        CASES.append(Case(what or ask.__name__, ask, rights, answers))
+        into.append(Case(what or ask.__name__, ask, rights, answers))
         return ask
 
     return listed

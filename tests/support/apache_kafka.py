@@ -55,8 +55,9 @@ SMALL_NODE = {
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.min.session.timeout.ms": "1000",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.min.session.timeout.ms": "1000",
     "group.consumer.assignment.interval.ms": "0",
-    "group.consumer.migration.policy": "disabled",
     "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
 }
 

@@ -10,6 +10,11 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.session.timeout.ms": "5000",
+    "share.coordinator.state.topic.num.partitions": "5",
+    "group.share.heartbeat.interval.ms": "200",
+    "group.share.session.timeout.ms": "5000",
+    "group.share.assignment.interval.ms": "0",
+    "group.share.min.record.lock.duration.ms": "1000",
 }
 # The broker that is restarted also compacts without a delay.
 DURABLE_SETTINGS = SETTINGS | {"log.cleaner.backoff.ms": "100"}

@@ -14,6 +14,7 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 START_DEADLINE_S = 120
+STOP_DEADLINE_S = 60
 # A transaction that Apache Kafka aborts before its partitions have leaders again hangs (KAFKA-20734). So the search
 # for timed-out transactions does not run right after the start, as it does not by default (10 s) either.
 APACHE_SETTINGS = SETTINGS | {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "4000"}
@@ -30,6 +31,9 @@ class Broker(Protocol):
 
     def kill(self) -> None:
         """Send SIGKILL and wait until the process is gone."""
+
+    def stop(self) -> None:
+        """Send SIGTERM and wait until the process has closed its logs and ended."""
 
     def pause(self) -> None:
         """Send SIGSTOP."""
@@ -86,6 +90,13 @@ class BrokerCore:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def stop(self) -> None:
+        """Send SIGTERM."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        status = self._process.wait(STOP_DEADLINE_S)
+        assert status == 0, f"broker_core ended with {status}: {(self._folder / 'output').read_text()[-3000:]}"
+
     def pause(self) -> None:
         """Send SIGSTOP."""
         assert self._process is not None
@@ -103,10 +114,11 @@ class BrokerCore:
 
 
 class Apache:
-    """A KRaft node of Apache Kafka in a process."""
+    """A KRaft node of Apache Kafka in a process, in the version of the conformance tests or in another one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, version: str | None = None) -> None:
         self._folder = folder
+        self._version = version
         self._block = ExitStack()
         self._node: ApacheKafka | None = None
         self.address = ""
@@ -114,13 +126,19 @@ class Apache:
 
     def start(self) -> None:
         """Start on the folder's files and the same port."""
-        self._node = self._block.enter_context(apache_kafka(APACHE_SETTINGS, self._folder))
+        self._node = self._block.enter_context(apache_kafka(APACHE_SETTINGS, self._folder, version=self._version))
         self.address = self._node.bootstrap_servers
 
     def kill(self) -> None:
         """Send SIGKILL."""
         assert self._node is not None
         self._node.kill()
+        self._block.close()
+
+    def stop(self) -> None:
+        """Send SIGTERM."""
+        assert self._node is not None
+        self._node.stop()
         self._block.close()
 
     def pause(self) -> None:
@@ -138,6 +156,6 @@ class Apache:
         self._block.close()
 
 
-def make_broker(kind: str, folder: Path) -> Broker:
+def make_broker(kind: str, folder: Path, apache_version: str | None = None) -> Broker:
     """Return a broker that is not started yet."""
-    return BrokerCore(folder) if kind == "broker_core" else Apache(folder)
+    return BrokerCore(folder) if kind == "broker_core" else Apache(folder, apache_version)

@@ -9,6 +9,7 @@ from broker_core.broker.endpoints import Address
 from broker_core.config import BrokerConfig
 from broker_core.security.principals import ANONYMOUS, Principal
 from broker_core.simulation.disk import MemoryStorage
+from broker_core.types import Frame
 from broker_core.wire.versions import SERVED
 
 
@@ -49,9 +50,9 @@ class DirectClient:
         self._correlation = itertools.count(1)
         self._expected: list[tuple[Any, int]] = []
 
-    def send(self, data: bytes) -> None:
+    def send(self, frame: Frame) -> None:
         """Receive the broker's bytes, as the transport."""
-        self.sent.append(bytes(data))
+        self.sent.append(b"".join(frame))
 
     def close(self) -> None:
         """Note that the broker closed the connection, as the transport."""
@@ -59,10 +60,18 @@ class DirectClient:
 
     def post(self, request: Any, version: int) -> None:
         """Send a request and process it, without waiting for a response."""
+        self.post_bytes(self.encoded(request, version))
+
+    def encoded(self, request: Any, version: int) -> bytes:
+        """Return the bytes of a request whose response is expected next."""
         request.API_VERSION = version
         request.with_header(next(self._correlation), self.client_id)
         self._expected.append((SERVED[request.API_KEY].response, version))
-        self._connection.receive(bytes(request.encode(header=True, framed=True)), self.cluster.now_ms)
+        return bytes(request.encode(header=True, framed=True))
+
+    def post_bytes(self, data: bytes) -> None:
+        """Send bytes, of several requests for example, and process them."""
+        self._connection.receive(data, self.cluster.now_ms)
         self.cluster.settle(self.cluster.now_ms)
 
     def take(self) -> Any | None:

@@ -27,6 +27,7 @@ PARSED: Mapping[str, Callable[[str], object]] = {
 RUN = frozenset({"python", "bash"})
 
 ADDRESS = "localhost:9092"
+CONTROL_ADDRESS = "localhost:9405"
 # Folders in which pages keep data; each page gets its own.
 FOLDERS = ("/data/", "/tmp/")
 COMMAND_DEADLINE_S = 120
@@ -74,7 +75,9 @@ def problems(block: Block) -> Iterator[str]:
             yield "it installs something: mark it as not run"
 
 
-def run_page(page: Page, folder: Path, address: str = "", names: Mapping[str, Any] | None = None) -> None:
+def run_page(
+    page: Page, folder: Path, address: str = "", names: Mapping[str, Any] | None = None, control: str = ""
+) -> None:
     """Run the blocks of a page in `folder`, which is the working directory of this process.
 
     Args:
@@ -82,13 +85,14 @@ def run_page(page: Page, folder: Path, address: str = "", names: Mapping[str, An
         folder: An empty folder for its files.
         address: Where a broker listens, instead of `localhost:9092`.
         names: What the Python blocks see from the start.
+        control: Where the broker is controlled, instead of `localhost:9405`.
     """
     # Functions of "__main__" reach Spark's workers by value, as those of a user's script do.
     namespace = {"__name__": "__main__", **(names or {})}
     # Consecutive tests share a pytest: it takes longer to start than most of them take.
     tests: list[str] = []
     for block in page.blocks:
-        code = _replaced(block.code, folder, address)
+        code = _replaced(block.code, folder, {ADDRESS: address, CONTROL_ADDRESS: control})
         if runs(block) and is_test(block):
             tests.append(_write_test(block, code, folder))
             continue
@@ -151,9 +155,10 @@ def _drain(query: Any) -> None:
         waiting.join(DRAIN_S)
 
 
-def _replaced(code: str, folder: Path, address: str) -> str:
-    if address:
-        code = code.replace(ADDRESS, address)
+def _replaced(code: str, folder: Path, addresses: Mapping[str, str]) -> str:
+    for shown, real in addresses.items():
+        if real:
+            code = code.replace(shown, real)
     for name in FOLDERS:
         code = re.sub(rf"(?<![\w.]){re.escape(name)}", f"{folder}{name}", code)
     return code

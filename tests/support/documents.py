@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-# What a page's blocks need: nothing, an embedded broker, or the broker and a Spark session.
-NEEDS = ("", "broker", "spark")
+# What a page's blocks need: nothing, an embedded broker, one with a control port, or the broker and a Spark session.
+NEEDS = ("", "broker", "control", "spark")
 
 _FENCE = re.compile(r"^(?P<indent>\s*)(?P<ticks>`{3,})\s*(?P<language>[\w+-]*)(?P<rest>[^`]*)$")
 _TITLE = re.compile(r'title="([^"]+)"')

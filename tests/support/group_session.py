@@ -1,21 +1,39 @@
 """Single requests of the consumer group protocol, so that a test can be a member at any stage of its life."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
+from broker_core.coordinator.groups.classic.embedded import read_assignment, write_assignment
+from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
+from tests.support.clients import Kafka, make_topic, unique
 from tests.support.raw_client import RawClient
 from tests.support.raw_session import LOADING, NOT_YET, Identity
+from tests.support.waiting import wait_until
 
 DEADLINE_S = 30
 NO_ID = UUID(int=0)
 REBALANCE_MS = 60_000
 Partitions = Mapping[str, set[int]]
 Result = TypeVar("Result")
+
+
+def subscription_to(topic: str, owned: Collection[int] | None = None) -> bytes:
+    """Encode a consumer's subscription to one topic; with `owned` in version 1, as cooperative assignors need."""
+    name = len(topic).to_bytes(2, "big") + topic.encode()
+    subscription = b"\0\0\0\1" + name + b"\xff\xff\xff\xff"
+    if owned is None:
+        return b"\0\0" + subscription
+    return b"\0\1" + subscription + assignment_of(topic, owned)[2:-4]
+
+
+def assignment_of(topic: str, partitions: Collection[int]) -> bytes:
+    """Encode a consumer's assignment of one topic's partitions."""
+    return write_assignment([TopicPartition(topic, number) for number in partitions], 0)
 
 
 class Answer(NamedTuple):
@@ -204,23 +222,82 @@ class GroupSession:
         )
         return int(answer.topics[0].partitions[0].error_code)
 
-    def join_classic(self, member_id: str = "") -> Any:
-        """Send one JoinGroup request of the classic protocol."""
+    def join_classic(
+        self,
+        member_id: str = "",
+        *,
+        owned: Collection[int] | None = None,
+        protocols: Collection[str] = ("range",),
+        subscription: bytes | None = None,
+        **fields: Any,
+    ) -> Any:
+        """Send one JoinGroup request of the classic protocol; `owned` are partitions of the first topic."""
         form = m.JoinGroupRequest
-        topic = self.topics[0].encode()
-        subscription = b"\0\0\0\0\0\1" + len(topic).to_bytes(2, "big") + topic + b"\xff\xff\xff\xff"
+        metadata = subscription_to(self.topics[0], owned) if subscription is None else subscription
+        usual: dict[str, Any] = {
+            "session_timeout_ms": 10_000,
+            "rebalance_timeout_ms": 10_000,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+        }
         return self.client.send(
             form(
                 group_id=self.group,
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=10_000,
                 member_id=member_id,
-                group_instance_id=None,
-                protocol_type="consumer",
-                protocols=[form.JoinGroupRequestProtocol(name="range", metadata=subscription)],
+                protocols=[form.JoinGroupRequestProtocol(name=name, metadata=metadata) for name in protocols],
+                **usual | fields,
             ),
             9,
         )
+
+    def sync_classic(self, member_id: str, generation_id: int, **fields: Any) -> tuple[int, set[int] | None]:
+        """Send one SyncGroup request; return its error code and the partitions of the first topic."""
+        form = m.SyncGroupRequest
+        given = fields.pop("assignments", {})
+        usual = {"group_instance_id": None, "protocol_type": "consumer", "protocol_name": "range"}
+        answer = self.client.send(
+            form(
+                group_id=self.group,
+                member_id=member_id,
+                generation_id=generation_id,
+                assignments=[
+                    form.SyncGroupRequestAssignment(member_id=each, assignment=assignment_of(self.topics[0], numbers))
+                    for each, numbers in given.items()
+                ],
+                **usual | fields,
+            ),
+            5,
+        )
+        if answer.error_code:
+            return answer.error_code, None
+        assigned = read_assignment(bytes(answer.assignment)).partitions
+        return answer.error_code, {partition for topic, partition in assigned if topic == self.topics[0]}
+
+    def heartbeat_classic(self, member_id: str, generation_id: int, instance_id: str | None = None) -> int:
+        """Send one Heartbeat request and return its error code."""
+        form = m.HeartbeatRequest
+        request = form(
+            group_id=self.group, member_id=member_id, generation_id=generation_id, group_instance_id=instance_id
+        )
+        return int(self.client.send(request, 4).error_code)
+
+    def enter_classic(self, **fields: Any) -> tuple[str, int]:
+        """Join with the classic protocol, with a member id from the coordinator, and return id and generation."""
+        member_id = "" if fields.get("group_instance_id") else self.join_classic(**fields).member_id
+        joined = self.join_classic(member_id, **fields)
+        assert joined.error_code == 0, joined
+        return joined.member_id, joined.generation_id
+
+    def describe_classic(self) -> Any:
+        """Send one DescribeGroups request and return its part for the group."""
+        form = m.DescribeGroupsRequest
+        return self.client.send(form(groups=[self.group], include_authorized_operations=False), 6).groups[0]
+
+    def listing(self) -> tuple[str, str, str] | None:
+        """Return the group's type, state and protocol type from the list of groups, None if it is not there."""
+        groups = self.client.send(m.ListGroupsRequest(states_filter=[], types_filter=[]), 5).groups
+        found = [each for each in groups if each.group_id == self.group]
+        return (found[0].group_type, found[0].group_state, found[0].protocol_type) if found else None
 
     def leave_classic(self, member_id: str, instance_id: str | None = None) -> int:
         """Send one LeaveGroup request of the classic protocol and return the member's error code."""
@@ -242,3 +319,11 @@ class GroupSession:
             if code(answer) not in codes or time.monotonic() > end:
                 return answer
             time.sleep(0.02)
+
+
+def assignable_topic(kafka: Kafka, partitions: int) -> str:
+    """Create a topic and wait until the group coordinator knows it, which takes a moment in Apache Kafka."""
+    name = make_topic(kafka, partitions=partitions)
+    with RawClient(kafka.bootstrap_servers) as client:
+        wait_until(lambda: GroupSession(client, unique("probe"), name).join("a").assigned, f"{name} can be assigned")
+    return name

@@ -49,6 +49,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         _exit_after(FINISH_S, session.config)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Remove the limit: a process of pytest-xdist that has finished stays until the others have."""
+    faulthandler.cancel_dump_traceback_later()
+
+
 def _timeout_s(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
     config = item.config

@@ -4,13 +4,12 @@ import json
 import subprocess
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from tests.support.apache_kafka import Unavailable, die_with_parent, fetch_jars
 from tests.support.java import java_command, java_problem
 
 TOOLS_POM = Path(__file__).with_name("kafka-tools-pom.xml")
-_RUNNER = Path(__file__).with_name("java") / "ToolRunner.java"
 _DEADLINE_S = 120
 _JVM = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
@@ -58,15 +57,19 @@ class Ran(NamedTuple):
     errors: str
 
 
-class ToolRunner:
-    """A JVM that runs many tools, which saves the second that each start of one takes."""
+class JavaProgram:
+    """A JVM that runs a source file, with Kafka's tools and client, and answers each line of JSON with one.
 
-    def __init__(self) -> None:
+    Raises `Unavailable` if Java, Maven or the jars are missing.
+    """
+
+    def __init__(self, source: str) -> None:
         problem = java_problem()
         if problem:
             raise Unavailable(problem)
+        program = Path(__file__).with_name("java") / source
         self._process = subprocess.Popen(
-            [str(java_command()), *_JVM, "-cp", str(fetch_jars(TOOLS_POM) / "*"), str(_RUNNER)],
+            [str(java_command()), *_JVM, "-cp", str(fetch_jars(TOOLS_POM) / "*"), str(program)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -78,16 +81,31 @@ class ToolRunner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the JVM."""
         self._process.kill()
         self._process.communicate()
 
-    def run(self, tool: str, *arguments: str, lines: str = "") -> Ran:
-        """Run `tool`, the name of a class below org.apache.kafka.tools, with `lines` as its standard input."""
+    def ask(self, what: str, **fields: Any) -> dict[str, Any]:
+        """Send a line and return its answer; `what` names it if the JVM has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        call = {"tool": f"org.apache.kafka.tools.{tool}", "arguments": arguments, "input": lines}
-        self._process.stdin.write(json.dumps(call) + "\n")
+        self._process.stdin.write(json.dumps(fields) + "\n")
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        assert answer, f"the JVM ended in {tool}"
-        return Ran(**json.loads(answer))
+        line = self._process.stdout.readline()
+        assert line, f"the JVM ended in {what}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+class ToolRunner(JavaProgram):
+    """A JVM that runs many tools, which saves the second that each start of one takes."""
+
+    def __init__(self) -> None:
+        super().__init__("ToolRunner.java")
+
+    def run(self, tool: str, *arguments: str, lines: str = "") -> Ran:
+        """Run `tool`, the name of a class below org.apache.kafka.tools, with `lines` as its standard input."""
+        return Ran(**self.ask(tool, tool=f"org.apache.kafka.tools.{tool}", arguments=arguments, input=lines))

@@ -10,7 +10,9 @@ def _packages(package: str, *names: str) -> frozenset[str]:
     return frozenset(f"{package}.{name}" for name in names)
 
 
-_CORE_BASE = _packages("broker_core", "errors", "types", "ports", "properties", "kafka_settings", "config")
+_CORE_BASE = _packages(
+    "broker_core", "errors", "types", "ports", "properties", "kafka_settings", "setting_meanings", "config"
+)
 _CORE_FORMATS = _packages("broker_core", "wire", "records")
 _CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
 _CORE_RUNTIMES = _packages("broker_core", "server", "simulation")
@@ -48,6 +50,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.decision_table": frozenset(),
         "broker_core.jaas": frozenset(),
         "broker_core.properties": frozenset(),
+        "broker_core.setting_meanings": frozenset(),
         "spark_eos.errors": frozenset(),
         "spark_eos.spark_api": frozenset(),
         "spark_eos.options.definitions": frozenset(),
@@ -65,7 +68,12 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.setting_fields": _packages("broker_core", "errors", "kafka_settings"),
     },
     {
-        "broker_core.config": _packages("broker_core", "errors", "properties", "kafka_settings", "setting_fields"),
+        "broker_core.share_settings": _packages("broker_core", "setting_fields"),
+    },
+    {
+        "broker_core.config": _packages(
+            "broker_core", "errors", "properties", "kafka_settings", "setting_fields", "share_settings"
+        ),
     },
     {
         "broker_core.wire": _CORE_BASE,
@@ -126,16 +134,31 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.client": _EOS_BASE | _SHARED | _packages("spark_eos", "codec") | _packages("broker_core", "wire"),
     },
     {
+        "broker_core.schema_registry": _CORE_BASE | _packages("broker_core", "broker", "server"),
         "broker_core.testing": _BELOW_RUNTIMES | _CORE_RUNTIMES,
         "spark_eos.sink": _EOS_BASE | _EOS_TOOLS | _SHARED,
         "spark_eos.source": _EOS_BASE | _EOS_TOOLS | _SHARED,
     },
     {
-        "broker_core.embedded": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "testing"),
+        "broker_core.embedded": _BELOW_RUNTIMES
+        | _CORE_RUNTIMES
+        | _packages("broker_core", "schema_registry", "testing"),
     },
     {
-        "broker_core.__main__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "__version__"),
-        "broker_core.pytest_plugin": _CORE_BASE | _packages("broker_core", "embedded", "wire", "broker", "testing"),
+        "broker_core.report_page": _CORE_BASE | _packages("broker_core", "embedded", "broker", "testing"),
+    },
+    {
+        # The HTTP form of the embedded broker's public methods.
+        "broker_core.control": _CORE_BASE
+        | _packages(
+            "broker_core", "broker", "server", "testing", "embedded", "report_page", "schema_registry", "__version__"
+        ),
+    },
+    {
+        "broker_core.__main__": _BELOW_RUNTIMES
+        | _CORE_RUNTIMES
+        | _packages("broker_core", "__version__", "control", "schema_registry", "testing"),
+        "broker_core.aio": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
         # A command ends transactions by the same rules as the sink.
         "spark_eos.admin": _EOS_BASE
         | _EOS_TOOLS
@@ -146,6 +169,8 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "spark_eos.datasource": _EOS_BASE | _EOS_TOOLS | _packages("spark_eos", "sink", "source") | _SHARED,
     },
     {
+        "broker_core.pytest_plugin": _CORE_BASE
+        | _packages("broker_core", "aio", "embedded", "wire", "broker", "testing", "report_page"),
         # The public names, imported on first use.
         "broker_core.__init__": _BELOW_RUNTIMES | _CORE_RUNTIMES | _packages("broker_core", "embedded", "testing"),
         "pyspark_eos_kafka": _packages("spark_eos", "datasource"),
@@ -158,7 +183,18 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
 ALLOWED = {package: allowed for layer in LAYERS for package, allowed in layer.items()}
 
 _NONE: frozenset[str] = frozenset()
-_CORE_REAL = _packages("broker_core", "server", "testing", "embedded", "pytest_plugin", "__main__")
+_CORE_REAL = _packages(
+    "broker_core",
+    "server",
+    "testing",
+    "schema_registry",
+    "embedded",
+    "aio",
+    "report_page",
+    "control",
+    "pytest_plugin",
+    "__main__",
+)
 _CORE_CHANCE = _CORE_REAL | {"broker_core.simulation"}
 # What a client and the sink receive instead of looking it up themselves.
 _RUNTIME = _packages("spark_eos", "runtime")
@@ -185,9 +221,25 @@ OUTSIDE: dict[str, frozenset[str]] = {
     "prometheus_client": _packages("broker_core", "server.metrics_endpoint", "server.metrics_families")
     | _packages("spark_eos", "metrics_export"),
     "opentelemetry": _packages("spark_eos", "metrics_export"),
-    # An extra that serves the console's pages on loopback.
-    "starlette": _packages("spark_eos", "admin.console.server"),
-    "uvicorn": _packages("spark_eos", "admin.console.server"),
+    # Extras that serve the console's pages on loopback, the control port, and the schema registry.
+    **dict.fromkeys(
+        ("starlette", "uvicorn"),
+        _packages("spark_eos", "admin.console.server")
+        | _packages("broker_core", "control", "schema_registry.server", "server.http_thread"),
+    ),
+    # Parsers of the schema registry's three kinds of schemas.
+    "avro": _packages("broker_core", "schema_registry.avro_schemas"),
+    **dict.fromkeys(("jsonschema", "referencing"), _packages("broker_core", "schema_registry.json_schemas")),
+    "google.protobuf": _packages(
+        "broker_core",
+        "schema_registry.protobuf_compatibility",
+        "schema_registry.protobuf_parser",
+        "schema_registry.protobuf_schemas",
+        "schema_registry.protobuf_text",
+    ),
+    **dict.fromkeys(("proto_schema_parser", "antlr4"), _packages("broker_core", "schema_registry.protobuf_parser")),
+    # An extra that serves the control port, with an API that describes itself.
+    **dict.fromkeys(("fastapi", "pydantic", "anyio"), _packages("broker_core", "control")),
     # Extras of the command line: progress and colors, the full-screen view, and the completion of shells.
     "rich": _packages("spark_eos", "admin.terminal", "admin.watch_screen"),
     "textual": _packages("spark_eos", "admin.watch_screen"),

@@ -12,8 +12,11 @@ from typing import Any, Final
 
 import broker_core.__main__ as broker_command
 from broker_core.config import TOPIC_SYNONYMS, BrokerConfig, ListenerConfig, TopicConfig
+from broker_core.control.app import control_app
+from broker_core.embedded import EmbeddedBroker
 from broker_core.errors import ErrorCode
 from broker_core.server.metrics_families import ROWS
+from broker_core.setting_meanings import MEANINGS
 from spark_eos import errors
 from spark_eos.admin import command
 from spark_eos.admin.output import EXIT_MEANINGS
@@ -322,14 +325,46 @@ def _data_losses() -> str:
     )
 
 
+# The control port
+
+
+def control_api() -> str:
+    """Write a table of the addresses of each section of the control port's API."""
+    description = control_app(EmbeddedBroker()).openapi()
+    sections: dict[str, list[Sequence[str]]] = {}
+    for path, methods in description["paths"].items():
+        for method, operation in methods.items():
+            fields = ", ".join(
+                code(name) if is_needed else f"[{code(name)}]"
+                for name, is_needed in _control_fields(description, operation)
+            )
+            row = (code(f"{method.upper()} {path}"), fields, operation["description"], code(operation["x-python"]))
+            sections.setdefault(operation["tags"][0], []).append(row)
+    return "\n\n".join(
+        f"### {name[0].upper()}{name[1:]}\n\n" + table(("Address", "Fields", "What it does", "In Python"), rows)
+        for name, rows in sections.items()
+    )
+
+
+def _control_fields(description: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Yield the name of each field of an operation, and whether it has to be given."""
+    for parameter in operation.get("parameters", ()):
+        yield parameter["name"], parameter.get("required", False)
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    for each in (body, *body.get("anyOf", ())):
+        schema = description["components"]["schemas"].get(each.get("$ref", "").rpartition("/")[2], {})
+        for name in schema.get("properties", ()):
+            yield name, name in schema.get("required", ())
+
+
 # Settings of the broker
 
 
-def settings(fields: Mapping[str, Any], explained: Mapping[str, str]) -> str:
+def settings(fields: Mapping[str, Any]) -> str:
     """Write a table of broker settings."""
     return table(
         ("Setting", "Meaning", "Default", "Values"),
-        ((code(key), explained[key], _shown(spec.default), bounds(spec)) for key, spec in fields.items()),
+        ((code(key), MEANINGS[key], _shown(spec.default), bounds(spec)) for key, spec in fields.items()),
     )
 
 
@@ -352,26 +387,13 @@ def bounds(spec: Any) -> str:
     return f"`{low}` or more" if high is None else f"`{low}` to `{high}`"
 
 
-def explanations() -> dict[str, str]:
-    """Return the comment above each key of conf/broker.properties."""
-    found: dict[str, str] = {}
-    comment: list[str] = []
-    for line in (ROOT / "conf" / "broker.properties").read_text(encoding="utf-8").splitlines():
-        if line.startswith("# "):
-            comment.append(line[2:])
-            continue
-        if "=" in line:
-            found[line.partition("=")[0]] = " ".join(comment)
-        comment = []
-    return found
-
-
 def _topic_settings() -> str:
     rows = []
     for key, spec in TopicConfig.keys().items():
         name = TOPIC_SYNONYMS.get(key)
-        rows.append((code(key), _shown(spec.default), bounds(spec), code(name) if name else ""))
-    return table(("Setting", "Default", "Values", "Broker setting with the default"), rows)
+        meaning = MEANINGS[key] if key in MEANINGS else MEANINGS[TOPIC_SYNONYMS[key]]
+        rows.append((code(key), meaning, _shown(spec.default), bounds(spec), code(name) if name else ""))
+    return table(("Setting", "Meaning", "Default", "Values", "Broker setting with the default"), rows)
 
 
 def _broker_settings(*prefixes: str) -> str:
@@ -381,11 +403,11 @@ def _broker_settings(*prefixes: str) -> str:
         chosen = {key: spec for key, spec in own.items() if key.startswith(prefixes)}
     else:
         chosen = {key: spec for key, spec in own.items() if not key.startswith(_GROUPED)}
-    return settings(chosen, explanations())
+    return settings(chosen)
 
 
 _TRANSACTIONS: Final = ("transaction", "producer.id.", "add.partitions.")
-_GROUPS: Final = ("offset", "group.")
+_GROUPS: Final = ("offset", "group.", "share.")
 _LOGS: Final = ("log.", "message.max.bytes", "compression.", "max.decompressed.", "min.insync.", "unclean.")
 _CONNECTIONS: Final = (
     "listeners", "advertised.", "listener.", "inter.broker.", "max.connections", "connection", "socket.",
@@ -413,6 +435,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "eos-kafka": lambda: commands(command._parser()),
     "exit codes": _exit_codes,
     "broker_core command": lambda: command_body(broker_command._parser()),
+    "control API": control_api,
     "sink metrics": lambda: spark_metrics(SINK_METRICS),
     "source metrics": lambda: spark_metrics(SOURCE_METRICS),
     "broker metrics": _broker_metrics,
@@ -428,7 +451,7 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
     "connection settings of the broker": lambda: _broker_settings(*_CONNECTIONS),
     "quota settings": lambda: _broker_settings(*_QUOTAS),
     "access settings": lambda: _broker_settings(*_ACCESS),
-    "listener settings": lambda: settings(ListenerConfig.keys(), explanations()),
+    "listener settings": lambda: settings(ListenerConfig.keys()),
     "topic settings": _topic_settings,
 }
 

@@ -62,7 +62,12 @@ class Call(NamedTuple):
     lines: str
 
 
-_PACKAGES = {"ConsoleConsumer": "consumer.", "ConsumerGroupCommand": "consumer.group."}
+_PACKAGES = {
+    "ConsoleConsumer": "consumer.",
+    "ConsoleShareConsumer": "consumer.",
+    "ConsumerGroupCommand": "consumer.group.",
+    "ShareGroupCommand": "consumer.group.",
+}
 
 
 def calls(server: str, sasl_server: str, folder: str) -> Iterator[Call]:
@@ -92,6 +97,8 @@ _VARYING = (
     (r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(:\d\d[:.,]\d+)?", "TIME"),
     (r"\d+\.\d+", "NUMBER"),
     (r"HOST +\d{4,5}\b", "HOST PORT"),
+    # The time from one record of a batch to the next takes one byte or two.
+    (r'"size":[1-9]\d*', '"size":BYTES'),
     # What the metadata consists of, the name of the controller's listener, and the first producer id.
     (r"HighWatermark: +\d+", "HighWatermark"),
     (r"^(\d+\s+)[A-Za-z0-9_-]{22}\s+\d+", r"\1 ID"),

@@ -1,10 +1,10 @@
 """The settings files in conf/ match the code."""
 
-import itertools
 import re
 from pathlib import Path
 
 from broker_core.config import BrokerConfig, parse_properties
+from broker_core.setting_meanings import MEANINGS
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -14,14 +14,17 @@ def test_broker_properties_list_every_key_with_its_default():
     assert settings == BrokerConfig().as_text()
 
 
-def test_broker_properties_explain_every_key_in_one_line():
-    lines = (CONF / "broker.properties").read_text(encoding="utf-8").splitlines()
-    unexplained = [
-        line
-        for above, line in itertools.pairwise(lines)
-        if "=" in line and not line.startswith("#") and not above.startswith("# ")
-    ]
-    assert unexplained == []
+def test_broker_properties_explain_every_key_as_brokers_do():
+    explained: dict[str, str] = {}
+    comment: list[str] = []
+    for line in (CONF / "broker.properties").read_text(encoding="utf-8").splitlines():
+        if line.startswith("# "):
+            comment.append(line[2:])
+            continue
+        if "=" in line:
+            explained[line.partition("=")[0]] = " ".join(comment)
+        comment = []
+    assert explained == {key: MEANINGS[key] for key in BrokerConfig().as_text()}
 
 
 def test_spark_defaults_are_spark_settings():

@@ -9,12 +9,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 # Run in tests/integration and tests/spark.
 WITH_BROKERS = {
+    "broker_core.aio",
     "broker_core.embedded",
     "broker_core.server.cluster_controls",
     "broker_core.testing.data_controls",
     "broker_core.testing.groups",
     "broker_core.testing.inspection_controls",
     "broker_core.testing.record_list",
+    "broker_core.testing.replay",
     "spark_eos.datasource",
     "spark_eos.progress_listener",
     "spark_eos.sink.dataframe_writes",

@@ -8,6 +8,7 @@ import pytest
 import broker_core
 import spark_eos
 from broker_core.broker.monitoring.metrics import BrokerMetrics, Durations, PartitionMetrics, RequestMetrics
+from broker_core.broker.monitoring.share_metrics import ShareMetrics, SharePartitionId, SharePartitionMetrics
 from broker_core.server.metrics_families import ROWS, families
 from broker_core.types import TopicPartition
 from spark_eos.errors import OptionError
@@ -139,6 +140,13 @@ def test_broker_metrics_have_the_documented_labels_and_attributes() -> None:
         verification_failures=0,
         transaction_load_time_ms=nothing,
         group_load_time_ms=nothing,
+        share_load_time_ms=nothing,
+        shares=ShareMetrics(
+            {"Stable": 1},
+            {SharePartitionId("g", "t", 0): SharePartitionMetrics()},
+            {"Accept": 1},
+            {SharePartitionId("g", "t", 0): 1},
+        ),
         by_api={"Produce": RequestMetrics({9: 1}, {"NOT_LEADER_OR_FOLLOWER": 1}, nothing)},
     )
     for row, family in zip(ROWS, families(metrics), strict=True):

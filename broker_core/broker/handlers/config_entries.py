@@ -10,6 +10,7 @@ from broker_core.broker.stored_settings import ConfigResource
 from broker_core.config import LISTENER_PREFIX, TOPIC_SYNONYMS, TopicConfig, base_key, is_secret
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.kafka_settings import TYPES
+from broker_core.setting_meanings import MEANINGS
 from broker_core.wire import messages as m
 
 _OF_TOPIC, _DYNAMIC, _DYNAMIC_DEFAULT, _STATIC, _DEFAULT, _LOGGER, _CLIENT_METRICS, _OF_GROUP = range(1, 9)
@@ -75,7 +76,7 @@ class Setting:
     read_only: bool
     synonyms: list[_Synonym]
 
-    def entry(self, *, with_synonyms: bool) -> Any:
+    def entry(self, *, with_synonyms: bool, with_documentation: bool) -> Any:
         """Return the setting in the form of the response; the values of secrets are left out."""
         form = m.DescribeConfigsResponse.DescribeConfigsResult.DescribeConfigsResourceResult
         source = self.synonyms[0][2] if self.synonyms else _DEFAULT
@@ -94,8 +95,14 @@ class Setting:
             if with_synonyms
             else [],
             config_type=_UNKNOWN_TYPE if self.kind is None else _TYPES[self.kind],
-            documentation=None,
+            documentation=self._meaning() if with_documentation else None,
         )
+
+    def _meaning(self) -> str | None:
+        """Return the text of the setting, or of the one that its default comes from; None for one without effect."""
+        base = base_key(self.key) if self.key.startswith(LISTENER_PREFIX) else self.key
+        names = (base, TOPIC_SYNONYMS.get(self.key), *(name for name, _, _ in self.synonyms))
+        return next((MEANINGS[name] for name in names if name in MEANINGS), None)
 
 
 def logger_entry(name: str, level: str) -> Any:

@@ -62,7 +62,10 @@ def _describe(context: RequestContext, resource: Any) -> Any:
             ]
         else:
             entries = [
-                each.entry(with_synonyms=context.body.include_synonyms)
+                each.entry(
+                    with_synonyms=context.body.include_synonyms,
+                    with_documentation=context.body.include_documentation,
+                )
                 for each in _settings(context, resource)
                 if not wanted or each.key in wanted
             ]

@@ -1,12 +1,19 @@
 """The APIs of the consumer group protocol (KIP-848): heartbeats, and descriptions for administrators."""
 
-from collections.abc import Collection
+from collections.abc import Iterator
 from typing import Any
 
-from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
+from broker_core.broker.authorization import only_allowed, refusal
 from broker_core.broker.features import GROUP_VERSION
+from broker_core.broker.handlers.modern_groups import (
+    answer_descriptions,
+    answer_heartbeat,
+    described,
+    named_assignment,
+    refused_topic,
+)
 from broker_core.broker.request_context import RequestContext
-from broker_core.coordinator.groups.consumer.records import TopicIdPartition, partitions_by_topic
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import (
     ConsumerGroupDescription,
     ConsumerHeartbeat,
@@ -16,9 +23,8 @@ from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
 
-_NOBODY_ASKED = -(2**31)
 _FIRST_WITH_MEMBER_ID = 1
-_CONSUMER_PROTOCOL = 1
+_CLASSIC_PROTOCOL, _CONSUMER_PROTOCOL = 0, 1
 
 
 def heartbeat(context: RequestContext) -> None:
@@ -51,81 +57,27 @@ def heartbeat(context: RequestContext) -> None:
         ),
         context.now_ms,
     )
-    form = response.Assignment
-    assignment = (
-        None
-        if result.assigned is None
-        else form(
-            topic_partitions=[
-                form.TopicPartitions(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in partitions_by_topic(result.assigned).items()
-            ]
-        )
-    )
-    context.answer(
-        response(
-            error_code=result.error,
-            error_message=result.message,
-            member_id=result.member_id,
-            member_epoch=result.member_epoch,
-            heartbeat_interval_ms=result.heartbeat_interval_ms,
-            assignment=assignment,
-        )
-    )
+    answer_heartbeat(context, result)
 
 
 def _refusal(context: RequestContext) -> ErrorCode:
     refused = refusal(context, Operation.READ, ResourceType.GROUP, context.body.group_id)
-    names = context.body.subscribed_topic_names or ()
-    verdicts = (refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name) for name in names)
-    return refused or next((verdict for verdict in verdicts if verdict), ErrorCode.NONE)
+    return refused or refused_topic(context)
 
 
 def describe(context: RequestContext) -> None:
     """Describe consumer groups."""
-    response = m.ConsumerGroupDescribeResponse
-    form = response.DescribedGroup
-    groups = []
-    for group_id in context.body.group_ids:
-        found = _described(context, group_id)
-        asked = context.body.include_authorized_operations and found.error == ErrorCode.NONE
-        groups.append(
-            form(
-                error_code=found.error,
-                error_message=found.message,
-                group_id=group_id,
-                group_state=found.state,
-                group_epoch=found.epoch,
-                assignment_epoch=found.target_epoch,
-                assignor_name=found.assignor,
-                members=[_member(context, member) for member in found.members],
-                authorized_operations=sum(
-                    1 << number for number in allowed_operations(context, ResourceType.GROUP, group_id)
-                )
-                if asked
-                else _NOBODY_ASKED,
-            )
-        )
-    context.answer(response(groups=groups))
+    answer_descriptions(context, _described, _member)
 
 
 def _described(context: RequestContext, group_id: str) -> ConsumerGroupDescription:
-    if not _is_enabled(context):
-        return ConsumerGroupDescription(group_id, ErrorCode.UNSUPPORTED_VERSION)
-    refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-    if refused:
-        return ConsumerGroupDescription(group_id, refused)
-    found = context.broker.groups.describe_consumer_group(group_id)
     names = context.broker.metadata.names
-    held = {entry.topic_id for member in found.members for entry in (*member.assigned, *member.target)}
-    if all(is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, names[each]) for each in held if each in names):
-        return found
-    # A description with only some of its topics would be wrong, so one forbidden topic hides the whole group.
-    return ConsumerGroupDescription(
-        group_id,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        "The group has described topic(s) that the client is not authorized to describe.",
-    )
+
+    def topics_of(member: DescribedConsumer) -> Iterator[str | None]:
+        return (names.get(each.topic_id) for each in (*member.assigned, *member.target))
+
+    find = context.broker.groups.describe_consumer_group
+    return described(context, group_id, find, topics_of, is_enabled=_is_enabled(context))
 
 
 def _is_enabled(context: RequestContext) -> bool:
@@ -152,19 +104,7 @@ def _member(context: RequestContext, member: DescribedConsumer) -> Any:
         client_host=subscription.client_host,
         subscribed_topic_names=list(subscription.topics),
         subscribed_topic_regex=subscription.regex,
-        assignment=_assignment(context, form.Assignment, member.assigned),
-        target_assignment=_assignment(context, form.Assignment, member.target),
-        member_type=_CONSUMER_PROTOCOL,
-    )
-
-
-def _assignment(context: RequestContext, form: Any, partitions: Collection[TopicIdPartition]) -> Any:
-    """Return the assignment with topic names; topics deleted meanwhile are left out, as in Kafka."""
-    names = context.broker.metadata.names
-    return form(
-        topic_partitions=[
-            form.TopicPartitions(topic_id=topic_id, topic_name=names[topic_id], partitions=numbers)
-            for topic_id, numbers in partitions_by_topic(partitions).items()
-            if topic_id in names
-        ]
+        assignment=named_assignment(context, form.Assignment, member.assigned),
+        target_assignment=named_assignment(context, form.Assignment, member.target),
+        member_type=_CONSUMER_PROTOCOL if subscription.classic is None else _CLASSIC_PROTOCOL,
     )

@@ -4,8 +4,6 @@ A fetch that finds less than its minimum waits until a partition changes or its 
 data until it answers, so the list of aborted transactions belongs to exactly the bytes that are sent.
 """
 
-from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
 from broker_core.broker.authorization import is_allowed, require
@@ -15,8 +13,8 @@ from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import NO_LEADER_EPOCH, TopicPartition
-from broker_core.wire import messages as m
+from broker_core.types import NO_LEADER_EPOCH, IsolationLevel, TopicPartition
+from broker_core.wire.fetch_response import FetchedPartition, FetchedRecords, FetchedTopic
 
 _UNKNOWN = -1
 _FIRST_DIVERGING_VERSION = 12
@@ -33,26 +31,6 @@ _BEFORE_THE_LOG = frozenset(
 )
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """The response for one partition."""
-
-    error: ErrorCode = ErrorCode.NONE
-    records: bytes = b""
-    high_watermark: int = _UNKNOWN
-    last_stable_offset: int = _UNKNOWN
-    log_start_offset: int = _UNKNOWN
-    aborted: list[Any] | None = None
-    diverging: tuple[int, int] | None = None
-
-    def marks(self) -> tuple[int, ...]:
-        return (self.high_watermark, self.last_stable_offset, self.log_start_offset)
-
-    @property
-    def must_answer(self) -> bool:
-        return self.error != ErrorCode.NONE or self.diverging is not None
-
-
 def fetch(context: RequestContext) -> None:
     """Answer at once if there is enough data, an error, or no `max_wait_ms`; otherwise wait."""
     try:
@@ -61,7 +39,7 @@ def fetch(context: RequestContext) -> None:
             context.body, context.version, str(context.principal), context.now_ms
         )
     except KafkaError as error:
-        context.answer(m.FetchResponse(error_code=error.code, session_id=NO_SESSION, responses=[]))
+        context.answer(FetchedRecords(error.code, NO_SESSION))
         return
     if _try(context, fetch_context, context.now_ms) or context.answered:
         return
@@ -164,92 +142,87 @@ def _diverging(context: RequestContext, target: FetchTarget, log: PartitionLog) 
 
 
 def _answer(context: RequestContext, fetch_context: FetchContext, now_ms: int) -> None:
-    budget = _most_bytes(context)
-    topics: dict[Any, list[Any]] = {}
-    outcomes = []
+    isolation = context.isolation()
+    left_bytes = _most_bytes(context)
+    fetched = []
     found_bytes = 0
     for target in fetch_context.targets:
-        outcome = _read(context, target, budget - found_bytes, anything_read=bool(found_bytes), now_ms=now_ms)
-        found_bytes += len(outcome.records)
-        outcomes.append((target, outcome))
+        partition = _read(context, target, left_bytes, isolation, anything_read=bool(found_bytes), now_ms=now_ms)
+        size_bytes = len(partition.records)
+        if not size_bytes and left_bytes < target.max_bytes and target.fetch_offset < _bound(partition, isolation):
+            # The next batch does not fit, so the response is full. A part of a batch would be read from each other
+            # partition, to no use.
+            left_bytes = 0
+        left_bytes -= size_bytes
+        found_bytes += size_bytes
+        fetched.append((target, partition))
+    session = fetch_context.session
     throttle_ms = context.broker.quotas.fetched(context.principal.name, context.client_id, found_bytes, now_ms)
     if throttle_ms:
         # The session stays as it is, so that the next response contains what this one leaves out.
         context.throttle_ms = max(context.throttle_ms, throttle_ms)
-        session = fetch_context.session if fetch_context.incremental else None
         context.answer(
-            m.FetchResponse(error_code=0, session_id=session.session_id if session else NO_SESSION, responses=[])
+            FetchedRecords(session_id=session.session_id if session and fetch_context.incremental else NO_SESSION)
         )
         return
-    for target, outcome in outcomes:
-        if fetch_context.incremental and not _has_news(target, outcome):
+    topics: dict[str | UUID, FetchedTopic] = {}
+    for target, partition in fetched:
+        marks = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
+        must_answer = partition.error_code != ErrorCode.NONE or partition.diverging_epoch is not None
+        if fetch_context.incremental and not (partition.records or must_answer or target.known_marks != marks):
             continue
         # A partition with an error is sent again next time: the client knows only what it was sent without an error.
-        target.known_marks = None if outcome.must_answer else outcome.marks()
-        topics.setdefault(target.key.topic, []).append(_partition_data(context, target, outcome))
-    by_id = context.version >= 13
-    response = m.FetchResponse
+        target.known_marks = None if must_answer else marks
+        name = target.key.topic
+        topic = topics.get(name)
+        if topic is None:
+            topic = topics[name] = FetchedTopic(name, [])
+        topic.partitions.append(partition)
     context.answer(
-        response(
-            error_code=0,
-            session_id=fetch_context.session.session_id if fetch_context.session else NO_SESSION,
-            responses=[
-                response.FetchableTopicResponse(**{"topic_id" if by_id else "topic": topic}, partitions=partitions)
-                for topic, partitions in topics.items()
-            ],
-        )
+        FetchedRecords(session_id=session.session_id if session else NO_SESSION, responses=list(topics.values()))
     )
 
 
-def _has_news(target: FetchTarget, outcome: _Outcome) -> bool:
-    return bool(outcome.records) or outcome.must_answer or target.known_marks != outcome.marks()
+def _bound(partition: FetchedPartition, isolation: IsolationLevel) -> int:
+    """Return the end offset for the reader, which is below every offset if the partition was not read."""
+    return partition.last_stable_offset if isolation is IsolationLevel.READ_COMMITTED else partition.high_watermark
 
 
-def _read(context: RequestContext, target: FetchTarget, budget: int, *, anything_read: bool, now_ms: int) -> _Outcome:
-    isolation = context.isolation()
+def _read(
+    context: RequestContext,
+    target: FetchTarget,
+    left_bytes: int,
+    isolation: IsolationLevel,
+    *,
+    anything_read: bool,
+    now_ms: int,
+) -> FetchedPartition:
+    index = target.key.partition
     try:
         log = _log(context, target, now_ms)
         diverging = _diverging(context, target, log)
         if diverging is not None:
-            return _Outcome(
-                diverging=diverging,
+            return FetchedPartition(
+                index,
                 high_watermark=log.high_watermark,
                 last_stable_offset=log.last_stable_offset,
                 log_start_offset=log.log_start_offset,
+                diverging_epoch=diverging,
             )
         # The first batch is sent whole even if it is larger than the limits; otherwise the reader could never pass it.
         found = log.read(
-            target.fetch_offset, max(0, min(target.max_bytes, budget)), isolation, min_one_batch=not anything_read
+            target.fetch_offset,
+            max(0, min(target.max_bytes, left_bytes)),
+            isolation,
+            min_one_batch=not anything_read,
         )
     except KafkaError as error:
-        return _Outcome(error=error.code, aborted=[] if error.code in _BEFORE_THE_LOG else None)
-    return _Outcome(
-        records=found.records,
+        return FetchedPartition(index, error.code, aborted_transactions=[] if error.code in _BEFORE_THE_LOG else None)
+    return FetchedPartition(
+        index,
         high_watermark=found.high_watermark,
         last_stable_offset=found.last_stable_offset,
         log_start_offset=found.log_start_offset,
-        aborted=found.aborted,
-    )
-
-
-def _partition_data(context: RequestContext, target: FetchTarget, outcome: _Outcome) -> Any:
-    form = m.FetchResponse.FetchableTopicResponse.PartitionData
-    hints = {}
-    if outcome.diverging is not None:
-        epoch, end_offset = outcome.diverging
-        hints["diverging_epoch"] = form.EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    aborted = outcome.aborted
-    return form(
-        partition_index=target.key.partition,
-        error_code=outcome.error,
-        high_watermark=outcome.high_watermark,
-        last_stable_offset=outcome.last_stable_offset,
-        log_start_offset=outcome.log_start_offset,
-        aborted_transactions=None
-        if aborted is None
-        else [
-            form.AbortedTransaction(producer_id=entry.producer_id, first_offset=entry.first_offset) for entry in aborted
-        ],
-        records=outcome.records,
-        **hints,
+        aborted_transactions=found.aborted,
+        records=found.records,
     )

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from broker_core.broker.authorization import allowed_operations, is_allowed, refusal
+from broker_core.broker.authorization import allowed_operations, is_allowed, only_allowed, refusal
+from broker_core.broker.handlers.share_groups import delete_share_group
 from broker_core.broker.request_context import RequestContext
 from broker_core.coordinator.groups.classic.requests import (
     Heartbeat,
@@ -13,7 +14,7 @@ from broker_core.coordinator.groups.classic.requests import (
     SyncGroup,
     SyncResult,
 )
-from broker_core.coordinator.groups.coordinator import ListGroups
+from broker_core.coordinator.groups.listing import ListGroups
 from broker_core.errors import ErrorCode
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.wire import messages as m
@@ -40,6 +41,7 @@ def join(context: RequestContext) -> None:
             group_instance_id=body.group_instance_id if context.version >= 5 else None,
             requires_known_member_id=context.version >= 4,
             can_skip_assignment=context.version >= 9,
+            may_see=only_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC),
         ),
         context.now_ms,
         context.guarded(lambda result: context.answer(_joined(context, result)), None),
@@ -232,7 +234,11 @@ def delete_groups(context: RequestContext) -> None:
         group_id: refusal(context, Operation.DELETE, ResourceType.GROUP, group_id)
         for group_id in context.body.groups_names
     }
-    wanted = [group_id for group_id, refused in answers.items() if not refused]
+    for group_id, refused in answers.items():
+        if not refused:
+            # What the share coordinator keeps is deleted first.
+            answers[group_id] = delete_share_group(context.broker, group_id, context.now_ms)
+    wanted = [group_id for group_id, error in answers.items() if not error]
     answers.update(context.broker.groups.delete_groups(wanted, context.now_ms))
     context.answer(
         m.DeleteGroupsResponse(results=[form(group_id=group_id, error_code=code) for group_id, code in answers.items()])

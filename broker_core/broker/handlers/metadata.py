@@ -15,14 +15,23 @@ from broker_core.broker.metadata import Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE_TOPIC
+from broker_core.types import (
+    CONSUMER_OFFSETS_TOPIC,
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from broker_core.wire import messages as m
 
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+_COORDINATOR_TOPICS = {0: CONSUMER_OFFSETS_TOPIC, 1: TRANSACTION_STATE_TOPIC, 2: SHARE_GROUP_STATE_TOPIC}
 # The kinds of servers in DescribeCluster.
 _BROKERS, _CONTROLLERS = 1, 2
 _SHARE = 2
+_FIRST_WITH_SHARE_KEYS = 6
+# A group, the id of a topic and a partition.
+_SHARE_KEY = re.compile(r".*\S.*:[A-Za-z0-9_-]{22}:[+-]?\d{1,10}", re.DOTALL)
 _FIRST_WITH_LEVEL_0 = 4
 _FIRST_WITH_IDS = 10
 _VERSIONS_WITH_UNUSED_IDS = (10, 11)
@@ -245,7 +254,7 @@ def find_coordinator(context: RequestContext) -> None:
                         port=port,
                         error_code=code,
                         # As in Kafka, only a key type that does not exist is explained.
-                        error_message=message if key_type not in (*_COORDINATOR_TOPICS, _SHARE) else "",
+                        error_message=message if key_type not in _COORDINATOR_TOPICS else "",
                     )
                     for key, (code, message, node, host, port) in zip(keys, found, strict=True)
                 ]
@@ -256,13 +265,25 @@ def find_coordinator(context: RequestContext) -> None:
     context.answer(response(error_code=code, error_message=message, node_id=node, host=host, port=port))
 
 
+def _check_share_key(context: RequestContext, key: str) -> None:
+    """Raise the error for a key that does not name a share partition, or that the client may not look up."""
+    if context.version < _FIRST_WITH_SHARE_KEYS:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
+    require(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    if not _SHARE_KEY.fullmatch(key):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST])
+
+
 def _coordinator(context: RequestContext, key_type: int, key: str) -> tuple[ErrorCode, str | None, int, str, int]:
     broker = context.broker
     name = _COORDINATOR_TOPICS.get(key_type)
     if name is None:
         return ErrorCode.INVALID_REQUEST, STANDARD_MESSAGES[ErrorCode.INVALID_REQUEST], -1, "", -1
     try:
-        require(context, Operation.DESCRIBE, _COORDINATED[key_type], key)
+        if key_type != _SHARE:
+            require(context, Operation.DESCRIBE, _COORDINATED[key_type], key)
+        else:
+            _check_share_key(context, key)
     except KafkaError as error:
         return error.code, error.message, -1, "", -1
     try:

@@ -22,6 +22,7 @@ from broker_core.records.header import HEADER_SIZE, MAGIC, MAGIC_POSITION, Batch
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
+from broker_core.wire.plain_form import blank
 
 _LAST_OLD_ERROR_VERSION = 10
 _FIRST_ADDING_VERSION = 12
@@ -391,19 +392,17 @@ def _response(context: RequestContext, answers: Sequence[_Answer]) -> Any:
         topic.partition_responses.append(
             _appended_response(each) if isinstance(each, _Appended) else _refused_response(context, each)
         )
-    return response(responses=list(topics.values()), **_node_endpoints(context, answers))
+    return response(responses=list(topics.values()), throttle_time_ms=0, **_node_endpoints(context, answers))
 
 
 def _appended_response(appended: _Appended) -> Any:
     result = appended.result
-    return m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
-        index=appended.sent.entry.index,
-        error_code=0,
-        base_offset=result.base_offset,
-        log_append_time_ms=result.log_append_time_ms,
-        log_start_offset=result.log_start_offset,
-        record_errors=[],
-    )
+    # The constructor takes 1.8 µs.
+    response = blank(m.ProduceResponse.TopicProduceResponse.PartitionProduceResponse, None)
+    response.index, response.error_code = appended.sent.entry.index, 0
+    response.base_offset, response.log_append_time_ms = result.base_offset, result.log_append_time_ms
+    response.log_start_offset, response.record_errors, response.error_message = result.log_start_offset, [], None
+    return response
 
 
 def _refused_response(context: RequestContext, refused: _Refused) -> Any:
@@ -438,7 +437,7 @@ def _is_misled(context: RequestContext, answer: _Answer) -> bool:
 
 
 def _node_endpoints(context: RequestContext, answers: Sequence[_Answer]) -> dict[str, Any]:
-    if not any(_is_misled(context, each) for each in answers):
+    if all(isinstance(each, _Appended) or not _is_misled(context, each) for each in answers):
         return {}
     endpoint = m.ProduceResponse.NodeEndpoint
     return {

@@ -6,6 +6,7 @@ from typing import Any
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode
 from broker_core.security.sasl import AuthenticationFailed, SaslSession, SaslState
+from broker_core.types import Frame
 from broker_core.wire import messages as m
 from broker_core.wire.framing import MalformedFrame, UnsupportedVersion, api_key_of, decode_request, encode_response
 from broker_core.wire.layout import API_VERSIONS_KEY
@@ -49,7 +50,7 @@ def authenticate(context: RequestContext) -> None:
     context.answer(response(error_code=0, error_message="", auth_bytes=reply, session_lifetime_ms=lifetime_ms))
 
 
-def answer_out_of_turn(frame: bytes, session: SaslSession) -> bytes | None:
+def answer_out_of_turn(frame: bytes, session: SaslSession) -> Frame | None:
     """Return the response to a request that arrives during an exchange; None for most.
 
     Kafka answers any request there in its API's own form; before the exchange it answers none. Requests that are not

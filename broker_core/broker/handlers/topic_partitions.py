@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from broker_core.broker.authorization import allowed_operations, is_allowed, refusal
+from broker_core.broker.authorization import is_allowed, operation_bits, refusal
 from broker_core.broker.handlers.metadata import leader_first
 from broker_core.broker.metadata import Topic, check_topic_name
 from broker_core.broker.request_context import RequestContext
@@ -62,14 +62,10 @@ def _why_unknown(name: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _operations(context: RequestContext, name: str) -> int:
-    return sum(1 << operation for operation in allowed_operations(context, ResourceType.TOPIC, name))
-
-
 def _without_partitions(context: RequestContext, name: str, code: ErrorCode) -> Any:
     operations = {}
     if code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        operations["topic_authorized_operations"] = _operations(context, name)
+        operations["topic_authorized_operations"] = operation_bits(context, ResourceType.TOPIC, name)
     return m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic(
         error_code=code,
         name=name,
@@ -103,5 +99,5 @@ def _described(context: RequestContext, topic: Topic, start: int, end: int) -> A
             )
             for index, leadership in enumerate(topic.partitions[start:end], start)
         ],
-        topic_authorized_operations=_operations(context, topic.name),
+        topic_authorized_operations=operation_bits(context, ResourceType.TOPIC, topic.name),
     )

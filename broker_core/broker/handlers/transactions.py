@@ -188,6 +188,7 @@ def end_transaction(context: RequestContext) -> None:
     )
     context.answer(
         m.EndTxnResponse(
+            throttle_time_ms=0,
             error_code=_worded(context, result.error),
             producer_id=result.producer_id,
             producer_epoch=result.producer_epoch,

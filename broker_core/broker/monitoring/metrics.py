@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 from broker_core.broker.cluster import Cluster
 from broker_core.broker.meters import RequestMeter, Timing
+from broker_core.broker.monitoring.share_metrics import ShareMetrics, take_share_metrics
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class BrokerMetrics:
     transaction as Kafka writes it (Empty, Ongoing, PrepareCommit, ...). `unknown_destination_queue_size` counts
     markers that wait because their partition cannot be found or has no leader, `log_append_retry_queue_size`
     transactions whose markers are all written and whose completion could not be recorded yet. A load is that of a
-    single partition of a coordinator's internal topic.
+    single partition of a coordinator's internal topic. `shares` has the metrics of share groups.
 
     >>> from broker_core import EmbeddedBroker
     >>> with EmbeddedBroker(topics={"t": 1}) as kafka:  # doctest: +SKIP
@@ -97,6 +98,8 @@ class BrokerMetrics:
     verification_failures: int
     transaction_load_time_ms: Durations
     group_load_time_ms: Durations
+    share_load_time_ms: Durations
+    shares: ShareMetrics
     by_api: Mapping[str, RequestMetrics]
 
     @property
@@ -146,6 +149,8 @@ def take_metrics(cluster: Cluster, now_ms: int) -> BrokerMetrics:
         verification_failures=meters.verification_failures,
         transaction_load_time_ms=_durations(meters.loads.get(TRANSACTION_STATE_TOPIC, Timing())),
         group_load_time_ms=_durations(meters.loads.get(CONSUMER_OFFSETS_TOPIC, Timing())),
+        share_load_time_ms=_durations(meters.loads.get(SHARE_GROUP_STATE_TOPIC, Timing())),
+        shares=take_share_metrics(cluster),
         by_api={api: _request(meter) for api, meter in sorted(meters.requests.items())},
     )
 

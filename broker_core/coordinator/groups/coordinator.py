@@ -8,35 +8,33 @@ the members find a stable group and continue, or rejoin.
 
 import logging
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from uuid import UUID
 
 from broker_core.config import BrokerConfig
-from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup, JoinReply, SyncReply
+from broker_core.coordinator.groups.classic.group import ClassicGroup, JoinReply, SyncReply
 from broker_core.coordinator.groups.classic.membership import ClassicMembership
 from broker_core.coordinator.groups.classic.rebalance import Rebalance, Replies
 from broker_core.coordinator.groups.classic.requests import (
     NO_GENERATION,
-    UNKNOWN_MEMBER,
     GroupDescription,
     Heartbeat,
     JoinGroup,
     JoinResult,
     LeaveGroup,
     LeaveResult,
-    LeftMember,
     SyncGroup,
     SyncResult,
 )
+from broker_core.coordinator.groups.consumer.deadlines import MEMBER_DEADLINES
 from broker_core.coordinator.groups.consumer.membership import ConsumerMembership
 from broker_core.coordinator.groups.consumer.requests import (
-    CONSUMER_GROUP_TYPE,
     ConsumerGroupDescription,
     ConsumerGroupSettings,
     ConsumerHeartbeat,
     ConsumerHeartbeatResult,
 )
-from broker_core.coordinator.groups.consumer.states import CLASSIC_JOIN
 from broker_core.coordinator.groups.consumer.subscriptions import Topics
+from broker_core.coordinator.groups.listing import GroupListing, ListGroups, listed
 from broker_core.coordinator.groups.offsets.commits import OffsetCommits, keeps_session
 from broker_core.coordinator.groups.offsets.expiration import expired_in_consumer_group, expired_partitions
 from broker_core.coordinator.groups.offsets.requests import (
@@ -46,6 +44,9 @@ from broker_core.coordinator.groups.offsets.requests import (
     TxnOffsetCommit,
 )
 from broker_core.coordinator.groups.shard import GroupShard, translate_append_error
+from broker_core.coordinator.groups.share.group import ShareGroupState
+from broker_core.coordinator.groups.share.groups import ShareGroups
+from broker_core.coordinator.groups.share.requests import ShareGroupSettings
 from broker_core.coordinator.journal import Journal
 from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
 from broker_core.errors import DamageError, ErrorCode
@@ -53,30 +54,11 @@ from broker_core.types import ProducerIdentity, TopicPartition, coordinator_part
 
 logger = logging.getLogger(__name__)
 
-CLASSIC_GROUP_TYPE: str = "classic"
 _EXPIRY = TimerKey(TimerKind.EXPIRY)
 # The transaction coordinator's table of answers to markers does not have these errors (rules A.13).
 _NOT_HERE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class GroupListing:
-    """One group in the list of groups."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str = CLASSIC_GROUP_TYPE
-
-
-@dataclass(frozen=True, slots=True)
-class ListGroups:
-    """A filter for the list of groups; an empty filter matches all, names are compared without case."""
-
-    states: Collection[str] = ()
-    types: Collection[str] = ()
 
 
 class GroupCoordinator:
@@ -91,6 +73,7 @@ class GroupCoordinator:
         *,
         config: BrokerConfig,
         group_settings: Callable[[str], ConsumerGroupSettings],
+        share_settings: Callable[[str], ShareGroupSettings],
         journal: Journal,
         partition_count: int,
         new_member_id: Callable[[str], str],
@@ -107,8 +90,9 @@ class GroupCoordinator:
         self._membership = ClassicMembership(config, self._timers, self._replies, self._rebalance, new_member_id)
         self._offsets = OffsetCommits(config, topics)
         self._consumers = ConsumerMembership(
-            config, group_settings, self._timers, topics, new_member_id, self._rebalance.end_group
+            config, group_settings, self._timers, topics, new_member_id, self._rebalance
         )
+        self.share = ShareGroups(config, share_settings, self._timers, topics, self._find)
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of `__consumer_offsets` that the group belongs to."""
@@ -147,6 +131,7 @@ class GroupCoordinator:
             self._resume(shard, group, now_ms)
         for consumer_group in shard.consumer_groups.values():
             self._consumers.resume(consumer_group, now_ms)
+        self.share.resume(shard, now_ms)
         if self._timers.deadline_ms(_EXPIRY) is None:
             self._schedule_expiry(now_ms)
         self._replies.deliver()
@@ -157,19 +142,30 @@ class GroupCoordinator:
         shard = self._shards.pop(partition, None)
         if shard is not None:
             for group in shard.groups.values():
-                self._rebalance.abandon(group)
+                self._rebalance.abandon(group, ErrorCode.NOT_COORDINATOR)
             for consumer_group in shard.consumer_groups.values():
                 self._consumers.abandon(consumer_group)
+            self.share.abandon(shard)
         self._replies.deliver()
+
+    def share_group_states(self) -> list[ShareGroupState]:
+        """Return the state of each share group that is coordinated here."""
+        return [group.state for shard in self._shards.values() for group in shard.share_groups.values()]
 
     def join_group(self, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
         """Add the caller to the next generation."""
+        config = self._config
         error, shard = self._find(request.group_id)
-        is_taken = shard is not None and request.group_id in shard.consumer_groups
-        if shard is not None and is_taken:
-            error = self._replace_by_classic(shard, request.group_id, now_ms)
-        if shard is None or error is not ErrorCode.NONE:
-            self._replies.add(reply, JoinResult(error, UNKNOWN_MEMBER if is_taken else request.member_id))
+        if shard is None:
+            self._replies.add(reply, JoinResult(error, request.member_id))
+        elif not (
+            config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms
+        ):
+            self._replies.add(reply, JoinResult(ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id))
+        elif request.group_id in shard.share_groups:
+            self._replies.add(reply, JoinResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, ""))
+        elif (result := self._consumers.classic.join(shard, request, now_ms)) is not None:
+            self._replies.add(reply, result)
         else:
             self._membership.join(shard, request, now_ms, reply)
         self._replies.deliver()
@@ -179,6 +175,8 @@ class GroupCoordinator:
         error, shard = self._find(request.group_id)
         if shard is None:
             self._replies.add(reply, SyncResult(error))
+        elif (group := shard.consumer_groups.get(request.group_id)) is not None:
+            self._replies.add(reply, self._consumers.classic.sync(group, request, now_ms))
         else:
             self._membership.sync(shard, request, now_ms, reply)
         self._replies.deliver()
@@ -186,7 +184,12 @@ class GroupCoordinator:
     def heartbeat(self, request: Heartbeat, now_ms: int) -> ErrorCode:
         """Renew a session; REBALANCE_IN_PROGRESS tells the member to rejoin."""
         error, shard = self._find(request.group_id)
-        return error if shard is None else self._membership.heartbeat(shard, request, now_ms)
+        if shard is None:
+            return error
+        group = shard.consumer_groups.get(request.group_id)
+        if group is not None:
+            return self._consumers.classic.heartbeat(group, request, now_ms)
+        return self._membership.heartbeat(shard, request, now_ms)
 
     def leave_group(self, request: LeaveGroup, now_ms: int) -> LeaveResult:
         """Remove members; the others rebalance."""
@@ -195,18 +198,9 @@ class GroupCoordinator:
             return LeaveResult(error)
         consumer_group = shard.consumer_groups.get(request.group_id)
         if consumer_group is not None:
-            return LeaveResult(
-                ErrorCode.NONE,
-                tuple(
-                    LeftMember(
-                        leaver.member_id,
-                        leaver.group_instance_id,
-                        self._consumers.remove_by_classic_leave(shard, consumer_group, leaver, now_ms),
-                    )
-                    for leaver in request.members
-                ),
-            )
-        result = self._membership.leave(shard, request, now_ms)
+            result = self._consumers.classic.leave(shard, consumer_group, request, now_ms)
+        else:
+            result = self._membership.leave(shard, request, now_ms)
         self._replies.deliver()
         return result
 
@@ -215,7 +209,13 @@ class GroupCoordinator:
         error, shard = self._find(request.group_id, may_be_empty=True)
         if shard is None:
             return ConsumerHeartbeatResult(error)
-        return self._consumers.heartbeat(shard, request, now_ms)
+        if request.group_id in shard.share_groups:
+            return ConsumerHeartbeatResult(
+                ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a consumer group."
+            )
+        result = self._consumers.heartbeat(shard, request, now_ms)
+        self._replies.deliver()
+        return result
 
     def commit_offsets(self, request: OffsetCommit, now_ms: int) -> dict[TopicPartition, ErrorCode]:
         """Commit offsets; without a generation the group may be unknown, and its id may be empty."""
@@ -281,6 +281,8 @@ class GroupCoordinator:
         error, shard = self._find(group_id, may_be_empty=True)
         if shard is not None and group_id in shard.consumer_groups:
             error = shard.consumer_groups[group_id].fetch_error(member_id, member_epoch)
+        elif shard is not None and group_id in shard.share_groups and member_epoch != NO_GENERATION:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
         if shard is None or error is not ErrorCode.NONE:
             return FetchOffsetsResult(error)
         return self._offsets.fetch(shard, group_id, partitions, require_stable=require_stable)
@@ -290,8 +292,8 @@ class GroupCoordinator:
         error, shard = self._find(group_id, may_be_empty=True)
         group = None if shard is None else shard.groups.get(group_id)
         if group is None:
-            is_consumer = shard is not None and group_id in shard.consumer_groups
-            message = f"Group {group_id} is not a classic group." if is_consumer else f"Group {group_id} not found."
+            is_other = shard is not None and (group_id in shard.consumer_groups or group_id in shard.share_groups)
+            message = f"Group {group_id} is not a classic group." if is_other else f"Group {group_id} not found."
             return GroupDescription(
                 ErrorCode.GROUP_ID_NOT_FOUND if shard else error, group_id, message=message if shard else None
             )
@@ -304,31 +306,14 @@ class GroupCoordinator:
             return ConsumerGroupDescription(group_id, error)
         group = shard.consumer_groups.get(group_id)
         if group is None:
-            is_classic = group_id in shard.groups
-            message = f"Group {group_id} {'is not a consumer group' if is_classic else 'not found'}."
+            is_other = group_id in shard.groups or group_id in shard.share_groups
+            message = f"Group {group_id} {'is not a consumer group' if is_other else 'not found'}."
             return ConsumerGroupDescription(group_id, ErrorCode.GROUP_ID_NOT_FOUND, message)
         return self._consumers.describe(group)
 
     def list_groups(self, request: ListGroups) -> list[GroupListing]:
         """List the groups coordinated here."""
-        states = {state.lower() for state in request.states}
-        types = {group_type.lower() for group_type in request.types}
-        shards = [shard for _, shard in sorted(self._shards.items())]
-        listed = [
-            GroupListing(group.group_id, group.protocol_type or "", group.state.value)
-            for shard in shards
-            for group in shard.groups.values()
-        ]
-        listed += [
-            GroupListing(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state.value, CONSUMER_GROUP_TYPE)
-            for shard in shards
-            for group in shard.consumer_groups.values()
-        ]
-        return [
-            group
-            for group in listed
-            if (not types or group.group_type in types) and (not states or group.state.lower() in states)
-        ]
+        return listed((shard for _, shard in sorted(self._shards.items())), request)
 
     def delete_groups(self, group_ids: Iterable[str], now_ms: int) -> dict[str, ErrorCode]:
         """Delete groups without members, with all their offsets."""
@@ -351,6 +336,10 @@ class GroupCoordinator:
         for shard in self._shards.values():
             for group_id in shard.offsets.group_ids():
                 shard.record(self._offsets.tombstones(shard, group_id, partitions), now_ms)
+
+    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
+        """Forget the states that share groups keep of topics that are being deleted."""
+        self.share.forget_topics(self._shards.values(), topic_ids, now_ms)
 
     def advance(self, now_ms: int) -> None:
         """Run what is due: sessions, rebalances, expiration."""
@@ -384,11 +373,11 @@ class GroupCoordinator:
             self._expire(now_ms)
             return
         shard = self._shards[self.partition_for(key.group_id)]
-        if key.kind is TimerKind.CONSUMER_SESSION:
-            self._consumers.session_passed(shard, shard.consumer_groups[key.group_id], key.member_id, now_ms)
+        if key.kind in MEMBER_DEADLINES:
+            self._consumers.deadline_passed(shard, key, now_ms)
             return
-        if key.kind is TimerKind.CONSUMER_REVOCATION:
-            self._consumers.revocation_passed(shard, shard.consumer_groups[key.group_id], key.member_id, now_ms)
+        if key.kind is TimerKind.SHARE_SESSION:
+            self.share.session_passed(shard, shard.share_groups[key.group_id], key.member_id, now_ms)
             return
         group = shard.groups[key.group_id]
         if key.kind is TimerKind.MEMBER:
@@ -423,16 +412,6 @@ class GroupCoordinator:
         if shard.record(shard.group_tombstone(group.group_id), now_ms) is ErrorCode.NONE:
             self._rebalance.end_group(group)
             shard.forget_group(group.group_id)
-
-    def _replace_by_classic(self, shard: GroupShard, group_id: str, now_ms: int) -> ErrorCode:
-        """Replace a consumer group without members by an empty classic one; its offsets stay."""
-        group = shard.consumer_groups[group_id]
-        error = CLASSIC_JOIN[group.state]
-        if error is ErrorCode.NONE:
-            error = shard.record(group.tombstones(), now_ms)
-        if error is ErrorCode.NONE:
-            shard.ensure_group(group_id)
-        return error
 
     def _delete_group(self, group_id: str, now_ms: int) -> ErrorCode:
         error, shard = self._find(group_id, may_be_empty=True)

@@ -25,6 +25,9 @@ from broker_core.coordinator.groups.consumer.records import (
 )
 from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.coordinator.groups.offsets.store import OffsetStore, StoredOffset
+from broker_core.coordinator.groups.share.group import ShareGroup
+from broker_core.coordinator.groups.share.records import SHARE_KEY_TYPES, read_share_key, read_share_value
+from broker_core.coordinator.groups.share.records import RecordType as ShareRecordType
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode, KafkaError
@@ -60,6 +63,7 @@ class GroupShard:
         self.coordinator_epoch = coordinator_epoch
         self.groups: dict[str, ClassicGroup] = {}
         self.consumer_groups: dict[str, ConsumerGroup] = {}
+        self.share_groups: dict[str, ShareGroup] = {}
         self.offsets = OffsetStore()
         self.recorded: dict[str, GroupMetadata] = {}
         self._journal = journal
@@ -140,12 +144,16 @@ class GroupShard:
         """Remove a classic group from memory and return it; its records stay."""
         return self.groups.pop(group_id, None)
 
+    def adopt_group(self, group: ClassicGroup) -> None:
+        """Coordinate a classic group whose record has just replaced a consumer group's."""
+        self.groups[group.group_id] = group
+
     def ensure_group(self, group_id: str) -> ClassicGroup:
         """Return the classic group, creating it if it does not exist."""
         return self.groups.setdefault(group_id, ClassicGroup(group_id))
 
     def _replay(self, key: bytes, value: bytes | None, offset: int, producer_id: int | None) -> None:
-        """Apply one record; records of share and streams groups are ignored."""
+        """Apply one record; records of streams groups are ignored."""
         key_type = FieldReader(key).int16()
         if key_type in OFFSET_KEY_TYPES:
             offset_key = read_offset_key(key)
@@ -163,6 +171,8 @@ class GroupShard:
                 self.recorded[group_id] = read_group_metadata(value)
         elif key_type in CONSUMER_KEY_TYPES:
             self._replay_consumer(key, value)
+        elif key_type in SHARE_KEY_TYPES:
+            self._replay_share(key, value)
         elif key_type not in self._foreign_types:
             self._foreign_types.add(key_type)
             logger.warning(
@@ -181,3 +191,14 @@ class GroupShard:
             self.consumer_groups.pop(key.group_id, None)
         elif key.group_id in self.consumer_groups:
             self.consumer_groups[key.group_id].replay(key, None)
+
+    def _replay_share(self, data: bytes, value: bytes | None) -> None:
+        """Apply one record of a share group; the tombstone of its epoch ends the group."""
+        key = read_share_key(data)
+        if value is not None:
+            group = self.share_groups.setdefault(key.group_id, ShareGroup(key.group_id))
+            group.replay(key, read_share_value(key.kind, value))
+        elif key.kind is ShareRecordType.GROUP_EPOCH:
+            self.share_groups.pop(key.group_id, None)
+        elif key.group_id in self.share_groups:
+            self.share_groups[key.group_id].replay(key, None)

@@ -6,17 +6,15 @@ for an image that it cannot represent, so that an abort or a rotation in progres
 """
 
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+import struct
+from collections.abc import Collection
 from itertools import groupby
-from struct import pack
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker_core.coordinator.record_fields import (
     FieldReader,
     append_compact_string,
     append_string,
-    append_tag,
     append_unsigned_varint,
 )
 from broker_core.coordinator.transactions.states import PERSISTED
@@ -28,10 +26,20 @@ KEY_TYPE: Final = 0
 _TAG_PREVIOUS_PRODUCER_ID: Final = 0
 _TAG_NEXT_PRODUCER_ID: Final = 1
 _TAG_CLIENT_TRANSACTION_VERSION: Final = 2
+_KEY_HEAD: Final = struct.Struct(">hH")
+# Version, producer id and epoch, timeout, and state; then partitions, then the times.
+_HEAD: Final = struct.Struct(">hqhib")
+_IDENTITY: Final = struct.Struct(">qhib")
+_TIMES: Final = struct.Struct(">qq")
+_INT64: Final = struct.Struct(">q")
+_INT16: Final = struct.Struct(">h")
+_STATES: Final = {int(state): state for state in PERSISTED}
+# Tagged fields: tag and size, which take one byte each, and the number.
+_INT64_TAG: Final = struct.Struct(">BBq")
+_INT16_TAG: Final = struct.Struct(">BBh")
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionImage:
+class TransactionImage(NamedTuple):
     """The durable state of a transactional id.
 
     `previous_producer_id` is the id before the record was written, mostly the same one;
@@ -76,9 +84,8 @@ class TransactionImage:
 
 def encode_key(transactional_id: str) -> bytes:
     """Build the key of a transactional id."""
-    key = bytearray(pack(">h", KEY_TYPE))
-    append_string(key, transactional_id)
-    return bytes(key)
+    name = transactional_id.encode()
+    return _KEY_HEAD.pack(KEY_TYPE, len(name)) + name
 
 
 def decode_key(key: bytes) -> str | None:
@@ -96,15 +103,22 @@ def encode_value(image: TransactionImage, transaction_version: int) -> bytes:
     assert image.state in PERSISTED, f"{image.state.name} is never written"
     assert not (image.state is TransactionState.EMPTY and image.partitions), "an EMPTY id has no partitions"
     version = 0 if transaction_version == 0 and image.fits_version_0 else 1
-    value = bytearray(pack(">hqhib", version, image.producer_id, image.producer_epoch, image.timeout_ms, image.state))
+    value = bytearray(_HEAD.pack(version, image.producer_id, image.producer_epoch, image.timeout_ms, image.state))
     if version == 0:
         _append_partitions_v0(value, image)
     else:
         _append_partitions_v1(value, image)
-    value += pack(">qq", image.update_ms, image.start_ms)
+    value += _TIMES.pack(image.update_ms, image.start_ms)
     if version == 1:
         _append_tags(value, image)
     return bytes(value)
+
+
+def as_stored(image: TransactionImage, transaction_version: int) -> TransactionImage:
+    """Return the image that `decode_value` reads from the value: version 0 has no previous producer id."""
+    if transaction_version == 0 and image.fits_version_0:
+        return image._replace(previous_producer_id=NO_PRODUCER_ID)
+    return image
 
 
 def decode_value(value: bytes) -> TransactionImage | None:
@@ -114,10 +128,12 @@ def decode_value(value: bytes) -> TransactionImage | None:
     if version not in (0, 1):
         logger.warning("skipped a transaction state value of unknown version %d", version)
         return None
-    producer_id, producer_epoch, timeout_ms = reader.int64(), reader.int16(), reader.int32()
-    state = _read_state(reader)
+    producer_id, producer_epoch, timeout_ms, status = reader.numbers(_IDENTITY)
+    state = _STATES.get(status)
+    if state is None:
+        raise DamageError(f"transaction status {status} is never written")
     partitions = _read_partitions_v0(reader) if version == 0 else _read_partitions_v1(reader)
-    update_ms, start_ms = reader.int64(), reader.int64()
+    update_ms, start_ms = reader.numbers(_TIMES)
     tags = reader.tags() if version == 1 else {}
     return TransactionImage(
         producer_id,
@@ -127,27 +143,31 @@ def decode_value(value: bytes) -> TransactionImage | None:
         partitions,
         update_ms,
         start_ms,
-        _tag_number(tags, _TAG_PREVIOUS_PRODUCER_ID, ">q", NO_PRODUCER_ID),
-        _tag_number(tags, _TAG_NEXT_PRODUCER_ID, ">q", NO_PRODUCER_ID),
-        _tag_number(tags, _TAG_CLIENT_TRANSACTION_VERSION, ">h", 0),
+        _tag_number(tags, _TAG_PREVIOUS_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
+        _tag_number(tags, _TAG_NEXT_PRODUCER_ID, _INT64, NO_PRODUCER_ID),
+        _tag_number(tags, _TAG_CLIENT_TRANSACTION_VERSION, _INT16, 0),
     )
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
+def _by_topic(partitions: Collection[TopicPartition]) -> list[tuple[str, list[int]]]:
     """Group partitions by topic, sorted, so that equal images have equal bytes."""
+    if len(partitions) == 1:
+        # Nearly always: sorting and grouping take 0.8 µs.
+        ((topic, partition),) = partitions
+        return [(topic, [partition])]
     grouped = groupby(sorted(partitions), key=lambda one: one.topic)
     return [(topic, [one.partition for one in group]) for topic, group in grouped]
 
 
 def _append_partitions_v0(value: bytearray, image: TransactionImage) -> None:
     if image.state is TransactionState.EMPTY:
-        value += pack(">i", -1)
+        value += struct.pack(">i", -1)
         return
     topics = _by_topic(image.partitions)
-    value += pack(">i", len(topics))
+    value += struct.pack(">i", len(topics))
     for topic, partitions in topics:
         append_string(value, topic)
-        value += pack(f">i{len(partitions)}i", len(partitions), *partitions)
+        value += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
 
 
 def _append_partitions_v1(value: bytearray, image: TransactionImage) -> None:
@@ -159,28 +179,21 @@ def _append_partitions_v1(value: bytearray, image: TransactionImage) -> None:
     for topic, partitions in topics:
         append_compact_string(value, topic)
         append_unsigned_varint(value, len(partitions) + 1)
-        value += pack(f">{len(partitions)}i", *partitions)
+        value += struct.pack(f">{len(partitions)}i", *partitions)
         append_unsigned_varint(value, 0)
 
 
 def _append_tags(value: bytearray, image: TransactionImage) -> None:
     """Append the tagged fields that differ from their defaults, in order, as the flexible format requires."""
-    tags = (
-        (_TAG_PREVIOUS_PRODUCER_ID, ">q", image.previous_producer_id, NO_PRODUCER_ID),
-        (_TAG_NEXT_PRODUCER_ID, ">q", image.next_producer_id, NO_PRODUCER_ID),
-        (_TAG_CLIENT_TRANSACTION_VERSION, ">h", image.client_transaction_version, 0),
-    )
-    present = [(tag, pack(form, number)) for tag, form, number, default in tags if number != default]
-    append_unsigned_varint(value, len(present))
-    for tag, data in present:
-        append_tag(value, tag, data)
-
-
-def _read_state(reader: FieldReader) -> TransactionState:
-    status = reader.int8()
-    if status not in PERSISTED:
-        raise DamageError(f"transaction status {status} is never written")
-    return TransactionState(status)
+    present = []
+    if image.previous_producer_id != NO_PRODUCER_ID:
+        present.append(_INT64_TAG.pack(_TAG_PREVIOUS_PRODUCER_ID, 8, image.previous_producer_id))
+    if image.next_producer_id != NO_PRODUCER_ID:
+        present.append(_INT64_TAG.pack(_TAG_NEXT_PRODUCER_ID, 8, image.next_producer_id))
+    if image.client_transaction_version:
+        present.append(_INT16_TAG.pack(_TAG_CLIENT_TRANSACTION_VERSION, 2, image.client_transaction_version))
+    value.append(len(present))
+    value += b"".join(present)
 
 
 def _read_partitions_v0(reader: FieldReader) -> frozenset[TopicPartition]:
@@ -200,5 +213,5 @@ def _read_partitions_v1(reader: FieldReader) -> frozenset[TopicPartition]:
     return frozenset(found)
 
 
-def _tag_number(tags: dict[int, bytes], tag: int, form: str, default: int) -> int:
+def _tag_number(tags: dict[int, bytes], tag: int, form: struct.Struct, default: int) -> int:
     return FieldReader(tags[tag]).number(form) if tag in tags else default

@@ -1,7 +1,8 @@
 """The state of the transactional ids led here, changed only by the replay of records.
 
-New records and loaded ones take the same path, including encoding, so a coordinator's state
-is always what its successor will load.
+New records and loaded ones are applied by the same function. A new one is not decoded again, which would take 8 µs for
+each of a transaction's three records: `as_stored` is what decoding returns, which a test checks for every image. So a
+coordinator's state is always what its successor will load.
 """
 
 import logging
@@ -13,6 +14,7 @@ from broker_core.coordinator.transactions.decision_tables import Image, Transiti
 from broker_core.coordinator.transactions.errors import append_error
 from broker_core.coordinator.transactions.records import (
     TransactionImage,
+    as_stored,
     decode_key,
     decode_value,
     encode_key,
@@ -99,29 +101,25 @@ class TransactionStore:
 
         Raises `KafkaError` with the client's error (rules A.3); nothing has changed then.
         """
-        led = self._led[partition]
-        records = [self._to_record(transactional_id, draft) for transactional_id, draft in drafts.items()]
+        led, level = self._led[partition], self._transaction_version()
+        records = [
+            JournalRecord(encode_key(transactional_id), None if draft is None else encode_value(draft.image, level))
+            for transactional_id, draft in drafts.items()
+        ]
         try:
-            base_offset = self._journal.append(partition, led.coordinator_epoch, records, now_ms)
+            self._journal.append(partition, led.coordinator_epoch, records, now_ms)
         except KafkaError as error:
             raise KafkaError(append_error(error.code), error.message) from error
-        for index, (key, value) in enumerate(records):
-            entry = JournalEntry(
-                base_offset + index, now_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, False, None, key, value
-            )
-            self.replay(partition, entry)
         for transactional_id, draft in drafts.items():
-            if draft is not None:
-                led.entries[transactional_id].last_producer_epoch = draft.last_producer_epoch
-
-    def _to_record(self, transactional_id: str, draft: TransactionDraft | None) -> JournalRecord:
-        key = encode_key(transactional_id)
-        if draft is None:
-            return JournalRecord(key, None)
-        return JournalRecord(key, encode_value(draft.image, self._transaction_version()))
+            if draft is None:
+                _apply(led, transactional_id, None)
+                continue
+            assert not broken_stored_rules(draft.image), f"{transactional_id}: {draft.image}"
+            _apply(led, transactional_id, as_stored(draft.image, level))
+            led.entries[transactional_id].last_producer_epoch = draft.last_producer_epoch
 
     def replay(self, partition: int, entry: JournalEntry) -> None:
-        """Apply one record to the state; nothing else changes it.
+        """Apply one loaded record to the state.
 
         Records and values of unknown types are skipped, as are impossible images; raises `DamageError` for a record
         without a key or that cannot be read.
@@ -133,9 +131,8 @@ class TransactionStore:
         transactional_id = decode_key(entry.key)
         if transactional_id is None:
             return
-        entries = self._led[partition].entries
         if entry.value is None:
-            entries.pop(transactional_id, None)
+            _apply(self._led[partition], transactional_id, None)
             return
         image = decode_value(entry.value)
         if image is None:
@@ -152,9 +149,7 @@ class TransactionStore:
                 broken,
             )
             return
-        found = entries.setdefault(transactional_id, TransactionEntry(transactional_id, image))
-        found.image = image
-        found.last_producer_epoch = NO_PRODUCER_EPOCH
+        _apply(self._led[partition], transactional_id, image)
 
     def load(self, partition: int, coordinator_epoch: int) -> None:
         """Load the partition under `coordinator_epoch`.
@@ -184,6 +179,18 @@ class TransactionStore:
     def unload(self, partition: int) -> None:
         """Remove the partition."""
         self._led.pop(partition, None)
+
+
+def _apply(led: StatePartition, transactional_id: str, image: TransactionImage | None) -> None:
+    """Change the state of an id to a recorded image, None for a tombstone; nothing else changes it."""
+    if image is None:
+        led.entries.pop(transactional_id, None)
+        return
+    found = led.entries.get(transactional_id)
+    if found is None:
+        found = led.entries[transactional_id] = TransactionEntry(transactional_id, image)
+    found.image = image
+    found.last_producer_epoch = NO_PRODUCER_EPOCH
 
 
 class TransactionWriter:

@@ -49,12 +49,12 @@ class Actions:
         """Return what an action would do, and the name under which it can be confirmed; changes nothing."""
         findings: list[str] = []
         decision_plan = None
-        with self.documents.client() as client, TransactionAdmin(client) as admin:
+        with self.documents.client() as client:
             if action.get("kind") in ("complete", "abandon"):
                 decision_plan = self._decision_plan(client, action, "")
                 steps = tuple(decision_plan.steps())
             else:
-                steps = (self._end_plan(admin, action, findings).text,)
+                steps = (self._end_plan(client, action, findings).text,)
         shown = _Shown(dict(action), steps, time.monotonic() + _CONFIRM_WITHIN_SECONDS, decision_plan)
         name = secrets.token_urlsafe(16)
         with self._lock:
@@ -70,10 +70,10 @@ class Actions:
         if shown is None or shown.until < time.monotonic():
             raise RefusedError("This plan was already carried out, or is too old", remedy="Open the plan again")
         try:
-            with self.documents.client() as client, TransactionAdmin(client) as admin:
+            with self.documents.client() as client:
                 if shown.decision_plan is not None:
                     return self._intervene(client, shown, reason)
-                plan = self._end_plan(admin, shown.action, [])
+                plan = self._end_plan(client, shown.action, [])
                 if (plan.text,) != shown.steps:
                     raise RefusedError(_CHANGED, remedy="Open the plan again", checked=f"It would now {plan.text}")
                 plan.do()
@@ -81,7 +81,8 @@ class Actions:
         finally:
             self.documents.collector.look_again()
 
-    def _end_plan(self, admin: TransactionAdmin, action: Mapping[str, Any], findings: list[str]) -> EndPlan:
+    def _end_plan(self, client: KafkaClient, action: Mapping[str, Any], findings: list[str]) -> EndPlan:
+        admin = TransactionAdmin(client)
         reach = {
             "bootstrap_server": self.documents.chosen.bootstrap_server,
             "command_config": self.documents.chosen.command_config,

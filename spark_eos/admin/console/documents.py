@@ -142,8 +142,8 @@ class Documents:
     def transaction(self, transactional_id: str) -> dict[str, Any]:
         """Return a transactional id's page."""
         self.collector.watch()
-        with self.looking_up() as client, TransactionAdmin(client) as admin:
-            coordinator_id, found = described(admin, transactional_id)
+        with self.looking_up() as client:
+            coordinator_id, found = described(TransactionAdmin(client), transactional_id)
         history = self.collector.history.of(transactional_id)
         document = views.transaction_document(self._view(), transactional_id, coordinator_id, found, history)
         return {**document, "poll": self.poll()}

@@ -82,7 +82,7 @@ def test_writes_of_a_failing_fault_action_are_durable_and_reported(tmp_path):
         with pytest.raises(ZeroDivisionError):
             kafka._call(write_and_fail)
         # An action runs before the server syncs, so this one sees what the failed action left.
-        assert not kafka._call(lambda cluster: any(log.unsynced for log in cluster.logs.opened()))
+        assert not kafka._call(lambda cluster: any(log.unsynced_bytes for log in cluster.logs.opened()))
 
 
 def test_unknown_setting_is_reported():
@@ -147,7 +147,7 @@ def test_broker_that_cannot_persist_stops_with_an_error():
 
         def break_it(cluster):
             # This log only: other tests' brokers may run in this process.
-            cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).sync = broken
+            cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).begin_sync = broken
 
         kafka._call(break_it)
         producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 2000, "log_level": 0})

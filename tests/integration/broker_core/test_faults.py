@@ -1,6 +1,8 @@
 """Faults occur where, when and as often as configured, and a request that meets one ends as specified."""
 
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -287,3 +289,20 @@ def test_request_log_keeps_the_newest_requests():
         for version in (5, 6, 7, 8, 9):
             client.send(m.MetadataRequest(topics=[]), version)
         assert [seen.version for seen in kafka.requests()] == [7, 8, 9]
+
+
+def test_faults_of_several_threads_are_all_injected_and_removed():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with EmbeddedBroker() as kafka, ThreadPoolExecutor(4) as pool:
+
+            def inject(number):
+                for _ in range(50):
+                    kafka.fault(api="Heartbeat", action=Drop(), group=f"gone {number}").remove()
+                return kafka.fault(api="Heartbeat", action=Drop(), group=f"kept {number}")
+
+            kept = set(pool.map(inject, range(40)))
+            assert set(kafka._server.fault_injector.faults) == kept
+    finally:
+        sys.setswitchinterval(before)

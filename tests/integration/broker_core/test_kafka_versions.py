@@ -8,6 +8,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
 from broker_core import ConfigError, EmbeddedBroker, ErrorCode
 from broker_core.wire.kafka_versions import served_apis
+from broker_core.wire.messages import ShareGroupHeartbeatRequest
 from broker_core.wire.versions import SERVED
 from tests.support.broker_core.broker_command import running
 from tests.support.raw_client import RawClient
@@ -142,3 +143,13 @@ def test_the_plugin_refuses_what_cannot_work(run):
     )
     result = run("--kafka-version", "3.9", "--kafka-bootstrap", "localhost:1")
     result.stderr.fnmatch_lines(["ERROR: --kafka-version is for embedded brokers*"])
+
+
+# Rule K.1/6.
+def test_share_groups_are_a_preview_in_4_1():
+    heartbeat = ShareGroupHeartbeatRequest(group_id="g", member_id="m", member_epoch=0, subscribed_topic_names=["in"])
+    with (
+        EmbeddedBroker(kafka_version="4.1", topics={"in": 1}) as kafka,
+        RawClient(kafka.bootstrap_servers) as client,
+    ):
+        assert client.send(heartbeat, 1).error_code == ErrorCode.UNSUPPORTED_VERSION

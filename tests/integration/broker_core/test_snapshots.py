@@ -8,6 +8,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
 from broker_core import ConfigError, EmbeddedBroker, Hold, KafkaError, Snapshot
+from tests.support.raw_client import RawClient
+from tests.support.share_session import ShareMember
 
 DEADLINE_S = 30
 
@@ -247,3 +249,61 @@ def test_consumer_beyond_the_restored_log_goes_on_at_its_end(kafka, kafka_consum
     kafka.restore(snapshot)
     kafka.produce("in", ["new"])
     assert consumer.poll(DEADLINE_S).value() == b"new"
+
+
+@pytest.mark.kafka(topics={"in": 2}, config={"group.initial.rebalance.delay.ms": "0"})
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_restore_during_a_rebalance(kafka, kafka_consumer, protocol):
+    kafka.produce("in", [(None, "a", None, None, 0), (None, "b", None, None, 1)])
+    settings = {"group.id": "g", "group.protocol": protocol, "enable.auto.commit": False}
+    first = kafka_consumer("in", settings)
+    assert first.poll(DEADLINE_S) is not None
+    group = kafka.group("g")
+    group.wait_stable(members=1)
+    snapshot = kafka.snapshot()
+    # The first member does not poll, so it gives nothing up.
+    second = kafka_consumer("in", settings)
+    second.poll(0)
+    kafka.wait_for(lambda: len(group.members) == 2 or group.state == "PreparingRebalance", DEADLINE_S)
+    kafka.restore(snapshot)
+    assert (group.state, group.members) == ("Empty", ())
+
+    def are_both_assigned():
+        for each in (first, second):
+            each.poll(0.05)
+        return len(first.assignment()) == len(second.assignment()) == 1
+
+    kafka.wait_for(are_both_assigned, timeout=60)
+    members = group.wait_stable(members=2).members
+    assert sorted(place for each in members for place in each.partitions) == [("in", 0), ("in", 1)]
+
+
+@pytest.mark.kafka(topics={"in": 1, "other": 1})
+def test_topic_that_a_transaction_has_open_is_deleted_and_restored(kafka):
+    kafka.produce("in", ["of the snapshot"], transactional="writer", end="open")
+    snapshot = kafka.snapshot()
+    kafka.delete_topic("in")
+    kafka.end_transaction("writer")
+    assert kafka.transaction("writer").state == "CompleteCommit"
+    kafka.restore(snapshot)
+    assert kafka.transaction("writer").state == "Ongoing"
+    assert kafka.records("in", isolation="read_committed") == []
+    kafka.end_transaction("writer")
+    assert kafka.records("in", isolation="read_committed").values == [b"of the snapshot"]
+    kafka.assert_quiescent()
+
+
+@pytest.mark.kafka(topics={"in": 1})
+def test_share_group_is_shown_and_restored(kafka):
+    kafka.produce("in", ["a"])
+    snapshot = kafka.snapshot()
+    with RawClient(kafka.bootstrap_servers) as client:
+        ShareMember(client, "sharers", "in").join()
+        (member,) = kafka.group("sharers").wait_stable(members=1).members
+        assert (member.client_id, member.partitions) == ("raw-client", {("in", 0)})
+        with_group = kafka.snapshot()
+        kafka.restore(snapshot)
+        assert "sharers" not in kafka.groups
+        kafka.restore(with_group)
+        assert kafka.group("sharers").state == "Empty"
+        assert ShareMember(client, "sharers", "in").join().epoch > 0

@@ -12,6 +12,7 @@ LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 SESSION_MS = 45_000
 REVOCATION_MS = 60_000
 Owned = set[tuple[str, int]]
+TOPICS = (("t",), ("t", "u"), ("u",))
 
 
 class ConsumerWorld(GroupWorld):
@@ -61,3 +62,53 @@ class ConsumerWorld(GroupWorld):
                 has[member_id] = has[member_id] if told is None else told
         assert self.consumers.state.value == "Stable", self.consumers.members
         return has
+
+
+class Client:
+    """A consumer that reads its previous assignment until it has taken in the current one."""
+
+    def __init__(self, world: ConsumerWorld, name: str) -> None:
+        self._world = world
+        self._name = name
+        self.topics: tuple[str, ...] = TOPICS[0]
+        self.epoch: int | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self.assigned: Owned = set()
+        self.reads: Owned = set()
+        self._tells_all = True
+
+    def beat(self, *, is_lost: bool = False) -> None:
+        """Send a heartbeat; with `is_lost` its response does not arrive, so that the next heartbeat has all fields."""
+        if self.epoch is None:
+            self._reset()
+        full = {"topics": self.topics, "rebalance_timeout_ms": 10**9} if self._tells_all else {}
+        answer = self._world.beat(self._name, self.epoch or 0, owned=set(self.reads), **full)
+        if is_lost:
+            self._tells_all = True
+        elif answer.error in (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+            self.epoch = None
+            self._reset()
+        else:
+            assert answer.error is ErrorCode.NONE, answer
+            self.epoch = answer.member_epoch
+            self._tells_all = False
+            if answer.assigned is not None:
+                self.assigned = self._world.named(answer) or set()
+
+    def take_in(self) -> None:
+        """Stop reading revoked partitions and start reading new ones."""
+        self.reads = set(self.assigned)
+
+    def subscribe(self, topics: tuple[str, ...]) -> None:
+        """Change the subscription from the next heartbeat on."""
+        self.topics = topics
+        self._tells_all = True
+
+    def leave(self) -> None:
+        """Stop reading and leave the group."""
+        self._reset()
+        if self.epoch is not None:
+            self._world.beat(self._name, LEAVE)
+        self.epoch = None

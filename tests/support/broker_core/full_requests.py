@@ -77,6 +77,104 @@ def tokens():
     }
 
 
+def shares(version, topic_id):
+    """Return a request of each API for share groups."""
+    fetch, acknowledge = m.ShareFetchRequest, m.ShareAcknowledgeRequest.AcknowledgeTopic
+    initialize, read = m.InitializeShareGroupStateRequest, m.ReadShareGroupStateRequest
+    write, delete = m.WriteShareGroupStateRequest, m.DeleteShareGroupStateRequest
+    summary, offsets = m.ReadShareGroupStateSummaryRequest, m.DescribeShareGroupOffsetsRequest
+    group = offsets.DescribeShareGroupOffsetsRequestGroup
+    altered = m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+
+    def topics(kind, **fields):
+        partition = kind.PartitionData(partition=0, **fields)
+        return {"group_id": "shared", "topics": [kind(topic_id=topic_id, partitions=[partition])]}
+
+    batch = write.WriteStateData.PartitionData.StateBatch
+    return {
+        "ShareGroupHeartbeat": lambda: m.ShareGroupHeartbeatRequest(
+            group_id="shared", member_id="x", member_epoch=0, subscribed_topic_names=[TOPIC]
+        ),
+        "ShareGroupDescribe": lambda: m.ShareGroupDescribeRequest(
+            group_ids=["sharers"], include_authorized_operations=True
+        ),
+        "ShareFetch": lambda: fetch(
+            group_id="shared",
+            member_id="x",
+            share_session_epoch=0,
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=1000,
+            max_records=10,
+            batch_size=10,
+            topics=[
+                fetch.FetchTopic(
+                    topic_id=topic_id,
+                    partitions=[fetch.FetchTopic.FetchPartition(partition_index=0, acknowledgement_batches=[])],
+                )
+            ],
+            forgotten_topics_data=[],
+        ),
+        "ShareAcknowledge": lambda: m.ShareAcknowledgeRequest(
+            group_id="sharers",
+            member_id="x",
+            share_session_epoch=1,
+            topics=[
+                acknowledge(
+                    topic_id=topic_id,
+                    partitions=[
+                        acknowledge.AcknowledgePartition(
+                            partition_index=0,
+                            acknowledgement_batches=[
+                                acknowledge.AcknowledgePartition.AcknowledgementBatch(
+                                    first_offset=0, last_offset=0, acknowledge_types=[1]
+                                )
+                            ],
+                        )
+                    ],
+                )
+            ],
+        ),
+        "InitializeShareGroupState": lambda: initialize(
+            **topics(initialize.InitializeStateData, state_epoch=1, start_offset=0)
+        ),
+        "ReadShareGroupState": lambda: read(**topics(read.ReadStateData, leader_epoch=1)),
+        "WriteShareGroupState": lambda: write(
+            **topics(
+                write.WriteStateData,
+                state_epoch=1,
+                leader_epoch=1,
+                start_offset=0,
+                **({"delivery_complete_count": 0} if version else {}),
+                state_batches=[batch(first_offset=0, last_offset=1, delivery_state=2, delivery_count=1)],
+            )
+        ),
+        "DeleteShareGroupState": lambda: delete(**topics(delete.DeleteStateData)),
+        "ReadShareGroupStateSummary": lambda: summary(**topics(summary.ReadStateSummaryData, leader_epoch=1)),
+        "DescribeShareGroupOffsets": lambda: offsets(
+            groups=[
+                group(
+                    group_id="sharers",
+                    topics=[group.DescribeShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=[0])],
+                )
+            ]
+        ),
+        "AlterShareGroupOffsets": lambda: m.AlterShareGroupOffsetsRequest(
+            group_id="altered",
+            topics=[
+                altered(
+                    topic_name=TOPIC,
+                    partitions=[altered.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=1)],
+                )
+            ],
+        ),
+        "DeleteShareGroupOffsets": lambda: m.DeleteShareGroupOffsetsRequest(
+            group_id="altered",
+            topics=[m.DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(topic_name=TOPIC)],
+        ),
+    }
+
+
 def full_requests(version, topic_id):
     """Return for each API a request that names a topic, group or transaction."""
     batch = build_batch([NewRecord(b"k", b"v", (), 1000)])
@@ -362,6 +460,7 @@ def full_requests(version, topic_id):
         ),
         "ListTransactions": lambda: m.ListTransactionsRequest(state_filters=[], producer_id_filters=[]),
         **administration(),
+        **shares(version, topic_id),
     }
 
 

@@ -1,7 +1,6 @@
 """One transaction on a cluster whose leaders move, with time and markers under the test's control."""
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,7 +86,7 @@ class MovesWorld:
         """Set the id to another producer epoch, as after long use."""
         broker = self.cluster.brokers[self.coordinator]
         leadership = self.cluster.metadata.leadership(self.state_partition)
-        image = replace(broker.transactions.images()[self.transactional_id], producer_epoch=producer_epoch)
+        image = broker.transactions.images()[self.transactional_id]._replace(producer_epoch=producer_epoch)
         journal = TopicJournal(
             TRANSACTION_STATE_TOPIC,
             broker.broker_id,

@@ -28,33 +28,35 @@ def produced(client, data, **options):
     return client.ask(request, version).responses[0].partition_responses[0]
 
 
-def fetch(offset, *, isolation=0, max_wait_ms=0, min_bytes=1, version=11):
+def fetch_request(topic, *partitions, **fields):
+    """Return a Fetch without a session, of 1 MiB at most and without waiting; dicts have the fields that differ."""
     form = m.FetchRequest.FetchTopic
-    return m.FetchRequest(
-        replica_id=-1,
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=2**20,
-        isolation_level=isolation,
-        session_id=0,
-        session_epoch=-1,
-        forgotten_topics_data=[],
-        rack_id="",
-        topics=[
-            form(
-                topic=TOPIC,
-                partitions=[
-                    form.FetchPartition(
-                        partition=0,
-                        current_leader_epoch=-1,
-                        fetch_offset=offset,
-                        log_start_offset=-1,
-                        partition_max_bytes=2**20,
-                    )
-                ],
-            )
-        ],
-    ), version
+    default = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 2**20,
+    }
+    common = {
+        "replica_id": -1,
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 2**20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    wanted = [form.FetchPartition(**(default | each)) for each in partitions]
+    return m.FetchRequest(topics=[form(topic=topic, partitions=wanted)], **(common | fields))
+
+
+def fetch(offset, *, isolation=0, max_wait_ms=0, min_bytes=1, version=11):
+    fields = {"isolation_level": isolation, "max_wait_ms": max_wait_ms, "min_bytes": min_bytes}
+    return fetch_request(TOPIC, {"fetch_offset": offset}, **fields), version
 
 
 def fetched(client, offset, **options):

@@ -1,12 +1,11 @@
-"""The differences between two answers, field by field."""
+"""The differences between two answers to a generated request."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from broker_core.testing.answer_comparison import differing_fields
 from tests.support.request_generator.cases import Case
-
-_ABSENT = "<absent>"
 
 
 @dataclass(frozen=True)
@@ -23,22 +22,7 @@ class Difference:
         return f"{where} is {self.apache!r} on Apache Kafka, {self.ours!r} on broker_core"
 
 
-def differences(case: Case, apache: Any, ours: Any, path: str = "") -> Iterator[Difference]:
+def differences(case: Case, apache: Any, ours: Any) -> Iterator[Difference]:
     """Yield each field that differs."""
-    if isinstance(apache, dict) and isinstance(ours, dict):
-        for name in apache:
-            yield from differences(case, apache[name], ours[name], f"{path}.{name}" if path else name)
-    elif isinstance(apache, list) and isinstance(ours, list) and _are_structs(apache) and _are_structs(ours):
-        if len(apache) == len(ours):
-            for one, other in zip(apache, ours, strict=True):
-                yield from differences(case, one, other, path)
-        else:
-            yield Difference(
-                case, path, [each for each in apache if each not in ours], [each for each in ours if each not in apache]
-            )
-    elif apache != ours or type(apache) is not type(ours):
-        yield Difference(case, path, apache, ours)
-
-
-def _are_structs(items: list[Any]) -> bool:
-    return all(isinstance(each, dict) for each in items)
+    for path, there, here in differing_fields(apache, ours):
+        yield Difference(case, path, there, here)

@@ -9,11 +9,15 @@ from tests.support.request_generator.values import (
     CLASSIC_GROUP,
     COMPLETE_ID,
     CONSUMER_GROUP,
+    FETCHED_GROUP,
     GOOD,
     OFFSETS_GROUP,
     ONGOING_ID,
     OPEN,
     PRESENT,
+    SHARE_GROUP,
+    SHARE_MEMBER,
+    SHARED,
     TRIMMED,
     Batch,
     Known,
@@ -93,7 +97,7 @@ def join(group: str = "group-{n}") -> tuple[Step, ...]:
     """Return the requests that make a member of a classic group and its leader."""
     body = {
         "group_id": group,
-        "session_timeout_ms": 60_000,
+        "session_timeout_ms": 600_000,
         "rebalance_timeout_ms": 60_000,
         "member_id": "",
         "group_instance_id": None,
@@ -149,15 +153,42 @@ def consumer_member(group: str = "group-{n}") -> Step:
     return Step("ConsumerGroupHeartbeat", 1, body, {"member_epoch": "member_epoch"})
 
 
+def share_member(group: str = "group-{n}", epoch: int = 0) -> Step:
+    """Return the request with which a member joins a share group; with epoch -1 it leaves."""
+    return Step("ShareGroupHeartbeat", 1, {**GOOD["ShareGroupHeartbeat"], "group_id": group, "member_epoch": epoch})
+
+
+def share_session(group: str = "group-{n}", partition: int = 0, member: str = SHARE_MEMBER) -> Step:
+    """Return the request with which a member of a share group begins its session and acquires records."""
+    partitions = [{"partition_index": partition, "acknowledgement_batches": []}]
+    body = {**GOOD["ShareFetch"], "group_id": group, "member_id": member, "max_wait_ms": 3_000}
+    return Step("ShareFetch", 1, {**body, "topics": [{"topic_id": Known("shared"), "partitions": partitions}]})
+
+
+def share_offsets() -> Step:
+    """Return the request that sets the offset of an empty share group."""
+    topics = [{"topic_name": PRESENT, "partitions": [{"partition_index": 0, "start_offset": 1}]}]
+    return Step("AlterShareGroupOffsets", 0, {"group_id": "group-{n}", "topics": topics})
+
+
+def share_state(group: str = "group-{n}", partition: int = 0, topic_id: str = "present") -> Step:
+    """Return the request that begins the state of a share group."""
+    partitions = [{"partition": partition, "state_epoch": 0, "start_offset": 0}]
+    topics = [{"topic_id": Known(topic_id), "partitions": partitions}]
+    return Step("InitializeShareGroupState", 0, {"group_id": group, "topics": topics})
+
+
 def coordinator(key_type: int, key: str) -> Step:
     """Return the request that makes a broker create the topic of its coordinator."""
-    return Step("FindCoordinator", 4, {"key_type": key_type, "coordinator_keys": [key]})
+    return Step("FindCoordinator", 6, {"key_type": key_type, "coordinator_keys": [key]})
 
 
 # What all cases may use: it exists before the first and is the same on both brokers.
+_SHARE_KEY: Final = "group:AAAAAAAAAAAAAAAAAAAAAA:0"
 WORLD: Final = (
     coordinator(0, "any"),
     coordinator(1, "any"),
+    coordinator(2, _SHARE_KEY),
     topic(PRESENT, 2),
     Step(
         "Metadata",
@@ -165,6 +196,14 @@ WORLD: Final = (
         {"topics": [{"name": PRESENT, "topic_id": None}], "allow_auto_topic_creation": False},
         {"present": "topics.0.topic_id"},
     ),
+    topic(SHARED, 2),
+    Step(
+        "Metadata",
+        12,
+        {"topics": [{"name": SHARED, "topic_id": None}], "allow_auto_topic_creation": False},
+        {"shared": "topics.0.topic_id"},
+    ),
+    produce(SHARED, Batch()),
     topic(OPEN),
     topic(TRIMMED),
     topic(ALTERED),
@@ -184,6 +223,10 @@ WORLD: Final = (
     *join(CLASSIC_GROUP),
     sync(CLASSIC_GROUP),
     consumer_member(CONSUMER_GROUP),
+    share_member(SHARE_GROUP),
+    # Its partition has no records, so this waits until it is loaded, and later fetches are answered at once.
+    share_state(FETCHED_GROUP, 1, "shared"),
+    share_session(FETCHED_GROUP, 1),
 )
 
 
@@ -196,7 +239,6 @@ class Other:
     setup: tuple[Step, ...] = ()
 
 
-_SHARE_KEY: Final = "group:AAAAAAAAAAAAAAAAAAAAAA:0"
 OTHERS: Final[Mapping[str, tuple[Other, ...]]] = {
     "Produce": tuple(
         Other(label, {"transactional_id": "id-{n}", "records": Batch(True, "producer_id")}, (producer(), *setup))
@@ -205,7 +247,15 @@ OTHERS: Final[Mapping[str, tuple[Other, ...]]] = {
     "FindCoordinator": (
         Other("a key of share groups", {"key_type": 2, "key": _SHARE_KEY, "coordinator_keys": [_SHARE_KEY]}),
     ),
+    "ShareFetch": (
+        Other(
+            "with records",
+            {"group_id": "group-{n}", "partition_index": 0, "max_wait_ms": 3_000},
+            (share_state(topic_id="shared"),),
+        ),
+    ),
 }
+_LEFT_SHARE: Final = (share_member(), share_member(epoch=-1))
 # The steps that the requests of an API need. They are sent for each case.
 _TRANSACTION = (producer(), add())
 SETUP: Final[Mapping[str, tuple[Step, ...]]] = {
@@ -234,4 +284,11 @@ SETUP: Final[Mapping[str, tuple[Step, ...]]] = {
     "OffsetDelete": (commit(),),
     "DeleteTopics": (topic("topic-{n}"),),
     "CreatePartitions": (),
+    "ShareAcknowledge": (share_state(topic_id="shared"), share_session()),
+    "ReadShareGroupState": (share_state(),),
+    "WriteShareGroupState": (share_state(),),
+    "DeleteShareGroupState": (share_state(),),
+    "ReadShareGroupStateSummary": (share_state(),),
+    "AlterShareGroupOffsets": _LEFT_SHARE,
+    "DeleteShareGroupOffsets": (*_LEFT_SHARE, share_offsets()),
 }

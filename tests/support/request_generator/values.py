@@ -9,6 +9,9 @@ from tests.support.raw_session import NOBODY, Identity, record_batch
 
 PRESENT, OPEN, TRIMMED, ALTERED = "present", "open", "trimmed", "altered"
 OFFSETS_GROUP, CLASSIC_GROUP, CONSUMER_GROUP = "group-of-offsets", "group-classic", "group-consumer"
+SHARED: Final = "shared"
+SHARE_GROUP, FETCHED_GROUP = "group-share", "group-fetched"
+SHARE_MEMBER: Final = "AAAAAAAAAAAAAAAAAAAAAQ"
 COMPLETE_ID, ONGOING_ID = "id-complete", "id-ongoing"
 MISSING: Final = "missing-{n}"
 TIME_MS: Final = 1_500_000_000_000
@@ -63,6 +66,8 @@ _IDENTITY: Final = {
     "v3_and_below_producer_epoch": Known("producer_epoch"),
     "group_id": "group-{n}",
 }
+_SHARE_SESSION: Final = {"group_id": "group-{n}", "member_id": SHARE_MEMBER}
+_SHARE_STATE: Final = {"group_id": "group-{n}", "state_epoch": 0, "start_offset": 0}
 _ACL_FILTER: Final = {
     "resource_type_filter": 2,
     "resource_name_filter": "of-acls",
@@ -190,6 +195,38 @@ GOOD: Final[Mapping[str, Mapping[str, Any]]] = {
         "topic_partitions": [],
     },
     "ConsumerGroupDescribe": {"group_ids": [CONSUMER_GROUP]},
+    "ShareGroupHeartbeat": {
+        "group_id": "group-{n}",
+        "member_id": SHARE_MEMBER,
+        "member_epoch": 0,
+        "rack_id": None,
+        "subscribed_topic_names": [PRESENT],
+    },
+    "ShareGroupDescribe": {"group_ids": [SHARE_GROUP]},
+    "ShareFetch": _SHARE_SESSION
+    | {
+        "group_id": FETCHED_GROUP,
+        "topic_id": Known("shared"),
+        "partition_index": 1,
+        "share_session_epoch": 0,
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_records": 500,
+        "batch_size": 500,
+        "acknowledgement_batches": [],
+        "forgotten_topics_data": [],
+    },
+    "ShareAcknowledge": _SHARE_SESSION
+    | {"share_session_epoch": 1, "topic_id": Known("shared"), "last_offset": 1, "acknowledge_types": [1]},
+    "InitializeShareGroupState": _SHARE_STATE,
+    "ReadShareGroupState": _SHARE_STATE | {"leader_epoch": 0},
+    "WriteShareGroupState": _SHARE_STATE
+    | {"leader_epoch": 0, "delivery_complete_count": 1, "delivery_state": 2, "delivery_count": 1},
+    "DeleteShareGroupState": _SHARE_STATE,
+    "ReadShareGroupStateSummary": _SHARE_STATE | {"leader_epoch": 0},
+    "DescribeShareGroupOffsets": {"group_id": SHARE_GROUP},
+    "AlterShareGroupOffsets": {"group_id": "group-{n}", "start_offset": 1},
+    "DeleteShareGroupOffsets": {"group_id": "group-{n}"},
     "SaslAuthenticate": {"auth_bytes": b"\0user\0password"},
 }
 # The good values of fields in all APIs.
@@ -272,10 +309,10 @@ OTHER_VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
     "protocol_name": ("wrong",),
     "principal": ("wrong", "User:*", "User:"),
     "committed_metadata": ("x" * 4097,),
-    "group_id": (CLASSIC_GROUP, CONSUMER_GROUP),
-    "groups_names": ([CLASSIC_GROUP], [CONSUMER_GROUP]),
-    "groups": ([CONSUMER_GROUP], [OFFSETS_GROUP]),
-    "group_ids": ([CLASSIC_GROUP],),
+    "group_id": (CLASSIC_GROUP, CONSUMER_GROUP, SHARE_GROUP),
+    "groups_names": ([CLASSIC_GROUP], [CONSUMER_GROUP], [SHARE_GROUP]),
+    "groups": ([CONSUMER_GROUP], [OFFSETS_GROUP], [SHARE_GROUP]),
+    "group_ids": ([CLASSIC_GROUP], [CONSUMER_GROUP], [SHARE_GROUP]),
     "configuration_keys": (["wrong.key"], ["retention.ms", "cleanup.policy"]),
     "topic_names": ([PRESENT + "-" + MISSING],),
     "records": (
@@ -307,6 +344,9 @@ UNANSWERED: Final = frozenset(
         ("Produce", "records", "null"),
         ("JoinGroup", "protocols", "twice"),
         ("AddPartitionsToTxn", "transactions", "empty"),
+        ("ShareFetch", "max_wait_ms", "2147483647"),
+        ("DescribeShareGroupOffsets", "partitions", "large"),
+        ("DescribeShareGroupOffsets", "partitions", "more"),
         ("WriteTxnMarkers", "topics", "twice"),
         ("WriteTxnMarkers", "partition_indexes", "twice"),
     }

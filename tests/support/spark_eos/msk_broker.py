@@ -21,7 +21,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from broker_core.security.sasl import AuthenticationFailed
-from broker_core.server import socket_server
+from broker_core.server import listeners
 
 SERVICE = "kafka-cluster"
 VERSION = "2020_10_22"
@@ -99,13 +99,13 @@ def signature(message: dict[str, str], key: str, secret: str) -> str:
 @contextmanager
 def msk_iam_brokers(identities: Identities) -> Iterator[None]:
     """Let brokers that start in the block accept AWS_MSK_IAM at their SASL listeners."""
-    usual = socket_server.sasl_settings
+    usual = listeners.sasl_settings
 
     def with_msk_iam(*args: Any) -> Any:
         made = usual(*args)
         return replace(made, mechanisms={**made.mechanisms, "AWS_MSK_IAM": partial(ServerSide, identities)})
 
-    with patch.object(socket_server, "sasl_settings", with_msk_iam):
+    with patch.object(listeners, "sasl_settings", with_msk_iam):
         yield
 
 

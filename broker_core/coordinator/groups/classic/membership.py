@@ -70,10 +70,6 @@ class ClassicMembership:
 
     def join(self, shard: ClassicShard, request: JoinGroup, now_ms: int, reply: JoinReply) -> None:
         """Add the caller to the next generation, or refuse it."""
-        config = self._config
-        if not config.group_min_session_timeout_ms <= request.session_timeout_ms <= config.group_max_session_timeout_ms:
-            self._refuse_join(reply, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
-            return
         is_nameless = request.member_id == UNKNOWN_MEMBER
         group = shard.ensure_group(request.group_id) if is_nameless else shard.groups.get(request.group_id)
         if group is None:

@@ -219,11 +219,11 @@ class Rebalance:
             self._replies.add(member.join_reply, result)
             member.join_reply = None
 
-    def abandon(self, group: ClassicGroup) -> None:
-        """Refuse all waiting requests because this broker no longer coordinates the group."""
+    def abandon(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """Refuse all waiting requests: the group is coordinated elsewhere, or is a consumer group from now on."""
         for member in group.members.values():
-            self.answer_join(member, JoinResult(ErrorCode.NOT_COORDINATOR, member.member_id))
-            self.answer_sync(member, SyncResult(ErrorCode.NOT_COORDINATOR))
+            self.answer_join(member, JoinResult(error, member.member_id))
+            self.answer_sync(member, SyncResult(error))
         self.end_group(group)
 
     def end_group(self, group: ClassicGroup) -> None:

@@ -3,7 +3,7 @@
 The handlers translate them from and to the wire. They have no API version: what differs by version is a field.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from broker_core.coordinator.groups.classic.states import GroupState
@@ -19,7 +19,8 @@ class JoinGroup:
 
     Set `requires_known_member_id` for version 4 and later, so that a client whose first answer is lost
     leaves no ghost member behind (KIP-394), and `can_skip_assignment` for version 9 and later (KIP-814).
-    Before version 1 there is no rebalance timeout: pass the session timeout.
+    Before version 1 there is no rebalance timeout: pass the session timeout. `may_see` decides which topics the
+    expressions of a consumer group's members may match; None allows all.
     """
 
     group_id: str
@@ -33,6 +34,7 @@ class JoinGroup:
     group_instance_id: str | None = None
     requires_known_member_id: bool = True
     can_skip_assignment: bool = False
+    may_see: Callable[[str], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from broker_core.coordinator.groups.classic.group import ClassicGroup
+from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from broker_core.coordinator.groups.consumer.records import (
     Current,
     GroupEpoch,
@@ -48,6 +48,11 @@ class ConsumerMember(NamedTuple):
     def instance_id(self) -> str | None:
         """Return the instance id of a static member (KIP-345)."""
         return self.subscription.instance_id
+
+    @property
+    def is_classic(self) -> bool:
+        """Return whether the member uses the classic protocol."""
+        return self.subscription.classic is not None
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Return whether the member has reached the target of that epoch."""
@@ -170,6 +175,20 @@ class ConsumerGroup:
         """Return the expressions that members subscribe with."""
         return {member.subscription.regex for member in self.members.values()} - {""}
 
+    def supports_classic(self, protocol_type: str, names: Iterable[str]) -> bool:
+        """Return whether all members of the classic protocol support one of these protocols."""
+        known = [
+            {name for name, _ in member.subscription.classic.protocols}
+            for member in self.members.values()
+            if member.subscription.classic is not None
+        ]
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(all(name in each for each in known) for name in names)
+
+    def others_keep(self, member: ConsumerMember) -> bool:
+        """Return whether another member has yet to give up a partition of this member's target."""
+        missing = self.target(member.member_id) - member.current.assigned.keys()
+        return any(self.holders.get(partition, member.member_id) != member.member_id for partition in missing)
+
     def commit_error(
         self,
         member_id: str,
@@ -185,6 +204,7 @@ class ConsumerGroup:
             group_is_empty=not self.members,
             caller=caller_of(member_id, member_epoch),
             is_member=member is not None,
+            is_classic=member is not None and member.is_classic,
             fit=_commit_fit(member, member_epoch, partitions),
             transactional=transactional,
             knows_member_epochs=knows_member_epochs,
@@ -196,6 +216,7 @@ class ConsumerGroup:
         return FETCH.resolve(
             names_member=member_id is not None or member_epoch >= 0,
             is_member=member is not None,
+            is_classic=member is not None and member.is_classic,
             epoch_is_current=member is not None and member_epoch == member.current.member_epoch,
         )
 
@@ -226,8 +247,9 @@ def _commit_fit(
     current = member.current
     if member_epoch == current.member_epoch:
         return CommitFit.CURRENT
+    held = {**current.pending, **current.assigned}
     was_its_own = 0 <= member_epoch < current.member_epoch and all(
-        partition in current.assigned and current.assigned[partition] <= member_epoch for partition in partitions
+        partition in held and held[partition] <= member_epoch for partition in partitions
     )
     return CommitFit.KEPT if was_its_own else CommitFit.STALE
 
@@ -277,6 +299,14 @@ class ConsumerShard(Recorder, Protocol):
 
     def forget_group(self, group_id: str) -> ClassicGroup | None:
         """Remove a classic group from memory and return it; its records stay."""
+        ...
+
+    def ensure_group(self, group_id: str) -> ClassicGroup:
+        """Return the classic group, creating it if it does not exist."""
+        ...
+
+    def adopt_group(self, group: ClassicGroup) -> None:
+        """Coordinate a classic group whose record has just replaced a consumer group's."""
         ...
 
 

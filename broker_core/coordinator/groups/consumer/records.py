@@ -13,9 +13,10 @@ from broker_core.coordinator.groups.consumer.states import MemberState
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.coordinator.record_fields import (
     FieldReader,
-    append_compact_string,
     append_tag,
-    append_unsigned_varint,
+    compact_int32s,
+    compact_length,
+    compact_string,
     int8,
     int16,
     int32,
@@ -28,6 +29,7 @@ _VERSION: Final = int16(0)
 _TAG: Final = 0
 # The metadata of a member that uses the classic protocol is a tagged field, which Kafka writes even if it is null.
 _NOT_CLASSIC: Final = b"\0"
+_IS_CLASSIC: Final = b"\1"
 
 
 class RecordType(IntEnum):
@@ -68,8 +70,15 @@ class GroupEpoch(NamedTuple):
     metadata_hash: int = 0
 
 
+class ClassicMetadata(NamedTuple):
+    """What a member of the classic protocol sent with its JoinGroup; protocols are (name, metadata) as it prefers."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
 class Subscription(NamedTuple):
-    """A member's identity and subscription."""
+    """A member's identity and subscription; `classic` is set for a member that uses the classic protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -79,6 +88,7 @@ class Subscription(NamedTuple):
     regex: str = ""
     rebalance_timeout_ms: int = -1
     server_assignor: str | None = None
+    classic: ClassicMetadata | None = None
 
 
 class TargetEpoch(NamedTuple):
@@ -139,22 +149,6 @@ def read_consumer_value(kind: RecordType, data: bytes) -> Any:
     return _READERS[kind](fields)
 
 
-def _text(text: str) -> bytes:
-    data = bytearray()
-    append_compact_string(data, text)
-    return bytes(data)
-
-
-def _maybe_text(text: str | None) -> bytes:
-    return b"\0" if text is None else _text(text)
-
-
-def _count(number: int) -> bytes:
-    data = bytearray()
-    append_unsigned_varint(data, number + 1)
-    return bytes(data)
-
-
 def _tags(value: bytes | None) -> bytes:
     """Encode the tagged fields of a structure that has at most one; None leaves it out."""
     if value is None:
@@ -172,10 +166,6 @@ def partitions_by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, 
     return topics
 
 
-def _numbers(numbers: Collection[int]) -> bytes:
-    return _count(len(numbers)) + b"".join(map(int32, numbers))
-
-
 def _write_epoch(value: GroupEpoch) -> bytes:
     return int32(value.epoch) + _tags(int64(value.metadata_hash) if value.metadata_hash else None)
 
@@ -188,22 +178,44 @@ def _read_epoch(fields: FieldReader) -> GroupEpoch:
 def _write_member(value: Subscription) -> bytes:
     return b"".join(
         (
-            _maybe_text(value.instance_id),
-            _maybe_text(value.rack_id),
-            _text(value.client_id),
-            _text(value.client_host),
-            _count(len(value.topics)),
-            *map(_text, value.topics),
-            _text(value.regex),
+            compact_string(value.instance_id),
+            compact_string(value.rack_id),
+            compact_string(value.client_id),
+            compact_string(value.client_host),
+            compact_length(len(value.topics)),
+            *map(compact_string, value.topics),
+            compact_string(value.regex),
             int32(value.rebalance_timeout_ms),
-            _maybe_text(value.server_assignor),
-            _tags(_NOT_CLASSIC),
+            compact_string(value.server_assignor),
+            _tags(_write_classic(value.classic)),
         )
     )
 
 
+def _write_classic(value: ClassicMetadata | None) -> bytes:
+    if value is None:
+        return _NOT_CLASSIC
+    protocols = (
+        compact_string(name) + compact_length(len(metadata)) + metadata + _tags(None)
+        for name, metadata in value.protocols
+    )
+    head = _IS_CLASSIC + int32(value.session_timeout_ms) + compact_length(len(value.protocols))
+    return head + b"".join(protocols) + _tags(None)
+
+
+def _read_classic(data: bytes) -> ClassicMetadata | None:
+    if data == _NOT_CLASSIC:
+        return None
+    fields = FieldReader(data, flexible=True)
+    fields.unsigned_varint()
+    session_timeout_ms, protocols = fields.int32(), []
+    for _ in range(fields.length()):
+        protocols.append((fields.string(), fields.data()))
+        fields.skip_tags()
+    return ClassicMetadata(session_timeout_ms, tuple(protocols))
+
+
 def _read_member(fields: FieldReader) -> Subscription:
-    """Read a member; the tagged field of a member that uses the classic protocol is skipped."""
     subscription = Subscription(
         fields.nullable_string(),
         fields.nullable_string(),
@@ -214,8 +226,8 @@ def _read_member(fields: FieldReader) -> Subscription:
         fields.int32(),
         fields.nullable_string(),
     )
-    fields.skip_tags()
-    return subscription
+    tags = fields.tags()
+    return subscription._replace(classic=_read_classic(tags[_TAG])) if _TAG in tags else subscription
 
 
 def _write_target_epoch(value: TargetEpoch) -> bytes:
@@ -230,8 +242,8 @@ def _read_target_epoch(fields: FieldReader) -> TargetEpoch:
 def _write_target(value: Partitions) -> bytes:
     topics = partitions_by_topic(value)
     return (
-        _count(len(topics))
-        + b"".join(topic_id.bytes + _numbers(partitions) + _tags(None) for topic_id, partitions in topics.items())
+        compact_length(len(topics))
+        + b"".join(topic_id.bytes + compact_int32s(partitions) + _tags(None) for topic_id, partitions in topics.items())
         + _tags(None)
     )
 
@@ -242,10 +254,10 @@ def _read_target(fields: FieldReader) -> Partitions:
 
 def _write_held(held: Held) -> bytes:
     topics = partitions_by_topic(held)
-    return _count(len(topics)) + b"".join(
+    return compact_length(len(topics)) + b"".join(
         topic_id.bytes
-        + _numbers(partitions)
-        + _tags(_numbers([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))
+        + compact_int32s(partitions)
+        + _tags(compact_int32s([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))
         for topic_id, partitions in topics.items()
     )
 
@@ -288,8 +300,8 @@ def _read_current(fields: FieldReader) -> Current:
 def _write_regex(value: ResolvedRegex) -> bytes:
     return b"".join(
         (
-            _count(len(value.topics)),
-            *map(_text, value.topics),
+            compact_length(len(value.topics)),
+            *map(compact_string, value.topics),
             int64(value.version),
             int64(value.timestamp_ms),
             _tags(None),

@@ -1,8 +1,8 @@
 """The requests of consumer groups (KIP-848) and their answers as plain values, and the checks that need no group."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS
 from broker_core.coordinator.groups.consumer.records import Partitions, Subscription, TopicIdPartition
@@ -12,6 +12,7 @@ from broker_core.errors import ErrorCode, KafkaError
 
 CONSUMER_GROUP_TYPE = "consumer"
 UNCHANGED = -1
+MemberT = TypeVar("MemberT")
 
 
 class ConsumerGroupSettings(NamedTuple):
@@ -90,9 +91,10 @@ class DescribedConsumer:
     target: Partitions
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerGroupDescription:
-    """One group as administrators see it."""
+# Without slots: a generic class that is called by an alias of one of its forms would set an attribute.
+@dataclass(frozen=True)
+class GroupDescription(Generic[MemberT]):
+    """One group of members of a kind, as administrators see it."""
 
     group_id: str
     error: ErrorCode = ErrorCode.NONE
@@ -101,7 +103,10 @@ class ConsumerGroupDescription:
     epoch: int = 0
     target_epoch: int = 0
     assignor: str = ""
-    members: tuple[DescribedConsumer, ...] = field(default=())
+    members: tuple[MemberT, ...] = ()
+
+
+ConsumerGroupDescription: TypeAlias = GroupDescription[DescribedConsumer]
 
 
 def check_heartbeat(request: ConsumerHeartbeat) -> None:

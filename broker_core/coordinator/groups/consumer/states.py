@@ -131,6 +131,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
         "group_is_empty": _BOTH,
         "caller": tuple(Caller),
         "is_member": _BOTH,
+        "is_classic": _BOTH,
         "fit": tuple(CommitFit),
         "transactional": _BOTH,
         "knows_member_epochs": _BOTH,
@@ -164,13 +165,14 @@ COMMIT: Final[Table[ErrorCode]] = Table(
         ),
         Row(
             "a version that cannot carry a member epoch",
-            {"is_member": (True,), "transactional": (False,), "knows_member_epochs": (False,)},
+            {"is_member": (True,), "is_classic": (False,), "transactional": (False,), "knows_member_epochs": (False,)},
             ErrorCode.UNSUPPORTED_VERSION,
         ),
         Row(
             "a plain commit of a member",
             {
                 "is_member": (True,),
+                "is_classic": (False,),
                 "transactional": (False,),
                 "knows_member_epochs": (True,),
                 "fit": (CommitFit.CURRENT, CommitFit.KEPT),
@@ -181,11 +183,27 @@ COMMIT: Final[Table[ErrorCode]] = Table(
             "a plain commit from the past",
             {
                 "is_member": (True,),
+                "is_classic": (False,),
                 "transactional": (False,),
                 "knows_member_epochs": (True,),
                 "fit": (CommitFit.STALE,),
             },
             ErrorCode.STALE_MEMBER_EPOCH,
+        ),
+        Row(
+            "a plain commit of a member of the classic protocol",
+            {
+                "is_member": (True,),
+                "is_classic": (True,),
+                "transactional": (False,),
+                "fit": (CommitFit.CURRENT, CommitFit.KEPT),
+            },
+            ErrorCode.NONE,
+        ),
+        Row(
+            "a plain commit of a member of the classic protocol from the past",
+            {"is_member": (True,), "is_classic": (True,), "transactional": (False,), "fit": (CommitFit.STALE,)},
+            ErrorCode.ILLEGAL_GENERATION,
         ),
         Row(
             "a commit in a transaction",
@@ -202,6 +220,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
     impossible=(
         {"group_is_empty": (True,), "is_member": (True,)},
         {"is_member": (False,), "fit": (CommitFit.CURRENT, CommitFit.KEPT)},
+        {"is_member": (False,), "is_classic": (True,)},
         {"caller": (Caller.ANONYMOUS,), "is_member": (True,)},
     ),
 )
@@ -209,7 +228,7 @@ COMMIT: Final[Table[ErrorCode]] = Table(
 # Rules E.7 fetch.
 FETCH: Final[Table[ErrorCode]] = Table(
     "who may fetch committed offsets",
-    {"names_member": _BOTH, "is_member": _BOTH, "epoch_is_current": _BOTH},
+    {"names_member": _BOTH, "is_member": _BOTH, "is_classic": _BOTH, "epoch_is_current": _BOTH},
     (
         Row("an administrator or an old client", {"names_member": (False,)}, ErrorCode.NONE),
         Row("no member", {"names_member": (True,), "is_member": (False,)}, ErrorCode.UNKNOWN_MEMBER_ID),
@@ -217,11 +236,19 @@ FETCH: Final[Table[ErrorCode]] = Table(
         # Offsets are fetched before reading: a member with an old epoch must not start to read.
         Row(
             "a member of the past",
-            {"names_member": (True,), "is_member": (True,), "epoch_is_current": (False,)},
+            {"names_member": (True,), "is_member": (True,), "is_classic": (False,), "epoch_is_current": (False,)},
             ErrorCode.STALE_MEMBER_EPOCH,
         ),
+        Row(
+            "a member of the past, of the classic protocol",
+            {"names_member": (True,), "is_member": (True,), "is_classic": (True,), "epoch_is_current": (False,)},
+            ErrorCode.ILLEGAL_GENERATION,
+        ),
     ),
-    impossible=({"is_member": (False,), "epoch_is_current": (True,)},),
+    impossible=(
+        {"is_member": (False,), "epoch_is_current": (True,)},
+        {"is_member": (False,), "is_classic": (True,)},
+    ),
 )
 
 # Rule E.7 protocol/3.
@@ -232,11 +259,144 @@ DELETE_GROUP: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
     ConsumerGroupState.STABLE: ErrorCode.NON_EMPTY_GROUP,
 }
 
-# Whether a member of the classic protocol may join: the group id is free if the group has no members.
-# Rules E.7 protocol/1 and E.7 protocol/2.
-CLASSIC_JOIN: Final[Mapping[ConsumerGroupState, ErrorCode]] = {
-    ConsumerGroupState.EMPTY: ErrorCode.NONE,
-    ConsumerGroupState.ASSIGNING: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-    ConsumerGroupState.RECONCILING: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-    ConsumerGroupState.STABLE: ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+
+class MigrationPolicy(Enum):
+    """The directions in which groups with members change their protocol: `group.consumer.migration.policy`."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+
+# Whether a policy allows (upgrades, downgrades).
+# Rule E.8/1.
+POLICY: Final[Mapping[MigrationPolicy, tuple[bool, bool]]] = {
+    MigrationPolicy.DISABLED: (False, False),
+    MigrationPolicy.UPGRADE: (True, False),
+    MigrationPolicy.DOWNGRADE: (False, True),
+    MigrationPolicy.BIDIRECTIONAL: (True, True),
+}
+
+# The reason why a classic group with members remains one, empty if it becomes a consumer group. Members whose
+# subscriptions are not consumers' cannot be assigned partitions by the coordinator.
+UPGRADE: Final[Table[str]] = Table(
+    "whether a classic group becomes a consumer group",
+    {"policy_allows": _BOTH, "members_are_consumers": _BOTH, "has_space": _BOTH},
+    (
+        Row("Rule E.8 upgrade/1", {"policy_allows": (False,)}, "online upgrade is disabled"),
+        Row(
+            "Rule E.8 upgrade/2",
+            {"policy_allows": (True,), "members_are_consumers": (False,)},
+            "the group does not use the consumer embedded protocol",
+        ),
+        Row(
+            "Rule E.8 upgrade/3",
+            {"policy_allows": (True,), "members_are_consumers": (True,), "has_space": (False,)},
+            "the group size exceeds the consumer group maximum size",
+        ),
+        Row(
+            "Rule E.8 upgrade/4",
+            {"policy_allows": (True,), "members_are_consumers": (True,), "has_space": (True,)},
+            "",
+        ),
+    ),
+)
+
+# A group without members of the consumer protocol has no use for its coordinator's assignments.
+DOWNGRADE: Final[Table[bool]] = Table(
+    "whether a consumer group becomes a classic group when members leave",
+    {"members_remain": _BOTH, "remaining_are_classic": _BOTH, "policy_allows": _BOTH, "has_space": _BOTH},
+    (
+        Row("Rule E.8 downgrade/1", {"members_remain": (False,)}, False),
+        Row("Rule E.8 downgrade/2", {"members_remain": (True,), "remaining_are_classic": (False,)}, False),
+        Row(
+            "Rule E.8 downgrade/3",
+            {"members_remain": (True,), "remaining_are_classic": (True,), "policy_allows": (False,)},
+            False,
+        ),
+        Row(
+            "Rule E.8 downgrade/4",
+            {
+                "members_remain": (True,),
+                "remaining_are_classic": (True,),
+                "policy_allows": (True,),
+                "has_space": (False,),
+            },
+            False,
+        ),
+        Row(
+            "Rule E.8 downgrade/5",
+            {
+                "members_remain": (True,),
+                "remaining_are_classic": (True,),
+                "policy_allows": (True,),
+                "has_space": (True,),
+            },
+            True,
+        ),
+    ),
+    impossible=({"members_remain": (False,), "remaining_are_classic": (False,)},),
+)
+
+
+class ClassicJoin(Enum):
+    """The result of a JoinGroup to a consumer group."""
+
+    REPLACE = "an empty classic group replaces the empty consumer group"
+    MEMBER = "the caller becomes a member that uses the classic protocol"
+    REFUSE = "refuse: the protocols do not mix"
+
+
+# (the group has members, the policy is DISABLED)
+# Rules E.7 protocol/1, E.7 protocol/2 and E.8/2.
+CLASSIC_JOIN: Final[Mapping[tuple[bool, bool], ClassicJoin]] = {
+    (False, False): ClassicJoin.REPLACE,
+    (False, True): ClassicJoin.REPLACE,
+    (True, False): ClassicJoin.MEMBER,
+    (True, True): ClassicJoin.REFUSE,
+}
+
+# A member of the classic protocol learns by its heartbeat when to join again: for a new target, to report what it has
+# revoked, or to collect partitions that others have given up. What it must not keep it learns from its SyncGroup.
+CLASSIC_HEARTBEAT: Final[Table[ErrorCode]] = Table(
+    "the heartbeat of a classic member",
+    {"is_behind_target": _BOTH, "state": tuple(MemberState), "others_keep_its_partitions": _BOTH},
+    (
+        Row("Rule E.8 heartbeat/1", {"is_behind_target": (True,)}, ErrorCode.REBALANCE_IN_PROGRESS),
+        Row(
+            "Rule E.8 heartbeat/2",
+            {"is_behind_target": (False,), "state": (MemberState.UNREVOKED,)},
+            ErrorCode.REBALANCE_IN_PROGRESS,
+        ),
+        Row(
+            "Rule E.8 heartbeat/3",
+            {
+                "is_behind_target": (False,),
+                "state": (MemberState.UNRELEASED,),
+                "others_keep_its_partitions": (False,),
+            },
+            ErrorCode.REBALANCE_IN_PROGRESS,
+        ),
+        Row(
+            "Rule E.8 heartbeat/4",
+            {"is_behind_target": (False,), "state": (MemberState.UNRELEASED,), "others_keep_its_partitions": (True,)},
+            ErrorCode.NONE,
+        ),
+        Row(
+            "Rule E.8 heartbeat/5",
+            {"is_behind_target": (False,), "state": (MemberState.STABLE, MemberState.UNKNOWN)},
+            ErrorCode.NONE,
+        ),
+    ),
+)
+
+# (a newer target was computed than the member's, the member has yet to revoke partitions)
+# Rule E.8 sync/5.
+CLASSIC_SYNC: Final[Mapping[tuple[bool, bool], ErrorCode]] = {
+    (False, False): ErrorCode.NONE,
+    (False, True): ErrorCode.NONE,
+    (True, False): ErrorCode.REBALANCE_IN_PROGRESS,
+    # It has joined for the new target already; the answer has the partitions that it keeps.
+    (True, True): ErrorCode.NONE,
 }

@@ -59,6 +59,8 @@ def test_listener_settings_are_parsed_as_in_kafka():
         ),
         ({"listeners": "PLAINTEXT://a:1,SSL://a:2", "brokers": 2}, "both need port 2.*leave 2 between"),
         ({"listeners": "PLAINTEXT://a:65535", "brokers": 2}, "needs port 65536 for broker number 2"),
+        ({"brokers": 0}, "a cluster has at least one"),
+        ({"port": -5}, "needs port -5 for broker number 1; ports are from 0 to 65535"),
         ({"listener.name.ssl.ssl.client.auth": "none"}, "listener.name.ssl.ssl.client.auth: there is no listener ssl"),
         ({"listener.name.PLAINTEXT.max.connections": "1"}, "written in lower case"),
         ({"listener.name.plaintext.num.partitions": "1"}, "unknown setting 'listener.name.plaintext.num.partitions'"),

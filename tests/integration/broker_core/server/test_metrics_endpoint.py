@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_core.broker.monitoring.metrics import BrokerMetrics, take_metrics
 from broker_core.errors import ConfigError
-from broker_core.server.metrics_endpoint import MetricsEndpoint
+from broker_core.server.metrics_endpoint import MetricsEndpoint, metrics_in
 from tests.support.broker_core.broker_command import DEADLINE_S, running
 from tests.support.broker_core.metrics_watch import Watch, begin, cluster, in_transaction, storage
 from tests.support.broker_core.produce_consume import produce
@@ -49,7 +49,7 @@ def scraped(url):
 
 
 async def served(measured):
-    endpoint = MetricsEndpoint(measured, asyncio.get_running_loop(), "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(metrics_in(asyncio.get_running_loop(), measured), "127.0.0.1", 0)
     try:
         return await asyncio.to_thread(scraped, endpoint.url)
     finally:
@@ -88,6 +88,8 @@ def test_every_metric_is_served_with_its_value(cluster):
         ("kafka_server_transaction_coordinator_metrics_partition_load_time_avg", ()): 0,
         ("kafka_server_group_coordinator_metrics_partition_load_time_max", ()): 0,
         ("kafka_server_group_coordinator_metrics_partition_load_time_avg", ()): 0,
+        ("kafka_server_share_coordinator_metrics_partition_load_time_max", ()): 0,
+        ("kafka_server_share_coordinator_metrics_partition_load_time_avg", ()): 0,
         ("kafka_coordinator_transaction_transactionmarkerchannelmanager_unknowndestinationqueuesize", ()): 0,
         ("kafka_coordinator_transaction_transactionmarkerchannelmanager_logappendretryqueuesize", ()): 0,
         (
@@ -103,6 +105,8 @@ def test_every_metric_is_served_with_its_value(cluster):
     # This test covers every metric that the endpoint has.
     assert {name for name, _ in found} == {name for name, _ in expected} | {
         "kafka_network_requestmetrics_requests_total",
+        # The tests of the metrics of share groups check its values.
+        "kafka_server_sharegroupmetrics_recordacknowledgements_total",
         "kafka_server_addpartitionstotxnmanager_verificationtimems",
         "kafka_server_addpartitionstotxnmanager_verificationtimems_sum",
     }
@@ -130,7 +134,7 @@ def test_occupied_metrics_port_is_reported_as_such(cluster):
         port = taken.getsockname()[1]
         loop = asyncio.new_event_loop()
         with pytest.raises(OSError, match=f"cannot serve metrics on 127.0.0.1:{port}: "):
-            MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", port)
+            MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", port)
         loop.close()
 
 
@@ -138,13 +142,13 @@ def test_occupied_metrics_port_is_reported_as_such(cluster):
 def test_invalid_metrics_port_is_refused(cluster, port):
     loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=f"at port {port}: give one from 0 to 65535"):
-        MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", port)
+        MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", port)
     loop.close()
 
 
 def test_closed_metrics_endpoint_stops_listening(cluster):
     loop = asyncio.new_event_loop()
-    endpoint = MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", 0)
+    endpoint = MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", 0)
     endpoint.close()
     loop.close()
     with pytest.raises(OSError, match="refused"):
@@ -155,7 +159,7 @@ def test_missing_client_library_is_reported_with_the_extra(cluster, monkeypatch)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     loop = asyncio.new_event_loop()
     with pytest.raises(ConfigError, match=r"pip install 'eos-kafka\[metrics\]'"):
-        MetricsEndpoint(Measured(cluster), loop, "127.0.0.1", 0)
+        MetricsEndpoint(metrics_in(loop, Measured(cluster)), "127.0.0.1", 0)
     loop.close()
 
 

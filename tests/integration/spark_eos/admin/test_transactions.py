@@ -6,6 +6,7 @@ import json
 import shlex
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,10 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def admin_of(address: str) -> TransactionAdmin:
-    return TransactionAdmin(KafkaClient(ClientOptions(tuple(address.split(",")))))
+@contextmanager
+def admin_of(address: str) -> Iterator[TransactionAdmin]:
+    with KafkaClient(ClientOptions(tuple(address.split(",")))) as client:
+        yield TransactionAdmin(client)
 
 
 # Output

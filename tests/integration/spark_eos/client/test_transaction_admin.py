@@ -1,13 +1,11 @@
-"""Transaction administration through kafka-python's admin client: retries, and errors for refusals."""
+"""Transaction administration: retries, and errors for refusals."""
 
-import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any
 
-import kafka.errors as kafka_errors
 import pytest
 
+from broker_core import Disconnect, EmbeddedBroker, Error
 from broker_core.types import TopicPartition
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.transaction_admin import TransactionAdmin
@@ -20,13 +18,14 @@ from spark_eos.errors import (
     UnsupportedError,
 )
 from spark_eos.options.client import ClientOptions
-from tests.support.spark_eos.client_world import make_topic
+
+PLACE = TopicPartition("t", 0)
 
 
 @pytest.fixture
 def admin(kafka_address: str) -> Iterator[TransactionAdmin]:
-    with KafkaClient(ClientOptions((kafka_address,))) as client, TransactionAdmin(client) as admin:
-        yield admin
+    with KafkaClient(ClientOptions((kafka_address,))) as client:
+        yield TransactionAdmin(client)
 
 
 def test_retriable_errors_are_retried(admin: TransactionAdmin) -> None:
@@ -34,74 +33,82 @@ def test_retriable_errors_are_retried(admin: TransactionAdmin) -> None:
     with pytest.raises(TopicError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         admin.describe_producers([TopicPartition(f"none-{uuid.uuid4().hex}", 0)])
     with pytest.raises(UnansweredError):
-        admin.describe_producers([TopicPartition("t", 0)], broker_id=77)
+        admin.describe_producers([PLACE], broker_id=77)
 
 
-def test_loading_coordinator_is_queried_again(admin: TransactionAdmin) -> None:
-    calls = iter([kafka_errors.CoordinatorLoadInProgressError, kafka_errors.NotCoordinatorError, None])
-
-    def call(library: Any) -> Any:
-        trouble = next(calls)
-        if trouble is not None:
-            raise trouble("not yet")
-        return library.list_transactions()
-
-    assert list(admin._ask("ListTransactions", call)) == [1]
+def test_marker_for_a_missing_partition_is_refused(admin: TransactionAdmin) -> None:
+    with pytest.raises(TopicError, match="UNKNOWN_TOPIC_OR_PARTITION.*Correct the topic name"):
+        admin.write_end_marker(TopicPartition(f"none-{uuid.uuid4().hex}", 0), 1, 0, 0, commit=False)
 
 
-def test_unknown_transaction_state_is_reported(admin: TransactionAdmin) -> None:
-    """The library decodes some fields to enumerations, which a newer broker may add to."""
-    admin._admin = Refusing(ValueError("'PreparedTransaction' is not a valid TransactionState"))
-    with pytest.raises(UnsupportedError, match="PreparedTransaction"):
-        admin.write_abort_marker(TopicPartition("t", 0), 1, 0, 0)
+@pytest.fixture
+def kafka() -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(brokers=2) as kafka:
+        kafka.create_topic("t", partitions=1)
+        yield kafka
 
 
-class Refusing:
-    """A substitute for kafka-python's admin client that meets the same error each time."""
-
-    def __init__(self, trouble: Exception) -> None:
-        self.trouble = trouble
-        self.calls = 0
-
-    def abort_transaction(self, spec: object) -> None:
-        """Count the call, and fail."""
-        self.calls += 1
-        raise self.trouble
+@pytest.fixture
+def embedded(kafka: EmbeddedBroker) -> Iterator[TransactionAdmin]:
+    with KafkaClient(ClientOptions(tuple(kafka.bootstrap_servers.split(",")))) as client:
+        yield TransactionAdmin(client)
 
 
-@pytest.mark.parametrize("trouble", [kafka_errors.KafkaConnectionError, kafka_errors.RequestTimedOutError])
-def test_marker_with_a_lost_response_is_not_sent_again(admin: TransactionAdmin, trouble: type[Exception]) -> None:
+def markers(kafka: EmbeddedBroker) -> list[str | None]:
+    return [each.marker for each in kafka.records("t", 0)]
+
+
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize(
+    "code", ["NOT_LEADER_OR_FOLLOWER", "UNKNOWN_TOPIC_OR_PARTITION", "COORDINATOR_LOAD_IN_PROGRESS"]
+)
+def test_marker_that_was_not_written_is_sent_again(
+    kafka: EmbeddedBroker, embedded: TransactionAdmin, code: str, commit: bool
+) -> None:
+    with kafka.fault(api="WriteTxnMarkers", action=Error(code), times=2) as fault:
+        embedded.write_end_marker(PLACE, 1, 0, 0, commit=commit)
+    assert fault.hits == 2
+    assert markers(kafka) == ["COMMIT" if commit else "ABORT"]
+
+
+def test_marker_is_sent_to_the_new_leader(kafka: EmbeddedBroker, embedded: TransactionAdmin) -> None:
+    embedded.write_end_marker(PLACE, 1, 0, 0, commit=False)
+    kafka.move_leader(PLACE, 3 - kafka.leader(PLACE))
+    embedded.write_end_marker(PLACE, 1, 1, 0, commit=False)
+    assert markers(kafka) == ["ABORT", "ABORT"]
+
+
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize(
+    "action", [Disconnect(), Error("REQUEST_TIMED_OUT"), Error("NOT_ENOUGH_REPLICAS_AFTER_APPEND")], ids=str
+)
+def test_marker_with_a_lost_response_is_not_sent_again(
+    kafka: EmbeddedBroker, embedded: TransactionAdmin, action: Disconnect | Error, commit: bool
+) -> None:
     """Between two markers the producer may begin another transaction under the same epoch."""
-    admin._admin = Refusing(trouble("lost"))
-    with pytest.raises(UnansweredError, match="describe-producers"):
-        admin.write_abort_marker(TopicPartition("t", 0), 1, 0, 0)
-    assert admin._admin.calls == 1
+    embedded.broker_ids()
+    with (
+        kafka.fault(api="WriteTxnMarkers", action=action) as fault,
+        pytest.raises(UnansweredError, match="describe-producers"),
+    ):
+        embedded.write_end_marker(PLACE, 1, 0, 0, commit=commit)
+    assert fault.hits == 1
 
 
 @pytest.mark.parametrize(
     ("code", "family", "words"),
     [
-        (31, AuthorizationError, "ALTER on the cluster"),
-        (29, AuthorizationError, "READ on the topic"),
-        (47, BrokerError, "INVALID_PRODUCER_EPOCH"),
-        (52, BrokerError, "TRANSACTION_COORDINATOR_FENCED"),
-        (17, TopicError, "INVALID_TOPIC"),
-        (35, UnsupportedError, "The brokers do not support"),
+        ("CLUSTER_AUTHORIZATION_FAILED", AuthorizationError, "ALTER on the cluster"),
+        ("TOPIC_AUTHORIZATION_FAILED", AuthorizationError, "READ on the topic"),
+        ("INVALID_PRODUCER_EPOCH", BrokerError, "INVALID_PRODUCER_EPOCH"),
+        ("TRANSACTION_COORDINATOR_FENCED", BrokerError, "TRANSACTION_COORDINATOR_FENCED"),
+        ("INVALID_TOPIC_EXCEPTION", TopicError, "INVALID_TOPIC"),
+        ("UNSUPPORTED_VERSION", UnsupportedError, "The brokers do not support"),
     ],
 )
 def test_broker_refusal_is_reported_as_an_error_of_this_package(
-    admin: TransactionAdmin, code: int, family: type[EosKafkaError], words: str
+    kafka: EmbeddedBroker, embedded: TransactionAdmin, code: str, family: type[EosKafkaError], words: str
 ) -> None:
-    admin._admin = Refusing(kafka_errors.for_code(code)("no"))
-    with pytest.raises(family, match=words):
-        admin.write_abort_marker(TopicPartition("t", 0), 1, 0, 0)
-
-
-def test_logs_never_contain_the_password(kafka_address: str, caplog: pytest.LogCaptureFixture) -> None:
-    """kafka-python writes its configuration to the debug log."""
-    options = ClientOptions((kafka_address,), sasl_password="s3cret")
-    with caplog.at_level(logging.DEBUG), KafkaClient(options) as client, TransactionAdmin(client) as admin:
-        place = TopicPartition(make_topic(client), 0)
-        admin.write_abort_marker(place, 1, 0, 0)
-    assert "Starting KafkaAdminClient with configuration" in caplog.text
-    assert "s3cret" not in caplog.text
+    with kafka.fault(api="WriteTxnMarkers", action=Error(code)) as fault, pytest.raises(family, match=words):
+        embedded.write_end_marker(PLACE, 1, 0, 0, commit=False)
+    assert fault.hits == 1

@@ -38,7 +38,8 @@ def test_source_reports_a_decompression_bomb_once(codec: Compression, caplog: py
             assert len(kafka.requests(api="Fetch")) == fetches + 1
             assert found.seconds < 6
             assert found.mib < 500
-    assert caplog.messages == []
+    # Clients of earlier tests in this process may log when their idle connections are due.
+    assert [each.getMessage() for each in caplog.records if not each.name.startswith("kafka.")] == []
 
 
 def _append(cluster: Any, at: TopicPartition, data: bytearray) -> int:

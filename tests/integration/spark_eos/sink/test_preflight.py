@@ -89,7 +89,7 @@ def facts(**settings: str) -> BrokerFacts:
 
 def test_decision_topic_is_waited_for_until_all_brokers_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that creates thousands of new partitions denies for seconds that a later topic exists."""
-    monkeypatch.setattr("spark_eos.client.kafka_client._MISSING_TOPIC_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr("spark_eos.client.kafka_client.MISSING_TOPIC_GRACE_SECONDS", 0.0)
     with (
         EmbeddedBroker(topics={"data": 1}) as broker,
         KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client,

@@ -10,6 +10,7 @@ from broker_core.coordinator.transactions.records import TransactionImage, encod
 from broker_core.coordinator.transactions.states import PERSISTED
 from broker_core.errors import ErrorCode, InvalidBatch
 from broker_core.log.partition_log import PartitionLog
+from broker_core.log.producer_state import AppendOrigin
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import (
@@ -22,7 +23,7 @@ from broker_core.types import (
     coordinator_partition,
 )
 from broker_core.wire import messages as m
-from tests.support.broker_core.requests import TOPIC, init_producer, produced, records
+from tests.support.broker_core.requests import TOPIC, fetch_request, init_producer, produced, records
 from tests.support.direct import DirectClient, direct_cluster
 from tests.support.examples import examples
 
@@ -153,6 +154,16 @@ def test_transaction_never_written_by_a_coordinator_does_not_block_readers(data)
     assert init_producer(DirectClient(cluster), name_in(4)).error_code == ErrorCode.NONE
 
 
+def answers_by_partition(client, topic):
+    """Return the error code that the coordinator of each partition answers."""
+    return [
+        committed(client, name_in(partition))
+        if topic == CONSUMER_OFFSETS_TOPIC
+        else init_producer(client, name_in(partition)).error_code
+        for partition in range(PARTITIONS)
+    ]
+
+
 @pytest.mark.parametrize("topic", [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
 def test_unreadable_log_keeps_only_its_own_ids_loading(monkeypatch, caplog, topic):
     storage = MemoryStorage()
@@ -171,18 +182,43 @@ def test_unreadable_log_keeps_only_its_own_ids_loading(monkeypatch, caplog, topi
 
     monkeypatch.setattr(PartitionLog, "read_journal", damaged)
     client = DirectClient(opened(storage))
-    answers = [
-        committed(client, name_in(partition))
-        if topic == CONSUMER_OFFSETS_TOPIC
-        else init_producer(client, name_in(partition)).error_code
-        for partition in range(PARTITIONS)
+    assert answers_by_partition(client, topic) == [
+        ErrorCode.NONE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        *[ErrorCode.NONE] * 3,
     ]
-    assert answers == [ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, *[ErrorCode.NONE] * 3]
     [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert f"{topic}-1 cannot be read: magic 7 at byte 0. The " in line
     assert f"Inspect the folder {topic}-1 with" in line
     assert ("groups then begin without" in line) is (topic == CONSUMER_OFFSETS_TOPIC)
     assert ("ids are then unknown" in line) is (topic == TRANSACTION_STATE_TOPIC)
+
+
+# Rule A.12/13.
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (CONSUMER_OFFSETS_TOPIC, ErrorCode.NOT_COORDINATOR),
+        (TRANSACTION_STATE_TOPIC, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ],
+)
+def test_partition_whose_leader_epoch_goes_down_has_no_coordinator(caplog, topic, code):
+    """The newest record of an id counts, so a batch of an earlier leader behind a later one's would undo its work."""
+    storage = MemoryStorage()
+    cluster = opened(storage)
+    cluster.controller.create_topic(TOPIC, 1)
+    later = build_batch([NewRecord(b"\0\x7f", b"", (), 1000)])
+    log = cluster.logs.get(TopicPartition(topic, 1), cluster.now_ms)
+    log.append_as_leader(later, now_ms=cluster.now_ms, leader_epoch=7, origin=AppendOrigin.COORDINATOR)
+    client = DirectClient(cluster)
+    for partition in range(PARTITIONS):
+        assert committed(client, name_in(partition)) == init_producer(client, name_in(partition)).error_code == 0
+    cluster.close(cluster.now_ms)
+    client = DirectClient(opened(storage))
+    assert answers_by_partition(client, topic) == [ErrorCode.NONE, code, *[ErrorCode.NONE] * 3]
+    [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert line.startswith(f"{topic}-1 ")
+    assert "the batch at offset 1 is of leader epoch 0, the batch before it of 7" in line
 
 
 def epoch_end(client, leader_epoch):
@@ -206,37 +242,8 @@ def epoch_end(client, leader_epoch):
 
 
 def fetched_with(client, offset, last_epoch):
-    form = m.FetchRequest.FetchTopic
-    answer = client.ask(
-        m.FetchRequest(
-            replica_id=-1,
-            max_wait_ms=0,
-            min_bytes=1,
-            max_bytes=2**20,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            forgotten_topics_data=[],
-            rack_id="",
-            topics=[
-                form(
-                    topic=TOPIC,
-                    partitions=[
-                        form.FetchPartition(
-                            partition=0,
-                            current_leader_epoch=-1,
-                            fetch_offset=offset,
-                            last_fetched_epoch=last_epoch,
-                            log_start_offset=-1,
-                            partition_max_bytes=2**20,
-                        )
-                    ],
-                )
-            ],
-        ),
-        12,
-    )
-    found = answer.responses[0].partitions[0]
+    request = fetch_request(TOPIC, {"fetch_offset": offset, "last_fetched_epoch": last_epoch})
+    found = client.ask(request, 12).responses[0].partitions[0]
     parts = found.diverging_epoch
     return found.error_code, parts and (parts.epoch, parts.end_offset)
 

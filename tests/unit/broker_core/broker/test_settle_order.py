@@ -6,6 +6,7 @@ would ever end that transaction.
 """
 
 import threading
+from functools import partial
 
 import pytest
 
@@ -162,3 +163,22 @@ def test_more_files_than_descriptors_are_synced_together(tmp_path):
     storage.sync_all([file.sync for file in files])
     assert [file.size() for file in files] == [1] * 40
     assert len(storage.pool) <= 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 8, 30])
+def test_every_file_is_synced_once_whatever_fails(tmp_path, count):
+    synced = []
+    storage = DiskStorage(tmp_path)
+    syncs = [partial(synced.append, number) for number in range(count)]
+    storage.sync_all(syncs)
+    assert sorted(synced) == [*range(count)]
+
+    def fail():
+        raise OSError("no space left")
+
+    if count:
+        synced.clear()
+        with pytest.raises(OSError, match="no space left"):
+            storage.sync_all([fail, *syncs])
+        assert sorted(synced) == [*range(count)]
+    storage.close()

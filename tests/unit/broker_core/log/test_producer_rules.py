@@ -1,6 +1,6 @@
 """The tables of the batches that a producer may append: each row, all combinations, and the fast path."""
 
-from itertools import product
+from itertools import product, starmap
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from broker_core.log.producer_rules import (
     MarkerCase,
     ProducerVerification,
     judge_batch,
+    judge_marker,
 )
 from broker_core.types import MAX_SEQUENCE
 
@@ -121,6 +122,11 @@ def test_rules_c6_markers(
     entry: ProducerStateEntry, epoch: int, coordinator_epoch: int, version: int, verdict: ErrorCode
 ) -> None:
     assert MARKER_RULES.resolve(**MarkerCase(entry, epoch, coordinator_epoch, version).facts()) == verdict
+
+
+def test_fast_path_of_markers_agrees_with_the_table() -> None:
+    for case in starmap(MarkerCase, product((UNKNOWN, OPEN, CLOSED), (4, 5, 6, 32767), (2, 3, 4), (0, 1, 2))):
+        assert judge_marker(case) is MARKER_RULES.row(**case.facts()), case
 
 
 def test_every_marker_row_is_decisive() -> None:

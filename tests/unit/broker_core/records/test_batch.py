@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords, MemoryRecordsBuilder
 
 from broker_core.errors import InvalidBatch
-from broker_core.records.batch import NewRecord, Record, build_batch, read_records
+from broker_core.records.batch import NewRecord, Record, build_batch, build_single, read_records
 from broker_core.records.compression import Compression
 from broker_core.records.header import BatchHeader, crc_matches
 from broker_core.records.validation import RecordSummary, summarize_records
-from broker_core.records.varint import append_varint, read_varint
+from broker_core.records.varint import append_varint, read_varint, varint_bytes
 from tests.support.examples import examples
 
 HEADERS = st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=9)), max_size=3).map(tuple)
@@ -31,10 +31,11 @@ def with_offsets(records: list[NewRecord], base_offset: int = 0) -> list[Record]
     ]
 
 
-@given(st.integers(-(2**63), 2**63 - 1))
+@given(st.integers(-(2**63), 2**63 - 1) | st.integers(-10_000, 10_000))
 def test_varint_round_trip(value: int) -> None:
     data = bytearray(b"?")
     append_varint(data, value)
+    assert varint_bytes(value) == data[1:]
     assert read_varint(data, 1) == (value, len(data))
 
 
@@ -99,6 +100,29 @@ def test_compacted_batch_keeps_its_offsets_and_span() -> None:
     header = BatchHeader.parse(data)
     assert [record.offset for record in read_records(data, 0, header)] == [102, 105]
     assert (header.last_offset, header.record_count) == (109, 2)
+
+
+@given(
+    st.binary(max_size=70) | st.integers(8_190, 8_200).map(bytes),
+    st.none() | st.binary(max_size=70) | st.integers(8_190, 8_200).map(bytes),
+    st.integers(0, 2**63 - 1),
+    st.fixed_dictionaries(
+        {
+            "base_offset": st.integers(0, 2**63 - 1),
+            "partition_leader_epoch": st.integers(-1, 2**31 - 1),
+            "producer_id": st.integers(-1, 2**63 - 1),
+            "producer_epoch": st.integers(-1, 2**15 - 1),
+            "base_sequence": st.integers(-1, 2**31 - 1),
+            "is_transactional": st.booleans(),
+            "is_control": st.booleans(),
+        }
+    ),
+)
+def test_single_record_is_built_as_a_batch_of_any_size(
+    key: bytes, value: bytes | None, timestamp_ms: int, fields: dict[str, int]
+) -> None:
+    built = build_single(key, value, timestamp_ms, **fields)  # type: ignore[arg-type]
+    assert built == build_batch([NewRecord(key, value, (), timestamp_ms)], **fields)  # type: ignore[arg-type]
 
 
 def test_building_a_batch_without_records_is_refused() -> None:

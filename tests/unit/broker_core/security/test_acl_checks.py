@@ -6,7 +6,7 @@ from broker_core.records.batch import NewRecord, build_batch
 from broker_core.security.checks import CHECKS, FILTERED, REFUSALS, Check, Right
 from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.principals import user
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from broker_core.wire import messages as m
 from broker_core.wire.versions import SERVED
 from tests.support.broker_core.acl_world import EVERY_ACL
@@ -56,6 +56,7 @@ def world():
     cluster.metadata.set_delegation_token("token", token)
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
+    cluster.controller.ensure_topic(SHARE_GROUP_STATE_TOPIC)
     identity = client.ask(m.InitProducerIdRequest(transactional_id=ID, transaction_timeout_ms=1000), 4)
     added = client.ask(
         m.AddPartitionsToTxnRequest(
@@ -79,6 +80,17 @@ def world():
         1,
     )
     assert joined.assignment is not None
+    topic_id = cluster.metadata.topic(TOPIC).topic_id
+    shared = client.ask(
+        m.ShareGroupHeartbeatRequest(group_id="sharers", member_id="x", member_epoch=0, subscribed_topic_names=[TOPIC]),
+        1,
+    )
+    assert shared.error_code == 0
+    fetch = full_requests(2, topic_id)["ShareFetch"]()
+    fetch.group_id = "sharers"
+    assert set(error_codes(client.ask(fetch, 2))) == {0}
+    altered = client.ask(full_requests(0, topic_id)["AlterShareGroupOffsets"](), 0)
+    assert set(error_codes(altered)) == {0}
     commit = m.OffsetCommitRequest.OffsetCommitRequestTopic
     client.ask(
         m.OffsetCommitRequest(
@@ -132,7 +144,10 @@ def more_requests(client):
                 9,
             ),
         ],
-        "FindCoordinator": [(m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4)],
+        "FindCoordinator": [
+            (m.FindCoordinatorRequest(key_type=1, coordinator_keys=[ID]), 4),
+            (m.FindCoordinatorRequest(key_type=2, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"]), 6),
+        ],
         "Produce": [
             (
                 m.ProduceRequest(
@@ -271,6 +286,7 @@ def test_handlers_check_exactly_the_rights_in_the_table(name):
     assert asked == listed
 
 
+# Rules G.1/18 and G.1/19, among others.
 @pytest.mark.parametrize(
     ("name", "check"),
     PAIRS,

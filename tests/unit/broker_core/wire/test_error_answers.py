@@ -24,7 +24,7 @@ def request_of(name, version):
 def answered(name, version, code=ErrorCode.UNKNOWN_SERVER_ERROR):
     """Encode the error response and decode it as a client does."""
     request = request_of(name, version)
-    data = encode_response(request, error_response(request, code))
+    (data,) = encode_response(request, error_response(request, code))
     if name == "ApiVersions":
         # kafka-python reads every refusal of ApiVersions as version 0, which is correct for only one of them.
         return SERVED[request.api.key].response.decode(data[8:10] + b"\0" * 4, version=0, header=False, framed=False)

@@ -56,7 +56,7 @@ def test_api_versions_response_uses_header_version_0(version):
     [frame] = FrameReader(1000).feed(request_bytes(sent))
     request = decode_request(frame)
     assert (request.version, request.correlation_id, request.client_id) == (version, 7, "tester")
-    answer = encode_response(request, m.ApiVersionsResponse(error_code=0, api_keys=[]))
+    (answer,) = encode_response(request, m.ApiVersionsResponse(error_code=0, api_keys=[]))
     assert struct.unpack_from(">ih", answer, 4) == (7, 0)
 
 
@@ -125,5 +125,5 @@ def test_flexible_requests_and_responses_have_tagged_headers(version: int, answe
     assert frame[8 : 16 + (version >= 3)] == client_id + (b"\x00" if version >= 3 else b"")
     request = decode_request(frame)
     assert (request.version, request.correlation_id, request.body.transactional_id) == (version, 7, "i")
-    answer = encode_response(request, m.EndTxnResponse(error_code=0))
+    (answer,) = encode_response(request, m.EndTxnResponse(error_code=0))
     assert bytes(answer)[8:] == bytes.fromhex(answered)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_core.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 from tests.support.broker_core.answers import error_codes
 from tests.support.broker_core.full_requests import CASES, TOPIC, full_requests
 from tests.support.direct import DirectClient, direct_cluster
@@ -14,6 +14,7 @@ def client():
     cluster.controller.create_topic(TOPIC, 2)
     cluster.controller.ensure_topic(TRANSACTION_STATE_TOPIC)
     cluster.controller.ensure_topic(CONSUMER_OFFSETS_TOPIC)
+    cluster.controller.ensure_topic(SHARE_GROUP_STATE_TOPIC)
     return DirectClient(cluster)
 
 
@@ -33,6 +34,13 @@ REFUSED = {
     "DescribeGroups": {0, 69},
     "ConsumerGroupDescribe": {69},
     "ElectLeaders": {0, 84},
+    "ShareGroupDescribe": {69},
+    "ShareAcknowledge": {122},
+    "DeleteShareGroupOffsets": {69},
+    # The state of the partition is not initialized for the group.
+    "ShareFetch": {0, -1},
+    "ReadShareGroupState": {42},
+    "WriteShareGroupState": {42},
     # The client is not authenticated.
     "CreateDelegationToken": {64},
     "RenewDelegationToken": {64},

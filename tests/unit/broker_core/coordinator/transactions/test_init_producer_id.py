@@ -1,7 +1,5 @@
 """InitProducerId assigns identities, fences and rotates according to rules A.5 and KIP-360."""
 
-from dataclasses import replace
-
 import pytest
 
 from broker_core.coordinator.transactions.messages import InitProducerId, ProducerIdResult
@@ -83,7 +81,7 @@ def test_missing_producer_id_block_returns_a_retriable_error() -> None:
     assert world.end(held) == result(E.COORDINATOR_LOAD_IN_PROGRESS)
     assert world.init() == result(E.COORDINATOR_LOAD_IN_PROGRESS)
     assert world.image().identity == held
-    world.put(replace(world.image(), state=TransactionState.COMPLETE_ABORT, partitions=frozenset()))
+    world.put(world.image()._replace(state=TransactionState.COMPLETE_ABORT, partitions=frozenset()))
     assert world.init() == result(E.COORDINATOR_LOAD_IN_PROGRESS)
     assert world.init("another") == result(E.COORDINATOR_LOAD_IN_PROGRESS)
     assert world.init(None) == result(E.COORDINATOR_LOAD_IN_PROGRESS)

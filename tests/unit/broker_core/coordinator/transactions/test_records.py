@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.coordinator.transactions.records import (
     TransactionImage,
+    as_stored,
     decode_key,
     decode_value,
     encode_key,
@@ -127,10 +128,22 @@ def test_end_without_partitions_is_written_with_an_empty_array() -> None:
         st.integers(-1, 2**63 - 1),
         st.integers(-1, 2**63 - 1),
         st.integers(0, 3),
-    )
+    ),
+    st.integers(0, 2),
 )
-def test_version_1_round_trips_every_state(image: TransactionImage) -> None:
-    assert decode_value(encode_value(image, 1)) == image
+def test_decoding_returns_the_image_as_stored(image: TransactionImage, transaction_version: int) -> None:
+    assert decode_value(encode_value(image, transaction_version)) == as_stored(image, transaction_version)
+    assert transaction_version == 0 or as_stored(image, transaction_version) == image
+
+
+@given(st.integers(0, 2**63 - 1), st.sampled_from(sorted(PERSISTED)), st.booleans())
+def test_state_without_a_previous_id_is_stored_in_version_0(
+    producer_id: int, state: TransactionState, remembers: bool
+) -> None:
+    image = TransactionImage(producer_id, 1, 1, state, frozenset(), 2, 3, producer_id if remembers else -1)
+    value = encode_value(image, 0)
+    assert value[:2] == b"\0\0"
+    assert decode_value(value) == as_stored(image, 0)
 
 
 @given(st.binary(max_size=80))

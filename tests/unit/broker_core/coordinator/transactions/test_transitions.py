@@ -1,6 +1,5 @@
 """Each decision records the image that the rules describe, and no other step is allowed (rules A.3, A.5, A.9, A.10)."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def stored(state: TransactionState, **fields: Any) -> TransactionImage:
     """Return an image as it is stored in the log, at epoch 5."""
     idle = state in (S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
     image = TransactionImage(P, 5, 60_000, state, frozenset() if idle else T0, 1000, -1 if state is S.EMPTY else 900, P)
-    return replace(image, **fields)
+    return image._replace(**fields)
 
 
 def change(old: TransactionImage, next_state: TransactionState, last: int = 3) -> Change:
@@ -138,7 +137,7 @@ def test_each_transition_derives_from_the_stored_state(
     image: Image, old: TransactionImage, next_state: TransactionState, fields: dict[str, Any], last: int
 ) -> None:
     draft = build(image, change(old, next_state))
-    assert draft.image == replace(old, state=next_state, update_ms=2000, previous_producer_id=P, **fields)
+    assert draft.image == old._replace(state=next_state, update_ms=2000, previous_producer_id=P, **fields)
     assert draft.last_producer_epoch == last
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.coordinator.groups.consumer.records import (
     CONSUMER_KEY_TYPES,
+    ClassicMetadata,
     Current,
     GroupEpoch,
     RecordKey,
@@ -41,6 +42,10 @@ VALUES = {
         texts,
         numbers,
         st.none() | texts,
+        st.none()
+        | st.builds(
+            ClassicMetadata, st.integers(0, 2**31 - 1), st.lists(st.tuples(texts, st.binary()), max_size=3).map(tuple)
+        ),
     ),
     RecordType.TARGET_EPOCH: st.builds(TargetEpoch, numbers, st.integers(0, 2**63 - 1)),
     RecordType.TARGET: st.frozensets(partitions, max_size=5),
@@ -80,6 +85,12 @@ def test_written_records_are_read_back(kind, data, group_id, part):
             "0005 0001 67 0001 6d",
             "0000 0269 00 0263 032f68 02 0274 01 00000005 00 01 00 01 00",
         ),
+        (
+            RecordKey(RecordType.MEMBER, "g", "m"),
+            Subscription(None, None, "c", "/h", (), "", 5, None, ClassicMetadata(9, (("range", b"\0\1"),))),
+            "0005 0001 67 0001 6d",
+            "0000 00 00 0263 032f68 01 01 00000005 00 01 00 11 01 00000009 02 06 72616e6765 03 0001 00 00",
+        ),
         (RecordKey(RecordType.TARGET_EPOCH, "g"), TargetEpoch(7), "0006 0001 67", "0000 00000007 00"),
         (
             RecordKey(RecordType.TARGET_EPOCH, "g"),
@@ -110,18 +121,13 @@ def test_written_records_are_read_back(kind, data, group_id, part):
 )
 def test_record_bytes_match_kafka(key, value, key_bytes, value_bytes):
     assert consumer_record(key, value) == (bytes.fromhex(key_bytes), bytes.fromhex(value_bytes))
+    assert read_consumer_value(key.kind, bytes.fromhex(value_bytes)) == value
 
 
 def test_partitions_without_epochs_have_epoch_zero():
     """Kafka before 4.3 wrote none."""
     value = bytes.fromhex(f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 01 00")
     assert read_consumer_value(RecordType.CURRENT, value).assigned == {TopicIdPartition(ID, 1): 0}
-
-
-def test_classic_member_is_read_without_its_classic_fields():
-    """Kafka marks it with a tagged field while a group is being migrated."""
-    value = bytes.fromhex("0000 00 00 0263 032f68 01 00 00000005 00 01 00 02 abcd")
-    assert read_consumer_value(RecordType.MEMBER, value) == Subscription(None, None, "c", "/h", (), "", 5, None)
 
 
 def test_member_state_of_a_newer_version_is_unknown():

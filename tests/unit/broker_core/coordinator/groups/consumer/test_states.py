@@ -4,17 +4,24 @@ import pytest
 
 from broker_core.coordinator.groups.consumer.reconciliation import NEXT_STATE
 from broker_core.coordinator.groups.consumer.states import (
+    CLASSIC_HEARTBEAT,
     CLASSIC_JOIN,
+    CLASSIC_SYNC,
     COMMIT,
     DELETE_GROUP,
+    DOWNGRADE,
     FETCH,
     GROUP_STATE,
     HEARTBEAT_EPOCH,
+    POLICY,
+    UPGRADE,
     Caller,
+    ClassicJoin,
     CommitFit,
     ConsumerGroupState,
     EpochFit,
     MemberState,
+    MigrationPolicy,
     caller_of,
     epoch_fit,
 )
@@ -66,7 +73,7 @@ def test_caller_kind_follows_from_member_id_and_epoch(member_id: str, epoch: int
 
 
 # Rules E.1/16, E.1/17, E.7 commit/1, E.7 commit/2, E.7 commit/3, E.7 commit/4, E.7 commit/5, E.7 commit/6,
-# E.7 commit/7 and E.7 commit/8.
+# E.7 commit/7, E.7 commit/8, E.8 commit/1 and E.8 commit/2.
 @pytest.mark.parametrize("case", list(COMMIT.cases()), ids=str)
 def test_commit_permission_table(case: dict):
     verdict = COMMIT.resolve(**case)
@@ -76,22 +83,23 @@ def test_commit_permission_table(case: dict):
         assert verdict is (NONE if case["transactional"] else ErrorCode.UNKNOWN_MEMBER_ID)
     elif not case["is_member"]:
         assert verdict is ErrorCode.UNKNOWN_MEMBER_ID
-    elif not case["transactional"] and not case["knows_member_epochs"]:
+    elif not case["transactional"] and not case["knows_member_epochs"] and not case["is_classic"]:
         assert verdict is ErrorCode.UNSUPPORTED_VERSION
     elif case["fit"] is not CommitFit.STALE:
         assert verdict is NONE
     else:
-        assert verdict is (ErrorCode.ILLEGAL_GENERATION if case["transactional"] else ErrorCode.STALE_MEMBER_EPOCH)
+        has_generation = case["transactional"] or case["is_classic"]
+        assert verdict is (ErrorCode.ILLEGAL_GENERATION if has_generation else ErrorCode.STALE_MEMBER_EPOCH)
 
 
-# Rules E.3/4, E.7 fetch/1, E.7 fetch/2, E.7 fetch/3 and E.7 fetch/4.
+# Rules E.3/4, E.7 fetch/1, E.7 fetch/2, E.7 fetch/3, E.7 fetch/4 and E.8 commit/3.
 @pytest.mark.parametrize("case", list(FETCH.cases()), ids=str)
 def test_offset_fetch_permission_table(case: dict):
     expected = NONE
     if case["names_member"] and not case["is_member"]:
         expected = ErrorCode.UNKNOWN_MEMBER_ID
     elif case["names_member"] and not case["epoch_is_current"]:
-        expected = ErrorCode.STALE_MEMBER_EPOCH
+        expected = ErrorCode.ILLEGAL_GENERATION if case["is_classic"] else ErrorCode.STALE_MEMBER_EPOCH
     assert FETCH.resolve(**case) is expected
 
 
@@ -112,12 +120,65 @@ def test_group_state_table(members: bool, behind: bool, reconciled: bool, state:
     assert GROUP_STATE.resolve(members=members, target_is_behind=behind, all_reconciled=reconciled).value == state
 
 
-# Rules E.7 protocol/1, E.7 protocol/2 and E.7 protocol/3.
+# Rule E.7 protocol/3.
 @pytest.mark.parametrize("state", ConsumerGroupState)
-def test_only_an_empty_group_is_deleted_or_converted(state: ConsumerGroupState):
+def test_only_an_empty_group_is_deleted(state: ConsumerGroupState):
     is_empty = state is ConsumerGroupState.EMPTY
     assert DELETE_GROUP[state] is (NONE if is_empty else ErrorCode.NON_EMPTY_GROUP)
-    assert CLASSIC_JOIN[state] is (NONE if is_empty else ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+
+# Rule E.8/1.
+def test_policy_names_its_directions():
+    assert {policy.value: directions for policy, directions in POLICY.items()} == {
+        "disabled": (False, False),
+        "upgrade": (True, False),
+        "downgrade": (False, True),
+        "bidirectional": (True, True),
+    }
+    assert len(POLICY) == len(MigrationPolicy)
+
+
+# Rules E.7 protocol/1, E.7 protocol/2 and E.8/2.
+def test_classic_join_replaces_an_empty_group_and_enters_another():
+    assert CLASSIC_JOIN == {
+        (False, False): ClassicJoin.REPLACE,
+        (False, True): ClassicJoin.REPLACE,
+        (True, False): ClassicJoin.MEMBER,
+        (True, True): ClassicJoin.REFUSE,
+    }
+
+
+# Rules E.8 upgrade/1, E.8 upgrade/2, E.8 upgrade/3 and E.8 upgrade/4.
+@pytest.mark.parametrize("case", list(UPGRADE.cases()), ids=str)
+def test_upgrade_table(case: dict):
+    reason = UPGRADE.resolve(**case)
+    if not case["policy_allows"]:
+        assert reason == "online upgrade is disabled"
+    elif not case["members_are_consumers"]:
+        assert reason == "the group does not use the consumer embedded protocol"
+    else:
+        assert reason == ("" if case["has_space"] else "the group size exceeds the consumer group maximum size")
+
+
+# Rules E.8 downgrade/1, E.8 downgrade/2, E.8 downgrade/3, E.8 downgrade/4 and E.8 downgrade/5.
+@pytest.mark.parametrize("case", list(DOWNGRADE.cases()), ids=str)
+def test_downgrade_table(case: dict):
+    assert DOWNGRADE.resolve(**case) is all(case.values())
+
+
+# Rules E.8 heartbeat/1, E.8 heartbeat/2, E.8 heartbeat/3, E.8 heartbeat/4 and E.8 heartbeat/5.
+@pytest.mark.parametrize("case", list(CLASSIC_HEARTBEAT.cases()), ids=str)
+def test_classic_heartbeat_table(case: dict):
+    waits = case["state"] is MemberState.UNRELEASED and not case["others_keep_its_partitions"]
+    rejoins = case["is_behind_target"] or case["state"] is MemberState.UNREVOKED or waits
+    assert CLASSIC_HEARTBEAT.resolve(**case) is (ErrorCode.REBALANCE_IN_PROGRESS if rejoins else NONE)
+
+
+# Rule E.8 sync/5.
+def test_classic_sync_waits_for_a_join_unless_the_member_revokes():
+    refused = {case for case, error in CLASSIC_SYNC.items() if error is not NONE}
+    assert refused == {(True, False)}
+    assert len(CLASSIC_SYNC) == 4
 
 
 def test_member_revokes_before_it_waits_for_others():

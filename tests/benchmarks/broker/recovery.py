@@ -1,17 +1,19 @@
-"""Measure recovery beside Apache Kafka, in one run: `python -m tests.benchmarks.bench_recovery`.
+"""Recovery: both brokers open one log, written by `broker_core` and left as a killed process leaves it.
 
-Both open one log of 1 GB, written by `broker_core` and left as a killed process leaves it: once with the producer
-snapshots of its rolls, so that only the last segment must be read, and once without any, so that all of it must. Apache
-Kafka logs how long loading that partition took; the start of its JVM is not included. Both find the files in the page
-cache. Where Apache Kafka cannot run, its column is missing and a line says why.
+They open it once with the producer snapshots of its rolls, so that only the last segment must be read, and once without
+any, so that all of it must. Apache Kafka logs how long loading that partition took; the start of its JVM is not
+included. Both find the files in the page cache.
 """
 
 import os
 import re
 import shutil
 import struct
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import crc32c
@@ -22,39 +24,50 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.server.disk import DiskStorage
 from broker_core.types import TopicPartition
+from tests.benchmarks.broker.rounds import markdown
 from tests.support.apache_kafka import DATA, Unavailable, apache_kafka
 from tests.support.waiting import wait_until
 
-LOG_BYTES = 1_000_000_000
 SEGMENT_BYTES = 128 * 1024 * 1024
-# Batches of the size that Java's producer sends at its default batch.size, so there are many headers to read.
-RECORDS, RECORD_BYTES = 16, 1000
-PRODUCERS = 10
 PARTITION = TopicPartition("recovery", 0)
 FOLDER = str(PARTITION).replace("/", "-")
 CONFIG = TopicConfig().override({"segment.bytes": str(SEGMENT_BYTES)})
 RECOVERY_POINTS, CLEAN_STOP = "recovery-point-offset-checkpoint", ".kafka_cleanshutdown"
 TAKEN = re.compile(rf"Completed load of Log\(.*topic={PARTITION.topic},.* in (\d+)ms")
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 SCENARIOS = {"with the snapshots of its rolls": True, "without any snapshot": False}
 
 
-def write_log(root: Path) -> int:
+@dataclass(frozen=True)
+class Shape:
+    """What is in a log: batches of equal records, from producers in turn."""
+
+    label: str
+    batches: int
+    records: int
+    record_bytes: int
+    producers: int
+
+
+SHAPES = (
+    # Batches of the size that Java's producer sends at its default batch.size, so there are many headers to read.
+    Shape("1 GB: 10⁶ records of 10 producers", 62_500, 16, 1000, 10),
+    Shape("1.1 GB: 10⁷ records of 10⁶ producers", 1_000_000, 10, 100, 1_000_000),
+)
+QUICK = 10
+
+
+def write_log(root: Path, shape: Shape) -> int:
     """Write the log, sync it, leave it unclosed and return its end."""
     now_ms = int(time.time() * 1000)
     log = PartitionLog.open(DiskStorage(root), FOLDER, PARTITION, CONFIG, now_ms)
-    records = [NewRecord(b"key", os.urandom(RECORD_BYTES), (), now_ms)] * RECORDS
-    made = [
-        bytearray(build_batch(records, producer_id=number, producer_epoch=0, base_sequence=0))
-        for number in range(PRODUCERS)
-    ]
-    number = 0
-    while log.size_bytes < LOG_BYTES:
-        data = made[number % PRODUCERS]
-        struct.pack_into(">i", data, 53, number // PRODUCERS * RECORDS)
+    records = [NewRecord(None, os.urandom(shape.record_bytes), (), now_ms)] * shape.records
+    data = bytearray(build_batch(records, producer_id=0, producer_epoch=0, base_sequence=0))
+    for number in range(shape.batches):
+        turn, producer_id = divmod(number, shape.producers)
+        struct.pack_into(">qhi", data, 43, producer_id, 0, turn * shape.records)
         data[17:21] = crc32c.crc32c(memoryview(data)[21:]).to_bytes(4, "big")
         log.append_as_leader(bytes(data), now_ms=now_ms, leader_epoch=0)
-        number += 1
     log.sync()
     return log.log_end_offset
 
@@ -69,15 +82,16 @@ def copy_log(source: Path, target: Path, *, snapshots: bool) -> None:
             shutil.copy(path, target / path.name)
 
 
-def open_by_broker_core(source: Path, root: Path, end_offset: int, *, snapshots: bool) -> float:
+def open_by_broker_core(source: Path, root: Path, shape: Shape, *, snapshots: bool) -> float:
     """Recover a copy of the log and return how many ms that took."""
     root.mkdir()
     copy_log(source, root / FOLDER, snapshots=snapshots)
     started = time.perf_counter()
     log = PartitionLog.open(DiskStorage(root), FOLDER, PARTITION, CONFIG, int(time.time() * 1000))
     taken_ms = (time.perf_counter() - started) * 1000
-    assert log.log_end_offset == end_offset
-    assert len(log.producers()) == PRODUCERS
+    assert log.log_end_offset == shape.batches * shape.records
+    assert len(log.producers()) == shape.producers
+    shutil.rmtree(root)
     return taken_ms
 
 
@@ -119,34 +133,37 @@ def make_topic(node: Path) -> None:
         kafka.stop()
 
 
-def main() -> None:
-    """Measure both and print a table."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        source, node = folder / "written" / FOLDER, folder / "node"
-        end_offset = write_log(folder / "written")
-        taken = {
-            scenario: [open_by_broker_core(source, folder / f"core-{snapshots}", end_offset, snapshots=snapshots)]
-            for scenario, snapshots in SCENARIOS.items()
-        }
-        columns = ["broker_core"]
-        try:
-            node.mkdir()
-            make_topic(node)
-            for scenario, snapshots in SCENARIOS.items():
-                taken[scenario].append(open_by_apache(source, node, snapshots=snapshots))
-            columns.append("Apache Kafka")
-        except Unavailable as problem:
-            print(f"Apache Kafka: {problem}")
-    print(
-        f"{f'recovery of {LOG_BYTES / 1e9:.0f} GB after a kill, ms':45}"
-        + "".join(f"{name:>15}" for name in columns)
-        + (f"{'core/Apache':>15}" if len(columns) > 1 else "")
-    )
-    for scenario, row in taken.items():
-        ratio = f"{row[0] / row[1]:15.2f}" if len(columns) > 1 else ""
-        print(f"{scenario:45}" + "".join(f"{value:15.0f}" for value in row[: len(columns)]) + ratio)
+def _rows(folder: Path, shape: Shape) -> Iterator[list[str]]:
+    """Measure one log; where Apache Kafka cannot run, its column stays empty."""
+    source, node = folder / "written" / FOLDER, folder / "node"
+    assert write_log(folder / "written", shape) == shape.batches * shape.records
+    taken = {
+        scenario: [open_by_broker_core(source, folder / "core", shape, snapshots=snapshots)]
+        for scenario, snapshots in SCENARIOS.items()
+    }
+    try:
+        node.mkdir()
+        make_topic(node)
+        for scenario, snapshots in SCENARIOS.items():
+            taken[scenario].append(open_by_apache(source, node, snapshots=snapshots))
+    except Unavailable as problem:
+        print(f"Apache Kafka: {problem}", file=sys.stderr)
+    for scenario, (own, *peers) in taken.items():
+        compared = [f"{peer:,.0f}" for peer in peers] + [f"{own / peer:.2f}" for peer in peers if peer]
+        yield [f"{shape.label}, {scenario}", f"{own:,.0f}", *compared, *[""] * (2 - len(compared))]
 
 
-if __name__ == "__main__":
-    main()
+def measure(*, quick: bool) -> str:
+    """Return the table of recovery times."""
+    rows: list[list[str]] = []
+    for shape in SHAPES:
+        if quick:
+            label = f"a {QUICK}th of {shape.label}"
+            shape = replace(
+                shape, label=label, batches=shape.batches // QUICK, producers=max(10, shape.producers // QUICK)
+            )
+        with tempfile.TemporaryDirectory() as name:
+            for row in _rows(Path(name), shape):
+                rows.append(row)
+                print(*row, sep=" | ", file=sys.stderr, flush=True)
+    return markdown(["what", "`broker_core`, ms", "Apache Kafka, ms", "ratio"], rows)

@@ -1,4 +1,4 @@
-"""The page about the broker of a failed test: requests, partitions, transactions and groups, as one HTML file.
+"""The page about a broker, such as that of a failed test: requests, partitions, transactions and groups, in HTML.
 
 The page loads nothing from elsewhere and runs no script.
 """
@@ -83,11 +83,11 @@ def write_page(folder: Path, test: str, failure: str, state: BrokerState) -> Pat
     return path
 
 
-def page(test: str, failure: str, state: BrokerState) -> str:
-    """Return the page."""
+def page(title: str, failure: str, state: BrokerState) -> str:
+    """Return the page; `failure` is the text of a failed test, empty without one."""
     parts = [
-        f"<h1>{escape(test)}</h1>",
-        f"<pre>{escape(failure)}</pre>",
+        f"<h1>{escape(title)}</h1>",
+        *([f"<pre>{escape(failure)}</pre>"] if failure else []),
         *_requests(state.requests),
         *_partitions(state),
         *_transactions(state.transactions),
@@ -95,7 +95,7 @@ def page(test: str, failure: str, state: BrokerState) -> str:
     ]
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f"<title>{escape(test)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts) + "\n</body>\n"
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n" + "\n".join(parts) + "\n</body>\n"
         "</html>\n"
     )
 

@@ -1,0 +1,109 @@
+"""The acknowledgment of records of share groups, in ShareAcknowledge and ShareFetch requests."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from broker_core.broker.authorization import refusal
+from broker_core.broker.metadata import Leadership
+from broker_core.broker.request_context import RequestContext
+from broker_core.broker.share.acknowledgment import RENEW, Acknowledgment
+from broker_core.broker.share.sessions import SharedPartition
+from broker_core.coordinator.shares.state import SharePartitionKey
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import NO_LEADER, TopicPartition
+from broker_core.wire import messages as m
+
+_FIRST_WITH_RENEWAL = 2
+_LAST_TYPE_BEFORE = 3
+
+
+class Acknowledged(NamedTuple):
+    """The result for one partition."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+def acknowledge_all(context: RequestContext) -> dict[SharedPartition, Acknowledged]:
+    """Acknowledge what the request acknowledges; a partition is acknowledged as a whole or not at all."""
+    names = context.broker.metadata.names
+    failed: dict[SharedPartition, Acknowledged] = {}
+    empty: dict[SharedPartition, Acknowledged] = {}
+    done: dict[SharedPartition, Acknowledged] = {}
+    for topic in context.body.topics:
+        for entry in topic.partitions:
+            each = SharedPartition(topic.topic_id or m.NULL_UUID, entry.partition_index, names.get(topic.topic_id))
+            batches = [
+                Acknowledgment(batch.first_offset, batch.last_offset, batch.acknowledge_types)
+                for batch in entry.acknowledgement_batches
+            ]
+            error = _partition_error(context, each, batches)
+            if error:
+                failed[each] = Acknowledged(error)
+            elif batches:
+                done[each] = _acknowledge(context, each, batches)
+            else:
+                empty[each] = Acknowledged()
+    # As in Kafka, partitions without acknowledgments are named only beside others.
+    return {**done, **failed, **(empty if done else {})}
+
+
+def _acknowledge(context: RequestContext, each: SharedPartition, batches: list[Acknowledgment]) -> Acknowledged:
+    key = SharePartitionKey(context.body.group_id, each.topic_id, each.partition)
+    try:
+        context.broker.shares.acknowledge(key, context.body.member_id, batches, context.now_ms)
+    except KafkaError as error:
+        return Acknowledged(error.code, error.message or None)
+    return Acknowledged()
+
+
+def _partition_error(context: RequestContext, each: SharedPartition, batches: Sequence[Acknowledgment]) -> ErrorCode:
+    if each.topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not _are_valid(context, batches):
+        return ErrorCode.INVALID_REQUEST
+    refused = refusal(context, Operation.READ, ResourceType.TOPIC, each.topic)
+    if refused:
+        return refused
+    is_known = context.broker.metadata.has_partition(TopicPartition(each.topic, each.partition))
+    return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _are_valid(context: RequestContext, batches: Sequence[Acknowledgment]) -> bool:
+    """Return whether the acknowledgments are in order and of types that the request may have."""
+    may_renew = context.version >= _FIRST_WITH_RENEWAL
+    last_type = RENEW if may_renew else _LAST_TYPE_BEFORE
+    previous_last = -1
+    for batch in batches:
+        types = batch.types
+        if not previous_last <= batch.first_offset <= batch.last_offset or not types:
+            return False
+        if len(types) > 1 and batch.last_offset - batch.first_offset != len(types) - 1:
+            return False
+        if not all(0 <= kind <= last_type for kind in types):
+            return False
+        if RENEW in types and not context.body.is_renew_ack:
+            return False
+        previous_last = batch.last_offset
+    return True
+
+
+def leaders(
+    context: RequestContext, partitions: Iterable[SharedPartition]
+) -> tuple[Mapping[SharedPartition, Leadership], list[dict[str, Any]]]:
+    """Return the leaders of partitions that this broker does not lead, and the addresses of these brokers."""
+    metadata = context.broker.metadata
+    found = {}
+    for each in partitions:
+        place = TopicPartition(each.topic or "", each.partition)
+        if metadata.has_partition(place):
+            found[each] = metadata.leadership(place)
+    addresses = context.addresses
+    ids = sorted({leader.leader for leader in found.values()} - {NO_LEADER})
+    endpoints = [
+        {"node_id": broker_id, "host": addresses[broker_id][0], "port": addresses[broker_id][1]}
+        for broker_id in ids
+        if broker_id in addresses
+    ]
+    return found, endpoints

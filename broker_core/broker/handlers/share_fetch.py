@@ -1,0 +1,308 @@
+"""The APIs by which members of share groups fetch and acknowledge records (KIP-932, KIP-1206, KIP-1222).
+
+A fetch acquires records of all partitions of its share session, as far as some are available; otherwise it waits like
+any fetch. It may acknowledge records of earlier fetches, which happens first.
+"""
+
+from typing import Any, NamedTuple
+
+from broker_core.broker.authorization import refusal
+from broker_core.broker.handlers.share_acknowledge import Acknowledged, acknowledge_all, leaders
+from broker_core.broker.handlers.share_groups import is_enabled, is_member_id
+from broker_core.broker.purgatory import Waiting
+from broker_core.broker.request_context import RequestContext
+from broker_core.broker.share.acquisition import RECORD_LIMIT, Acquired, Acquisition, Fetched, Limits, acquired_bytes
+from broker_core.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, SharedPartition, ShareSession
+from broker_core.broker.share.share_partition import SharePartition
+from broker_core.coordinator.shares.state import SharePartitionKey
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
+
+_FIRST_WITH_MODES = 2
+
+
+class _Outcome(NamedTuple):
+    """The response for one partition."""
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    records: bytes = b""
+    acquired: tuple[Acquired, ...] = ()
+
+
+def fetch(context: RequestContext) -> None:
+    """Acknowledge what the request acknowledges, then answer at once with records or errors, or wait for them."""
+    error = request_error(context)
+    if error:
+        answer_error(context, error)
+        return
+    body = context.body
+    try:
+        _check_modes(context)
+        session = _session(context)
+    except KafkaError as failure:
+        if failure.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED:
+            # The client would try again at once.
+            _answer_later(context, failure.code)
+        else:
+            answer_error(context, failure.code)
+        return
+    acknowledged = acknowledge_all(context) if _acknowledges(body) else {}
+    request = _Fetch(context, session, acknowledged)
+    request.begin()
+
+
+def request_error(context: RequestContext) -> ErrorCode:
+    """Return the error of a ShareFetch or ShareAcknowledge request as a whole."""
+    body = context.body
+    if not is_enabled(context):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if body.group_id is None:
+        return ErrorCode.INVALID_REQUEST
+    refused = refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
+    return refused or (ErrorCode.NONE if is_member_id(body.member_id) else ErrorCode.INVALID_REQUEST)
+
+
+def answer_error(context: RequestContext, error: ErrorCode) -> None:
+    """Answer a request that fails as a whole."""
+    context.answer(
+        context.request.api.response(error_code=error, acquisition_lock_timeout_ms=0, responses=[], node_endpoints=[])
+    )
+
+
+def _answer_later(context: RequestContext, error: ErrorCode) -> None:
+    answer = context.guarded(lambda _now_ms: answer_error(context, error), None)
+    waiting = Waiting((), context.now_ms + max(context.body.max_wait_ms, 0), lambda _now_ms: False, answer)
+    context.broker.purgatory.wait(waiting)
+    context.abandon = lambda: context.broker.purgatory.cancel(waiting)
+
+
+def _check_modes(context: RequestContext) -> None:
+    """Raise INVALID_REQUEST for an unknown mode, or a renewal that fetches too: renewals are answered at once."""
+    body = context.body
+    if context.version >= _FIRST_WITH_MODES and body.share_acquire_mode not in (0, RECORD_LIMIT):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no acquire mode {body.share_acquire_mode}")
+    if context.version >= _FIRST_WITH_MODES and body.is_renew_ack:
+        if body.max_bytes or body.min_bytes or body.max_records or body.max_wait_ms:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a renewal of locks does not fetch")
+
+
+def _acknowledges(body: Any) -> bool:
+    return any(partition.acknowledgement_batches for topic in body.topics for partition in topic.partitions)
+
+
+def _session(context: RequestContext) -> ShareSession | None:
+    """Return the request's session, None for the last request of one; raise the error of its epoch."""
+    body, shares = context.body, context.broker.shares
+    key = SessionKey(body.group_id, body.member_id)
+    names = context.broker.metadata.names
+    named = [
+        SharedPartition(topic.topic_id or m.NULL_UUID, partition.partition_index, names.get(topic.topic_id))
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
+    if body.share_session_epoch == FINAL_EPOCH:
+        shares.sessions.get(key)
+        return None
+    if body.share_session_epoch == INITIAL_EPOCH:
+        if _acknowledges(body):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "the first request of a session acknowledges records")
+        session = shares.sessions.open(key, context.connection, named)
+        connection = context.connection
+        context.when_lost(lambda _now_ms: shares.connection_lost(connection, key.group_id))
+        return session
+    session = shares.sessions.get(key)
+    session.advance(body.share_session_epoch)
+    session.update(
+        named,
+        [(topic.topic_id or m.NULL_UUID, each) for topic in body.forgotten_topics_data for each in topic.partitions],
+    )
+    return session
+
+
+class _Fetch:
+    """One fetch, which may wait; the acknowledgments are done."""
+
+    def __init__(
+        self, context: RequestContext, session: ShareSession | None, acknowledged: dict[SharedPartition, Acknowledged]
+    ) -> None:
+        self._context = context
+        self._session = session
+        self._acknowledged = acknowledged
+        self._errors: dict[SharedPartition, _Outcome] = {}
+        self._wanted: dict[SharedPartition, SharePartition] = {}
+        body = context.body
+        self._has_modes = context.version >= _FIRST_WITH_MODES
+        strict = self._has_modes and body.share_acquire_mode == RECORD_LIMIT
+        self._limits = Limits(body.max_records, body.batch_size, strict)
+        self._isolation = context.broker.share_fetch_settings(body.group_id).isolation
+        broker = context.broker
+        allowed = broker.quotas.most_fetched_bytes(context.principal.name, context.client_id)
+        self._max_bytes = min(body.max_bytes, broker.config.fetch_max_bytes, *([] if allowed is None else [allowed]))
+        self._min_bytes = min(body.min_bytes, self._max_bytes)
+
+    def begin(self) -> None:
+        """Answer now, or wait until records are available."""
+        context, body = self._context, self._context.body
+        is_renewal = self._has_modes and body.is_renew_ack
+        if self._session is not None and not is_renewal:
+            self._find_partitions()
+        if not self._wanted or body.max_wait_ms <= 0 or self._try(context.now_ms):
+            if not context.answered:
+                self._answer(context.now_ms)
+            return
+        waiting = Waiting(
+            keys=[partition.topic_partition for partition in self._wanted.values()],
+            deadline_ms=context.now_ms + body.max_wait_ms,
+            attempt=context.guarded(self._try, True),
+            expire=context.guarded(self._answer, None),
+        )
+        context.broker.purgatory.wait(waiting)
+        context.abandon = lambda: context.broker.purgatory.cancel(waiting)
+
+    def _find_partitions(self) -> None:
+        """Find the share partitions of the session, in another order each time, so that each is first at times."""
+        assert self._session is not None
+        context, body = self._context, self._context.body
+        valid = []
+        for each in self._session.partitions:
+            error = self._partition_error(each)
+            if error:
+                self._errors[each] = _Outcome(error)
+            else:
+                valid.append(each)
+        turn = max(body.share_session_epoch, 0) % len(valid) if valid else 0
+        if not self._limits.max_records or not self._max_bytes:
+            return
+        for each in (*valid[turn:], *valid[:turn]):
+            key = SharePartitionKey(body.group_id, each.topic_id, each.partition)
+            try:
+                self._wanted[each] = context.broker.shares.get(key, context.now_ms)
+            except KafkaError as error:
+                self._errors[each] = _Outcome(error.code, error.message or None)
+
+    def _partition_error(self, each: SharedPartition) -> ErrorCode:
+        if each.topic is None:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        refused = refusal(self._context, Operation.READ, ResourceType.TOPIC, each.topic)
+        if refused:
+            return refused
+        is_known = self._context.broker.metadata.has_partition(TopicPartition(each.topic, each.partition))
+        return ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _try(self, now_ms: int) -> bool:
+        """Answer if there is enough data that can be acquired, or an error."""
+        found = 0
+        for partition in self._acquirable().values():
+            try:
+                log, _ = self._context.broker.led_log(partition.topic_partition, now_ms)
+                offset = partition.next_fetch_offset()
+                if offset < log.log_start_offset or offset > log.log_end_offset:
+                    found = self._min_bytes
+                    break
+                found += log.stable_bytes_from(offset, self._isolation, max(self._min_bytes, 1))
+            except KafkaError:
+                found = self._min_bytes
+                break
+        else:
+            if not found or found < self._min_bytes:
+                return False
+        self._answer(now_ms)
+        return True
+
+    def _acquirable(self) -> dict[SharedPartition, SharePartition]:
+        """Return the share partitions that are still current and may give out records."""
+        shares = self._context.broker.shares
+        return {
+            each: partition
+            for each, partition in self._wanted.items()
+            if shares.find(partition.key) is partition and partition.can_acquire
+        }
+
+    def _answer(self, now_ms: int) -> None:
+        outcomes = {**self._acquire(now_ms), **self._errors}
+        context = self._context
+        size = sum(len(outcome.records) for outcome in outcomes.values())
+        throttle_ms = context.broker.quotas.fetched(context.principal.name, context.client_id, size, now_ms)
+        context.throttle_ms = max(context.throttle_ms, throttle_ms)
+        self._send(outcomes)
+        if context.body.share_session_epoch == FINAL_EPOCH:
+            context.broker.shares.close_session(SessionKey(context.body.group_id, context.body.member_id))
+
+    def _acquire(self, now_ms: int) -> dict[SharedPartition, _Outcome]:
+        acquirable = self._acquirable()
+        outcomes = {}
+        share = max(self._max_bytes // len(acquirable), 1) if acquirable else 0
+        count, any_read = 0, False
+        for each, partition in acquirable.items():
+            offset = partition.next_fetch_offset()
+            try:
+                log, _ = self._context.broker.led_log(partition.topic_partition, now_ms)
+                if offset < log.log_start_offset:
+                    # The records were deleted; the next fetch gets what is there.
+                    partition.follow_log_start(log.log_start_offset)
+                    outcomes[each] = _Outcome()
+                    continue
+                found = log.read(offset, share, self._isolation, min_one_batch=not any_read)
+            except KafkaError as error:
+                outcomes[each] = _Outcome(error.code, STANDARD_MESSAGES.get(error.code))
+                continue
+            any_read = any_read or bool(found.records)
+            fetched = Fetched.of(bytes(found.records), found.aborted)
+            limits = self._limits._replace(max_records=self._limits.max_records - count)
+            acquired = Acquisition(partition, self._context.body.member_id, fetched, limits, now_ms).run(offset)
+            count += sum(part.size for part in acquired)
+            self._context.broker.shares.lock_changed(partition)
+            outcomes[each] = _Outcome(records=acquired_bytes(fetched, acquired), acquired=tuple(acquired))
+        return outcomes
+
+    def _send(self, outcomes: dict[SharedPartition, _Outcome]) -> None:
+        context, response = self._context, m.ShareFetchResponse
+        is_first = context.body.share_session_epoch == INITIAL_EPOCH
+        topics: dict[Any, dict[int, Any]] = {}
+        for each, outcome in outcomes.items():
+            named = self._session is not None and self._session.must_answer(
+                each, has_records=bool(outcome.records), has_error=bool(outcome.error)
+            )
+            if is_first or named:
+                topics.setdefault(each.topic_id, {})[each.partition] = self._partition_data(each, outcome)
+        for each, acknowledged in self._acknowledged.items():
+            partitions = topics.setdefault(each.topic_id, {})
+            if each.partition not in partitions:
+                partitions[each.partition] = self._partition_data(each, _Outcome())
+            partitions[each.partition].acknowledge_error_code = acknowledged.error
+            partitions[each.partition].acknowledge_error_message = acknowledged.message
+        settings = context.broker.share_fetch_settings(context.body.group_id)
+        current, endpoints = leaders(
+            context, [each for each, outcome in outcomes.items() if outcome.error is ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        )
+        for each, leader in current.items():
+            if each.partition in topics.get(each.topic_id, {}):
+                data = topics[each.topic_id][each.partition]
+                data.current_leader = type(data).LeaderIdAndEpoch(
+                    leader_id=leader.leader, leader_epoch=leader.leader_epoch
+                )
+        context.answer(
+            response(
+                error_code=ErrorCode.NONE,
+                acquisition_lock_timeout_ms=settings.record_lock_duration_ms,
+                responses=[
+                    response.ShareFetchableTopicResponse(topic_id=topic_id, partitions=list(partitions.values()))
+                    for topic_id, partitions in topics.items()
+                ],
+                node_endpoints=[response.NodeEndpoint(**endpoint) for endpoint in endpoints],
+            )
+        )
+
+    def _partition_data(self, each: SharedPartition, outcome: _Outcome) -> Any:
+        form = m.ShareFetchResponse.ShareFetchableTopicResponse.PartitionData
+        return form(
+            partition_index=each.partition,
+            error_code=outcome.error,
+            acknowledge_error_code=ErrorCode.NONE,
+            current_leader=form.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+            records=outcome.records,
+            acquired_records=[form.AcquiredRecords(**acquired._asdict()) for acquired in outcome.acquired],
+        )

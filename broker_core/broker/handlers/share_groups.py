@@ -1,0 +1,158 @@
+"""The APIs of share groups (KIP-932): heartbeats, and descriptions for administrators."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from broker_core.broker.authorization import refusal
+from broker_core.broker.broker import Broker
+from broker_core.broker.features import SHARE_VERSION
+from broker_core.broker.handlers.modern_groups import (
+    answer_descriptions,
+    answer_heartbeat,
+    described,
+    named_assignment,
+    refused_topic,
+)
+from broker_core.broker.request_context import RequestContext
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.coordinator.groups.share.requests import (
+    Deletion,
+    DescribedShareMember,
+    Initialization,
+    ShareGroupDescription,
+    ShareHeartbeat,
+)
+from broker_core.coordinator.shares.requests import Outcome
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.wire import messages as m
+
+_LONGEST_MEMBER_ID = 36
+
+
+def is_enabled(context: RequestContext) -> bool:
+    """Return whether the cluster's features include share groups; without them nothing is in flight."""
+    if context.broker.metadata.features[SHARE_VERSION] > 0:
+        return True
+    context.broker.shares.forget_all()
+    return False
+
+
+def is_member_id(member_id: str | None) -> bool:
+    """Return whether a member may have this id."""
+    return bool(member_id) and len(member_id or "") <= _LONGEST_MEMBER_ID
+
+
+def heartbeat(context: RequestContext) -> None:
+    """Handle a heartbeat: a member joins, stays, or leaves."""
+    body, response = context.body, m.ShareGroupHeartbeatResponse
+    error = _heartbeat_error(context)
+    if error:
+        context.answer(response(error_code=error))
+        return
+    names = body.subscribed_topic_names
+    result = context.broker.groups.share.heartbeat(
+        ShareHeartbeat(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            member_epoch=body.member_epoch,
+            client_id=context.client_id,
+            client_host=f"/{context.client_host}",
+            rack_id=body.rack_id,
+            topics=None if names is None else tuple(names),
+        ),
+        context.now_ms,
+    )
+    answer_heartbeat(context, result)
+    if result.initialization is not None:
+        # The partitions are assigned with a later heartbeat.
+        initialize(context.broker, result.initialization, context.now_ms)
+
+
+def initialize(broker: Broker, wanted: Initialization, now_ms: int) -> dict[TopicIdPartition, Outcome]:
+    """Initialize states for a group, all or none, and record the outcome; raise the error of the record.
+
+    The states are durable before the group's record of them: otherwise a crash could lose a state that is never
+    initialized again, because the group has it already.
+    """
+    outcomes = broker.persister.initialize(wanted.group_id, wanted.state_epoch, wanted.start_offsets)
+    broker.logs.sync()
+    partitions = frozenset(outcomes)
+    end: Callable[..., None] = broker.groups.share.initialized
+    if any(outcome.error for outcome in outcomes.values()):
+        end = broker.groups.share.not_initialized
+    try:
+        end(wanted.group_id, partitions, now_ms)
+    except KafkaError as error:
+        return dict.fromkeys(outcomes, Outcome(error.code, error.message))
+    return outcomes
+
+
+def _heartbeat_error(context: RequestContext) -> ErrorCode:
+    body = context.body
+    if not is_enabled(context):
+        return ErrorCode.UNSUPPORTED_VERSION
+    refused = refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
+    if refused:
+        return refused
+    if not is_member_id(body.member_id):
+        return ErrorCode.INVALID_REQUEST
+    return refused_topic(context)
+
+
+def describe(context: RequestContext) -> None:
+    """Describe share groups."""
+    answer_descriptions(context, _described, _member)
+
+
+def _described(context: RequestContext, group_id: str) -> ShareGroupDescription:
+    names = context.broker.metadata.names
+
+    def topics_of(member: DescribedShareMember) -> Iterator[str | None]:
+        yield from member.subscription.topics
+        yield from (names.get(each.topic_id) for each in member.assigned)
+
+    find = context.broker.groups.share.describe
+    return described(context, group_id, find, topics_of, is_enabled=is_enabled(context))
+
+
+def _member(context: RequestContext, member: DescribedShareMember) -> Any:
+    form = m.ShareGroupDescribeResponse.DescribedGroup.Member
+    subscription = member.subscription
+    return form(
+        member_id=member.member_id,
+        rack_id=subscription.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=list(subscription.topics),
+        assignment=named_assignment(context, form.Assignment, member.assigned),
+    )
+
+
+def delete_share_group(broker: Broker, group_id: str, now_ms: int) -> ErrorCode:
+    """Delete the states that are kept for a share group, if the id is that of one; then the group can be deleted."""
+    try:
+        deletion = broker.groups.share.begin_deletion_of_group(group_id, now_ms)
+    except KafkaError as error:
+        return error.code
+    if deletion is None:
+        return ErrorCode.NONE
+    outcomes = delete_states(broker, deletion)
+    return next((outcome.error for outcome in outcomes.values() if outcome.error), ErrorCode.NONE)
+
+
+def delete_states(broker: Broker, deletion: Deletion) -> dict[TopicIdPartition, Outcome]:
+    """Delete states of a group, whose record of the beginning deletion exists, and whose record of its end follows.
+
+    Each step is durable before the next: after a crash the group has no state that the share coordinator lacks.
+    """
+    broker.logs.sync()
+    outcomes = broker.persister.delete(deletion.group_id, deletion.partitions)
+    broker.logs.sync()
+    return outcomes
+
+
+def standard_message(code: ErrorCode) -> str | None:
+    """Return Kafka's message for an error, None without an error."""
+    return STANDARD_MESSAGES.get(code) if code else None

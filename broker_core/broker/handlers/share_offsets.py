@@ -1,0 +1,210 @@
+"""The APIs by which administrators describe, alter and delete the start offsets of share groups (KIP-932, KIP-1226)."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from broker_core.broker.authorization import is_allowed, refusal
+from broker_core.broker.handlers.share_groups import delete_states, initialize, is_enabled, standard_message
+from broker_core.broker.request_context import RequestContext
+from broker_core.coordinator.groups.consumer.records import TopicIdPartition
+from broker_core.coordinator.groups.share.offsets import UNKNOWN
+from broker_core.coordinator.shares.requests import Outcome, ShareSummary
+from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey
+from broker_core.errors import ErrorCode, KafkaError
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
+
+_UNKNOWN_LAG = -1
+
+
+def describe(context: RequestContext) -> None:
+    """Describe the start offsets of groups, with their lag."""
+    response = m.DescribeShareGroupOffsetsResponse
+    context.answer(response(groups=[_described_group(context, group) for group in context.body.groups]))
+
+
+def _described_group(context: RequestContext, group: Any) -> Any:
+    form = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+    if not is_enabled(context):
+        return form(group_id=group.group_id, topics=[], error_code=ErrorCode.UNSUPPORTED_VERSION)
+    refused = refusal(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
+    if refused:
+        return form(group_id=group.group_id, topics=[], error_code=refused)
+    try:
+        topics = _all_topics(context, group) if group.topics is None else _named_topics(context, group)
+    except KafkaError as error:
+        return form(
+            group_id=group.group_id, topics=[], error_code=error.code, error_message=standard_message(error.code)
+        )
+    return form(group_id=group.group_id, topics=topics, error_code=ErrorCode.NONE)
+
+
+def _all_topics(context: RequestContext, group: Any) -> list[Any]:
+    names = context.broker.metadata.names
+    return [
+        _described_topic(context, group.group_id, names[topic_id], topic_id, sorted(partitions))
+        for topic_id, partitions in context.broker.groups.share.initialized_partitions(group.group_id).items()
+        if topic_id in names and is_allowed(context, Operation.DESCRIBE, ResourceType.TOPIC, names[topic_id])
+    ]
+
+
+def _named_topics(context: RequestContext, group: Any) -> list[Any]:
+    form = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+    form = form.DescribeShareGroupOffsetsResponseTopic
+    partition_form = form.DescribeShareGroupOffsetsResponsePartition
+    described, unknown, forbidden = [], [], []
+    for topic in group.topics:
+        name = topic.topic_name
+        refused = refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        known = context.broker.metadata.topics.get(name)
+        if refused:
+            partitions = [
+                partition_form(partition_index=each, error_code=refused, error_message=standard_message(refused))
+                for each in topic.partitions
+            ]
+            forbidden.append(form(topic_name=name, topic_id=m.NULL_UUID, partitions=partitions))
+        elif known is None:
+            partitions = [partition_form(partition_index=each, start_offset=UNINITIALIZED) for each in topic.partitions]
+            unknown.append(form(topic_name=name, topic_id=m.NULL_UUID, partitions=partitions))
+        else:
+            described.append(_described_topic(context, group.group_id, name, known.topic_id, topic.partitions))
+    return [*described, *unknown, *forbidden]
+
+
+def _described_topic(context: RequestContext, group_id: str, name: str, topic_id: UUID, partitions: list[int]) -> Any:
+    form = m.DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+    form = form.DescribeShareGroupOffsetsResponseTopic
+    described = []
+    for partition in partitions:
+        found = context.broker.persister.summarize(SharePartitionKey(group_id, topic_id, partition))
+        lag, error = _lag(context, TopicPartition(name, partition), found)
+        is_known = not found.outcome.error and not error
+        described.append(
+            form.DescribeShareGroupOffsetsResponsePartition(
+                partition_index=partition,
+                start_offset=found.start_offset if is_known else 0 if error else UNINITIALIZED,
+                leader_epoch=found.leader_epoch if is_known else 0,
+                lag=lag,
+                error_code=error,
+                error_message=standard_message(error),
+            )
+        )
+    return form(topic_name=name, topic_id=topic_id, partitions=described)
+
+
+def _lag(context: RequestContext, topic_partition: TopicPartition, found: ShareSummary) -> tuple[int, ErrorCode]:
+    """Return the number of records that are not done, -1 where it is not known."""
+    if found.outcome.error or UNINITIALIZED in (found.start_offset, found.delivery_complete_count):
+        return _UNKNOWN_LAG, ErrorCode.NONE
+    try:
+        log = context.broker.logs.get(topic_partition, context.now_ms)
+    except KafkaError as error:
+        return _UNKNOWN_LAG, error.code
+    return log.high_watermark - found.start_offset - found.delivery_complete_count, ErrorCode.NONE
+
+
+def alter(context: RequestContext) -> None:
+    """Set the start offsets of a group without members."""
+    body, response = context.body, m.AlterShareGroupOffsetsResponse
+    error = ErrorCode.NONE if is_enabled(context) else ErrorCode.UNSUPPORTED_VERSION
+    error = error or refusal(context, Operation.READ, ResourceType.GROUP, body.group_id)
+    if error:
+        context.answer(response(error_code=error, error_message=standard_message(error), responses=[]))
+        return
+    topics = {topic.topic_name: {each.partition_index: each for each in topic.partitions} for topic in body.topics}
+    ids = {name: topic.topic_id for name, topic in context.broker.metadata.topics.items()}
+    refused: dict[str, ErrorCode] = {}
+    offsets: dict[TopicIdPartition, int] = {}
+    for name, entries in topics.items():
+        code = refusal(context, Operation.READ, ResourceType.TOPIC, name)
+        if code or name not in ids:
+            refused[name] = code or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            continue
+        for index, entry in entries.items():
+            if context.broker.metadata.has_partition(TopicPartition(name, index)):
+                offsets[TopicIdPartition(ids[name], index)] = entry.start_offset
+    try:
+        wanted = context.broker.groups.share.alter_offsets(body.group_id, offsets, context.now_ms)
+    except KafkaError as failure:
+        message = failure.message or standard_message(failure.code)
+        context.answer(response(error_code=failure.code, error_message=message, responses=[]))
+        return
+    outcomes = initialize(context.broker, wanted, context.now_ms) if offsets else {}
+    context.answer(
+        response(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            responses=[
+                _altered_topic(name, ids.get(name, m.NULL_UUID), entries, refused.get(name), outcomes)
+                for name, entries in topics.items()
+            ],
+        )
+    )
+
+
+def _altered_topic(
+    name: str,
+    topic_id: UUID,
+    entries: Mapping[int, Any],
+    refused: ErrorCode | None,
+    outcomes: Mapping[TopicIdPartition, Outcome],
+) -> Any:
+    form = m.AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
+    partitions = []
+    for index in entries:
+        outcome = outcomes.get(TopicIdPartition(topic_id, index), Outcome(*UNKNOWN))
+        if refused is not None:
+            outcome = Outcome(refused, standard_message(refused))
+        partitions.append(
+            form.AlterShareGroupOffsetsResponsePartition(
+                partition_index=index, error_code=outcome.error, error_message=outcome.message
+            )
+        )
+    return form(topic_name=name, topic_id=topic_id, partitions=partitions)
+
+
+def delete(context: RequestContext) -> None:
+    """Delete the offsets of topics of a group without members."""
+    body, response = context.body, m.DeleteShareGroupOffsetsResponse
+    form = response.DeleteShareGroupOffsetsResponseTopic
+    error = ErrorCode.NONE if is_enabled(context) else ErrorCode.UNSUPPORTED_VERSION
+    error = error or refusal(context, Operation.DELETE, ResourceType.GROUP, body.group_id)
+    if error:
+        context.answer(response(error_code=error, error_message=standard_message(error), responses=[]))
+        return
+    forbidden = {
+        topic.topic_name: code
+        for topic in body.topics
+        if (code := refusal(context, Operation.READ, ResourceType.TOPIC, topic.topic_name))
+    }
+    names = [topic.topic_name for topic in body.topics if topic.topic_name not in forbidden]
+    try:
+        deletion, refused = context.broker.groups.share.begin_deletion_of_offsets(body.group_id, names, context.now_ms)
+    except KafkaError as failure:
+        message = failure.message or standard_message(failure.code)
+        context.answer(response(error_code=failure.code, error_message=message, responses=[]))
+        return
+    outcomes = delete_states(context.broker, deletion)
+    failed = {each.topic_id: outcome.error for each, outcome in outcomes.items() if outcome.error}
+    context.broker.groups.share.deleted(body.group_id, deletion.topic_ids - failed.keys(), context.now_ms)
+    known = context.broker.metadata.names
+    results = [
+        form(
+            topic_name=known.get(topic_id, ""),
+            topic_id=topic_id,
+            error_code=failed.get(topic_id, ErrorCode.NONE),
+            error_message=standard_message(failed.get(topic_id, ErrorCode.NONE)),
+        )
+        for topic_id in sorted(deletion.topic_ids)
+    ]
+    results += [
+        form(topic_name=name, topic_id=m.NULL_UUID, error_code=code, error_message=message)
+        for name, (code, message) in refused.items()
+    ]
+    results += [
+        form(topic_name=name, topic_id=m.NULL_UUID, error_code=code, error_message=standard_message(code))
+        for name, code in forbidden.items()
+    ]
+    context.answer(response(error_code=ErrorCode.NONE, error_message=None, responses=results))

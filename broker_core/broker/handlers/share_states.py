@@ -1,0 +1,129 @@
+"""The APIs of the share coordinator (KIP-932), by which brokers keep the states of share partitions.
+
+Brokers here call the coordinators directly; the requests are for other persisters and for tests.
+"""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from broker_core.broker.authorization import refusal
+from broker_core.broker.request_context import RequestContext
+from broker_core.coordinator.shares.requests import Outcome, ShareWrite
+from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, StateBatch
+from broker_core.errors import STANDARD_MESSAGES
+from broker_core.security.acls import Operation, ResourceType
+from broker_core.wire import messages as m
+
+_FIRST_WITH_COMPLETE_COUNT = 1
+
+
+def initialize(context: RequestContext) -> None:
+    """Initialize states."""
+    states = context.broker.share_states
+    form = m.InitializeShareGroupStateResponse.InitializeStateResult.PartitionResult
+
+    def result(key: SharePartitionKey, entry: Any) -> Any:
+        outcome = states.initialize(key, entry.state_epoch, entry.start_offset, context.now_ms)
+        return form(**_outcome(key, outcome))
+
+    _answer(context, m.InitializeShareGroupStateResponse, "InitializeStateResult", form, result)
+
+
+def read(context: RequestContext) -> None:
+    """Read states, for the leaders of their partitions."""
+    states = context.broker.share_states
+    form = m.ReadShareGroupStateResponse.ReadStateResult.PartitionResult
+
+    def result(key: SharePartitionKey, entry: Any) -> Any:
+        found = states.read(key, entry.leader_epoch, context.now_ms)
+        return form(
+            **_outcome(key, found.outcome),
+            state_epoch=found.state_epoch,
+            start_offset=found.start_offset,
+            state_batches=[form.StateBatch(**batch._asdict()) for batch in found.batches],
+        )
+
+    _answer(context, m.ReadShareGroupStateResponse, "ReadStateResult", form, result)
+
+
+def write(context: RequestContext) -> None:
+    """Write states, for the leaders of their partitions."""
+    states = context.broker.share_states
+    form = m.WriteShareGroupStateResponse.WriteStateResult.PartitionResult
+    has_count = context.version >= _FIRST_WITH_COMPLETE_COUNT
+
+    def result(key: SharePartitionKey, entry: Any) -> Any:
+        batches = tuple(
+            StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            for each in entry.state_batches
+        )
+        count = entry.delivery_complete_count if has_count else UNINITIALIZED
+        wanted = ShareWrite(entry.state_epoch, entry.leader_epoch, entry.start_offset, batches, count)
+        return form(**_outcome(key, states.write(key, wanted, context.now_ms)))
+
+    _answer(context, m.WriteShareGroupStateResponse, "WriteStateResult", form, result)
+
+
+def delete(context: RequestContext) -> None:
+    """Delete states."""
+    states = context.broker.share_states
+    form = m.DeleteShareGroupStateResponse.DeleteStateResult.PartitionResult
+
+    def result(key: SharePartitionKey, _: Any) -> Any:
+        return form(**_outcome(key, states.delete(key, context.now_ms)))
+
+    _answer(context, m.DeleteShareGroupStateResponse, "DeleteStateResult", form, result)
+
+
+def read_summary(context: RequestContext) -> None:
+    """Read the offsets of states, for administrators."""
+    states = context.broker.share_states
+    form = m.ReadShareGroupStateSummaryResponse.ReadStateSummaryResult.PartitionResult
+
+    def result(key: SharePartitionKey, _: Any) -> Any:
+        found = states.summarize(key)
+        return form(
+            **_outcome(key, found.outcome),
+            state_epoch=found.state_epoch,
+            leader_epoch=found.leader_epoch,
+            start_offset=found.start_offset if not found.outcome.error else 0,
+            delivery_complete_count=found.delivery_complete_count,
+        )
+
+    _answer(context, m.ReadShareGroupStateSummaryResponse, "ReadStateSummaryResult", form, result)
+
+
+def _answer(
+    context: RequestContext, response: Any, name: str, form: Any, result: Callable[[SharePartitionKey, Any], Any]
+) -> None:
+    """Answer with a result for each partition; each topic and partition once, with the last entry that names it."""
+    body = context.body
+    refused = refusal(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
+    is_malformed = not body.group_id or not body.topics or not all(topic.partitions for topic in body.topics)
+    if is_malformed and not refused:
+        context.answer(response(results=[]))
+        return
+    topics: dict[UUID, dict[int, Any]] = {}
+    for topic in body.topics:
+        entries = topics.setdefault(topic.topic_id or m.NULL_UUID, {})
+        for entry in topic.partitions:
+            if refused:
+                entries[entry.partition] = form(
+                    partition=entry.partition, error_code=refused, error_message=STANDARD_MESSAGES[refused]
+                )
+            else:
+                key = SharePartitionKey(body.group_id, topic.topic_id or m.NULL_UUID, entry.partition)
+                entries[entry.partition] = result(key, entry)
+    context.answer(
+        response(
+            results=[
+                getattr(response, name)(topic_id=topic_id, partitions=list(entries.values()))
+                for topic_id, entries in topics.items()
+            ]
+        )
+    )
+
+
+def _outcome(key: SharePartitionKey, outcome: Outcome) -> dict[str, Any]:
+    return {"partition": key.partition, "error_code": outcome.error, "error_message": outcome.message}

@@ -1,0 +1,69 @@
+"""The metrics of share groups (KIP-932, KIP-1103): groups by state, records in flight, acknowledgments, ended locks."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from broker_core.broker.cluster import Cluster
+from broker_core.types import TopicPartition
+
+# By the type in requests; 0 stands for offsets without a record, which Kafka does not count.
+_TYPES: Final[Mapping[int, str]] = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
+
+
+class SharePartitionId(NamedTuple):
+    """A partition as one share group reads it."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionMetrics:
+    """The records of a partition that are in flight for a share group.
+
+    `in_flight` counts offsets from the first record that is not done to the last that was acquired, as Kafka does;
+    `acquired` those that a member has at this moment, and `batches` the ranges that they are kept in.
+    """
+
+    in_flight: int = 0
+    batches: int = 0
+    acquired: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShareMetrics:
+    """The metrics of all share groups.
+
+    `groups` counts them by state (Empty, Stable). `partitions` has those that a broker has in memory: a member has
+    fetched them since their leader was elected. `acknowledgments` counts records by type (Accept, Release, Reject,
+    Renew), `lock_timeouts` records that were not acknowledged in time. Both begin at 0 when the brokers start.
+    """
+
+    groups: Mapping[str, int] = field(default_factory=dict)
+    partitions: Mapping[SharePartitionId, SharePartitionMetrics] = field(default_factory=dict)
+    acknowledgments: Mapping[str, int] = field(default_factory=dict)
+    lock_timeouts: Mapping[SharePartitionId, int] = field(default_factory=dict)
+
+
+def take_share_metrics(cluster: Cluster) -> ShareMetrics:
+    """Return the metrics of share groups at this moment."""
+    brokers = cluster.brokers.values()
+    found = [partition for broker in brokers for partition in broker.shares.current()]
+    return ShareMetrics(
+        groups=Counter(state.value for broker in brokers for state in broker.groups.share_group_states()),
+        partitions={
+            _id(each.key.group_id, each.topic_partition): SharePartitionMetrics(
+                each.in_flight_count, len(each.batches), each.acquired_count
+            )
+            for each in found
+        },
+        acknowledgments={name: cluster.meters.share_acknowledgments[kind] for kind, name in _TYPES.items()},
+        lock_timeouts={_id(*place): count for place, count in cluster.meters.share_lock_timeouts.items()},
+    )
+
+
+def _id(group_id: str, topic_partition: TopicPartition) -> SharePartitionId:
+    return SharePartitionId(group_id, topic_partition.topic, topic_partition.partition)

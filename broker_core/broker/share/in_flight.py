@@ -1,0 +1,109 @@
+"""The delivery state of the records of a share partition that are in flight.
+
+A batch of offsets has one state as long as all its records have the same one. Otherwise each offset has its own. The
+allowed changes are those of KIP-932: available records are acquired, and acquired ones become available again, are
+acknowledged, or are archived.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final
+
+NO_MEMBER: Final = ""
+
+
+class RecordState(IntEnum):
+    """The delivery states, numbered as in Kafka's requests and records."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_terminal(self) -> bool:
+        """Return whether the record is never delivered again."""
+        return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+class InFlight:
+    """The state of one record, or of all records of a batch.
+
+    `lock_until_ms` is the time until which its member may acknowledge an acquired record.
+    """
+
+    __slots__ = ("delivery_count", "lock_until_ms", "member_id", "state")
+
+    def __init__(
+        self, state: RecordState, delivery_count: int, member_id: str = NO_MEMBER, lock_until_ms: int | None = None
+    ) -> None:
+        self.state = state
+        self.delivery_count = delivery_count
+        self.member_id = member_id
+        self.lock_until_ms = lock_until_ms
+
+    def copy(self) -> "InFlight":
+        """Return an independent copy."""
+        return InFlight(self.state, self.delivery_count, self.member_id, self.lock_until_ms)
+
+    def restore(self, before: "InFlight") -> None:
+        """Return to an earlier state: the change could not be persisted."""
+        self.state, self.delivery_count = before.state, before.delivery_count
+        self.member_id, self.lock_until_ms = before.member_id, before.lock_until_ms
+
+    def acquire(self, member_id: str, lock_until_ms: int) -> None:
+        """Give the record to a member; the delivery counts."""
+        assert self.state is RecordState.AVAILABLE
+        self.state, self.member_id, self.lock_until_ms = RecordState.ACQUIRED, member_id, lock_until_ms
+        self.delivery_count += 1
+
+    def finish(self, state: RecordState, delivery_limit: int) -> None:
+        """End the acquisition; a record that was delivered as often as allowed is archived instead of released."""
+        if state is RecordState.AVAILABLE and self.delivery_count >= delivery_limit:
+            state = RecordState.ARCHIVED
+        self.state, self.member_id, self.lock_until_ms = state, NO_MEMBER, None
+
+    def archive(self) -> None:
+        """Archive the record, whatever its state is."""
+        self.state, self.member_id, self.lock_until_ms = RecordState.ARCHIVED, NO_MEMBER, None
+
+
+class InFlightBatch:
+    """A range of offsets: one state for all, or `offsets` with one for each."""
+
+    __slots__ = ("first_offset", "last_offset", "offsets", "whole")
+
+    def __init__(self, first_offset: int, last_offset: int, whole: InFlight) -> None:
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.whole = whole
+        self.offsets: dict[int, InFlight] | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the number of offsets."""
+        return self.last_offset - self.first_offset + 1
+
+    def split(self) -> dict[int, InFlight]:
+        """Give each offset a state of its own, and return them."""
+        if self.offsets is None:
+            self.offsets = {offset: self.whole.copy() for offset in range(self.first_offset, self.last_offset + 1)}
+        return self.offsets
+
+    def split_at(self, last_acquired: int) -> None:
+        """Give each offset a state of its own; those behind `last_acquired` are not acquired after all."""
+        for offset, each in self.split().items():
+            if offset > last_acquired:
+                each.restore(InFlight(RecordState.AVAILABLE, self.whole.delivery_count - 1))
+
+    def is_within(self, first_offset: int, last_offset: int) -> bool:
+        """Return whether all offsets are in a range."""
+        return self.first_offset >= first_offset and self.last_offset <= last_offset
+
+    def parts(self) -> Iterator[tuple[int, int, InFlight]]:
+        """Yield ranges of offsets with their states."""
+        if self.offsets is None:
+            yield self.first_offset, self.last_offset, self.whole
+        else:
+            for offset, each in self.offsets.items():
+                yield offset, offset, each

@@ -1,0 +1,210 @@
+"""The share partitions of one broker: those of the partitions that it leads, as far as members fetch them."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from broker_core.broker.metadata import ClusterMetadata
+from broker_core.broker.meters import Meters
+from broker_core.broker.share.acknowledgment import Acknowledgment, acknowledge
+from broker_core.broker.share.persister import Persister
+from broker_core.broker.share.sessions import SessionKey, ShareSession, ShareSessions
+from broker_core.broker.share.settings import BY_DURATION, EARLIEST, LATEST, ShareFetchSettings, duration_ms
+from broker_core.broker.share.share_partition import FENCING, SharePartition
+from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey
+from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
+from broker_core.log.partition_log import PartitionLog
+from broker_core.types import IsolationLevel, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Leader(Protocol):
+    """The broker, as far as share partitions use it."""
+
+    broker_id: int
+    metadata: ClusterMetadata
+    meters: Meters
+
+    def led_log(self, topic_partition: TopicPartition, now_ms: int) -> tuple[PartitionLog, int]:
+        """Return the log of a partition this broker leads, and its leader epoch."""
+        ...
+
+    def share_fetch_settings(self, group_id: str) -> ShareFetchSettings:
+        """Return the settings of a group."""
+        ...
+
+
+class SharePartitions:
+    """The share partitions in memory, with the sessions of the members that fetch them.
+
+    `changed` is called when records of a partition may have become available.
+    """
+
+    def __init__(
+        self,
+        broker: Leader,
+        persister: Persister,
+        changed: Callable[[TopicPartition], None],
+        session_limit: int,
+    ) -> None:
+        self._broker = broker
+        self._persister = persister
+        self._changed = changed
+        self._partitions: dict[SharePartitionKey, SharePartition] = {}
+        # No lock ends before this time.
+        self._locked_until_ms: int | None = None
+        self.sessions = ShareSessions(session_limit)
+
+    def get(self, key: SharePartitionKey, now_ms: int) -> SharePartition:
+        """Return a share partition, read from the share coordinator if necessary; raise the error of its partition."""
+        partition = self.find(key)
+        if partition is not None:
+            return partition
+        name = self._broker.metadata.names.get(key.topic_id, "")
+        topic_partition = TopicPartition(name, key.partition)
+        try:
+            log, leader_epoch = self._broker.led_log(topic_partition, now_ms)
+        except KafkaError as error:
+            raise KafkaError(error.code, STANDARD_MESSAGES.get(error.code, error.message)) from None
+        partition = SharePartition(
+            key,
+            topic_partition,
+            leader_epoch,
+            lambda: self._broker.share_fetch_settings(key.group_id),
+            self._persister.write,
+        )
+        state = self._persister.read(key, leader_epoch)
+        start_offset = state.start_offset
+        if start_offset == UNINITIALIZED:
+            reset = self._broker.share_fetch_settings(key.group_id).auto_offset_reset
+            start_offset = _reset_offset(log, reset, now_ms)
+        partition.load(state, start_offset)
+        self._partitions[key] = partition
+        return partition
+
+    def find(self, key: SharePartitionKey) -> SharePartition | None:
+        """Return a share partition in memory; one of an earlier leader epoch or a deleted topic is forgotten."""
+        partition = self._partitions.get(key)
+        if partition is not None and not self._is_current(partition):
+            self._forget(key)
+            return None
+        return partition
+
+    def _is_current(self, partition: SharePartition) -> bool:
+        """Return whether the topic exists, and this broker leads it as when the state was read."""
+        metadata, topic_partition = self._broker.metadata, partition.topic_partition
+        if metadata.names.get(partition.key.topic_id) != topic_partition.topic:
+            return False
+        leadership = metadata.leadership(topic_partition)
+        return (leadership.leader, leadership.leader_epoch) == (self._broker.broker_id, partition.leader_epoch)
+
+    def acknowledge(
+        self, key: SharePartitionKey, member_id: str, acknowledgments: list[Acknowledgment], now_ms: int
+    ) -> None:
+        """Acknowledge records; raise the error for this partition."""
+        partition = self.find(key)
+        if partition is None:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(code, STANDARD_MESSAGES[code])
+        try:
+            acknowledge(partition, member_id, acknowledgments, now_ms)
+            for each in acknowledgments:
+                self._broker.meters.share_acknowledgments.update(each.counts())
+        except KafkaError as error:
+            self._forget_if_fenced(key, error)
+            raise
+        finally:
+            self.lock_changed(partition)
+            self._changed(partition.topic_partition)
+
+    def close_session(self, key: SessionKey) -> None:
+        """Close a member's session and release the records that it has acquired."""
+        session = self.sessions.close(key)
+        for partition in [] if session is None else self._fetched_by(session):
+            try:
+                partition.release_member(key.member_id)
+            except KafkaError as error:
+                self._forget_if_fenced(partition.key, error)
+            self._changed(partition.topic_partition)
+
+    def connection_lost(self, connection: object, last_group_id: str) -> None:
+        """Close the sessions of a connection; groups of it without any session left are forgotten, as in Kafka.
+
+        The group of the last session that was opened on it counts even if that one is closed: an administrator sets
+        offsets when all members are gone.
+        """
+        groups = {last_group_id}
+        for session in self.sessions.of_connection(connection):
+            self.close_session(session.key)
+            groups.add(session.key.group_id)
+        for key in list(self._partitions):
+            if key.group_id in groups and not self.sessions.has_members(key.group_id):
+                self._forget(key)
+
+    def forget_all(self) -> None:
+        """Forget all sessions and share partitions: the broker restarts, or share groups are disabled."""
+        self.sessions = ShareSessions(self.sessions.limit)
+        for key in list(self._partitions):
+            self._forget(key)
+
+    def advance(self, now_ms: int) -> None:
+        """Release the records whose locks have ended."""
+        if self._locked_until_ms is None or now_ms < self._locked_until_ms:
+            return
+        for key in list(self._partitions):
+            partition = self.find(key)
+            ended = 0 if partition is None else partition.expire_locks(now_ms)
+            if partition is not None and ended:
+                self._broker.meters.share_lock_timeouts[key.group_id, partition.topic_partition] += ended
+                self._changed(partition.topic_partition)
+        deadlines = [partition.next_lock_deadline_ms() for partition in self._partitions.values()]
+        self._locked_until_ms = min((each for each in deadlines if each is not None), default=None)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `advance` is due next."""
+        return self._locked_until_ms
+
+    def lock_changed(self, partition: SharePartition) -> None:
+        """Take a lock into account that was acquired or renewed."""
+        deadline_ms = partition.next_lock_deadline_ms()
+        if deadline_ms is not None and (self._locked_until_ms is None or deadline_ms < self._locked_until_ms):
+            self._locked_until_ms = deadline_ms
+
+    def in_memory(self) -> Iterable[SharePartition]:
+        """Return the share partitions in memory, for inspection; some may be of an earlier leader epoch."""
+        return self._partitions.values()
+
+    def current(self) -> list[SharePartition]:
+        """Return the share partitions in memory that still count."""
+        return [partition for partition in self._partitions.values() if self._is_current(partition)]
+
+    def _fetched_by(self, session: ShareSession) -> list[SharePartition]:
+        keys = [SharePartitionKey(session.key.group_id, each.topic_id, each.partition) for each in session.partitions]
+        return [partition for key in keys if (partition := self.find(key)) is not None]
+
+    def _forget_if_fenced(self, key: SharePartitionKey, error: KafkaError) -> None:
+        if error.code in FENCING:
+            logger.info("the state of share partition %s is read again: %s", key, error)
+            self._forget(key)
+
+    def _forget(self, key: SharePartitionKey) -> None:
+        partition = self._partitions.pop(key, None)
+        if partition is not None:
+            self._changed(partition.topic_partition)
+
+
+def _reset_offset(log: PartitionLog, reset: str, now_ms: int) -> int:
+    """Return the start offset of a group that has none yet, by its setting."""
+    if reset == EARLIEST:
+        return log.log_start_offset
+    if reset == LATEST:
+        return log.high_watermark
+    age_ms = duration_ms(reset.removeprefix(BY_DURATION)) or 0
+    found = log.offset_for_timestamp(now_ms - age_ms, IsolationLevel.READ_UNCOMMITTED)
+    if found is None:
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"Offset for timestamp {now_ms - age_ms} not found for topic partition: {log.topic_partition}",
+        )
+    return found.offset

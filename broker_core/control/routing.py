@@ -1,0 +1,38 @@
+"""The table of the API: each function is a route whose address is its name, and names the Python method it calls."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Table:
+    """The routes of one section of the API."""
+
+    def __init__(self, section: str) -> None:
+        self.router = APIRouter(tags=[section])
+
+    def get(self, python: str) -> Callable[[F], F]:
+        """Return a decorator for a function that reads; its docstring is the description."""
+        return self._route("GET", python)
+
+    def post(self, python: str, status: int = 200) -> Callable[[F], F]:
+        """Return a decorator for a function that acts."""
+        return self._route("POST", python, status)
+
+    def _route(self, method: str, python: str, status: int = 200) -> Callable[[F], F]:
+        def add(function: F) -> F:
+            name = function.__name__
+            self.router.add_api_route(
+                f"/{name}",
+                function,
+                methods=[method],
+                status_code=status,
+                operation_id=name,
+                openapi_extra={"x-python": python},
+            )
+            return function
+
+        return add

@@ -1,0 +1,84 @@
+"""The departure of members from consumer groups, which may leave a group to the classic protocol."""
+
+from collections.abc import Collection
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.classic.rebalance import Rebalance
+from broker_core.coordinator.groups.classic.records import group_record
+from broker_core.coordinator.groups.consumer.deadlines import Deadlines
+from broker_core.coordinator.groups.consumer.group import (
+    ConsumerGroup,
+    ConsumerGroupDraft,
+    ConsumerMember,
+    ConsumerShard,
+)
+from broker_core.coordinator.groups.consumer.migration import downgraded, may_downgrade
+from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType, TargetEpoch
+from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
+from broker_core.errors import ErrorCode
+
+
+class Departures:
+    """The removal of members, and the downgrade of a group when its last member of the consumer protocol is gone."""
+
+    def __init__(self, config: BrokerConfig, topics: Topics, deadlines: Deadlines, rebalance: Rebalance) -> None:
+        self._config = config
+        self._topics = topics
+        self._deadlines = deadlines
+        self._rebalance = rebalance
+
+    def remove(self, shard: ConsumerShard, group: ConsumerGroup, member_ids: Collection[str], now_ms: int) -> ErrorCode:
+        """Remove members and increment the group epoch, so that the others get their partitions."""
+        if not member_ids:
+            return ErrorCode.NONE
+        staying = [member for member_id, member in group.members.items() if member_id not in member_ids]
+        if may_downgrade(staying, self._config):
+            error = self.downgrade(shard, group, ConsumerGroupDraft(group), staying, now_ms, rebalances=True)
+        else:
+            error = shard.record(self._removal(group, member_ids, now_ms).records, now_ms)
+            for member_id in member_ids if error is ErrorCode.NONE else ():
+                self._deadlines.end(group.group_id, member_id)
+        for member_id in () if error is ErrorCode.NONE else member_ids:
+            # Try again after another session: a member that is gone must not keep its partitions.
+            self._deadlines.start_session(group.group_id, member_id, now_ms)
+        return error
+
+    def _removal(self, group: ConsumerGroup, member_ids: Collection[str], now_ms: int) -> ConsumerGroupDraft:
+        draft = ConsumerGroupDraft(group)
+        for member_id in member_ids:
+            draft.remove_member(member_id)
+        for regex in sorted(draft.group.regexes.keys() - draft.group.regexes_in_use()):
+            draft.put(RecordType.REGULAR_EXPRESSION, None, regex)
+        epoch = group.epoch.epoch + 1
+        topics = metadata_hash(draft.group.subscribed_topics(), self._topics)
+        draft.put(RecordType.GROUP_EPOCH, GroupEpoch(epoch, topics))
+        if not draft.group.members:
+            draft.put(RecordType.TARGET_EPOCH, TargetEpoch(epoch, now_ms))
+        return draft
+
+    def downgrade(
+        self,
+        shard: ConsumerShard,
+        group: ConsumerGroup,
+        draft: ConsumerGroupDraft,
+        staying: Collection[ConsumerMember],
+        now_ms: int,
+        *,
+        rebalances: bool,
+    ) -> ErrorCode:
+        """Replace a consumer group, with the changes of a draft, by a classic group of the members that stay."""
+        classic = downgraded(draft.group, staying, group.epoch.epoch, self._topics, now_ms)
+        assignments = {member.member_id: member.assignment for member in classic.members.values()}
+        record = group_record(group.group_id, classic.record(now_ms, assignments))
+        member_ids = {*group.members, *draft.group.members}
+        error = shard.record([*draft.records, *draft.group.tombstones(), record], now_ms)
+        if error is not ErrorCode.NONE:
+            return error
+        for member_id in member_ids:
+            self._deadlines.end(group.group_id, member_id)
+        shard.adopt_group(classic)
+        for member in classic.members.values():
+            self._rebalance.restart_session(classic, member, now_ms)
+        if rebalances:
+            self._rebalance.prepare(shard, classic, now_ms)
+        return error

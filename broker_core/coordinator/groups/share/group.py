@@ -1,0 +1,146 @@
+"""One share group (KIP-932): its records, and the state derived from them.
+
+`replay` is the only way to change a group. Records are first applied to a `ShareGroupDraft`, so that each record of a
+heartbeat takes the previous ones into account.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple, Protocol
+
+from broker_core.coordinator.groups.classic.group import ClassicGroup
+from broker_core.coordinator.groups.consumer.group import ConsumerGroup
+from broker_core.coordinator.groups.consumer.records import Partitions
+from broker_core.coordinator.groups.share.records import (
+    Current,
+    GroupEpoch,
+    RecordKey,
+    RecordType,
+    StatePartitions,
+    Subscription,
+    TargetEpoch,
+    share_record,
+)
+from broker_core.coordinator.journal import JournalRecord, Recorder
+
+SHARE_GROUP_TYPE: Final = "share"
+_NOTHING: Final[Partitions] = frozenset()
+
+
+class ShareGroupState(Enum):
+    """The state of a group; the values are Kafka's names on the wire."""
+
+    EMPTY = "Empty"
+    STABLE = "Stable"
+
+
+class ShareMember(NamedTuple):
+    """One member: its subscription and its assignment."""
+
+    member_id: str
+    subscription: Subscription = Subscription()
+    current: Current = Current()
+
+
+class ShareGroup:
+    """A group's members, the target of each, and the partitions whose state is kept for it."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = GroupEpoch()
+        self.target_epoch = TargetEpoch()
+        self.members: dict[str, ShareMember] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.state_partitions = StatePartitions()
+        # Whether there is a record of them, even of none.
+        self.has_state = False
+        # The version of the topics that the group was last compared with: a cache, not state.
+        self.seen_topics_version: int | None = None
+
+    def copy(self) -> "ShareGroup":
+        """Return an independent copy of the group."""
+        other = ShareGroup(self.group_id)
+        other.epoch, other.target_epoch = self.epoch, self.target_epoch
+        other.members, other.targets = dict(self.members), dict(self.targets)
+        other.state_partitions, other.has_state = self.state_partitions, self.has_state
+        return other
+
+    def replay(self, key: RecordKey, value: Any) -> None:
+        """Apply one record; None is a tombstone."""
+        if key.kind is RecordType.GROUP_EPOCH:
+            self.epoch = value or GroupEpoch()
+        elif key.kind is RecordType.TARGET_EPOCH:
+            self.target_epoch = value or TargetEpoch()
+        elif key.kind is RecordType.STATE_PARTITIONS:
+            self.state_partitions, self.has_state = value or StatePartitions(), value is not None
+        elif key.kind is RecordType.TARGET:
+            if value is None:
+                self.targets.pop(key.member_id, None)
+            else:
+                self.targets[key.member_id] = value
+        else:
+            self._replay_member(key, value)
+
+    def _replay_member(self, key: RecordKey, value: Any) -> None:
+        before = self.members.get(key.member_id)
+        if value is None:
+            if key.kind is RecordType.MEMBER:
+                self.members.pop(key.member_id, None)
+            elif before is not None:
+                self.members[key.member_id] = before._replace(current=Current())
+            return
+        before = before or ShareMember(key.member_id)
+        self.members[key.member_id] = (
+            before._replace(subscription=value) if key.kind is RecordType.MEMBER else before._replace(current=value)
+        )
+
+    @property
+    def state(self) -> ShareGroupState:
+        """Return the state of the group."""
+        return ShareGroupState.STABLE if self.members else ShareGroupState.EMPTY
+
+    def target(self, member_id: str) -> Partitions:
+        """Return the member's target assignment."""
+        return self.targets.get(member_id, _NOTHING)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """Return the topics that any member reads."""
+        return frozenset().union(*(member.subscription.topics for member in self.members.values()))
+
+    def tombstones(self) -> list[JournalRecord]:
+        """Return the tombstones of the whole group, which has no members."""
+        kinds = (RecordType.TARGET_EPOCH, RecordType.STATE_PARTITIONS, RecordType.GROUP_EPOCH)
+        return [share_record(RecordKey(kind, self.group_id), None) for kind in kinds]
+
+
+class ShareGroupDraft:
+    """The records of one change, and the group with them applied."""
+
+    def __init__(self, group: ShareGroup) -> None:
+        self.group = group.copy()
+        self.records: list[JournalRecord] = []
+
+    def put(self, kind: RecordType, value: Any, member_id: str = "") -> None:
+        """Add a record and apply it to the draft."""
+        key = RecordKey(kind, self.group.group_id, member_id)
+        self.group.replay(key, value)
+        self.records.append(share_record(key, value))
+
+
+class ShareShard(Recorder, Protocol):
+    """The interface of a partition that share groups use."""
+
+    @property
+    def share_groups(self) -> Mapping[str, ShareGroup]:
+        """Return the share groups by id."""
+        ...
+
+    @property
+    def consumer_groups(self) -> Mapping[str, ConsumerGroup]:
+        """Return the consumer groups by id."""
+        ...
+
+    @property
+    def groups(self) -> Mapping[str, ClassicGroup]:
+        """Return the classic groups by id."""
+        ...

@@ -1,0 +1,277 @@
+"""The membership of share groups (KIP-932): members join, get partitions, and leave.
+
+A heartbeat, a leave and an expired session each result in records here; a group changes only when the shard replays
+the records. A partition is assigned once the share coordinator keeps its state, so a member that joins with a new
+topic gets its partitions with a later heartbeat.
+"""
+
+from collections.abc import Callable
+from uuid import UUID
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
+from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
+from broker_core.coordinator.groups.share.assignor import ASSIGNOR_NAME, ShareReader, assign
+from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, ShareMember, ShareShard
+from broker_core.coordinator.groups.share.records import Current, GroupEpoch, RecordType, TargetEpoch
+from broker_core.coordinator.groups.share.requests import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    DescribedShareMember,
+    ShareGroupDescription,
+    ShareGroupSettings,
+    ShareHeartbeat,
+    ShareHeartbeatResult,
+)
+from broker_core.coordinator.groups.share.state_partitions import begin_initialization
+from broker_core.coordinator.timers import TimerKey, TimerKind, Timers
+from broker_core.errors import ErrorCode, KafkaError
+
+
+def session_timer(group_id: str, member_id: str) -> TimerKey:
+    """Return the key of the deadline of a member's next heartbeat."""
+    return TimerKey(TimerKind.SHARE_SESSION, group_id, member_id)
+
+
+class ShareMembership:
+    """The handling of requests of the members of a partition's share groups."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        settings_of: Callable[[str], ShareGroupSettings],
+        timers: Timers,
+        topics: Topics,
+    ) -> None:
+        self._config = config
+        self._settings_of = settings_of
+        self._timers = timers
+        self._topics = topics
+
+    def heartbeat(self, shard: ShareShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+        """Handle a heartbeat: join, stay or leave."""
+        try:
+            if request.member_epoch == LEAVE_EPOCH:
+                return self._leave(shard, request, now_ms)
+            return self._stay(shard, request, now_ms)
+        except KafkaError as refusal:
+            return ShareHeartbeatResult(refusal.code, refusal.message)
+
+    def describe(self, group: ShareGroup) -> ShareGroupDescription:
+        """Describe one group."""
+        return ShareGroupDescription(
+            group.group_id,
+            state=group.state.value,
+            epoch=group.epoch.epoch,
+            target_epoch=group.target_epoch.epoch,
+            assignor=ASSIGNOR_NAME,
+            members=tuple(
+                DescribedShareMember(
+                    member.member_id, member.current.member_epoch, member.subscription, member.current.assigned
+                )
+                for member in group.members.values()
+            ),
+        )
+
+    def resume(self, group: ShareGroup, now_ms: int) -> None:
+        """Start a full session for each member of a group that was just loaded."""
+        for member_id in group.members:
+            self._start_session(group.group_id, member_id, now_ms)
+
+    def abandon(self, group: ShareGroup) -> None:
+        """Cancel the group's deadlines: it is coordinated elsewhere."""
+        for member_id in group.members:
+            self._timers.cancel(session_timer(group.group_id, member_id))
+
+    def session_passed(self, shard: ShareShard, group: ShareGroup, member_id: str, now_ms: int) -> None:
+        """Remove a member whose session has expired."""
+        self._take_out(shard, group, member_id, now_ms)
+
+    def _stay(self, shard: ShareShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+        """Handle a join or a heartbeat: update the subscription, the group's target, and the member's assignment."""
+        group = find_or_create(shard, request.group_id, create=request.member_epoch == JOIN_EPOCH)
+        before = self._member(group, request)
+        draft = ShareGroupDraft(group)
+        subscription = request.updated(before.subscription)
+        if request.member_id not in group.members or subscription != before.subscription:
+            draft.put(RecordType.MEMBER, subscription, request.member_id)
+        is_raised = self._follow_topics(group, draft, subscription.topics != before.subscription.topics)
+        self._assign(draft, now_ms)
+        current = draft.group.members[request.member_id].current
+        after = self._reached(draft.group, request.member_id, current, is_raised)
+        if after != current:
+            draft.put(RecordType.CURRENT, after, request.member_id)
+        names = draft.group.subscribed_topics()
+        initialization = begin_initialization(draft, names, self._topics)
+        error = shard.record(draft.records, now_ms)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, "The heartbeat's outcome could not be recorded.")
+        shard.share_groups[request.group_id].seen_topics_version = self._topics.version
+        self._start_session(request.group_id, request.member_id, now_ms)
+        is_told = (
+            request.member_epoch == JOIN_EPOCH
+            or request.topics is not None
+            or after.assigned != before.current.assigned
+        )
+        return ShareHeartbeatResult(
+            member_id=request.member_id,
+            member_epoch=after.member_epoch,
+            heartbeat_interval_ms=self._settings_of(request.group_id).heartbeat_interval_ms,
+            assigned=after.assigned if is_told else None,
+            initialization=initialization,
+        )
+
+    def _member(self, group: ShareGroup, request: ShareHeartbeat) -> ShareMember:
+        """Return the member as it was before this heartbeat; fence a caller with another epoch."""
+        limit = self._config.group_share_max_size
+        if len(group.members) >= limit and request.member_id not in group.members:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"The share group has reached its maximum capacity of {limit} members.",
+            )
+        member = group.members.get(request.member_id)
+        received = request.member_epoch
+        if member is None:
+            if received != JOIN_EPOCH:
+                raise _unknown_member(request)
+            return ShareMember(request.member_id)
+        known, previous = member.current.member_epoch, member.current.previous_epoch
+        if received != JOIN_EPOCH and received > known:
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The share group member has a greater member epoch ({received}) than the one known by the group "
+                f"coordinator ({known}). The member must abandon all its partitions and rejoin.",
+            )
+        # The previous epoch belongs to a member whose last response was lost.
+        if received != JOIN_EPOCH and received < known and received != previous:
+            raise KafkaError(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                f"The share group member has a smaller member epoch ({received}) than the one known by the group "
+                f"coordinator ({known}), and it does not match the previous member epoch ({previous}). The member "
+                "must abandon all its partitions and rejoin.",
+            )
+        return member
+
+    def _follow_topics(self, group: ShareGroup, draft: ShareGroupDraft, subscription_changed: bool) -> bool:
+        """Increment the group epoch if its members read other topics or other partitions of them than before."""
+        is_raised = subscription_changed
+        if group.target_epoch.epoch >= group.epoch.epoch:
+            is_raised = is_raised or _has_unassigned_state(group)
+        if not is_raised and group.seen_topics_version == self._topics.version:
+            return False
+        sum_of_topics = metadata_hash(draft.group.subscribed_topics(), self._topics)
+        is_raised = is_raised or sum_of_topics != group.epoch.metadata_hash
+        if is_raised:
+            draft.put(RecordType.GROUP_EPOCH, GroupEpoch(group.epoch.epoch + 1, sum_of_topics))
+        return is_raised
+
+    def _assign(self, draft: ShareGroupDraft, now_ms: int) -> None:
+        """Compute a target for the group epoch, unless the last one is too recent."""
+        group = draft.group
+        interval_ms = self._settings_of(group.group_id).assignment_interval_ms
+        if group.epoch.epoch <= group.target_epoch.epoch or (
+            group.target_epoch.timestamp_ms and now_ms < group.target_epoch.timestamp_ms + interval_ms
+        ):
+            return
+        assignable = {
+            TopicIdPartition(topic_id, partition)
+            for topic_id, named in group.state_partitions.initialized.items()
+            for partition in named.partitions
+        }
+        readers = {
+            member_id: ShareReader(self._topic_ids(member), group.target(member_id))
+            for member_id, member in group.members.items()
+        }
+        for member_id, share in assign(readers, assignable).items():
+            if share != group.target(member_id) or member_id not in group.targets:
+                draft.put(RecordType.TARGET, share, member_id)
+        draft.put(RecordType.TARGET_EPOCH, TargetEpoch(group.epoch.epoch, now_ms))
+
+    def _reached(self, group: ShareGroup, member_id: str, current: Current, is_raised: bool) -> Current:
+        """Return the member's assignment after this heartbeat: its target at once, since partitions are shared."""
+        target_epoch = group.target_epoch.epoch
+        if current.member_epoch == target_epoch and not is_raised:
+            return current
+        readable = self._topic_ids(group.members[member_id])
+        assigned: Partitions = frozenset(
+            partition for partition in group.target(member_id) if partition.topic_id in readable
+        )
+        if current.member_epoch == target_epoch:
+            return current._replace(assigned=assigned)
+        return Current(target_epoch, current.member_epoch, assigned)
+
+    def _topic_ids(self, member: ShareMember) -> frozenset[UUID]:
+        found = (self._topics.find(name) for name in member.subscription.topics)
+        return frozenset(facts.topic_id for facts in found if facts is not None)
+
+    def _leave(self, shard: ShareShard, request: ShareHeartbeat, now_ms: int) -> ShareHeartbeatResult:
+        group = find(shard, request.group_id)
+        if request.member_id not in group.members:
+            raise _unknown_member(request)
+        error = self._take_out(shard, group, request.member_id, now_ms)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error, "The departure could not be recorded.")
+        return ShareHeartbeatResult(member_id=request.member_id, member_epoch=request.member_epoch)
+
+    def _take_out(self, shard: ShareShard, group: ShareGroup, member_id: str, now_ms: int) -> ErrorCode:
+        """Remove a member and increment the group epoch, so that the others get its partitions."""
+        draft = ShareGroupDraft(group)
+        for kind in (RecordType.CURRENT, RecordType.TARGET, RecordType.MEMBER):
+            draft.put(kind, None, member_id)
+        epoch = group.epoch.epoch + 1
+        sum_of_topics = metadata_hash(draft.group.subscribed_topics(), self._topics)
+        draft.put(RecordType.GROUP_EPOCH, GroupEpoch(epoch, sum_of_topics))
+        if not draft.group.members:
+            draft.put(RecordType.TARGET_EPOCH, TargetEpoch(epoch))
+        error = shard.record(draft.records, now_ms)
+        if error is ErrorCode.NONE:
+            self._timers.cancel(session_timer(group.group_id, member_id))
+        else:
+            # Try again after another session: the partitions of a member that is gone belong to the others.
+            self._start_session(group.group_id, member_id, now_ms)
+        return error
+
+    def _start_session(self, group_id: str, member_id: str, now_ms: int) -> None:
+        timeout_ms = self._settings_of(group_id).session_timeout_ms
+        self._timers.schedule(session_timer(group_id, member_id), now_ms + timeout_ms)
+
+
+def find(shard: ShareShard, group_id: str) -> ShareGroup:
+    """Return the share group; raise GROUP_ID_NOT_FOUND, with Kafka's message, if there is none."""
+    group = shard.share_groups.get(group_id)
+    if group is None:
+        is_other = group_id in shard.groups or group_id in shard.consumer_groups
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {'is not a share group' if is_other else 'not found'}."
+        )
+    return group
+
+
+def find_or_create(shard: ShareShard, group_id: str, *, create: bool) -> ShareGroup:
+    """Return the share group, a new one if it may be created and no group of another type has the id."""
+    group = shard.share_groups.get(group_id)
+    if group is not None:
+        return group
+    if group_id in shard.groups or group_id in shard.consumer_groups:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
+    if not create:
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+    return ShareGroup(group_id)
+
+
+def _has_unassigned_state(group: ShareGroup) -> bool:
+    """Return whether the state of other partitions is kept than those that are assigned, of topics that are read."""
+    if not group.members:
+        return False
+    names, targets = group.subscribed_topics(), frozenset().union(*group.targets.values())
+    for topic_id, named in group.state_partitions.initialized.items():
+        assigned = {partition.partition for partition in targets if partition.topic_id == topic_id}
+        if named.name in names and assigned != named.partitions:
+            return True
+    return False
+
+
+def _unknown_member(request: ShareHeartbeat) -> KafkaError:
+    return KafkaError(
+        ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of group {request.group_id}."
+    )

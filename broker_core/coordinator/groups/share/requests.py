@@ -1,0 +1,108 @@
+"""The requests of share groups (KIP-932) and their answers as plain values, and the checks that need no group."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
+from broker_core.coordinator.groups.consumer.requests import GroupDescription
+from broker_core.coordinator.groups.share.records import Subscription
+from broker_core.errors import ErrorCode, KafkaError
+
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+
+
+class ShareGroupSettings(NamedTuple):
+    """The settings in force for one group, as its coordinator uses them."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    assignment_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeat:
+    """A request to join (member epoch 0), to stay, or to leave (-1); `topics` is None if they have not changed."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    rack_id: str | None = None
+    topics: tuple[str, ...] | None = None
+
+    def updated(self, before: Subscription) -> Subscription:
+        """Return the member's subscription with the changes of this heartbeat."""
+        return Subscription(
+            before.rack_id if self.rack_id is None else self.rack_id,
+            self.client_id,
+            self.client_host,
+            before.topics if self.topics is None else tuple(sorted(set(self.topics))),
+        )
+
+
+class Initialization(NamedTuple):
+    """The state that the share coordinator has to initialize for a group: a start offset for each partition."""
+
+    group_id: str
+    state_epoch: int
+    start_offsets: Mapping[TopicIdPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ShareHeartbeatResult:
+    """The answer to a heartbeat; `assigned` is None if it has not changed.
+
+    `initialization` is to be carried out by the caller, whatever the answer is.
+    """
+
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assigned: Partitions | None = None
+    initialization: Initialization | None = None
+
+
+class DescribedShareMember(NamedTuple):
+    """One member as administrators see it."""
+
+    member_id: str
+    member_epoch: int
+    subscription: Subscription
+    assigned: Partitions
+
+
+ShareGroupDescription: TypeAlias = GroupDescription[DescribedShareMember]
+
+
+class Deletion(NamedTuple):
+    """The partitions whose state the share coordinator has to delete for a group."""
+
+    group_id: str
+    partitions: Partitions
+
+    @property
+    def topic_ids(self) -> frozenset[UUID]:
+        """Return the topics of the partitions."""
+        return frozenset(partition.topic_id for partition in self.partitions)
+
+
+def check_heartbeat(request: ShareHeartbeat) -> None:
+    """Raise INVALID_REQUEST, in Kafka's order."""
+    _refuse(not request.member_id, "MemberId can't be empty.")
+    _refuse(not request.group_id, "GroupId can't be empty.")
+    _refuse(request.rack_id == "", "RackId can't be empty.")
+    if request.member_epoch == JOIN_EPOCH:
+        _refuse(not request.topics, "SubscribedTopicNames must be set in first request.")
+    else:
+        _refuse(request.member_epoch < LEAVE_EPOCH, "MemberEpoch is invalid.")
+
+
+def _refuse(is_wrong: bool, message: str) -> None:
+    if is_wrong:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,283 @@
+"""The share coordinator of one broker: it keeps the state of share partitions for their leaders (KIP-932).
+
+A share partition belongs to the partition of `__share_group_state` that its key hashes to. Snapshots replace what came
+before them: from time to time the records before the oldest snapshot that counts are deleted, and states that have
+not changed for long are written again, so that they do not keep older records from deletion.
+"""
+
+import logging
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection
+from uuid import UUID
+
+from broker_core.config import BrokerConfig
+from broker_core.coordinator.journal import Journal, JournalRecord
+from broker_core.coordinator.shares.records import ShareUpdate, snapshot_record, update_record
+from broker_core.coordinator.shares.requests import Outcome, ShareRead, ShareSummary, ShareWrite
+from broker_core.coordinator.shares.shard import ShareShard
+from broker_core.coordinator.shares.state import UNINITIALIZED, SharePartitionKey, ShareState, combine
+from broker_core.errors import DamageError, ErrorCode, KafkaError
+from broker_core.types import coordinator_partition
+
+logger = logging.getLogger(__name__)
+
+_NEGATIVE = "The {} cannot be a negative number."
+_UNINITIALIZED_WRITE = "Write operation on uninitialized share partition not allowed."
+_UNINITIALIZED_READ = "Read operation on uninitialized share partition not allowed."
+
+
+def coordinator_key(key: SharePartitionKey) -> str:
+    """Return the text by which the coordinator of a share partition is found, as FindCoordinator names it."""
+    topic_id = urlsafe_b64encode(key.topic_id.bytes).rstrip(b"=").decode()
+    return f"{key.group_id}:{topic_id}:{key.partition}"
+
+
+class ShareCoordinator:
+    """The coordinator of the share partitions in the partitions of `__share_group_state` that this broker leads.
+
+    `partition_exists` tells whether a topic with that id has the partition. `delete_before` deletes the records of a
+    partition of `__share_group_state` before an offset.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        journal: Journal,
+        partition_exists: Callable[[UUID, int], bool],
+        delete_before: Callable[[int, int, int], None],
+    ) -> None:
+        self._config = config
+        self._journal = journal
+        self._partition_exists = partition_exists
+        self._delete_before = delete_before
+        self._shards: dict[int, ShareShard] = {}
+        self._loading: set[int] = set()
+        self._pruned: dict[int, int] = {}
+        self._prune_ms: int | None = None
+        self._snapshot_ms: int | None = None
+
+    def become_leader(self, partition: int, coordinator_epoch: int, now_ms: int) -> None:
+        """Load a partition; a call with an epoch that is not newer than the current one changes nothing."""
+        current = self._shards.get(partition)
+        if current is not None and current.coordinator_epoch >= coordinator_epoch:
+            return
+        self.resign(partition)
+        shard = ShareShard(self._journal, partition, coordinator_epoch, self._config.share_updates_per_snapshot)
+        self._loading.add(partition)
+        try:
+            shard.load()
+        except DamageError as damage:
+            logger.error(
+                "__share_group_state-%d has no coordinator: %s. Its share partitions get NOT_COORDINATOR, all others"
+                " work. Inspect the record with a dump tool. To go on without it, stop the broker, move the folder"
+                " __share_group_state-%d away, and start again: its share partitions then begin again",
+                partition,
+                damage,
+                partition,
+            )
+            self._loading.discard(partition)
+            return
+        self._loading.discard(partition)
+        self._shards[partition] = shard
+        if self._prune_ms is None:
+            self._prune_ms = now_ms + self._config.share_prune_interval_ms
+            self._snapshot_ms = now_ms + self._config.share_cold_snapshot_interval_ms
+
+    def resign(self, partition: int) -> None:
+        """Stop coordinating a partition."""
+        self._loading.discard(partition)
+        self._shards.pop(partition, None)
+        self._pruned.pop(partition, None)
+
+    def initialize(self, key: SharePartitionKey, state_epoch: int, start_offset: int, now_ms: int) -> Outcome:
+        """Record a new state of a share partition, which begins at an offset, or at -1 where its leader decides."""
+        try:
+            shard = self._find(key)
+            _check(state_epoch >= 0, "state epoch")
+            known = shard.states.get(key)
+            if known is not None and known.state_epoch > state_epoch:
+                return Outcome.of(ErrorCode.FENCED_STATE_EPOCH)
+            self._check_exists(key)
+        except KafkaError as error:
+            return Outcome(error.code, error.message)
+        state = ShareState(
+            start_offset,
+            snapshot_epoch=0 if known is None else known.snapshot_epoch + 1,
+            state_epoch=state_epoch,
+            delivery_complete_count=UNINITIALIZED if start_offset == UNINITIALIZED else 0,
+            created_ms=now_ms,
+            written_ms=now_ms,
+        )
+        return _recorded(shard, [snapshot_record(key, state)], now_ms, "initialize")
+
+    def write(self, key: SharePartitionKey, write: ShareWrite, now_ms: int) -> Outcome:
+        """Record a change; a leader or a state of an older epoch is fenced."""
+        try:
+            shard = self._find(key)
+            _check(write.leader_epoch >= 0, "leader epoch")
+            _check(write.state_epoch >= 0, "state epoch")
+            state = shard.states.get(key)
+            if state is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, _UNINITIALIZED_WRITE)
+            if state.leader_epoch > write.leader_epoch:
+                return Outcome.of(ErrorCode.FENCED_LEADER_EPOCH)
+            if state.state_epoch > write.state_epoch:
+                return Outcome.of(ErrorCode.FENCED_STATE_EPOCH)
+            self._check_exists(key)
+        except KafkaError as error:
+            return Outcome(error.code, error.message)
+        record = _change(shard, key, state, write, state.leader_epoch, now_ms)
+        return _recorded(shard, [record], now_ms, "write")
+
+    def read(self, key: SharePartitionKey, leader_epoch: int, now_ms: int) -> ShareRead:
+        """Return the state for a leader, and record the leader's epoch, which fences its predecessors."""
+        try:
+            shard = self._find(key)
+            _check(leader_epoch >= 0, "leader epoch")
+            state = shard.states.get(key)
+            if state is None:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, _UNINITIALIZED_READ)
+            if state.leader_epoch > leader_epoch:
+                return ShareRead(Outcome.of(ErrorCode.FENCED_LEADER_EPOCH))
+            self._check_exists(key)
+        except KafkaError as error:
+            return ShareRead(Outcome(error.code, error.message))
+        if state.leader_epoch != leader_epoch:
+            write = ShareWrite(state.state_epoch, leader_epoch, state.start_offset, (), state.delivery_complete_count)
+            recorded = _recorded(shard, [_change(shard, key, state, write, leader_epoch, now_ms)], now_ms, "read")
+            if recorded.error:
+                return ShareRead(recorded)
+        return ShareRead(Outcome(), state.state_epoch, state.start_offset, state.batches)
+
+    def summarize(self, key: SharePartitionKey) -> ShareSummary:
+        """Return the state for an administrator; a share partition without state is no error."""
+        try:
+            shard = self._find(key)
+            self._check_exists(key)
+        except KafkaError as error:
+            return ShareSummary(Outcome(error.code, error.message))
+        state = shard.states.get(key)
+        if state is None:
+            return ShareSummary(Outcome())
+        return ShareSummary(
+            Outcome(), state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count
+        )
+
+    def delete(self, key: SharePartitionKey, now_ms: int) -> Outcome:
+        """Delete a state; one that does not exist is no error."""
+        try:
+            shard = self._find(key)
+            self._check_exists(key)
+        except KafkaError as error:
+            return Outcome(error.code, error.message)
+        return _recorded(shard, [snapshot_record(key, None)] if key in shard.states else [], now_ms, "delete")
+
+    def forget_topics(self, topic_ids: Collection[UUID], now_ms: int) -> None:
+        """Delete the states of topics that are being deleted."""
+        for shard in self._shards.values():
+            doomed = [key for key in shard.states if key.topic_id in topic_ids]
+            shard.record([snapshot_record(key, None) for key in doomed], now_ms)
+
+    def states(self) -> dict[SharePartitionKey, ShareState]:
+        """Return all states that are coordinated here, for inspection."""
+        return {key: state for shard in self._shards.values() for key, state in shard.states.items()}
+
+    def advance(self, now_ms: int) -> None:
+        """Write snapshots of states that have not changed for long, and delete records that are not needed."""
+        if self._snapshot_ms is not None and now_ms >= self._snapshot_ms:
+            self._snapshot_ms = now_ms + self._config.share_cold_snapshot_interval_ms
+            self._snapshot_cold(now_ms)
+        if self._prune_ms is not None and now_ms >= self._prune_ms:
+            self._prune_ms = now_ms + self._config.share_prune_interval_ms
+            self._prune(now_ms)
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `advance` is due next."""
+        if not self._shards or self._prune_ms is None or self._snapshot_ms is None:
+            return None
+        return min(self._prune_ms, self._snapshot_ms)
+
+    def _snapshot_cold(self, now_ms: int) -> None:
+        for shard in self._shards.values():
+            # A snapshot that was written for this reason differs in its times; once all have one, nothing is due.
+            if all(state.created_ms != state.written_ms for state in shard.states.values()):
+                continue
+            cold = [
+                snapshot_record(key, state._replace(snapshot_epoch=state.snapshot_epoch + 1, written_ms=now_ms))
+                for key, state in shard.states.items()
+                if now_ms - state.written_ms >= self._config.share_cold_snapshot_interval_ms
+            ]
+            shard.record(cold, now_ms)
+
+    def _prune(self, now_ms: int) -> None:
+        for partition, shard in self._shards.items():
+            offset = shard.first_needed_offset()
+            if offset is not None and self._pruned.get(partition) != offset:
+                try:
+                    self._delete_before(partition, offset, now_ms)
+                except KafkaError as error:
+                    logger.warning("__share_group_state-%d was not pruned: %s", partition, error)
+                    continue
+                self._pruned[partition] = offset
+
+    def _find(self, key: SharePartitionKey) -> ShareShard:
+        if key.partition < 0:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, _NEGATIVE.format("partition id"))
+        partition = coordinator_partition(coordinator_key(key), self._config.share_state_topic_num_partitions)
+        shard = self._shards.get(partition)
+        if shard is None:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if partition in self._loading else ErrorCode.NOT_COORDINATOR
+            raise KafkaError(code, Outcome.of(code).message or "")
+        return shard
+
+    def _check_exists(self, key: SharePartitionKey) -> None:
+        if not self._partition_exists(key.topic_id, key.partition):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            raise KafkaError(code, Outcome.of(code).message or "")
+
+
+def _check(is_right: bool, what: str) -> None:
+    if not is_right:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, _NEGATIVE.format(what))
+
+
+def _recorded(shard: ShareShard, records: list[JournalRecord], now_ms: int, what: str) -> Outcome:
+    outcome = Outcome.of(shard.record(records, now_ms))
+    if outcome.error:
+        return outcome._replace(message=f"Unable to {what} share group state: {outcome.message}")
+    return outcome
+
+
+def _change(
+    shard: ShareShard, key: SharePartitionKey, state: ShareState, write: ShareWrite, leader_epoch: int, now_ms: int
+) -> JournalRecord:
+    """Return the record of a change: an update, or a snapshot after as many updates as the settings allow.
+
+    Writes may arrive in another order than they were sent: a smaller start offset does not count, and of equal ones
+    the larger number of completed deliveries does.
+    """
+    start_offset = max(write.start_offset, state.start_offset)
+    complete_count = write.delivery_complete_count
+    if write.start_offset == state.start_offset:
+        complete_count = max(complete_count, state.delivery_complete_count)
+    elif write.start_offset < state.start_offset:
+        complete_count = state.delivery_complete_count
+    if not shard.is_snapshot_due(key):
+        update = ShareUpdate(
+            state.snapshot_epoch, leader_epoch, start_offset, complete_count, combine((), write.batches, start_offset)
+        )
+        return update_record(key, update)
+    return snapshot_record(
+        key,
+        ShareState(
+            start_offset,
+            combine(state.batches, write.batches, start_offset),
+            state.snapshot_epoch + 1,
+            state.state_epoch,
+            leader_epoch,
+            complete_count,
+            now_ms,
+            now_ms,
+        ),
+    )

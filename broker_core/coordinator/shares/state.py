@@ -1,0 +1,76 @@
+"""The persisted state of a share partition, and the combination of its batches.
+
+A share partition is one partition as one share group reads it. Its state is the offset from which records are not yet
+done, and for ranges of later offsets the delivery state and the number of deliveries.
+"""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final, NamedTuple
+from uuid import UUID
+
+UNINITIALIZED: Final = -1
+
+
+class SharePartitionKey(NamedTuple):
+    """A partition of a topic, as one share group reads it."""
+
+    group_id: str
+    topic_id: UUID
+    partition: int
+
+
+class StateBatch(NamedTuple):
+    """A range of offsets with one delivery state and number of deliveries."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class ShareState(NamedTuple):
+    """The state of one share partition; a start offset of -1 is decided by the leader of the partition."""
+
+    start_offset: int
+    batches: tuple[StateBatch, ...] = ()
+    snapshot_epoch: int = 0
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    delivery_complete_count: int = UNINITIALIZED
+    created_ms: int = 0
+    written_ms: int = 0
+
+
+def combine(before: Iterable[StateBatch], later: Iterable[StateBatch], start_offset: int) -> tuple[StateBatch, ...]:
+    """Return disjoint batches from the start offset on.
+
+    Where batches overlap, the one with more deliveries counts, of those the one with the higher state: a record never
+    returns to an earlier state.
+    """
+    kept = [
+        each._replace(first_offset=max(each.first_offset, start_offset)) if start_offset != UNINITIALIZED else each
+        for each in (*before, *later)
+        if start_offset == UNINITIALIZED or each.last_offset >= start_offset
+    ]
+    edges = sorted({edge for each in kept for edge in (each.first_offset, each.last_offset + 1)})
+    begins: dict[int, list[StateBatch]] = {}
+    for each in kept:
+        begins.setdefault(each.first_offset, []).append(each)
+    combined: list[StateBatch] = []
+    active: list[StateBatch] = []
+    for first, end in pairwise(edges):
+        active = [each for each in active if each.last_offset >= first] + begins.get(first, [])
+        if active:
+            wins = max(active, key=lambda each: (each.delivery_count, each.delivery_state))
+            _append(combined, wins._replace(first_offset=first, last_offset=end - 1))
+    return tuple(combined)
+
+
+def _append(batches: list[StateBatch], batch: StateBatch) -> None:
+    """Append a batch, joined with the last one where nothing but the offsets differs."""
+    last = batches[-1] if batches else None
+    if last is not None and last.last_offset + 1 == batch.first_offset and last[2:] == batch[2:]:
+        batches[-1] = last._replace(last_offset=batch.last_offset)
+    else:
+        batches.append(batch)

@@ -1,0 +1,132 @@
+"""Recordings of requests and responses: the making of a file, and its reading."""
+
+import base64
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TextIO
+
+from broker_core.broker.monitoring.inspection import partition_counts
+from broker_core.broker.recorder import FORMAT, FORMAT_VERSION, Recorder
+from broker_core.server.socket_server import SocketServer
+from broker_core.server.thread import ServerAccess
+
+
+class Recording:
+    """A recording that goes on until `end()` or the end of its block."""
+
+    def __init__(self, thread: ServerAccess, path: str | Path, broker_ids: range) -> None:
+        self._thread = thread
+        self._file, self._recorder = thread.act(lambda server: self._begin(server, path, broker_ids))
+
+    @staticmethod
+    def _begin(server: SocketServer, path: str | Path, broker_ids: range) -> tuple[TextIO, Recorder]:
+        injector = server.fault_injector
+        assert injector is not None
+        if injector.recorder is not None:
+            raise RuntimeError("a recording is in progress: end it before the next one")
+        # Each line is written at once, so that the file of a test that is killed is complete up to then.
+        file = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        injector.recorder = recorder = Recorder(file.write, partition_counts(server.cluster), broker_ids)
+        return file, recorder
+
+    def end(self) -> None:
+        """End the recording; no effect if it has ended. Raises OSError if a line could not be written."""
+        if self._file.closed:
+            return
+        # A broker that has stopped writes no more.
+        with suppress(RuntimeError):
+            self._thread.act(self._stop)
+        try:
+            self._file.close()
+        except OSError as error:
+            raise self._recorder.failure or error from None
+        if self._recorder.failure is not None:
+            raise self._recorder.failure
+
+    @staticmethod
+    def _stop(server: SocketServer) -> None:
+        assert server.fault_injector is not None
+        server.fault_injector.recorder = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+
+class Header(NamedTuple):
+    """The first line of a file: the broker ids, and the topics at the beginning with their numbers of partitions."""
+
+    brokers: list[int]
+    topics: dict[str, int]
+
+
+class Entry(NamedTuple):
+    """One further line of a file, with its number; `frame` is empty unless it is a request or a response."""
+
+    line: int
+    kind: str
+    connection: int
+    broker: int
+    api: str
+    version: int
+    correlation_id: int
+    frame: bytes
+
+
+def read_recording(path: str | Path) -> tuple[Header, list[Entry]]:
+    """Return the content of a file; raise ValueError, which names the line, if it is damaged."""
+    lines = Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines:
+        raise ValueError(f"{path} is empty: a recording has at least the line with its format")
+    fields = _parsed(path, 1, lines[0])
+    if fields.get("format") != FORMAT:
+        raise ValueError(f"{path} is not a recording: its first line does not name the format {FORMAT!r}")
+    if fields.get("version") != FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has version {fields.get('version')} of the format; this broker_core reads version {FORMAT_VERSION}"
+        )
+    try:
+        header = Header([int(each) for each in fields["brokers"]], dict(fields["topics"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}, line 1, is damaged: {error!r}") from None
+    entries = list(_entries(path, lines))
+    for each in entries:
+        if each.kind == "request" and each.broker not in header.brokers:
+            raise ValueError(f"{path}, line {each.line}, is damaged: line 1 does not name broker {each.broker}")
+    return header, entries
+
+
+def _entries(path: str | Path, lines: list[str]) -> Iterator[Entry]:
+    for number, line in enumerate(lines[1:], start=2):
+        fields = _parsed(path, number, line)
+        try:
+            is_closed = fields["kind"] == "closed"
+            yield Entry(
+                number,
+                fields["kind"],
+                int(fields["connection"]),
+                int(fields.get("broker", 0)),
+                "" if is_closed else fields["api"],
+                0 if is_closed else int(fields["version"]),
+                0 if is_closed else int(fields["correlation_id"]),
+                base64.b64decode(fields["frame"], validate=True) if fields["kind"] in ("request", "response") else b"",
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}, line {number}, is damaged: {error!r}") from None
+
+
+def _parsed(path: str | Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"{path}, line {number}, is damaged: {error}") from None
+    if not isinstance(fields, dict):
+        raise ValueError(f"{path}, line {number}, is damaged: it is not a JSON object")
+    return fields

@@ -1,0 +1,116 @@
+"""Produce requests and responses in the form that nearly all have, read and written without walking the schema.
+
+A broker handles far more Produce requests than others, and kafka-python's generic code took 20 µs to read one and 12 µs
+to write its response, of 140 µs for a request of 16 kB in all; these functions take 6 and 3 µs. The schema stays the
+only definition: what is not in the plain form (older versions, tagged fields, errors, malformed bytes) is left to it,
+and a test compares both. The records are copied out of the frame once, into a `bytearray` that the log takes over.
+"""
+
+import struct
+from functools import lru_cache
+from typing import Any, Final
+from uuid import UUID
+
+from broker_core.wire import messages as m
+from broker_core.wire.plain_form import (
+    NOT_PLAIN,
+    NotPlain,
+    blank,
+    compact_length,
+    end_of_struct,
+    read_count,
+    read_length,
+    read_text,
+)
+
+_Topic: Final = m.ProduceRequest.TopicProduceData
+_Partition: Final = _Topic.PartitionProduceData
+PRODUCE_KEY: Final = int(m.ProduceRequest.API_KEY)
+_FIRST_VERSION: Final = 9
+_FIRST_BY_ID_VERSION: Final = 13
+_UUID_BYTES: Final = 16
+_ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
+_INDEX: Final = struct.Struct(">i")
+# Index, error code, base offset, append time and log start offset; then no record errors, no message and no tags.
+_APPENDED: Final = struct.Struct(">ihqqq3B")
+# The throttle time, then no tags.
+_END: Final = struct.Struct(">iB")
+
+
+def read_produce_request(frame: bytes | bytearray, position: int, version: int) -> Any | None:
+    """Return the body at `position`; None if it is not in the plain form, which says nothing about its validity."""
+    if version < _FIRST_VERSION:
+        return None
+    try:
+        return _read(frame, position, version)
+    except NOT_PLAIN:
+        return None
+
+
+def _read(frame: bytes | bytearray, at: int, version: int) -> Any:
+    size_bytes, at = read_length(frame, at)
+    transactional_id = None
+    if size_bytes >= 0:
+        transactional_id, at = read_text(frame, at, size_bytes)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
+    topic_count, at = read_count(frame, at + _ACKS_AND_TIMEOUT.size)
+    topics = []
+    for _ in range(topic_count):
+        topic = blank(_Topic, version)
+        if version >= _FIRST_BY_ID_VERSION:
+            topic.topic_id = _topic_id(bytes(frame[at : at + _UUID_BYTES]))
+            at += _UUID_BYTES
+        else:
+            size_bytes, at = read_length(frame, at)
+            topic.name, at = read_text(frame, at, size_bytes)
+        partition_count, at = read_count(frame, at)
+        partitions = []
+        for _ in range(partition_count):
+            (index,) = _INDEX.unpack_from(frame, at)
+            size_bytes, at = read_length(frame, at + _INDEX.size)
+            end = at + size_bytes
+            if size_bytes < 0 or end > len(frame):
+                raise NotPlain
+            records = bytearray(memoryview(frame)[at:end])
+            at = end_of_struct(frame, end)
+            partition = blank(_Partition, version)
+            partition.index, partition.records = index, records
+            partitions.append(partition)
+        topic.partition_data = partitions
+        at = end_of_struct(frame, at)
+        topics.append(topic)
+    end_of_struct(frame, at)
+    body = blank(m.ProduceRequest, version)
+    body.transactional_id, body.acks, body.timeout_ms, body.topic_data = transactional_id, acks, timeout_ms, topics
+    return body
+
+
+@lru_cache(maxsize=1024)
+def _topic_id(data: bytes) -> UUID | None:
+    """Return a topic id, None for the zero id, as kafka-python does."""
+    if len(data) != _UUID_BYTES:
+        raise NotPlain
+    return UUID(bytes=data) if any(data) else None
+
+
+def encode_produce_response(response: Any, version: int) -> bytes | None:
+    """Return the body of a response in which every batch was appended; None if it is not in the plain form."""
+    if version < _FIRST_VERSION or response.tags:
+        return None
+    parts = [compact_length(len(response.responses))]
+    for topic in response.responses:
+        if version >= _FIRST_BY_ID_VERSION:
+            parts.append(topic.topic_id.bytes if topic.topic_id is not None else bytes(_UUID_BYTES))
+        else:
+            name = topic.name.encode()
+            parts += (compact_length(len(name)), name)
+        parts.append(compact_length(len(topic.partition_responses)))
+        for each in topic.partition_responses:
+            if each.error_code or each.record_errors or each.tags or each.error_message is not None:
+                return None
+            parts.append(
+                _APPENDED.pack(each.index, 0, each.base_offset, each.log_append_time_ms, each.log_start_offset, 1, 0, 0)
+            )
+        parts.append(b"\0")
+    parts.append(_END.pack(response.throttle_time_ms, 0))
+    return b"".join(parts)

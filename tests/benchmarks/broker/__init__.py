@@ -1,0 +1,1 @@
+"""The measurements of the broker beside Apache Kafka; `tests.benchmarks.bench_broker` runs them."""

@@ -1,0 +1,71 @@
+"""The three brokers that are measured, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.benchmarks.broker.load import Broker
+from tests.support.apache_kafka import Unavailable, apache_kafka, die_with_parent, stop_process
+
+MEMORY, DISK, APACHE = "memory", "disk", "Apache Kafka"
+NAMES = (MEMORY, DISK, APACHE)
+# The options of Apache Kafka's own start script.
+APACHE_JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+
+# An installed package is compiled, so the source tree's modules are too, whatever the caller's environment says.
+COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
+@contextmanager
+def _broker_core(name: str, *arguments: str) -> Iterator[Broker]:
+    command = [sys.executable, "-m", "broker_core", "--port", "0", "--log-level", "ERROR", *arguments]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=COMPILED, preexec_fn=die_with_parent
+    )
+    try:
+        assert process.stdout is not None
+        address = process.stdout.readline().decode().split(" on ", 1)[1].split(" ", 1)[0]
+        yield Broker(name, address, process.pid)
+    finally:
+        stop_process(process)
+
+
+@contextmanager
+def _disk() -> Iterator[Broker]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _broker_core(DISK, "--data-dir", str(Path(folder) / "data")) as broker,
+    ):
+        yield broker
+
+
+@contextmanager
+def _apache() -> Iterator[Broker]:
+    with apache_kafka(jvm=APACHE_JVM) as node:
+        yield Broker(APACHE, node.bootstrap_servers, node.process.pid)
+
+
+@contextmanager
+def running(names: Sequence[str] = NAMES) -> Iterator[list[Broker]]:
+    """Start the brokers of these names; where Apache Kafka cannot run, a line says why and it is left out."""
+    makers = {MEMORY: lambda: _broker_core(MEMORY), DISK: _disk, APACHE: _apache}
+    with ExitStack() as stack:
+        brokers = []
+        for name in names:
+            try:
+                brokers.append(stack.enter_context(makers[name]()))
+            except Unavailable as problem:
+                print(f"{name}: {problem}", file=sys.stderr)
+        yield brokers

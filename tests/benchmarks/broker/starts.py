@@ -1,0 +1,63 @@
+"""Start-up: the import of the embedded broker, and the time until a new broker acknowledges a first record.
+
+Each figure is the median of several new processes.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+
+from confluent_kafka import Producer
+
+from broker_core import EmbeddedBroker
+from tests.benchmarks.broker.brokers import COMPILED, NAMES, running
+from tests.benchmarks.broker.rounds import markdown
+
+STARTS = 5
+DEADLINE_S = 120.0
+IMPORT = "import time; t = time.process_time(); import broker_core.embedded; print((time.process_time() - t) * 1000)"
+FIRST = "from tests.benchmarks.broker.starts import first_acknowledged as f; print(f())"
+
+
+def first_acknowledged() -> float:
+    """Return the ms from the start of an embedded broker to its first acknowledged record, client included."""
+    started = time.perf_counter()
+    with EmbeddedBroker() as kafka:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, "log_level": 0})
+        producer.produce("first", b"x")
+        assert producer.flush(DEADLINE_S) == 0
+        return (time.perf_counter() - started) * 1000
+
+
+def _in_new_interpreter(code: str, times: int) -> float:
+    """Return the median of the figures that the code prints, without the first one, which may compile modules."""
+    figures = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=COMPILED).stdout)
+        for _ in range(1 + times)
+    ]
+    return statistics.median(figures[1:])
+
+
+def _new_process(name: str) -> float:
+    """Return the ms from the start of a broker's process to the first topic that it has created."""
+    started = time.perf_counter()
+    with running([name]) as brokers:
+        for broker in brokers:
+            broker.load("create", topic="first")
+            return (time.perf_counter() - started) * 1000
+    return float("nan")
+
+
+def measure(*, quick: bool) -> str:
+    """Return the table of start-up times."""
+    times = 1 if quick else STARTS
+    rows = [
+        ["import of `broker_core.embedded`, processor time", f"{_in_new_interpreter(IMPORT, times):.0f}"],
+        ["`EmbeddedBroker()` to its first acknowledged record", f"{_in_new_interpreter(FIRST, times):.0f}"],
+    ]
+    for name in NAMES:
+        taken = statistics.median(_new_process(name) for _ in range(1 if quick else 3))
+        if taken == taken:
+            rows.append([f"a new process to its first topic, {name}", f"{taken:,.0f}"])
+    return markdown(["what", "ms"], rows)

@@ -1,0 +1,93 @@
+"""The broker's benchmarks: the page has a place for each table, and the load generator does what it reports."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.bench_broker import PAGE, PARTS, rewritten
+from tests.benchmarks.broker.brokers import MEMORY, running
+from tests.benchmarks.broker.load import Broker, generator
+from tests.support.apache_kafka import Unavailable
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processor time of another process needs Linux")
+
+
+@pytest.fixture(scope="module")
+def broker():
+    try:
+        generator()
+    except Unavailable as problem:
+        pytest.skip(str(problem))
+    with running([MEMORY]) as [broker]:
+        yield broker
+
+
+@pytest.fixture
+def topic(broker: Broker, request: pytest.FixtureRequest) -> str:
+    name = request.node.name.translate({ord("["): "-", ord("]"): None})
+    broker.load("create", topic=name, partitions=1)
+    return name
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_page_has_a_place_for_each_part(part: str):
+    page = PAGE.read_text(encoding="utf-8")
+    changed = rewritten(page, part, "a new table")
+    begin, end = f"<!-- measured: {part} -->", f"<!-- end of {part} -->"
+    assert changed.split(begin)[0] == page.split(begin)[0]
+    assert changed.split(end)[1] == page.split(end)[1]
+    assert changed.split(begin)[1].split(end)[0] == "\n\na new table\n\n"
+
+
+def test_fetch_counts_what_produce_wrote(broker: Broker, topic: str):
+    produced = broker.load("produce", topic=topic, records=500, size=100, compression="lz4")
+    fetched = broker.load("fetch", topic=topic, records=500)
+    assert produced["bytes"] == fetched["bytes"] == 50_000
+    assert min(produced["broker_s"], fetched["broker_s"]) > 0
+
+
+def test_fetch_at_read_committed_leaves_out_what_produce_aborted(broker: Broker, topic: str):
+    written = broker.load("produce", topic=topic, records=100, size=10, transaction_records=10, abort_every=5)
+    assert written["committed"] == 80
+    assert broker.load("fetch", topic=topic, records=80, committed=True)["bytes"] == 800
+    assert broker.load("fetch", topic=topic, records=100)["bytes"] == 1000
+
+
+def test_fetch_fails_when_records_are_missing_in_what_it_counts(broker: Broker, topic: str):
+    broker.load("produce", topic=topic, records=10)
+    with pytest.raises(RuntimeError, match="10 records read, 5 expected"):
+        broker.load("fetch", topic=topic, records=5)
+
+
+def test_transactions_are_shared_by_the_producers(broker: Broker, topic: str):
+    found = broker.load("transactions", topic=topic, producers=4, total=20, prefix=topic)
+    assert found["transactions"] == 20
+    # The first transaction of each producer does not count.
+    assert broker.load("fetch", topic=topic, records=24, committed=True)["records"] == 24
+
+
+def test_latency_counts_records_after_those_that_warm_up(broker: Broker, topic: str):
+    found = broker.load("latency", topic=topic, rate=200, records=50, skipped=10)
+    assert found["records"] == 50
+    assert 0 < found["p50_ms"] <= found["p99_ms"]
+
+
+def test_producers_write_one_record_each(broker: Broker, topic: str):
+    assert broker.load("producers", topic=topic, count=30)["producers"] == 30
+    assert broker.load("fetch", topic=topic, records=30)["records"] == 30
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_open_transactions_are_all_committed(broker: Broker, topic: str, newest_first: bool):
+    broker.load("open", topic=topic, count=30, newest_first=newest_first)
+    assert broker.load("fetch", topic=topic, records=30, committed=True)["records"] == 30
+
+
+def test_connections_stay_open_until_the_block_ends(broker: Broker):
+    files = Path(f"/proc/{broker.process_id}/fd")
+    before = len(list(files.iterdir()))
+    with broker.held_load("connections", count=20):
+        assert len(list(files.iterdir())) == before + 20
+    wait_until(lambda: len(list(files.iterdir())) <= before, "the broker closes the connections", deadline_s=60)

@@ -1,0 +1,120 @@
+"""`broker-core --control-port`: the command prints both addresses, serves, and explains what cannot be."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from urllib.request import urlopen
+
+import pytest
+
+from tests.support.broker_core.broker_command import DEADLINE_S, ROOT
+from tests.support.broker_core.control_client import ControlClient
+from tests.support.broker_core.produce_consume import consume, produce
+
+
+@contextmanager
+def running(*arguments):
+    command = [sys.executable, "-m", "broker_core", "--port", "0", "--control-port", "0", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            first, second = process.stdout.readline(), process.stdout.readline()
+            address = re.search(r"listening on ([^\s,]+(?:,[\d.:]+)*)", first)[1]
+            yield process, address, ControlClient(re.search(r"controlled at (\S+)", second)[1]), first
+        finally:
+            process.kill()
+
+
+def failing(*arguments, program=("-m", "broker_core")):
+    answer = subprocess.run(
+        [sys.executable, *program, "--port", "0", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1), answer
+    return answer.stderr
+
+
+def test_broker_of_the_command_is_controlled_and_ends_cleanly(tmp_path):
+    settings = tmp_path / "broker.properties"
+    settings.write_text("num.partitions=3\nno.such.setting=1\n")
+    arguments = ("--data-dir", str(tmp_path / "logs"), "--brokers", "2", "--clock", "virtual")
+    with running(*arguments, "--config", str(settings)) as (process, address, client, _):
+        assert client.get("about")["bootstrap_servers"] == address
+        assert len(address.split(",")) == 2
+        produce(address, "t", [b"kept"])
+        assert client.get("topics") == {"topics": {"t": 3}}
+        before = client.get("clock")["now_ms"]
+        assert client.post("advance", seconds=60)["now_ms"] == before + 60_000
+        client.post("crash")
+        client.post("restart")
+        assert [each["value"] for each in client.get("records", topic="t")["records"]] == ["kept"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_S) == 0
+    with running(*arguments[:2]) as (_, address, client, _):
+        assert consume(address, "t", 1) == [b"kept"]
+
+
+def test_metrics_are_served_beside_the_control_port():
+    with running("--metrics-port", "0", "--kafka-version", "3.9") as (_, _, client, first):
+        url = re.search(r"metrics at (\S+/metrics)", first)[1]
+        client.post("create_topic", name="t", partitions=7)
+        with urlopen(url, timeout=DEADLINE_S) as answer:
+            assert b"broker_core" in answer.read()
+        assert client.get("about")["broker_ids"] == [1]
+
+
+def test_request_that_waits_does_not_delay_the_end():
+    with running() as (process, _, client, _):
+        host, port = client.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as waiting:
+            waiting.sendall(b"GET /wait_for_records?topic=t&count=1&timeout=600 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.get("topics")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_S) == 0
+
+
+def test_port_in_use_is_reported_in_one_line():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert f"cannot serve the control port on 127.0.0.1:{port}" in failing("--control-port", port)
+
+
+@pytest.mark.parametrize("library", ["fastapi", "uvicorn"])
+def test_missing_extra_is_reported_in_one_line(library):
+    code = f"import sys; sys.modules[{library!r}] = None; from broker_core.__main__ import main; sys.exit(main())"
+    problem = failing("--control-port", "0", program=("-c", code))
+    assert f"control needs {library}" in problem
+    assert "pip install 'eos-kafka[control]'" in problem
+
+
+def test_virtual_clock_needs_the_control_port():
+    assert "--clock virtual needs --control-port" in failing("--clock", "virtual")
+
+
+def test_port_that_cannot_be_is_reported_in_one_line():
+    assert "65536" in failing("--control-port", "65536")
+
+
+def test_level_that_does_not_exist_is_reported_with_the_levels():
+    command = [sys.executable, "-m", "broker_core", "--log-level", "LOUD"]
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert answer.returncode == 2
+    # Python 3.12 prints the choices without quotes.
+    assert "choose from DEBUG, INFO, WARNING, ERROR" in answer.stderr.replace("'", "")
+
+
+def test_without_the_option_no_library_of_the_extra_is_imported():
+    code = (
+        "import sys, broker_core.embedded, broker_core.__main__\n"
+        "print(sorted({'fastapi', 'starlette', 'pydantic', 'uvicorn', 'anyio'} & sys.modules.keys()))"
+    )
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=True
+    )
+    assert answer.stdout == "[]\n"

@@ -1,0 +1,337 @@
+"""The REST API of the schema registry: subjects, versions, ids, compatibility, settings, and the codes of errors."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
+
+import pytest
+
+STRING, INT, BYTES = ({"schema": f'"{name}"'} for name in ("string", "int", "bytes"))
+
+
+def record(*fields: str, name: str = "R", **attributes: object) -> dict[str, object]:
+    """Return the request for an Avro record whose fields have a default."""
+    listed = [{"name": each, "type": "int", "default": 0} for each in fields]
+    return {"schema": json.dumps({"type": "record", "name": name, "fields": listed, **attributes})}
+
+
+def code(answer) -> int:
+    return answer[1]["error_code"]
+
+
+def test_a_schema_is_registered_and_found(ask):
+    assert ask("POST", "/subjects/s/versions", STRING)[1]["id"] == 1
+    assert ask("GET", "/subjects") == (200, ["s"])
+    assert ask("GET", "/subjects/s/versions") == (200, [1])
+    status, found = ask("GET", "/subjects/s/versions/latest")
+    assert status == 200
+    assert {**found, "guid": ""} == {"subject": "s", "version": 1, "id": 1, "guid": "", "schema": '"string"'}
+    assert ask("GET", "/schemas/ids/1")[1]["schema"] == '"string"'
+    assert ask("GET", f"/schemas/guids/{found['guid']}")[1]["schema"] == '"string"'
+    assert ask("GET", f"/schemas/guids/{found['guid']}/ids") == (200, [{"context": ":.:", "id": 1}])
+    assert ask("GET", "/schemas/ids/1/schema") == (200, '"string"')
+    assert ask("GET", "/subjects/s/versions/1/schema") == (200, '"string"')
+    assert ask("GET", "/schemas/ids/1/subjects") == (200, ["s"])
+    assert ask("GET", "/schemas/ids/1/versions") == (200, [{"subject": "s", "version": 1}])
+    assert ask("POST", "/subjects/s", STRING)[1]["version"] == 1
+    assert [each["id"] for each in ask("GET", "/schemas")[1]] == [1]
+    assert ask("GET", "/schemas/types") == (200, ["JSON", "PROTOBUF", "AVRO"])
+    assert ask("GET", "/contexts") == (200, [":.:"])
+    assert ask("GET", "/") == (200, {})
+
+
+def test_one_schema_in_other_words_or_under_another_subject_has_one_id(ask):
+    ids = [
+        ask("POST", f"/subjects/{subject}/versions", body)[1]["id"]
+        for subject, body in [
+            ("a", record("x", doc="ü")),
+            ("a", {"schema": json.dumps({"doc": "ü", **json.loads(record("x")["schema"])}, indent=4)}),
+            ("b", record("x", doc="ü")),
+            ("b", record("x", "y")),
+        ]
+    ]
+    assert ids == [1, 1, 1, 2]
+    assert ask("GET", "/subjects/a/versions") == (200, [1])
+    assert ask("GET", "/schemas/ids/1/subjects") == (200, ["a", "b"])
+
+
+@pytest.mark.parametrize("subject", ["a/b", "ü", "x y", "%41", "a?b=c#d", "orders-value"])
+def test_subjects_may_have_any_characters(ask, subject):
+    path = f"/subjects/{quote(subject, safe='')}/versions"
+    assert ask("POST", path, STRING)[0] == 200
+    assert ask("GET", "/subjects") == (200, [subject])
+    assert ask("GET", path) == (200, [1])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "expected"),
+    [
+        ("GET", "/subjects/no/versions", None, 40401),
+        ("GET", "/subjects/no/versions/1", None, 40401),
+        ("GET", "/subjects/s/versions/9", None, 40402),
+        ("GET", "/subjects/s/versions/0", None, 42202),
+        ("GET", "/subjects/s/versions/first", None, 42202),
+        ("GET", "/subjects/s/versions/99999999999", None, 42202),
+        ("GET", "/schemas/ids/9", None, 40403),
+        ("GET", "/schemas/ids/x", None, 404),
+        ("GET", "/schemas/guids/x", None, 40403),
+        ("POST", "/subjects/no", STRING, 40401),
+        ("POST", "/subjects/s", INT, 40403),
+        ("POST", "/subjects/s/versions", {}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": ""}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": '"strin"'}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": "{}", "schemaType": "XML"}, 42201),
+        ("POST", "/subjects/s/versions", {"schema": "x", "references": [{"name": "y"}]}, 42201),
+        ("POST", "/subjects/s/versions", b"{", 400),
+        ("POST", "/subjects/s/versions", b'{"schema": "\\ud800"}', 400),
+        ("POST", "/subjects/s/versions", b'{"schema": "x", "metadata": {"properties": {"a": NaN}}}', 400),
+        ("POST", "/subjects/s/versions", STRING | {"id": "7"}, 400),
+        ("POST", "/subjects/s/versions", STRING | {"version": []}, 400),
+        ("POST", "/subjects/s/versions", STRING | {"metadata": []}, 400),
+        ("POST", "/subjects/s/versions", STRING | {"metadata": {"properties": 5}}, 400),
+        ("POST", "/subjects/s/versions", STRING | {"ruleSet": "x"}, 400),
+        (
+            "POST",
+            "/subjects/s/versions",
+            STRING | {"references": [{"name": "a", "subject": [], "version": 1}]},
+            42201,
+        ),
+        ("PUT", "/config", {"normalize": "no"}, 400),
+        ("POST", "/subjects/s/versions", b"[]", 400),
+        ("POST", "/subjects/%20/versions", STRING, 42208),
+        ("POST", "/subjects/s/versions", INT, 40901),
+        ("POST", "/subjects/s/versions", STRING | {"id": 7}, 42205),
+        ("DELETE", "/subjects/no", None, 40401),
+        ("DELETE", "/subjects/no/versions/1", None, 40401),
+        ("DELETE", "/subjects/s/versions/9", None, 40402),
+        ("DELETE", "/subjects/s?permanent=true", None, 40405),
+        ("DELETE", "/subjects/s/versions/1?permanent=true", None, 40407),
+        ("PUT", "/config", {"compatibility": "SOME"}, 42203),
+        ("PUT", "/config", {"unknown": 1}, 422),
+        ("GET", "/config/s", None, 40408),
+        ("DELETE", "/config/s", None, 40401),
+        ("PUT", "/mode", {"mode": "SOME"}, 42204),
+        ("GET", "/mode/s", None, 40409),
+        ("PUT", "/mode", {"mode": "IMPORT"}, 42205),
+        ("GET", "/nothing", None, 404),
+        ("PATCH", "/subjects", None, 405),
+        ("POST", "/compatibility/subjects/s/versions/9", STRING, 40402),
+        ("POST", "/compatibility/subjects/s/versions/latest", {"schema": "{"}, 42201),
+    ],
+)
+def test_errors_have_their_codes(ask, method, path, body, expected):
+    assert ask("POST", "/subjects/s/versions", STRING)[0] == 200
+    status, found = ask(method, path, body)
+    assert (status, found["error_code"]) == (int(str(expected)[:3]), expected)
+    assert found["message"]
+
+
+def test_deleted_versions_stay_until_they_are_removed_for_good(ask):
+    ask("POST", "/subjects/s/versions", STRING)
+    ask("POST", "/subjects/s/versions", BYTES)
+    assert ask("DELETE", "/subjects/s/versions/1") == (200, 1)
+    assert code(ask("DELETE", "/subjects/s/versions/1")) == 40406
+    assert ask("GET", "/subjects/s/versions") == (200, [2])
+    assert ask("GET", "/subjects/s/versions?deleted=true") == (200, [1, 2])
+    assert ask("GET", "/subjects/s/versions?deletedOnly=true") == (200, [1])
+    assert code(ask("POST", "/subjects/s", STRING)) == 40403
+    assert ask("POST", "/subjects/s?deleted=true", STRING)[1]["version"] == 1
+    assert ask("GET", "/schemas/ids/1")[0] == 200
+    assert ask("DELETE", "/subjects/s") == (200, [2])
+    assert code(ask("DELETE", "/subjects/s")) == 40404
+    assert (ask("GET", "/subjects")[1], ask("GET", "/subjects?deleted=true")[1]) == ([], ["s"])
+    assert ask("DELETE", "/subjects/s/versions/1?permanent=true") == (200, 1)
+    assert code(ask("GET", "/schemas/ids/1")) == 40403
+    assert ask("DELETE", "/subjects/s?permanent=true") == (200, [2])
+    assert code(ask("DELETE", "/subjects/s?permanent=true")) == 40401
+
+
+def test_a_deleted_subject_can_be_registered_again(ask):
+    ask("POST", "/subjects/s/versions", STRING)
+    ask("DELETE", "/subjects/s")
+    # The level compares with what is left: nothing.
+    assert ask("POST", "/subjects/s/versions", INT)[1]["id"] == 2
+    assert ask("GET", "/subjects/s/versions") == (200, [2])
+    ask("DELETE", "/subjects/s")
+    again = ask("POST", "/subjects/s/versions", STRING)[1]
+    assert (again["id"], again["version"]) == (1, 3)
+    assert ask("GET", "/subjects/s/versions?deleted=true") == (200, [2, 3])
+
+
+def test_an_id_is_not_given_twice(ask):
+    ask("POST", "/subjects/s/versions", STRING)
+    ask("DELETE", "/subjects/s")
+    ask("DELETE", "/subjects/s?permanent=true")
+    assert ask("POST", "/subjects/s/versions", INT)[1]["id"] == 2
+
+
+LEVELS = [
+    # The level; whether a field with a default may be added, a field without default be removed, and whether the same
+    # changes are checked against the version before the latest.
+    ("NONE", True, True, True),
+    ("BACKWARD", True, True, True),
+    ("BACKWARD_TRANSITIVE", True, True, False),
+    ("FORWARD", True, False, True),
+    ("FORWARD_TRANSITIVE", True, False, True),
+    ("FULL", True, False, True),
+    ("FULL_TRANSITIVE", True, False, False),
+]
+
+
+@pytest.mark.parametrize(("level", "may_add", "may_remove", "may_skip"), LEVELS)
+def test_the_level_of_a_subject_decides(ask, level, may_add, may_remove, may_skip):
+    def schema(*fields: dict) -> dict:
+        return {"schema": json.dumps({"type": "record", "name": "R", "fields": list(fields)})}
+
+    def is_compatible(subject: str, body: dict, version: str = "") -> bool:
+        return ask("POST", f"/compatibility/subjects/{subject}/versions{version}", body)[1]["is_compatible"]
+
+    a, with_default = {"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 0}
+    assert ask("PUT", "/config/s", {"compatibility": level.lower()}) == (200, {"compatibility": level})
+    assert ask("GET", "/config/s") == (200, {"compatibilityLevel": level})
+    ask("POST", "/subjects/s/versions", schema(a))
+    assert is_compatible("s", schema(a, with_default)) is may_add
+    assert is_compatible("s", schema(), "/latest") is may_remove
+    # Version 1 has no field b, version 2 has it with a default; version 3 wants it.
+    ask("PUT", "/config/t", {"compatibility": "NONE"})
+    ask("POST", "/subjects/t/versions", schema())
+    ask("POST", "/subjects/t/versions", schema(with_default))
+    ask("PUT", "/config/t", {"compatibility": level})
+    wanted = {"name": "b", "type": "int"}
+    assert is_compatible("t", schema(wanted)) is may_skip
+    assert ask("POST", "/subjects/t/versions", schema(wanted))[0] == (200 if may_skip else 409)
+
+
+def test_a_level_that_is_changed_later_applies_to_the_next_schema(ask):
+    assert ask("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
+    ask("POST", "/subjects/s/versions", STRING)
+    refused = ask("POST", "/subjects/s/versions", INT)
+    assert code(refused) == 40901
+    assert "TYPE_MISMATCH" in refused[1]["message"]
+    assert "oldSchemaVersion: 1" in refused[1]["message"]
+    assert ask("PUT", "/config", {"compatibility": "NONE"})[0] == 200
+    assert ask("POST", "/subjects/s/versions", INT)[0] == 200
+    assert ask("GET", "/config/s?defaultToGlobal=true") == (200, {"compatibilityLevel": "NONE"})
+    assert ask("PUT", "/config/s", {"compatibility": "FULL"})[0] == 200
+    assert code(ask("POST", "/subjects/s/versions", BYTES)) == 40901
+    assert ask("DELETE", "/config/s") == (200, {"compatibilityLevel": "FULL"})
+    assert ask("POST", "/subjects/s/versions", BYTES)[0] == 200
+    assert ask("DELETE", "/config") == (200, {"compatibilityLevel": "NONE"})
+    assert ask("GET", "/config") == (200, {"compatibilityLevel": "BACKWARD"})
+
+
+def test_another_type_of_schema_is_incompatible(ask):
+    ask("POST", "/subjects/s/versions", STRING)
+    assert code(ask("POST", "/subjects/s/versions", {"schema": '{"type": "string"}', "schemaType": "JSON"})) == 40901
+
+
+def test_reasons_are_returned_when_they_are_asked_for(ask):
+    ask("POST", "/subjects/s/versions", STRING)
+    found = ask("POST", "/compatibility/subjects/s/versions/1?verbose=true", INT)[1]
+    assert found["is_compatible"] is False
+    assert "TYPE_MISMATCH" in found["messages"][0]
+    assert ask("POST", "/compatibility/subjects/new/versions?verbose=true", INT)[1] == {
+        "is_compatible": True,
+        "messages": [],
+    }
+
+
+def test_modes_forbid_and_allow(ask):
+    assert ask("GET", "/mode") == (200, {"mode": "READWRITE"})
+    ask("POST", "/subjects/s/versions", STRING)
+    assert ask("PUT", "/mode/s", {"mode": "READONLY"}) == (200, {"mode": "READONLY"})
+    assert code(ask("POST", "/subjects/s/versions", STRING)) == 42205
+    assert code(ask("DELETE", "/subjects/s")) == 42205
+    assert ask("POST", "/subjects/other/versions", STRING)[0] == 200
+    assert ask("DELETE", "/mode/s") == (200, {"mode": "READONLY"})
+    assert ask("PUT", "/mode/new", {"mode": "IMPORT"})[0] == 200
+    imported = ask("POST", "/subjects/new/versions", INT | {"id": 77, "version": 5})[1]
+    assert (imported["id"], imported["version"]) == (77, 5)
+    assert code(ask("POST", "/subjects/new/versions", BYTES | {"id": 77})) == 42205
+    assert code(ask("POST", "/subjects/new/versions", BYTES)) == 42205
+    assert ask("POST", "/subjects/next/versions", BYTES)[1]["id"] == 78
+
+
+def test_referenced_schemas_are_resolved_and_protected(ask):
+    inner = record("x", name="ns.Inner")
+    outer = {
+        "schema": json.dumps({"type": "record", "name": "Outer", "fields": [{"name": "i", "type": "ns.Inner"}]}),
+        "references": [{"name": "ns.Inner", "subject": "inner", "version": 1}],
+    }
+    assert code(ask("POST", "/subjects/outer/versions", outer)) == 42201
+    ask("POST", "/subjects/inner/versions", inner)
+    assert ask("POST", "/subjects/outer/versions", outer)[1]["id"] == 2
+    assert ask("GET", "/subjects/outer/versions/1")[1]["references"] == outer["references"]
+    assert ask("GET", "/subjects/inner/versions/1/referencedby") == (200, [2])
+    assert code(ask("DELETE", "/subjects/inner/versions/1")) == 42206
+    assert code(ask("DELETE", "/subjects/inner")) == 42206
+    assert ask("POST", "/subjects/outer", outer)[1]["version"] == 1
+    ask("DELETE", "/subjects/outer")
+    assert ask("DELETE", "/subjects/inner") == (200, [1])
+    # A removal for good would leave the deleted schema without its reference.
+    assert code(ask("DELETE", "/subjects/inner?permanent=true")) == 42206
+
+
+def test_the_order_of_keys_in_json_schemas(ask):
+    one = {"schema": '{"type": "string", "title": "t"}', "schemaType": "JSON"}
+    other = {"schema": '{"title": "t", "type": "string"}', "schemaType": "JSON"}
+    assert ask("POST", "/subjects/a/versions", one)[1]["id"] == 1
+    assert ask("POST", "/subjects/a/versions", other)[1]["id"] == 1
+    assert ask("POST", "/subjects/b/versions", other)[1]["id"] == 2
+    normal = ask("POST", "/subjects/c/versions?normalize=true", one)[1]["id"]
+    assert ask("GET", f"/schemas/ids/{normal}")[1]["schema"] == '{"title":"t","type":"string"}'
+    assert normal == ask("POST", "/subjects/d/versions?normalize=true", other)[1]["id"]
+
+
+def test_a_protobuf_descriptor_and_its_text_are_one_schema(ask):
+    text = {"schema": 'syntax = "proto3"; message M { string s = 1; }', "schemaType": "PROTOBUF"}
+    assert ask("POST", "/subjects/s/versions", text)[1]["id"] == 1
+    serialized = ask("GET", "/subjects/s/versions/1?format=serialized")[1]["schema"]
+    assert ask("POST", "/subjects/s/versions", {"schema": serialized, "schemaType": "PROTOBUF"})[1]["id"] == 1
+    assert "message M {" in ask("GET", "/schemas/ids/1")[1]["schema"]
+
+
+def test_metadata_and_rules_are_part_of_a_schema(ask):
+    marked = STRING | {"metadata": {"properties": {"owner": "me"}}, "ruleSet": {"domainRules": []}}
+    assert ask("POST", "/subjects/s/versions", STRING)[1]["id"] == 1
+    assert ask("POST", "/subjects/s/versions", marked)[1]["id"] == 2
+    assert ask("GET", "/schemas/ids/2")[1]["metadata"] == marked["metadata"]
+    assert ask("GET", "/subjects/s/metadata?key=owner&value=me")[1]["version"] == 2
+    assert code(ask("GET", "/subjects/s/metadata?key=owner&value=you")) == 40403
+
+
+def test_contexts_count_their_own_ids(ask):
+    assert ask("POST", "/subjects/s/versions", STRING)[1]["id"] == 1
+    assert ask("POST", "/subjects/:.staging:s/versions", INT)[1]["id"] == 1
+    assert ask("POST", "/subjects/:.:s/versions", STRING)[1]["id"] == 1
+    assert ask("GET", "/contexts") == (200, [":.:", ":.staging:"])
+    assert ask("GET", "/schemas/ids/1?subject=:.staging:s")[1]["schema"] == '"int"'
+    assert ask("GET", "/schemas/ids/1")[1]["schema"] == '"string"'
+
+
+def test_lists_have_pages(ask):
+    for name in "abcd":
+        ask("POST", f"/subjects/{name}/versions", STRING)
+    assert ask("GET", "/subjects?offset=1&limit=2") == (200, ["b", "c"])
+    assert ask("GET", "/subjects?subjectPrefix=c") == (200, ["c"])
+    assert [each["subject"] for each in ask("GET", "/schemas?limit=1&latestOnly=true")[1]] == ["a"]
+
+
+def test_a_large_schema_is_kept_and_a_larger_one_refused(ask):
+    large = record(*(f"field{number}" for number in range(5000)))
+    assert ask("POST", "/subjects/s/versions", large)[0] == 200
+    assert len(ask("GET", "/schemas/ids/1")[1]["schema"]) > 200_000
+    assert code(ask("POST", "/subjects/t/versions", record("x", doc="d" * 2_000_000))) == 42209
+    assert ask("GET", "/subjects") == (200, ["s"])
+
+
+def test_threads_that_register_at_once_agree(ask):
+    def register(number: int) -> tuple[int, int]:
+        same = ask("POST", "/subjects/same/versions", STRING)[1]["id"]
+        return same, ask("POST", f"/subjects/s{number}/versions", record(f"f{number}"))[1]["id"]
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(register, range(24)))
+    assert len({same for same, _ in found}) == 1
+    assert len({each for _, each in found}) == 24
+    assert ask("GET", "/subjects/same/versions") == (200, [1])

@@ -1,0 +1,316 @@
+"""`broker_core.aio`: twins for asyncio, with aiokafka as client."""
+
+import asyncio
+import doctest
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Coroutine
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+import broker_core
+from broker_core import aio
+from broker_core.aio import EmbeddedBroker
+
+pytestmark = pytest.mark.aiokafka
+
+DEADLINE_S = 60
+
+
+def run(program: Coroutine[Any, Any, Any]) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(DEADLINE_S):
+            return await program
+
+    return asyncio.run(limited())
+
+
+def public(owner: type) -> dict[str, Any]:
+    return {name: member for name, member in inspect.getmembers(owner) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("name", ["EmbeddedBroker", "BrokerHandle", "ClockHandle", "Group"])
+def test_every_public_member_has_a_twin_with_the_same_arguments(name):
+    blocking, twins = public(getattr(broker_core, name)), public(getattr(aio, name))
+    assert twins.keys() - blocking.keys() <= {"around", "group_id"}
+    assert blocking.keys() <= twins.keys()
+    for each, member in blocking.items():
+        assert isinstance(twins[each], property) is isinstance(member, property), each
+        if not isinstance(member, property):
+            assert list(inspect.signature(twins[each]).parameters) == list(inspect.signature(member).parameters), each
+
+
+def test_the_constructor_has_the_same_arguments():
+    assert inspect.signature(EmbeddedBroker.__init__) == inspect.signature(broker_core.EmbeddedBroker)
+
+
+def test_records_groups_and_state_with_aiokafka():
+    async def program() -> None:
+        async with EmbeddedBroker(topics={"orders": 1}) as kafka:
+            arrived = asyncio.create_task(kafka.wait_for_records("orders", 2))
+            async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+                await producer.send_and_wait("orders", b"one")
+            await kafka.produce("orders", "two")
+            assert (await arrived).values == [b"one", b"two"]
+            consumer = AIOKafkaConsumer(
+                "orders", bootstrap_servers=kafka.bootstrap_servers, group_id="g", auto_offset_reset="earliest"
+            )
+            async with consumer:
+                stable = asyncio.create_task(kafka.group("g").wait_stable(1, timeout=DEADLINE_S))
+                assert [(await consumer.getone()).value for _ in range(2)] == [b"one", b"two"]
+                assert len((await stable).members) == 1
+                await consumer.commit()
+                await kafka.group("g").wait_caught_up()
+            group = kafka.group("g")
+            assert (group.group_id, await group.committed) == ("g", {("orders", 0): 2})
+            assert (await kafka.topics, await kafka.groups) == ({"orders": 1}, ["g"])
+            assert {each.api for each in await kafka.requests()} > {"Produce", "Fetch"}
+            assert (await kafka.metrics) is not None
+
+    run(program())
+
+
+def test_brokers_clock_outages_and_snapshots():
+    async def program() -> None:
+        async with EmbeddedBroker(brokers=2, topics={"t": 2}, clock="virtual") as kafka:
+            await kafka.produce("t", "kept", partition=0)
+            snapshot = await kafka.snapshot()
+            before = kafka.clock.now_ms()
+            await kafka.clock.advance(60)
+            assert kafka.clock.now_ms() - before == 60_000
+            async with kafka.without_leader(("t", 0)):
+                assert await kafka.leader(("t", 0)) == -1
+            outage = await kafka.stale_broker(2)
+            assert await kafka.leader(("t", 1)) == 1
+            await outage.end()
+            assert await kafka.leader(("t", 1)) == 2
+            await kafka.broker(2).crash()
+            assert not kafka.broker(2).is_running
+            await kafka.restart()
+            assert kafka.broker(2).is_running
+            await kafka.crash()
+            with pytest.raises(RuntimeError, match="crashed"):
+                await kafka.records("t")
+            await kafka.restart()
+            await kafka.produce("t", "lost", partition=0)
+            await kafka.restore(snapshot)
+            assert (await kafka.records("t")).values == [b"kept"]
+            with pytest.raises(broker_core.KafkaError):
+                await kafka.create_topic("t")
+            with kafka.fault(api="Produce", action=broker_core.Error("NOT_LEADER_OR_FOLLOWER"), times=1) as fault:
+                assert fault.hits == 0
+
+    run(program())
+
+
+def test_the_examples_of_the_docstrings_run():
+    result = doctest.testmod(aio)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_conditions_may_be_coroutines():
+    async def program() -> None:
+        async with EmbeddedBroker() as kafka:
+
+            async def count() -> int:
+                return len(await kafka.topics)
+
+            task = asyncio.create_task(kafka.wait_for(count, DEADLINE_S))
+            await kafka.create_topic("t")
+            assert await task == 1
+            assert await kafka.wait_for(lambda: "now") == "now"
+            with pytest.raises(AssertionError, match="last value: 0"):
+                await kafka.wait_for(lambda: 0, timeout=0)
+
+    run(program())
+
+
+def waiting_threads() -> list[threading.Thread]:
+    """Return the threads that are inside of a call that waits."""
+    frames = sys._current_frames()
+
+    def is_waiting(thread: threading.Thread) -> bool:
+        frame = frames.get(thread.ident or 0)
+        while frame is not None:
+            if frame.f_code.co_name == "pause":
+                return True
+            frame = frame.f_back
+        return False
+
+    return [each for each in threading.enumerate() if is_waiting(each)]
+
+
+@pytest.mark.parametrize("what", ["records", "group"])
+def test_a_cancelled_wait_ends_and_leaves_nothing_behind(what):
+    async def program() -> None:
+        async with EmbeddedBroker(topics={"t": 1}) as kafka:
+            forever = 10 * DEADLINE_S
+            wait = kafka.wait_for_records("t", 1, timeout=forever)
+            if what == "group":
+                wait.close()
+                wait = kafka.group("g").wait_stable(timeout=forever)
+            task = asyncio.create_task(wait)
+            await kafka.wait_for(lambda: waiting_threads(), DEADLINE_S)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert waiting_threads() == []
+            await kafka.produce("t", "still works")
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(kafka.wait_for_records("t", 9, timeout=forever), 0.05)
+            assert waiting_threads() == []
+
+    run(program())
+
+
+def test_many_waiting_calls_leave_a_thread_for_the_one_they_wait_for():
+    async def program() -> None:
+        async with EmbeddedBroker(topics={"t": 1}) as kafka:
+            waits = [asyncio.create_task(kafka.wait_for_records("t", 1, timeout=DEADLINE_S)) for _ in range(50)]
+            await asyncio.sleep(0)
+            await kafka.produce("t", "x")
+            assert {len(each) for each in await asyncio.gather(*waits)} == {1}
+
+    run(program())
+
+
+def test_the_loop_goes_on_while_a_call_waits():
+    async def program() -> None:
+        async with EmbeddedBroker(topics={"t": 1}) as kafka:
+            steps = 0
+            task = asyncio.create_task(kafka.wait_for_records("t", 1, timeout=DEADLINE_S))
+            while steps < 100:
+                await asyncio.sleep(0)
+                steps += 1
+            assert not task.done()
+            await kafka.produce("t", "x")
+            await task
+
+    run(program())
+
+
+def test_threads_end_with_the_broker():
+    async def program() -> EmbeddedBroker:
+        async with EmbeddedBroker() as kafka:
+            await kafka.topics
+        return kafka
+
+    others = set(threading.enumerate())
+    # The threads would end with the object, too.
+    closed = run(program())
+    assert isinstance(closed, EmbeddedBroker)
+    broker_core.EmbeddedBroker.wait_for(
+        lambda: not any(each.name.startswith("embedded-broker") for each in {*threading.enumerate()} - others),
+        DEADLINE_S,
+    )
+
+
+def broker_threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name == "embedded-broker"}
+
+
+@pytest.mark.parametrize("kind", [EmbeddedBroker, broker_core.EmbeddedBroker])
+def test_a_cancelled_start_leaves_no_broker(kind):
+    async def use() -> None:
+        async with kind():
+            raise AssertionError("the task was cancelled before")
+
+    async def program() -> None:
+        task = asyncio.create_task(use())
+        while broker_threads() <= others:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert broker_threads() <= others
+
+    # The brokers of fixtures for the whole run.
+    others = broker_threads()
+    run(program())
+
+
+def test_what_a_cancelled_task_has_begun_ends(tmp_path):
+    async def cancelled_in(begun: Any) -> None:
+        async def use() -> None:
+            async with begun:
+                raise AssertionError("the task was cancelled before")
+
+        task = asyncio.create_task(use())
+        # One step, in which the call gets its thread.
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def program() -> None:
+        async with EmbeddedBroker(topics={"t": 1}) as kafka:
+            await cancelled_in(kafka.without_leader(("t", 0)))
+            assert await kafka.leader(("t", 0)) == 1
+            await cancelled_in(kafka.recording(tmp_path / "one"))
+            async with kafka.recording(tmp_path / "two"):
+                pass
+
+    run(program())
+
+
+def test_a_closed_broker_may_be_closed_again_and_says_so():
+    async def program() -> None:
+        async with EmbeddedBroker() as kafka:
+            await kafka.close()
+            await kafka.close()
+            with pytest.raises(RuntimeError, match="the broker is not running"):
+                await kafka.topics
+
+    run(program())
+
+
+ANYIO = """
+import pytest
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+@pytest.mark.anyio
+async def test_it(async_kafka):
+    await async_kafka.produce("t", "x")
+    assert (await async_kafka.wait_for_records("t", 1)).values == [b"x"]
+"""
+PYTEST_ASYNCIO = """
+import pytest
+import pytest_asyncio
+from broker_core.aio import EmbeddedBroker
+
+@pytest_asyncio.fixture
+async def own():
+    async with EmbeddedBroker() as kafka:
+        yield kafka
+
+@pytest.mark.asyncio
+async def test_it(own, async_kafka):
+    for kafka in (own, async_kafka):
+        await kafka.produce("t", "x")
+        assert (await kafka.wait_for_records("t", 1)).values == [b"x"]
+"""
+
+
+@pytest.mark.parametrize(("library", "content"), [("anyio", ANYIO), ("pytest_asyncio", PYTEST_ASYNCIO)])
+def test_fixtures_work_with_both_plugins(tmp_path, library, content):
+    if find_spec(library) is None:
+        pytest.skip(f"{library} is not installed")
+    (tmp_path / "test_it.py").write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -1,0 +1,65 @@
+"""Mistakes in the arguments of `EmbeddedBroker` and its methods: refused by the call, with what is expected."""
+
+import pytest
+
+from broker_core import ConfigError, Disconnect, EmbeddedBroker, KafkaError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"topics": ["orders"]}, TypeError, r"expected names with numbers of partitions"),
+        ({"topics": {"orders": "4"}}, TypeError, r"partitions='4' of topic 'orders'; expected a number"),
+        ({"topics": {"orders": 0}}, ConfigError, r"topics: 'orders': .*a topic has at least one"),
+        ({"config": {"num.partitions": 3}}, TypeError, r"num.partitions=3 is int; settings are text: write '3'"),
+        ({"config": {"auto.create.topics.enable": False}}, TypeError, r"write 'false'"),
+        ({"config": ["num.partitions"]}, TypeError, r"expected names with values"),
+        ({"kafka_version": 3.9}, ConfigError, r"write it as text, '3.9'"),
+        ({"brokers": 0}, ConfigError, r"a cluster has at least one"),
+    ],
+)
+def test_arguments_of_the_broker(arguments, kind, message):
+    with pytest.raises(kind, match=message):
+        EmbeddedBroker(**arguments)
+
+
+@pytest.fixture(scope="module")
+def kafka():
+    with EmbeddedBroker(topics={"orders": 1}) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda kafka: kafka.create_topic(None), TypeError, "the topic is None; expected its name"),
+        (lambda kafka: kafka.create_topic("t", True), TypeError, "partitions=True of topic 't'"),
+        (lambda kafka: kafka.create_topic("t", 2.0), TypeError, "partitions=2.0 of topic 't'"),
+        (lambda kafka: kafka.create_topic("t", 0), KafkaError, "INVALID_PARTITIONS"),
+        (lambda kafka: kafka.create_topic("t", 1, {"retention.ms": 5}), TypeError, "settings are text: write '5'"),
+        (lambda kafka: kafka.produce("orders", ["x"], transactional=""), ValueError, "a transactional id is not empty"),
+        (lambda kafka: kafka.leader("orders"), TypeError, "expected topic and number"),
+        (lambda kafka: kafka.move_leader(("orders",), 1), TypeError, "expected topic and number"),
+        (lambda kafka: kafka.without_leader(("orders", "0")), TypeError, "expected topic and number"),
+        (lambda kafka: kafka.coordinator(group=""), ValueError, "cannot be empty"),
+        (lambda kafka: kafka.fault(action=Disconnect), ValueError, "action=Disconnect is a class"),
+        (lambda kafka: kafka.fault(action=Disconnect(), broker=9), ValueError, "there is no broker 9"),
+        (lambda kafka: kafka.requests(api="Produc"), ValueError, "did you mean 'Produce'"),
+        (lambda kafka: kafka.restore("prepared"), TypeError, "expected a Snapshot, as `Snapshot.read` makes"),
+        (lambda kafka: kafka.restore(None), TypeError, "expected a Snapshot"),
+    ],
+    ids=range(15),
+)
+def test_arguments_of_methods(kafka, call, kind, message):
+    before = kafka.records("orders").values
+    with pytest.raises(kind, match=message):
+        call(kafka)
+    assert kafka.topics == {"orders": 1}
+    assert kafka.records("orders").values == before
+
+
+def test_a_transaction_without_records_ends_by_itself(kafka):
+    for end in ("commit", "abort", "open"):
+        assert kafka.produce("orders", [], transactional="empty", end=end) == []
+    assert kafka.transaction("empty").state == "Empty"
+    kafka.assert_quiescent()

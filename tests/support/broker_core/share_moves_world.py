@@ -1,0 +1,218 @@
+"""One share group on a cluster whose leaders and coordinators move, with time under the test's control."""
+
+from typing import Any, NamedTuple
+
+from broker_core.broker.cluster import Cluster
+from broker_core.broker.share.in_flight import RecordState
+from broker_core.broker.share.share_partition import SharePartition
+from broker_core.broker.stored_settings import ConfigResource
+from broker_core.coordinator.shares.coordinator import coordinator_key
+from broker_core.coordinator.shares.state import SharePartitionKey, ShareState
+from broker_core.errors import ErrorCode
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TopicPartition
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+
+GROUP, TOPIC, MEMBER = "group", "t", "member"
+PLACE = TopicPartition(TOPIC, 0)
+ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
+LOCK_MS = 30_000
+
+
+class Acquired(NamedTuple):
+    """A range of offsets, and how often it was delivered."""
+
+    first: int
+    last: int
+    delivery_count: int = 1
+
+
+class Fetched(NamedTuple):
+    """The response for the partition, with its leader as the response names it."""
+
+    error: ErrorCode
+    acquired: list[Acquired]
+    leader: tuple[int, int]
+    endpoints: list[int]
+
+
+class ShareMovesWorld:
+    """A cluster of two brokers, a topic with five records, and a member that has its partition."""
+
+    def __init__(self, *, settings: dict[str, str] | None = None, storage: Any = None) -> None:
+        self._settings = {"share.coordinator.state.topic.num.partitions": "1", **(settings or {})}
+        self.cluster: Cluster = direct_cluster(storage, brokers=2, settings=self._settings)
+        self.cluster.controller.create_topic(TOPIC, 1, leaders=[1])
+        self.cluster.metadata.configure(ConfigResource.GROUP, GROUP, {"share.auto.offset.reset": "earliest"})
+        for name in (CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC):
+            self.cluster.controller.ensure_topic(name)
+        self.settle()
+        self.topic_id = self.cluster.metadata.topics[TOPIC].topic_id
+        self.key = SharePartitionKey(GROUP, self.topic_id, 0)
+        find = self.cluster.controller.coordinator_partition_of
+        self.group_place = find(CONSUMER_OFFSETS_TOPIC, GROUP)
+        self.state_place = find(SHARE_GROUP_STATE_TOPIC, coordinator_key(self.key))
+        self.epochs: dict[str, int] = {}
+        # By member and broker: the connection, and the next epoch of the session.
+        self._clients: dict[tuple[str, int], DirectClient] = {}
+        self._sessions: dict[tuple[str, int], int] = {}
+        self.write(5)
+
+    def restart(self, storage: Any) -> None:
+        """Start the cluster again from its files; all connections are lost."""
+        self.cluster = direct_cluster(storage, brokers=2, settings=self._settings, now_ms=self.cluster.now_ms)
+        self._clients.clear()
+        self._sessions.clear()
+        self.epochs.clear()
+
+    def settle(self) -> None:
+        self.cluster.settle(self.cluster.now_ms)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Let time pass, and what is due happen."""
+        self.cluster.advance(self.cluster.now_ms + duration_ms)
+
+    def leader(self, topic_partition: TopicPartition = PLACE) -> int:
+        return self.cluster.metadata.leadership(topic_partition).leader
+
+    def move(self, topic_partition: TopicPartition) -> tuple[int, int]:
+        """Move a leader to the other broker; return the old one and the new one."""
+        old = self.leader(topic_partition)
+        self.cluster.controller.move_leader(topic_partition, 3 - old)
+        self.settle()
+        return old, 3 - old
+
+    def write(self, count: int) -> None:
+        """Append a batch to the partition."""
+        records = [NewRecord(None, b"v", (), self.cluster.now_ms) for _ in range(count)]
+        form = m.ProduceRequest.TopicProduceData
+        answer = self.client(self.leader(), "producer").ask(
+            m.ProduceRequest(
+                transactional_id=None,
+                acks=-1,
+                timeout_ms=1000,
+                topic_data=[
+                    form(
+                        name=TOPIC,
+                        partition_data=[form.PartitionProduceData(index=0, records=build_batch(records))],
+                    )
+                ],
+            ),
+            11,
+        )
+        assert answer.responses[0].partition_responses[0].error_code == 0
+
+    def client(self, broker: int, member: str = MEMBER) -> DirectClient:
+        """Return a member's connection to a broker."""
+        return self._clients.setdefault((member, broker), DirectClient(self.cluster, broker))
+
+    @property
+    def coordinator_client(self) -> DirectClient:
+        """Return an administrator's connection to the group coordinator."""
+        return self.client(self.leader(self.group_place), "administrator")
+
+    # Requests; each goes to the current leader or coordinator unless it names a broker
+
+    def heartbeat(self, member: str = MEMBER, broker: int | None = None, epoch: int | None = None) -> Any:
+        answer = self.client(broker or self.leader(self.group_place), member).ask(
+            m.ShareGroupHeartbeatRequest(
+                group_id=GROUP,
+                member_id=member,
+                member_epoch=self.epochs.get(member, 0) if epoch is None else epoch,
+                subscribed_topic_names=[TOPIC],
+            ),
+            1,
+        )
+        if answer.error_code == 0:
+            self.epochs[member] = answer.member_epoch
+        return answer
+
+    def join(self, *members: str) -> "ShareMovesWorld":
+        """Let members join until each has the partition."""
+        for _ in range(6):
+            answers = [self.heartbeat(member) for member in members or (MEMBER,)]
+            if all(answer.assignment.topic_partitions for answer in answers):
+                return self
+            self.pass_ms(1_000)
+        raise AssertionError(f"the partition is not assigned: {answers}")
+
+    def fetch(self, member: str = MEMBER, broker: int | None = None) -> Fetched:
+        """Fetch from a broker without waiting."""
+        place = (member, broker or self.leader())
+        form = m.ShareFetchRequest.FetchTopic
+        answer = self.client(place[1], member).ask(
+            m.ShareFetchRequest(
+                group_id=GROUP,
+                member_id=member,
+                share_session_epoch=self._sessions.get(place, 0),
+                max_wait_ms=0,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                max_records=500,
+                batch_size=500,
+                topics=[form(topic_id=self.topic_id, partitions=[form.FetchPartition(partition_index=0)])],
+                forgotten_topics_data=[],
+            ),
+            2,
+        )
+        if answer.error_code:
+            return Fetched(ErrorCode(answer.error_code), [], (0, 0), [])
+        self._sessions[place] = self._sessions.get(place, 0) + 1
+        parts = [part for topic in answer.responses for part in topic.partitions]
+        endpoints = [endpoint.node_id for endpoint in answer.node_endpoints]
+        if not parts:
+            return Fetched(ErrorCode.NONE, [], (0, 0), endpoints)
+        [part] = parts
+        acquired = [
+            Acquired(each.first_offset, each.last_offset, each.delivery_count) for each in part.acquired_records
+        ]
+        leader = (part.current_leader.leader_id, part.current_leader.leader_epoch)
+        return Fetched(ErrorCode(part.error_code), acquired, leader, endpoints)
+
+    def acknowledge(
+        self, first: int, last: int, kind: int = ACCEPT, *, member: str = MEMBER, broker: int | None = None
+    ) -> ErrorCode:
+        """Acknowledge a range; return the error of the request or of the partition."""
+        place = (member, broker or self.leader())
+        form = m.ShareAcknowledgeRequest.AcknowledgeTopic
+        batch = form.AcknowledgePartition.AcknowledgementBatch(
+            first_offset=first, last_offset=last, acknowledge_types=[kind]
+        )
+        partition = form.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+        answer = self.client(place[1], member).ask(
+            m.ShareAcknowledgeRequest(
+                group_id=GROUP,
+                member_id=member,
+                share_session_epoch=self._sessions.get(place, 0),
+                is_renew_ack=kind == RENEW,
+                topics=[form(topic_id=self.topic_id, partitions=[partition])],
+            ),
+            2,
+        )
+        if answer.error_code:
+            return ErrorCode(answer.error_code)
+        self._sessions[place] += 1
+        return ErrorCode(answer.responses[0].partitions[0].error_code)
+
+    # State
+
+    def state(self) -> ShareState:
+        """Return the persisted state, as its coordinator has it."""
+        return self.cluster.brokers[self.leader(self.state_place)].share_states.states()[self.key]
+
+    def open_offsets(self) -> list[int]:
+        """Return the offsets whose end is not recorded."""
+        state = self.state()
+        ended = {
+            offset
+            for each in state.batches
+            if RecordState(each.delivery_state).is_terminal
+            for offset in range(each.first_offset, each.last_offset + 1)
+        }
+        end = self.cluster.logs.get(PLACE, self.cluster.now_ms).log_end_offset
+        return [offset for offset in range(max(state.start_offset, 0), end) if offset not in ended]
+
+    def in_memory(self, broker: int) -> SharePartition | None:
+        """Return the share partition as a broker has it in memory."""
+        return next((each for each in self.cluster.brokers[broker].shares.in_memory() if each.key == self.key), None)

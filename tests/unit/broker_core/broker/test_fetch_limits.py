@@ -1,0 +1,53 @@
+"""The size limits of a Fetch response with many partitions, and how much is read for it."""
+
+import pytest
+
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.simulation.disk import MemoryFile
+from broker_core.types import TopicPartition
+from tests.support.broker_core.requests import fetch_request
+from tests.support.direct import DirectClient, direct_cluster
+
+PARTITIONS = 100
+BATCH_BYTES = 10_000
+
+
+@pytest.fixture
+def client():
+    cluster = direct_cluster()
+    cluster.controller.create_topic("many", PARTITIONS)
+    for partition in range(PARTITIONS):
+        batch = build_batch([NewRecord(None, bytes(BATCH_BYTES), (), cluster.now_ms)])
+        log = cluster.logs.get(TopicPartition("many", partition), cluster.now_ms)
+        log.append_as_leader(batch, now_ms=cluster.now_ms, leader_epoch=0)
+    return DirectClient(cluster)
+
+
+def fetch(client, *, max_bytes, limits):
+    """Fetch partitions with these limits of their own; return the sizes of their records."""
+    partitions = [{"partition": partition, "partition_max_bytes": limit} for partition, limit in enumerate(limits)]
+    request = fetch_request("many", *partitions, max_bytes=max_bytes)
+    (topic,) = client.ask(request, 12).responses
+    assert [each.error_code for each in topic.partitions] == [0] * len(limits)
+    return [len(each.records) for each in topic.partitions]
+
+
+def test_a_full_response_reads_from_no_further_partition(client, monkeypatch):
+    fetch(client, max_bytes=2**20, limits=[BATCH_BYTES * 2] * PARTITIONS)
+    reads = []
+    read = MemoryFile.read
+    monkeypatch.setattr(MemoryFile, "read", lambda file, *wanted: reads.append(file) or read(file, *wanted))
+    sizes = fetch(client, max_bytes=int(BATCH_BYTES * 2.5), limits=[BATCH_BYTES * 2] * PARTITIONS)
+    assert [size > BATCH_BYTES for size in sizes] == [True] * 2 + [False] * (PARTITIONS - 2)
+    # Two batches, and the part of a third that fits.
+    assert len(reads) == 3
+
+
+def test_a_partition_with_a_small_limit_of_its_own_does_not_end_the_response(client):
+    sizes = fetch(client, max_bytes=2**20, limits=[BATCH_BYTES * 2, 100, BATCH_BYTES * 2])
+    assert [size > BATCH_BYTES for size in sizes] == [True, False, True]
+
+
+def test_the_first_batch_is_sent_although_it_is_above_all_limits(client):
+    sizes = fetch(client, max_bytes=100, limits=[100] * 3)
+    assert [size > BATCH_BYTES for size in sizes] == [True, False, False]

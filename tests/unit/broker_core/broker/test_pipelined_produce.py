@@ -1,0 +1,123 @@
+"""Produce requests that a client sends without waiting: they share a sync, and nothing else overtakes them."""
+
+from typing import Any
+
+import pytest
+
+from broker_core.errors import ErrorCode
+from broker_core.log.partition_log import PartitionLog
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.types import TopicPartition
+from broker_core.wire import messages as m
+from tests.support.direct import DirectClient, direct_cluster
+
+TOPIC = TopicPartition("topic", 0)
+IN_FLIGHT = 5
+VERSION = 12
+
+
+@pytest.fixture
+def client() -> DirectClient:
+    cluster = direct_cluster()
+    cluster.controller.create_topic(TOPIC.topic, 1)
+    return DirectClient(cluster)
+
+
+def produce(acks: int = -1, records: bytes | None = None) -> Any:
+    batch = bytes(build_batch([NewRecord(None, b"v", (), 0)])) if records is None else records
+    topics = m.ProduceRequest.TopicProduceData
+    return m.ProduceRequest(
+        transactional_id=None,
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[topics(name=TOPIC.topic, partition_data=[topics.PartitionProduceData(index=0, records=batch)])],
+    )
+
+
+def newest_offset() -> Any:
+    topics = m.ListOffsetsRequest.ListOffsetsTopic
+    return m.ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=[
+            topics(
+                name=TOPIC.topic,
+                partitions=[topics.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)],
+            )
+        ],
+    )
+
+
+def note_syncs(client: DirectClient, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Return a list that gets, for each sync, the log end offset and the number of responses sent before it."""
+    noted: list[tuple[int, int]] = []
+    sync = PartitionLog.sync
+
+    def noting_sync(log: PartitionLog) -> None:
+        noted.append((log.log_end_offset, len(client.sent)))
+        sync(log)
+
+    monkeypatch.setattr(PartitionLog, "sync", noting_sync)
+    return noted
+
+
+def offset_in(answer: Any) -> int:
+    [topic] = answer.responses
+    [partition] = topic.partition_responses
+    assert partition.error_code == ErrorCode.NONE
+    return int(partition.base_offset)
+
+
+def test_produce_requests_in_flight_share_one_sync(client: DirectClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    syncs = note_syncs(client, monkeypatch)
+    client.post_bytes(b"".join(client.encoded(produce(), VERSION) for _ in range(IN_FLIGHT)))
+    assert syncs == [(IN_FLIGHT, 0)]
+    assert [offset_in(client.take()) for _ in range(IN_FLIGHT)] == [*range(IN_FLIGHT)]
+
+
+def test_another_request_waits_until_the_produce_requests_before_it_are_answered(
+    client: DirectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs = note_syncs(client, monkeypatch)
+    requests = [(produce(), VERSION), (produce(), VERSION), (newest_offset(), 5), (produce(), VERSION)]
+    client.post_bytes(b"".join(client.encoded(*each) for each in requests))
+    # The second sync comes after the responses to the first two and to ListOffsets.
+    assert syncs == [(2, 0), (3, 3)]
+    assert [offset_in(client.take()) for _ in range(2)] == [0, 1]
+    assert client.take().topics[0].partitions[0].offset == 2
+    assert offset_in(client.take()) == 2
+
+
+def test_requests_before_malformed_bytes_are_answered_before_the_connection_is_closed(client: DirectClient) -> None:
+    client.post_bytes(client.encoded(produce(), VERSION) + b"\xff" * 4)
+    assert offset_in(client.take()) == 0
+    assert client.closed
+
+
+def test_requests_before_a_failed_one_without_answer_are_answered_before_the_connection_is_closed(
+    client: DirectClient,
+) -> None:
+    client.post_bytes(
+        client.encoded(produce(), VERSION)
+        + client.encoded(produce(acks=0, records=b"no batch"), VERSION)
+        + client.encoded(produce(), VERSION)
+    )
+    assert offset_in(client.take()) == 0
+    assert client.take() is None
+    assert client.closed
+    assert client.cluster.logs.get(TOPIC, client.cluster.now_ms).log_end_offset == 1
+
+
+def test_throttled_producer_waits_before_its_next_request(client: DirectClient) -> None:
+    quotas = client.cluster.metadata.stored.quotas
+    ask = m.AlterClientQuotasRequest
+    entity = ask.EntryData.EntityData(entity_type="client-id", entity_name=None)
+    limit = ask.EntryData.OpData(key="producer_byte_rate", value=1.0, remove=False)
+    client.ask(ask(entries=[ask.EntryData(entity=[entity], ops=[limit])], validate_only=False), 1)
+    assert quotas
+    client.post_bytes(b"".join(client.encoded(produce(), VERSION) for _ in range(2)))
+    answer = client.take()
+    assert answer.throttle_time_ms > 0
+    assert client.take() is None
+    client.cluster.advance(client.cluster.now_ms + answer.throttle_time_ms)
+    assert offset_in(client.take()) == 1
