@@ -94,7 +94,10 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     from broker_core.server.thread import ServerInLoop
     from broker_core.simulation.disk import MemoryStorage
 
-    storage: Storage = MemoryStorage() if arguments.data_dir is None else DiskStorage(arguments.data_dir)
+    storage: Storage = MemoryStorage()
+    if arguments.data_dir is not None:
+        storage = disk = DiskStorage(arguments.data_dir)
+        disk.lock()
     plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
     server = SocketServer(
         storage=storage,

@@ -108,7 +108,7 @@ class EmbeddedBroker(DataControls):
         requests_kept: The number of newest requests that `requests` returns.
 
     Raises:
-        ConfigError: An argument or a setting cannot be used.
+        ConfigError: An argument or a setting cannot be used, or another broker uses the `data_dir` (raised by `start`).
         OSError: A port is taken (raised by `start`).
         DamageError: The `data_dir` cannot be read, for example if a newer version wrote it (raised by `start`).
     """
@@ -406,6 +406,7 @@ class EmbeddedBroker(DataControls):
         else:
             storage = disk = DiskStorage(Path(self._data_dir))
             self._after.callback(disk.close)
+            disk.lock()
         return SocketServer(
             storage=storage,
             entropy=self._entropy,

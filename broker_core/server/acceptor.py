@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable
 
 from broker_core.security.acls import printed_host
+from broker_core.server.address_error import address_error
 from broker_core.server.connection_protocol import ProtocolFactory
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot
 
@@ -156,5 +157,5 @@ def bind(host: str, port: int) -> socket.socket:
         sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise address_error("listen", host, port, error) from error
     return sock

@@ -8,6 +8,7 @@ Syncs of different files run in parallel threads, because a sync mostly waits fo
 concurrent writes. Otherwise a step that writes to fifty partitions would wait for fifty syncs in turn.
 """
 
+import fcntl
 import os
 import shutil
 import threading
@@ -16,8 +17,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+from broker_core.errors import ConfigError
 from broker_core.ports import BeginSync, Pending, Volume
 
+# Apache Kafka's name for the same file.
+_LOCK_FILE = ".lock"
 _SYNC_THREADS = 8
 # A sync of less takes about as long as passing it to a thread and back.
 _MIN_OVERLAPPING_BYTES = 256 * 1024
@@ -120,7 +124,20 @@ class DiskStorage:
         # Protects a descriptor from being closed by the pool while a syncing thread duplicates it.
         self.borrowing = threading.Lock()
         self._syncing: ThreadPoolExecutor | None = None
+        self._lock_descriptor = -1
         os.makedirs(self._root, exist_ok=True)
+
+    def lock(self) -> None:
+        """Keep other brokers out of the folder until `close`; raise `ConfigError` if one uses it."""
+        path = os.path.join(self._root, _LOCK_FILE)
+        self._lock_descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            # The system removes the lock when the process ends, however it ends.
+            fcntl.flock(self._lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another broker uses {self._root}, in this process or in another one: stop it, or give another folder"
+            ) from None
 
     def open(self, path: str) -> DiskFile:
         """Open the file, creating it and its folders if they are missing."""
@@ -140,9 +157,10 @@ class DiskStorage:
     def list_folder(self, path: str) -> list[str]:
         """Return the names directly in the folder, sorted; empty if there is no such folder."""
         try:
-            return sorted(os.listdir(self._place(path)))
+            names = os.listdir(self._place(path))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        return sorted(name for name in names if path or name != _LOCK_FILE)
 
     def make_folder(self, path: str) -> None:
         """Create the folder and those above it."""
@@ -215,12 +233,15 @@ class DiskStorage:
         return self._syncing
 
     def close(self) -> None:
-        """Close every descriptor and end the syncing threads; later use opens new ones."""
+        """Close every descriptor, end the syncing threads and remove the lock; later use opens new descriptors."""
         if self._syncing is not None:
             self._syncing.shutdown()
             self._syncing = None
         while self.pool:
             self.pool.popitem()[0].give_up()
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
 
     def register(self, file: DiskFile) -> None:
         """Add the descriptor of `file` to the pool; if the pool is full, close the one opened longest ago."""

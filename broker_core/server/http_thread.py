@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from broker_core.errors import ConfigError
+from broker_core.server.address_error import address_error
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -29,10 +30,7 @@ class HttpThread:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
-            # Without the address, which `create_server` adds in parentheses.
-            reason = (error.strerror or str(error)).partition(" (")[0]
-            problem = f"cannot serve the {what} on {host}:{port}: {reason}"
-            raise OSError(error.errno, f"{problem}; give another address, or port 0 for a free one") from error
+            raise address_error(f"serve the {what}", host, port, error) from error
         place = f"[{host}]" if ":" in host else host
         self.url: Final = f"http://{place}:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(

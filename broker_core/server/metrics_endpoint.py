@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from broker_core.broker.monitoring.metrics import BrokerMetrics
 from broker_core.errors import ConfigError
+from broker_core.server.address_error import address_error
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -57,7 +58,7 @@ class MetricsEndpoint:
         try:
             self._server, self._thread = start_http_server(port, host, registry)
         except OSError as error:
-            raise OSError(error.errno, f"cannot serve metrics on {host}:{port}: {error.strerror}") from error
+            raise address_error("serve metrics", host, port, error) from error
         place = f"[{host}]" if ":" in host else host
         self.url: Final = f"http://{place}:{self._server.server_port}/metrics"
 

@@ -80,6 +80,7 @@ class ServerThread(ServerAccess):
         self._thread: threading.Thread | None = None
         self._stopping: asyncio.Event | None = None
         self._failure: BaseException | None = None
+        self._has_run = False
         self.server: SocketServer | None = None
 
     @property
@@ -91,6 +92,8 @@ class ServerThread(ServerAccess):
         """Start the server; return when clients can connect."""
         if self._thread is not None:
             raise RuntimeError("this broker is already running; create another one")
+        if self._has_run:
+            raise RuntimeError("this broker has been closed; create another one, with its data_dir to keep the data")
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="embedded-broker", daemon=True)
         self._thread.start()
@@ -100,6 +103,7 @@ class ServerThread(ServerAccess):
             self._thread.join()
             self._thread = None
             raise
+        self._has_run = True
 
     def stop(self) -> None:
         """Stop the server and close its logs; no effect if it is not running."""

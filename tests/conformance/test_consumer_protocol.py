@@ -4,14 +4,8 @@ import uuid
 
 import pytest
 
-from broker_core.coordinator.groups.consumer.records import (
-    CONSUMER_KEY_TYPES,
-    RecordKey,
-    RecordType,
-    consumer_record,
-    read_consumer_key,
-    read_consumer_value,
-)
+from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType
+from broker_core.coordinator.groups.modern_records import RecordKey
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from broker_core.wire import messages as m
 from tests.support.clients import READ_UNCOMMITTED, Kafka, read_to_end, unique
@@ -423,12 +417,12 @@ def test_group_records_match_kafka_byte_for_byte(kafka: Kafka, group: GroupSessi
     def has_all_kinds() -> bool:
         for message in read_to_end(kafka, CONSUMER_OFFSETS_TOPIC, isolation=READ_UNCOMMITTED, partitions=5):
             key_type = int.from_bytes(message.key()[:2], "big")
-            if key_type not in CONSUMER_KEY_TYPES or message.value() is None:
+            if key_type not in CONSUMER_RECORDS.key_types or message.value() is None:
                 continue
-            key = read_consumer_key(message.key())
+            key = CONSUMER_RECORDS.read_key(message.key())
             if key.group_id == group.group:
-                value = read_consumer_value(key.kind, message.value())
-                assert consumer_record(key, value) == (message.key(), message.value())
+                value = CONSUMER_RECORDS.read_value(key.kind, message.value())
+                assert CONSUMER_RECORDS.record(key, value) == (message.key(), message.value())
                 found[key] = message.value()
         return {key.kind for key in found} == kinds
 

@@ -3,13 +3,7 @@
 import pytest
 
 from broker_core.coordinator.groups.classic.records import GROUP_KEY_TYPE, read_group_key, read_group_metadata
-from broker_core.coordinator.groups.consumer.records import (
-    CONSUMER_KEY_TYPES,
-    RecordType,
-    consumer_record,
-    read_consumer_key,
-    read_consumer_value,
-)
+from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType
 from broker_core.errors import ErrorCode as E
 from broker_core.types import CONSUMER_OFFSETS_TOPIC
 from broker_core.wire import messages as m
@@ -363,9 +357,11 @@ def test_conversions_leave_the_records_of_one_protocol(kafka: Kafka, group: Grou
             kind = int.from_bytes(key[:2], "big")
             if kind == GROUP_KEY_TYPE and value is not None and read_group_key(key) == group.group:
                 live.setdefault(kind, set()).update(each.member_id for each in read_group_metadata(value).members)
-            elif kind in CONSUMER_KEY_TYPES and value is not None and read_consumer_key(key).group_id == group.group:
-                found = read_consumer_key(key)
-                assert consumer_record(found, read_consumer_value(found.kind, value)).value == value
+            elif kind in CONSUMER_RECORDS.key_types and value is not None:
+                found = CONSUMER_RECORDS.read_key(key)
+                if found.group_id != group.group:
+                    continue
+                assert CONSUMER_RECORDS.record(found, CONSUMER_RECORDS.read_value(found.kind, value)).value == value
                 live.setdefault(kind, set()).add(found.part)
         return live
 

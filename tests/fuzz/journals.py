@@ -2,7 +2,7 @@
 
 from broker_core.broker.metadata import ClusterMetadata
 from broker_core.coordinator.groups.classic.records import read_group_key, read_group_metadata
-from broker_core.coordinator.groups.consumer.records import RecordType, read_consumer_key, read_consumer_value
+from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS, RecordType
 from broker_core.coordinator.groups.offsets.records import read_offset_key, read_offset_value
 from broker_core.coordinator.record_fields import int16
 from broker_core.coordinator.transactions.records import decode_key, decode_value
@@ -22,8 +22,8 @@ def feed_groups(data: bytes) -> None:
     kinds = tuple(RecordType)
     kind = data[0] % (len(kinds) + 2)
     if kind < len(kinds):
-        read_consumer_key(int16(kinds[kind]) + data[1:])
-        read_consumer_value(kinds[kind], data[1:])
+        CONSUMER_RECORDS.read_key(int16(kinds[kind]) + data[1:])
+        CONSUMER_RECORDS.read_value(kinds[kind], data[1:])
     elif kind == len(kinds):
         read_offset_key(data[1:])
         read_offset_value(data[1:])

@@ -5,8 +5,8 @@ so a new coordinator has its predecessor's state, except for rebalances in progr
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.classic.records import (
@@ -17,17 +17,12 @@ from broker_core.coordinator.groups.classic.records import (
     read_group_metadata,
 )
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
-from broker_core.coordinator.groups.consumer.records import (
-    CONSUMER_KEY_TYPES,
-    RecordType,
-    read_consumer_key,
-    read_consumer_value,
-)
+from broker_core.coordinator.groups.consumer.records import CONSUMER_RECORDS
+from broker_core.coordinator.groups.modern_records import Kind, RecordFormat, RecordKey
 from broker_core.coordinator.groups.offsets.records import OFFSET_KEY_TYPES, read_offset_key, read_offset_value
 from broker_core.coordinator.groups.offsets.store import OffsetStore, StoredOffset
 from broker_core.coordinator.groups.share.group import ShareGroup
-from broker_core.coordinator.groups.share.records import SHARE_KEY_TYPES, read_share_key, read_share_value
-from broker_core.coordinator.groups.share.records import RecordType as ShareRecordType
+from broker_core.coordinator.groups.share.records import SHARE_RECORDS
 from broker_core.coordinator.journal import Journal, JournalEntry, JournalRecord
 from broker_core.coordinator.record_fields import FieldReader
 from broker_core.errors import DamageError, ErrorCode, KafkaError
@@ -169,10 +164,10 @@ class GroupShard:
                 self.recorded.pop(group_id, None)
             else:
                 self.recorded[group_id] = read_group_metadata(value)
-        elif key_type in CONSUMER_KEY_TYPES:
-            self._replay_consumer(key, value)
-        elif key_type in SHARE_KEY_TYPES:
-            self._replay_share(key, value)
+        elif key_type in CONSUMER_RECORDS.key_types:
+            _replay_modern(CONSUMER_RECORDS, self.consumer_groups, ConsumerGroup, key, value)
+        elif key_type in SHARE_RECORDS.key_types:
+            _replay_modern(SHARE_RECORDS, self.share_groups, ShareGroup, key, value)
         elif key_type not in self._foreign_types:
             self._foreign_types.add(key_type)
             logger.warning(
@@ -181,24 +176,29 @@ class GroupShard:
                 self.partition,
             )
 
-    def _replay_consumer(self, data: bytes, value: bytes | None) -> None:
-        """Apply one record of a consumer group; the tombstone of its epoch ends the group."""
-        key = read_consumer_key(data)
-        if value is not None:
-            group = self.consumer_groups.setdefault(key.group_id, ConsumerGroup(key.group_id))
-            group.replay(key, read_consumer_value(key.kind, value))
-        elif key.kind is RecordType.GROUP_EPOCH:
-            self.consumer_groups.pop(key.group_id, None)
-        elif key.group_id in self.consumer_groups:
-            self.consumer_groups[key.group_id].replay(key, None)
 
-    def _replay_share(self, data: bytes, value: bytes | None) -> None:
-        """Apply one record of a share group; the tombstone of its epoch ends the group."""
-        key = read_share_key(data)
-        if value is not None:
-            group = self.share_groups.setdefault(key.group_id, ShareGroup(key.group_id))
-            group.replay(key, read_share_value(key.kind, value))
-        elif key.kind is ShareRecordType.GROUP_EPOCH:
-            self.share_groups.pop(key.group_id, None)
-        elif key.group_id in self.share_groups:
-            self.share_groups[key.group_id].replay(key, None)
+class _ModernGroup(Protocol[Kind]):
+    def replay(self, key: RecordKey[Kind], value: Any) -> None: ...
+
+
+_Group = TypeVar("_Group", bound=_ModernGroup[Any])
+
+
+def _replay_modern(
+    records: RecordFormat[Kind],
+    groups: dict[str, _Group],
+    make: Callable[[str], _Group],
+    data: bytes,
+    value: bytes | None,
+) -> None:
+    """Apply one record of a consumer group or share group; the tombstone of its epoch ends the group."""
+    key = records.read_key(data)
+    group = groups.get(key.group_id)
+    if value is not None:
+        if group is None:
+            group = groups[key.group_id] = make(key.group_id)
+        group.replay(key, records.read_value(key.kind, value))
+    elif key.kind is records.group_epoch:
+        groups.pop(key.group_id, None)
+    elif group is not None:
+        group.replay(key, None)

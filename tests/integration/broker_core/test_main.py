@@ -33,6 +33,26 @@ def test_acknowledged_data_survives_a_kill(tmp_path):
         assert consume(address, "t", 100) == [b"%d" % n for n in range(100)]
 
 
+def test_second_process_does_not_use_the_folder_of_a_running_one(tmp_path):
+    arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"))
+    with running(*arguments) as (process, _):
+        second = subprocess.run(
+            [sys.executable, "-m", "broker_core", *arguments],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert second.returncode == 1
+        assert f"broker_core cannot start: another broker uses {tmp_path / 'logs'}" in second.stderr
+        assert "Traceback" not in second.stderr
+        process.kill()
+        process.wait(DEADLINE_S)
+    with running(*arguments):
+        pass
+
+
 def test_several_brokers_listen_on_distinct_ports():
     with running("--port", "0", "--brokers", "2") as (_, address):
         assert len(set(address.split(","))) == 2
@@ -73,7 +93,7 @@ def test_occupied_port_is_reported_in_one_line():
             check=False,
         )
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
-    assert f"cannot listen on 127.0.0.1:{port}" in answer.stderr
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; give another address" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,36 @@ def test_a_transaction_without_records_ends_by_itself(kafka):
         assert kafka.produce("orders", [], transactional="empty", end=end) == []
     assert kafka.transaction("empty").state == "Empty"
     kafka.assert_quiescent()
+
+
+def test_broker_is_not_started_twice():
+    broker = EmbeddedBroker()
+    with broker, pytest.raises(RuntimeError, match="already running"):
+        broker.start()
+    with pytest.raises(RuntimeError, match="has been closed; create another one"):
+        broker.start()
+
+
+def test_broker_can_be_started_after_its_port_has_become_free():
+    with EmbeddedBroker() as other:
+        port = int(other.bootstrap_servers.rpartition(":")[2])
+        broker = EmbeddedBroker(port=port)
+        with pytest.raises(OSError, match="in use"):
+            broker.start()
+    with broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{port}"
+
+
+def test_two_brokers_do_not_use_one_folder(tmp_path):
+    second = EmbeddedBroker(data_dir=tmp_path)
+    with EmbeddedBroker(data_dir=tmp_path, topics={"orders": 1}) as first:
+        with pytest.raises(ConfigError, match=f"another broker uses {tmp_path}, in this process or in another one"):
+            second.start()
+        first.produce("orders", ["kept"])
+        # What has crashed keeps its folder: `restart` uses it again.
+        first.crash()
+        with pytest.raises(ConfigError, match="another broker uses"):
+            second.start()
+        first.restart()
+    with second:
+        assert second.records("orders").values == [b"kept"]

@@ -10,16 +10,15 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from broker_core.coordinator.groups.classic.group import CONSUMER_PROTOCOL_TYPE, ClassicGroup
 from broker_core.coordinator.groups.consumer.records import (
+    CONSUMER_RECORDS,
     Current,
     GroupEpoch,
     Partitions,
-    RecordKey,
     RecordType,
     ResolvedRegex,
     Subscription,
     TargetEpoch,
     TopicIdPartition,
-    consumer_record,
 )
 from broker_core.coordinator.groups.consumer.states import (
     COMMIT,
@@ -30,6 +29,7 @@ from broker_core.coordinator.groups.consumer.states import (
     MemberState,
     caller_of,
 )
+from broker_core.coordinator.groups.modern_records import RecordKey
 from broker_core.coordinator.journal import JournalRecord, Recorder
 from broker_core.errors import ErrorCode
 
@@ -85,7 +85,7 @@ class ConsumerGroup:
         other.static_members, other.has_topic_metadata = dict(self.static_members), self.has_topic_metadata
         return other
 
-    def replay(self, key: RecordKey, value: Any) -> None:
+    def replay(self, key: RecordKey[RecordType], value: Any) -> None:
         """Apply one record; None is a tombstone."""
         if key.kind is RecordType.GROUP_EPOCH:
             self.epoch = value or GroupEpoch(0)
@@ -227,7 +227,7 @@ class ConsumerGroup:
         keys += [RecordKey(RecordType.REGULAR_EXPRESSION, self.group_id, regex) for regex in self.regexes]
         last = (RecordType.TOPIC_METADATA,) if self.has_topic_metadata else ()
         keys += [RecordKey(kind, self.group_id) for kind in (RecordType.TARGET_EPOCH, *last, RecordType.GROUP_EPOCH)]
-        return [consumer_record(key, None) for key in keys]
+        return [CONSUMER_RECORDS.record(key, None) for key in keys]
 
 
 def _put(facts: dict[str, Any], name: str, value: Any) -> None:
@@ -268,7 +268,7 @@ class ConsumerGroupDraft:
             self.group, self._is_copy = self.group.copy(), True
         key = RecordKey(kind, self.group.group_id, part)
         self.group.replay(key, value)
-        self.records.append(consumer_record(key, value))
+        self.records.append(CONSUMER_RECORDS.record(key, value))
 
     def remove_member(self, member_id: str) -> None:
         """Remove a member, with its target and its partitions."""

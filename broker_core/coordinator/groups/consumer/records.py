@@ -1,16 +1,15 @@
 """The records of consumer groups in `__consumer_offsets`, in Kafka's format (KIP-848).
 
-A group has many records, one type for each kind of fact, so that a heartbeat writes only what has changed. All
-values are flexible version 0; the tagged fields are those of Apache Kafka 4.3 and 4.4, which older readers skip.
+The tagged fields are those of Apache Kafka 4.3 and 4.4, which older readers skip.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.states import MemberState
-from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.groups.modern_records import RecordFormat
 from broker_core.coordinator.record_fields import (
     FieldReader,
     append_tag,
@@ -18,14 +17,10 @@ from broker_core.coordinator.record_fields import (
     compact_length,
     compact_string,
     int8,
-    int16,
     int32,
     int64,
-    string,
 )
-from broker_core.errors import DamageError
 
-_VERSION: Final = int16(0)
 _TAG: Final = 0
 # The metadata of a member that uses the classic protocol is a tagged field, which Kafka writes even if it is null.
 _NOT_CLASSIC: Final = b"\0"
@@ -42,13 +37,6 @@ class RecordType(IntEnum):
     TARGET = 7
     CURRENT = 8
     REGULAR_EXPRESSION = 16
-
-
-CONSUMER_KEY_TYPES: Final = frozenset(RecordType)
-# These keys end with a member id, the last one with an expression.
-_WITH_MEMBER: Final = frozenset(
-    {RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION}
-)
 
 
 class TopicIdPartition(NamedTuple):
@@ -114,39 +102,6 @@ class ResolvedRegex(NamedTuple):
     topics: tuple[str, ...]
     version: int
     timestamp_ms: int
-
-
-class RecordKey(NamedTuple):
-    """The key of a record about a group, or about one of its members or expressions."""
-
-    kind: RecordType
-    group_id: str
-    part: str = ""
-
-
-def consumer_record(key: RecordKey, value: Any) -> JournalRecord:
-    """Build the record of a value, or with None its tombstone."""
-    data = int16(key.kind) + string(key.group_id)
-    if key.kind in _WITH_MEMBER:
-        data += string(key.part)
-    return JournalRecord(data, None if value is None else _VERSION + _WRITERS[key.kind](value))
-
-
-def read_consumer_key(data: bytes) -> RecordKey:
-    """Read a key of one of the types above."""
-    fields = FieldReader(data)
-    kind = RecordType(fields.int16())
-    group_id = fields.string()
-    return RecordKey(kind, group_id, fields.string() if kind in _WITH_MEMBER else "")
-
-
-def read_consumer_value(kind: RecordType, data: bytes) -> Any:
-    """Read a value; raise `DamageError` for an unknown version."""
-    fields = FieldReader(data, flexible=True)
-    version = fields.int16()
-    if version != 0:
-        raise DamageError(f"a consumer group's {kind.name} has version {version}; known is 0")
-    return _READERS[kind](fields)
 
 
 def _tags(value: bytes | None) -> bytes:
@@ -314,20 +269,25 @@ def _read_regex(fields: FieldReader) -> ResolvedRegex:
     return ResolvedRegex(topics, fields.int64(), fields.int64())
 
 
-_WRITERS: Final[Mapping[RecordType, Callable[[Any], bytes]]] = {
-    RecordType.GROUP_EPOCH: _write_epoch,
-    RecordType.MEMBER: _write_member,
-    RecordType.TARGET_EPOCH: _write_target_epoch,
-    RecordType.TARGET: _write_target,
-    RecordType.CURRENT: _write_current,
-    RecordType.REGULAR_EXPRESSION: _write_regex,
-}
-_READERS: Final[Mapping[RecordType, Callable[[FieldReader], Any]]] = {
-    RecordType.GROUP_EPOCH: _read_epoch,
-    RecordType.TOPIC_METADATA: lambda _: (),
-    RecordType.MEMBER: _read_member,
-    RecordType.TARGET_EPOCH: _read_target_epoch,
-    RecordType.TARGET: _read_target,
-    RecordType.CURRENT: _read_current,
-    RecordType.REGULAR_EXPRESSION: _read_regex,
-}
+CONSUMER_RECORDS: Final = RecordFormat(
+    "consumer",
+    group_epoch=RecordType.GROUP_EPOCH,
+    with_part=(RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION),
+    writers={
+        RecordType.GROUP_EPOCH: _write_epoch,
+        RecordType.MEMBER: _write_member,
+        RecordType.TARGET_EPOCH: _write_target_epoch,
+        RecordType.TARGET: _write_target,
+        RecordType.CURRENT: _write_current,
+        RecordType.REGULAR_EXPRESSION: _write_regex,
+    },
+    readers={
+        RecordType.GROUP_EPOCH: _read_epoch,
+        RecordType.TOPIC_METADATA: lambda _: (),
+        RecordType.MEMBER: _read_member,
+        RecordType.TARGET_EPOCH: _read_target_epoch,
+        RecordType.TARGET: _read_target,
+        RecordType.CURRENT: _read_current,
+        RecordType.REGULAR_EXPRESSION: _read_regex,
+    },
+)

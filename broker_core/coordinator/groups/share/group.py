@@ -11,15 +11,15 @@ from typing import Any, Final, NamedTuple, Protocol
 from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import Partitions
+from broker_core.coordinator.groups.modern_records import RecordKey
 from broker_core.coordinator.groups.share.records import (
+    SHARE_RECORDS,
     Current,
     GroupEpoch,
-    RecordKey,
     RecordType,
     StatePartitions,
     Subscription,
     TargetEpoch,
-    share_record,
 )
 from broker_core.coordinator.journal import JournalRecord, Recorder
 
@@ -65,7 +65,7 @@ class ShareGroup:
         other.state_partitions, other.has_state = self.state_partitions, self.has_state
         return other
 
-    def replay(self, key: RecordKey, value: Any) -> None:
+    def replay(self, key: RecordKey[RecordType], value: Any) -> None:
         """Apply one record; None is a tombstone."""
         if key.kind is RecordType.GROUP_EPOCH:
             self.epoch = value or GroupEpoch()
@@ -75,22 +75,22 @@ class ShareGroup:
             self.state_partitions, self.has_state = value or StatePartitions(), value is not None
         elif key.kind is RecordType.TARGET:
             if value is None:
-                self.targets.pop(key.member_id, None)
+                self.targets.pop(key.part, None)
             else:
-                self.targets[key.member_id] = value
+                self.targets[key.part] = value
         else:
             self._replay_member(key, value)
 
-    def _replay_member(self, key: RecordKey, value: Any) -> None:
-        before = self.members.get(key.member_id)
+    def _replay_member(self, key: RecordKey[RecordType], value: Any) -> None:
+        before = self.members.get(key.part)
         if value is None:
             if key.kind is RecordType.MEMBER:
-                self.members.pop(key.member_id, None)
+                self.members.pop(key.part, None)
             elif before is not None:
-                self.members[key.member_id] = before._replace(current=Current())
+                self.members[key.part] = before._replace(current=Current())
             return
-        before = before or ShareMember(key.member_id)
-        self.members[key.member_id] = (
+        before = before or ShareMember(key.part)
+        self.members[key.part] = (
             before._replace(subscription=value) if key.kind is RecordType.MEMBER else before._replace(current=value)
         )
 
@@ -110,7 +110,7 @@ class ShareGroup:
     def tombstones(self) -> list[JournalRecord]:
         """Return the tombstones of the whole group, which has no members."""
         kinds = (RecordType.TARGET_EPOCH, RecordType.STATE_PARTITIONS, RecordType.GROUP_EPOCH)
-        return [share_record(RecordKey(kind, self.group_id), None) for kind in kinds]
+        return [SHARE_RECORDS.record(RecordKey(kind, self.group_id), None) for kind in kinds]
 
 
 class ShareGroupDraft:
@@ -124,7 +124,7 @@ class ShareGroupDraft:
         """Add a record and apply it to the draft."""
         key = RecordKey(kind, self.group.group_id, member_id)
         self.group.replay(key, value)
-        self.records.append(share_record(key, value))
+        self.records.append(SHARE_RECORDS.record(key, value))
 
 
 class ShareShard(Recorder, Protocol):

@@ -1,7 +1,4 @@
-"""The records of share groups in `__consumer_offsets`, in Kafka's format (KIP-932).
-
-All values are flexible version 0.
-"""
+"""The records of share groups in `__consumer_offsets`, in Kafka's format (KIP-932)."""
 
 from collections.abc import Callable, Collection, Mapping
 from enum import IntEnum
@@ -9,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition, partitions_by_topic
-from broker_core.coordinator.journal import JournalRecord
+from broker_core.coordinator.groups.modern_records import RecordFormat
 from broker_core.coordinator.record_fields import (
     FieldReader,
     append_tag,
@@ -17,14 +14,10 @@ from broker_core.coordinator.record_fields import (
     compact_length,
     compact_string,
     int8,
-    int16,
     int32,
     int64,
-    string,
 )
-from broker_core.errors import DamageError
 
-_VERSION: Final = int16(0)
 _NO_TAGS: Final = b"\0"
 _TIMESTAMP_TAG: Final = 0
 _STABLE: Final = 0
@@ -40,11 +33,6 @@ class RecordType(IntEnum):
     TARGET = 13
     CURRENT = 14
     STATE_PARTITIONS = 15
-
-
-SHARE_KEY_TYPES: Final = frozenset(RecordType)
-# These keys end with a member id.
-_WITH_MEMBER: Final = frozenset({RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT})
 
 
 class Subscription(NamedTuple):
@@ -93,47 +81,6 @@ class StatePartitions(NamedTuple):
     deleting: Mapping[UUID, str] = {}
 
 
-class RecordKey(NamedTuple):
-    """The key of a record about a group, or about one of its members."""
-
-    kind: RecordType
-    group_id: str
-    member_id: str = ""
-
-
-def share_record(key: RecordKey, value: Any) -> JournalRecord:
-    """Build the record of a value, or with None its tombstone."""
-    data = int16(key.kind) + string(key.group_id)
-    if key.kind in _WITH_MEMBER:
-        data += string(key.member_id)
-    return JournalRecord(data, None if value is None else _VERSION + _WRITERS[key.kind](value) + _tags(value))
-
-
-def read_share_key(data: bytes) -> RecordKey:
-    """Read a key of one of the types above."""
-    fields = FieldReader(data)
-    kind = RecordType(fields.int16())
-    group_id = fields.string()
-    return RecordKey(kind, group_id, fields.string() if kind in _WITH_MEMBER else "")
-
-
-def read_share_value(kind: RecordType, data: bytes) -> Any:
-    """Read a value; raise `DamageError` for an unknown version."""
-    fields = FieldReader(data, flexible=True)
-    version = fields.int16()
-    if version != 0:
-        raise DamageError(f"a share group's {kind.name} has version {version}; known is 0")
-    return _READERS[kind](fields)
-
-
-def _tags(value: Any) -> bytes:
-    if not isinstance(value, TargetEpoch) or not value.timestamp_ms:
-        return _NO_TAGS
-    data = bytearray(b"\1")
-    append_tag(data, _TIMESTAMP_TAG, int64(value.timestamp_ms))
-    return bytes(data)
-
-
 def _write_member(value: Subscription) -> bytes:
     return b"".join(
         (
@@ -153,6 +100,15 @@ def _read_member(fields: FieldReader) -> Subscription:
         fields.string(),
         tuple(fields.string() for _ in range(fields.length())),
     )
+
+
+def _write_target_epoch(value: TargetEpoch) -> bytes:
+    data = bytearray(int32(value.epoch))
+    if not value.timestamp_ms:
+        return bytes(data) + _NO_TAGS
+    data += b"\1"
+    append_tag(data, _TIMESTAMP_TAG, int64(value.timestamp_ms))
+    return bytes(data)
 
 
 def _read_target_epoch(fields: FieldReader) -> TargetEpoch:
@@ -219,19 +175,28 @@ def _read_state_partitions(fields: FieldReader) -> StatePartitions:
     return StatePartitions(initializing, initialized, deleting)
 
 
-_WRITERS: Final[Mapping[RecordType, Callable[[Any], bytes]]] = {
-    RecordType.MEMBER: _write_member,
-    RecordType.GROUP_EPOCH: lambda value: int32(value.epoch) + int64(value.metadata_hash),
-    RecordType.TARGET_EPOCH: lambda value: int32(value.epoch),
-    RecordType.TARGET: _write_partitions,
-    RecordType.CURRENT: _write_current,
-    RecordType.STATE_PARTITIONS: _write_state_partitions,
-}
-_READERS: Final[Mapping[RecordType, Callable[[FieldReader], Any]]] = {
-    RecordType.MEMBER: _read_member,
-    RecordType.GROUP_EPOCH: lambda fields: GroupEpoch(fields.int32(), fields.int64()),
-    RecordType.TARGET_EPOCH: _read_target_epoch,
-    RecordType.TARGET: _read_partitions,
-    RecordType.CURRENT: _read_current,
-    RecordType.STATE_PARTITIONS: _read_state_partitions,
-}
+def _untagged(write: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    return lambda value: write(value) + _NO_TAGS
+
+
+SHARE_RECORDS: Final = RecordFormat(
+    "share",
+    group_epoch=RecordType.GROUP_EPOCH,
+    with_part=(RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT),
+    writers={
+        RecordType.MEMBER: _untagged(_write_member),
+        RecordType.GROUP_EPOCH: _untagged(lambda value: int32(value.epoch) + int64(value.metadata_hash)),
+        RecordType.TARGET_EPOCH: _write_target_epoch,
+        RecordType.TARGET: _untagged(_write_partitions),
+        RecordType.CURRENT: _untagged(_write_current),
+        RecordType.STATE_PARTITIONS: _untagged(_write_state_partitions),
+    },
+    readers={
+        RecordType.MEMBER: _read_member,
+        RecordType.GROUP_EPOCH: lambda fields: GroupEpoch(fields.int32(), fields.int64()),
+        RecordType.TARGET_EPOCH: _read_target_epoch,
+        RecordType.TARGET: _read_partitions,
+        RecordType.CURRENT: _read_current,
+        RecordType.STATE_PARTITIONS: _read_state_partitions,
+    },
+)

@@ -7,21 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.coordinator.groups.consumer.records import (
-    CONSUMER_KEY_TYPES,
+    CONSUMER_RECORDS,
     ClassicMetadata,
     Current,
     GroupEpoch,
-    RecordKey,
     RecordType,
     ResolvedRegex,
     Subscription,
     TargetEpoch,
     TopicIdPartition,
-    consumer_record,
-    read_consumer_key,
-    read_consumer_value,
 )
 from broker_core.coordinator.groups.consumer.states import MemberState
+from broker_core.coordinator.groups.modern_records import RecordKey
 from broker_core.errors import DamageError
 from tests.support.examples import examples
 
@@ -63,10 +60,10 @@ def test_written_records_are_read_back(kind, data, group_id, part):
     value = data.draw(VALUES[kind])
     has_part = kind in (RecordType.MEMBER, RecordType.TARGET, RecordType.CURRENT, RecordType.REGULAR_EXPRESSION)
     key = RecordKey(kind, group_id, part if has_part else "")
-    record = consumer_record(key, value)
+    record = CONSUMER_RECORDS.record(key, value)
     assert record.value is not None
-    assert (read_consumer_key(record.key), read_consumer_value(kind, record.value)) == (key, value)
-    assert consumer_record(key, None) == (record.key, None)
+    assert (CONSUMER_RECORDS.read_key(record.key), CONSUMER_RECORDS.read_value(kind, record.value)) == (key, value)
+    assert CONSUMER_RECORDS.record(key, None) == (record.key, None)
 
 
 @pytest.mark.parametrize(
@@ -120,27 +117,27 @@ def test_written_records_are_read_back(kind, data, group_id, part):
     ids=str,
 )
 def test_record_bytes_match_kafka(key, value, key_bytes, value_bytes):
-    assert consumer_record(key, value) == (bytes.fromhex(key_bytes), bytes.fromhex(value_bytes))
-    assert read_consumer_value(key.kind, bytes.fromhex(value_bytes)) == value
+    assert CONSUMER_RECORDS.record(key, value) == (bytes.fromhex(key_bytes), bytes.fromhex(value_bytes))
+    assert CONSUMER_RECORDS.read_value(key.kind, bytes.fromhex(value_bytes)) == value
 
 
 def test_partitions_without_epochs_have_epoch_zero():
     """Kafka before 4.3 wrote none."""
     value = bytes.fromhex(f"0000 00000004 00000003 00 02 {ID.hex} 02 00000001 00 01 00")
-    assert read_consumer_value(RecordType.CURRENT, value).assigned == {TopicIdPartition(ID, 1): 0}
+    assert CONSUMER_RECORDS.read_value(RecordType.CURRENT, value).assigned == {TopicIdPartition(ID, 1): 0}
 
 
 def test_member_state_of_a_newer_version_is_unknown():
     value = bytes.fromhex("0000 00000004 00000003 63 01 01 00")
-    assert read_consumer_value(RecordType.CURRENT, value).state is MemberState.UNKNOWN
+    assert CONSUMER_RECORDS.read_value(RecordType.CURRENT, value).state is MemberState.UNKNOWN
 
 
 @pytest.mark.parametrize("kind", sorted(VALUES))
 def test_newer_version_and_truncated_value_are_damage(kind):
     for data in (b"\0\1" + b"\0" * 40, b"\0\0", b"\0"):
         with pytest.raises(DamageError):
-            read_consumer_value(kind, data)
+            CONSUMER_RECORDS.read_value(kind, data)
 
 
 def test_key_types_match_kafka():
-    assert sorted(CONSUMER_KEY_TYPES) == [3, 4, 5, 6, 7, 8, 16]
+    assert sorted(CONSUMER_RECORDS.key_types) == [3, 4, 5, 6, 7, 8, 16]
