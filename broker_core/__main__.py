@@ -94,24 +94,25 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     from broker_core.server.thread import ServerInLoop
     from broker_core.simulation.disk import MemoryStorage
 
-    storage: Storage = MemoryStorage()
-    if arguments.data_dir is not None:
-        storage = disk = DiskStorage(arguments.data_dir)
-        disk.lock()
     plans = plan_listeners(config, brokers=arguments.brokers, host=arguments.host, port=arguments.port)
-    server = SocketServer(
-        storage=storage,
-        entropy=SystemEntropy(),
-        clock=SystemClock(),
-        config=config,
-        listeners=plans,
-        brokers=arguments.brokers,
-    )
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as after:
+        storage: Storage = MemoryStorage()
+        if arguments.data_dir is not None:
+            storage = disk = DiskStorage(arguments.data_dir)
+            after.callback(disk.close)
+            disk.lock()
+        server = SocketServer(
+            storage=storage,
+            entropy=SystemEntropy(),
+            clock=SystemClock(),
+            config=config,
+            listeners=plans,
+            brokers=arguments.brokers,
+        )
         await server.start()
         after.push_async_callback(server.stop)
         assert server.failure is not None

@@ -89,8 +89,7 @@ class EmbeddedBroker(DataControls):
         transaction_version: The feature level of transactions: 2 for KIP-890, 0 or 1 for the protocol before it. By
             default the highest that the `kafka_version` has.
         kafka_version: The version of Kafka, 3.6 to 4.4, whose APIs and features are served; by default all.
-        config: Kafka's broker settings by their own names, over all other arguments; `conf/broker.properties` lists
-            them.
+        config: Kafka's broker settings by their own names, over all other arguments; see `conf/broker.properties`.
         data_dir: The folder for the logs; by default they are kept in memory and lost at `close`.
         copy_of: A `Snapshot`, or the folder of a `data_dir`, that the broker starts with a copy of, in memory.
         host: The address to listen on.
@@ -404,7 +403,7 @@ class EmbeddedBroker(DataControls):
             storage = memory = MemoryStorage() if self._copy_of is None else self._copy_of.to_memory()
             lose_unsynced = memory.crash
         else:
-            storage = disk = DiskStorage(Path(self._data_dir))
+            storage = disk = DiskStorage(self._data_dir)
             self._after.callback(disk.close)
             disk.lock()
         return SocketServer(
