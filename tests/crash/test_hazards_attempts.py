@@ -6,6 +6,7 @@ import os
 import signal
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,18 @@ __all__ = [
     "spark",
 ]
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module", autouse=True)
+def context_ends_with_this_file(spark: SparkSession) -> Iterator[None]:
+    """Stop the Spark context at the end: the next file gets a new one.
+
+    When Spark finds shuffle files lost, it drops the block manager that had them. In local mode this is the driver's,
+    which cannot register again: the logs of Python workers are lost, and every heartbeat fails. After 60 of them, ten
+    minutes later, the JVM exits.
+    """
+    yield
+    spark.stop()
 
 
 def lose_shuffle_files(hazard: Hazard) -> int:

@@ -62,7 +62,7 @@ def _built(folder: Path) -> Path:
     require("make", "make")
     require("g++", "a C++ compiler")
     if not (folder / "Makefile.config").exists():
-        run(["./configure", "--enable-sockem"], folder, {})
+        run(["./configure"], folder, {})
     jobs = f"-j{os.cpu_count()}"
     run(["make", jobs, "libs"], folder, {})
     run(["make", jobs, "-C", "tests", "build"], folder, {})

@@ -5,16 +5,15 @@ from pyspark.sql import SparkSession
 
 from tests.support.spark_eos.client_world import unique
 from tests.support.spark_eos.sink_topic import make_topic
-from tests.support.spark_eos.spark_session import failpoints_file, fresh_spark, spark
+from tests.support.spark_eos.spark_session import failpoints_file, spark
 
-__all__ = ["failpoints_file", "fresh_spark", "spark"]
+__all__ = ["failpoints_file", "spark"]
 COLLECTED = "spark.sql.pyspark.worker.logging.enabled"
 REUSE = "spark.python.worker.reuse"
 
 
 @pytest.mark.spark
-def test_worker_logs_reach_spark(fresh_spark: SparkSession, kafka_address: str) -> None:
-    spark = fresh_spark
+def test_worker_logs_reach_spark(spark: SparkSession, kafka_address: str) -> None:
     topic = make_topic(kafka_address)
     spark.conf.set(COLLECTED, "true")
     try:
@@ -30,8 +29,7 @@ def test_worker_logs_reach_spark(fresh_spark: SparkSession, kafka_address: str) 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_worker_reuse_is_detected(fresh_spark: SparkSession, kafka_address: str, is_kept: bool) -> None:
-    spark = fresh_spark
+def test_worker_reuse_is_detected(spark: SparkSession, kafka_address: str, is_kept: bool) -> None:
     topic = make_topic(kafka_address)
     conf = spark.sparkContext._jsc.sc().conf()
     conf.set(REUSE, str(is_kept).lower())

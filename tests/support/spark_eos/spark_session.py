@@ -88,14 +88,3 @@ def spark(failpoints_file: Path, request: pytest.FixtureRequest) -> Iterator[Spa
     session.stop()
     os.environ.clear()
     os.environ.update(before)
-
-
-@pytest.fixture(scope="module")
-def fresh_spark(spark: SparkSession, failpoints_file: Path) -> SparkSession:
-    """Return a session on a new context, for what a context may lose in a long run.
-
-    The logs of Python workers are in the blocks of the context's block manager. In two whole runs it was no longer
-    registered, some minutes after other suites had begun the context; in local mode Spark cannot register it again.
-    """
-    spark.stop()
-    return build_session("tests", {"spark.local.dir": str(failpoints_file.parent / "spark")})
