@@ -311,15 +311,17 @@ class SocketServer:
         return Listener(plan.name, self.reachable[plan.name], sasl)
 
     async def stop(self) -> None:
-        """Stop accepting, close all connections, and close the logs cleanly."""
+        """Stop accepting, close the logs cleanly, respond to what they contain, and close all connections."""
         if self._timer is not None:
             self._timer.cancel()
         for acceptor in self._acceptors.values():
             acceptor.close()
+        if self._cluster is not None and not self.has_failed:
+            # Before the connections close: a producer without the responses would send its batches again, and the
+            # next start knows only the last batch of each.
+            self._cluster.close(self._clock.now_ms())
         for client in list(self._clients):
             client.close()
-        if self._cluster is not None and not self.has_failed:
-            self._cluster.close(self._clock.now_ms())
         await self._drain()
         await self.all_closed()
         self._drop_sockets()

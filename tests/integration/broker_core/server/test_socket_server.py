@@ -1,12 +1,18 @@
-"""The server between sockets and the core: it stops reading from a client that sends too far ahead."""
+"""The server between sockets and the core: clients far ahead, and requests in progress when it stops."""
+
+import threading
 
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from broker_core import EmbeddedBroker
-from broker_core.server import connection_protocol, socket_server
+from broker_core.broker.cluster import Cluster
+from broker_core.records.batch import NewRecord, build_batch
+from broker_core.server import connection_protocol, disk, socket_server
+from broker_core.wire import messages as m
 from tests.support.raw_client import RawClient
 
 REQUESTS = 500
+DEADLINE_S = 30
 
 
 def test_server_pauses_reading_from_a_client_far_ahead(monkeypatch):
@@ -27,3 +33,34 @@ def test_server_pauses_reading_from_a_client_far_ahead(monkeypatch):
             for _ in range(REQUESTS):
                 client.read_frame()
     assert paused
+
+
+def test_clean_stop_sends_the_responses_to_what_it_has_written(tmp_path, monkeypatch):
+    is_syncing, may_end = threading.Event(), threading.Event()
+    close = Cluster.close
+
+    def slow_sync(_: int) -> None:
+        is_syncing.set()
+        assert may_end.wait(DEADLINE_S)
+
+    def closing(cluster: Cluster, now_ms: int) -> None:
+        may_end.set()
+        close(cluster, now_ms)
+
+    topics = m.ProduceRequest.TopicProduceData
+    records = bytes(build_batch([NewRecord(None, bytes(disk._MIN_OVERLAPPING_BYTES), (), 0)]))
+    request = m.ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[topics(name="t", partition_data=[topics.PartitionProduceData(index=0, records=records)])],
+    )
+    kafka = EmbeddedBroker(data_dir=tmp_path, topics={"t": 1})
+    with kafka, RawClient(kafka.bootstrap_servers) as client:
+        monkeypatch.setattr(disk, "_sync_descriptor", slow_sync)
+        client.post(request, 9)
+        assert is_syncing.wait(DEADLINE_S)
+        monkeypatch.setattr(Cluster, "close", closing)
+        kafka.close()
+        answer = client.collect(request)
+    assert answer.responses[0].partition_responses[0].base_offset == 0
