@@ -10,6 +10,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from tests.support.apache_kafka import Unavailable, apache_kafka, free_ports
+from tests.support.broker_core import broker_command
 from tests.support.interop_brokers import CoreProcess
 
 SETTINGS = {
@@ -80,6 +81,19 @@ def running(kind: str, place: Place | None = None) -> Iterator[str]:
             if place.sasl:
                 _add_scram_users(address, place.sasl)
             yield address
+
+
+@contextmanager
+def three_brokers(settings: Mapping[str, str]) -> Iterator[str]:
+    """Run `broker_core` as three brokers until the block ends, and return their addresses."""
+    with tempfile.TemporaryDirectory(prefix="foreign-") as name:
+        folder = Path(name)
+        config = folder / "broker.properties"
+        lines = (f"{key}={value}\n" for key, value in (SETTINGS | settings).items())
+        config.write_text("".join(lines), encoding="utf-8")
+        arguments = ("--brokers", "3", "--port", "0", "--data-dir", str(folder / "data"), "--config", str(config))
+        with broker_command.running(*arguments) as (_, addresses):
+            yield addresses
 
 
 def _check_free(port: int) -> None:

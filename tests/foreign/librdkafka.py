@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.foreign.brokers import Place, running
+from tests.foreign.brokers import Place, running, three_brokers
 from tests.foreign.fetching import crate, require, run
 from tests.foreign.outcomes import FAILED, Outcomes, from_librdkafka
 from tests.support.apache_kafka import fetch_jars
@@ -23,6 +23,8 @@ SETTINGS: Final = {
     "num.partitions": "4",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "allow.everyone.if.no.acl.found": "true",
+    # Kafka's default: some tests expect that consumers started together join the same generation.
+    "group.initial.rebalance.delay.ms": "3000",
 }
 # None that needs no broker.
 OPTIONS: Final = ("-p1", "-L")
@@ -33,16 +35,19 @@ LIBRARIES: Final = "../src:../src-cpp"
 # The runner multiplies its deadlines by this: the machine is slower than the suite expects.
 SLOWNESS: Final = 3
 DEADLINE_S: Final = 900
-# The suite expects Kafka's scripts in a folder; those of its tests that run here call this one only.
-TOPICS_TOOL: Final = '#!/bin/sh\nexec "{java}" -Xmx256m -cp "{jars}/*" org.apache.kafka.tools.TopicCommand "$@"\n'
+# The suite expects Kafka's scripts in a folder; its tests that run here call these.
+TOOLS: Final = {"kafka-topics.sh": "TopicCommand", "kafka-acls.sh": "AclCommand"}
+SCRIPT: Final = '#!/bin/sh\nexec "{java}" -Xmx256m -cp "{jars}/*" org.apache.kafka.tools.{tool} "$@"\n'
 # Tests from 1000 on are for setups of their own or manual.
 _TESTS: Final = re.compile(r"^ +_TEST\((0\d{3})_(\w+)", re.MULTILINE)
 
 
 def run_librdkafka(version: str, kind: str, log: Path, only: str | None) -> Outcomes:
-    """Run the tests on one broker of a kind; `only` is a part of a name.
+    """Run the tests; `only` is a part of a name.
 
-    Each number has a process of its own, because the runner kills itself if a test runs into its deadline.
+    Some create topics with three replicas, so `broker_core` runs as three brokers. Apache Kafka is one node: in a
+    cluster whose nodes sign in as anonymous users, like the clients, an authorizer does not get ready. Each number has
+    a process of its own, because the runner kills itself if a test runs into its deadline.
     """
     tests = _built(crate(CRATE, version) / "librdkafka") / "tests"
     names = _TESTS.findall((tests / "test.c").read_text(encoding="utf-8"))
@@ -50,8 +55,8 @@ def run_librdkafka(version: str, kind: str, log: Path, only: str | None) -> Outc
     outcomes: Outcomes = {}
     with log.open("wb") as output, ThreadPoolExecutor(AT_A_TIME) as pool:
         for scenario, creates_topics in CREATES_TOPICS.items():
-            place = Place(settings=SETTINGS | {"auto.create.topics.enable": creates_topics})
-            with running(kind, place) as address:
+            settings = SETTINGS | {"auto.create.topics.enable": creates_topics}
+            with running(kind, Place(settings)) if kind == "apache" else three_brokers(settings) as address:
                 for printed, found in pool.map(partial(_test, tests, address, scenario), numbers):
                     output.write(printed)
                     outcomes |= found
@@ -72,10 +77,12 @@ def _built(folder: Path) -> Path:
 def _test(tests: Path, address: str, scenario: str, number: str) -> tuple[bytes, Outcomes]:
     with tempfile.TemporaryDirectory(prefix="librdkafka-") as folder:
         settings = Path(folder) / "test.conf"
-        script = Path(folder) / "bin" / "kafka-topics.sh"
-        script.parent.mkdir()
-        script.write_text(TOPICS_TOOL.format(java=java_command(), jars=fetch_jars(TOOLS_POM)), encoding="utf-8")
-        script.chmod(0o755)
+        for name, tool in TOOLS.items():
+            script = Path(folder) / "bin" / name
+            script.parent.mkdir(exist_ok=True)
+            text = SCRIPT.format(java=java_command(), jars=fetch_jars(TOOLS_POM), tool=tool)
+            script.write_text(text, encoding="utf-8")
+            script.chmod(0o755)
         settings.write_text(f"bootstrap.servers={address}\ntest.timeout.multiplier={SLOWNESS}\n", encoding="utf-8")
         environment = {
             "LD_LIBRARY_PATH": LIBRARIES,
