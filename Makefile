@@ -69,7 +69,7 @@ crash: java $(INSTALLED) ## Inject every fault at every step of the sink, ROUNDS
 simulate: $(INSTALLED) ## Run SEEDS=n seeded simulations of broker, clients and sink, and report the first that fails
 	@$(RUN) -m tests.simulation --seeds $(SEEDS)
 
-histories: $(INSTALLED) ## Run real clients while faults (FAULTS=all, kill or pause) hit BROKER=broker_core or apache, ROUNDS=n times SECONDS=n, and check their histories
+histories: $(INSTALLED) ## Run real clients while faults (FAULTS=all, kill, pause or restart) hit BROKER=broker_core or apache, ROUNDS=n times SECONDS=n, and check their histories
 	@$(RUN) -m tests.history --broker $(BROKER) --faults $(FAULTS) --runs $(ROUNDS) --seconds $(SECONDS)
 
 fuzz: $(INSTALLED) ## Fuzz every parser of bytes, SECONDS=n for each target

@@ -1,4 +1,4 @@
-"""Record a history: clients at work while their broker is killed and paused; then inspect its files."""
+"""Record a history: clients at work while their broker is killed, restarted and paused; then inspect its files."""
 
 import random
 import threading
@@ -35,7 +35,7 @@ from tests.support.spark_eos.brokers import SETTINGS
 from tests.support.waiting import wait_until
 
 GROUP = "workers"
-FAULTS = ("kill", "pause")
+FAULTS = ("kill", "pause", "restart")
 # A broker that is paused for less is late; for more, it finds a session or a transaction expired.
 LONG_PAUSE, LONGEST_PAUSE = "pause past the session timeout", "pause past the transaction timeout"
 LONGEST_PAUSE_S: Final = 12.0
@@ -143,7 +143,11 @@ class Nemesis:
     def inject(self, end: float, every_s: float, ways: Sequence[str]) -> Counter[str]:
         """Inject faults until `end`, and count them by kind; the broker runs when this returns."""
         faults: Counter[str] = Counter()
-        known: dict[str, Callable[[], str]] = {"kill": self._kill, "pause": self._pause}
+        known: dict[str, Callable[[], str]] = {
+            "kill": self._kill,
+            "pause": self._pause,
+            "restart": self._restart,
+        }
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, every_s * (0.5 + self._chance.random())))
             faults[known[self._chance.choice(sorted(ways))]()] += 1
@@ -154,6 +158,12 @@ class Nemesis:
         self._broker.kill()
         self._broker.start()
         return "kill"
+
+    def _restart(self) -> str:
+        self._recorder.note("nemesis", INFO, "nemesis", "restart")
+        self._broker.stop()
+        self._broker.start()
+        return "restart"
 
     def _pause(self) -> str:
         pause_s = draw_pause_s(self._chance, self._longest_pause_s)
@@ -206,7 +216,7 @@ def _drain(address: str, clients: list[Client]) -> list[str]:
 
 def _inspect(kind: str, broker: StoppableBroker, scratch: Path, result: WorkloadResult) -> None:
     """Kill the broker and inspect its folder; then restart it, stop it cleanly, and inspect the folder again."""
-    restarts = result.faults["kill"]
+    restarts = result.faults["kill"] + result.faults["restart"]
     if kind != "broker_core":
         broker.stop()
         result.problems = inspect_files(broker.data, result.ops, restarts)

@@ -1,5 +1,6 @@
 """Checks of the order in which one client sends and reads."""
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -62,7 +63,8 @@ def _skipped(
     operation: Operation, op: Op, key: Key, between: tuple[int, int], known: dict[tuple[Key, str], list[int]]
 ) -> Iterator[Anomaly]:
     last, offset = between
-    missed = [each for each in known.get((key, op.isolation), ()) if last < each < offset]
+    seen = known.get((key, op.isolation), [])
+    missed = seen[bisect_right(seen, last) : bisect_left(seen, offset)]
     if missed:
         yield Anomaly(
             Kind.POLL_SKIP, f"{operation.name} went from {key}@{last} to {offset} past {missed[:5]}, which others saw"
