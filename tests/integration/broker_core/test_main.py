@@ -13,6 +13,13 @@ from tests.support.broker_core.produce_consume import consume, produce
 PROPERTIES = ROOT / "conf" / "broker.properties"
 
 
+def ran(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python with these arguments to its end."""
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
 def test_data_is_kept_across_runs(tmp_path):
     arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"), "--config", str(PROPERTIES))
     with running(*arguments) as (process, address):
@@ -36,14 +43,7 @@ def test_acknowledged_data_survives_a_kill(tmp_path):
 def test_second_process_does_not_use_the_folder_of_a_running_one(tmp_path):
     arguments = ("--port", "0", "--data-dir", str(tmp_path / "logs"))
     with running(*arguments) as (process, _):
-        second = subprocess.run(
-            [sys.executable, "-m", "broker_core", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        second = ran("-m", "broker_core", *arguments)
         assert second.returncode == 1
         assert f"broker_core cannot start: another broker uses {tmp_path / 'logs'}" in second.stderr
         assert "Traceback" not in second.stderr
@@ -68,14 +68,7 @@ def test_several_brokers_listen_on_distinct_ports():
 )
 def test_invalid_settings_are_reported_in_one_line(tmp_path, settings, complaint):
     (tmp_path / "broker.properties").write_text(settings)
-    answer = subprocess.run(
-        [sys.executable, "-m", "broker_core", "--port", "0", "--config", str(tmp_path / "broker.properties")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
+    answer = ran("-m", "broker_core", "--port", "0", "--config", str(tmp_path / "broker.properties"))
     assert answer.returncode == 1
     assert complaint in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
@@ -84,14 +77,7 @@ def test_invalid_settings_are_reported_in_one_line(tmp_path, settings, complaint
 def test_occupied_port_is_reported_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        answer = subprocess.run(
-            [sys.executable, "-m", "broker_core", "--port", port],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=False,
-        )
+        answer = ran("-m", "broker_core", "--port", port)
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1)
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; give another address" in answer.stderr
 
@@ -101,9 +87,7 @@ def test_occupied_port_is_reported_in_one_line():
 )
 def test_missing_extra_is_reported_in_one_line(module, library):
     program = f"import sys; sys.modules[{module!r}] = None; from broker_core.__main__ import main; sys.exit(main([]))"
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
+    answer = ran("-c", program)
     assert (answer.returncode, len(answer.stderr.splitlines())) == (1, 1), answer.stderr
     assert f"the broker needs {library}" in answer.stderr
     assert "pip install 'eos-kafka[broker]'" in answer.stderr
@@ -111,8 +95,6 @@ def test_missing_extra_is_reported_in_one_line(module, library):
 
 def test_embedded_broker_names_the_missing_extra():
     program = "import sys; sys.modules['scramp'] = None; from broker_core import EmbeddedBroker"
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
+    answer = ran("-c", program)
     assert answer.returncode == 1
     assert answer.stderr.splitlines()[-1].endswith("pip install 'eos-kafka[broker]'")
