@@ -3,6 +3,7 @@
 The expected responses are those of Apache Kafka.
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -159,13 +160,32 @@ def read_share_group_state_summary(stage: Stage) -> tuple[int, str | None]:
 # Rule G.1/20
 
 
-def _described_offsets(stage: Stage, topics: list[Any] | None) -> tuple[int, str | None, list[tuple[int, str | None]]]:
+# The code and the message of the group, and those of each topic or partition.
+_Answer = tuple[int, str | None, list[tuple[int, str | None]]]
+# To change offsets needs two rights on the group, then two on the topic.
+_OFFSETS_ANSWERS: tuple[_Answer, ...] = (
+    (30, _GROUP_REFUSED, []),
+    (30, _GROUP_REFUSED, []),
+    (0, None, [(29, _TOPIC_REFUSED)]),
+    (0, None, [(29, _TOPIC_REFUSED)]),
+    (0, None, [(0, None)]),
+)
+
+
+def _answer(group: Any, parts: Iterable[Any]) -> _Answer:
+    return (
+        int(group.error_code),
+        group.error_message,
+        [(int(part.error_code), part.error_message) for part in parts],
+    )
+
+
+def _described_offsets(stage: Stage, topics: list[Any] | None) -> _Answer:
     _root_member(stage)
     form = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
     request = m.DescribeShareGroupOffsetsRequest(groups=[form(group_id=stage.group, topics=topics)])
     [group] = stage.client.send(request, 1).groups
-    partitions = [(int(part.error_code), part.error_message) for topic in group.topics for part in topic.partitions]
-    return int(group.error_code), group.error_message, partitions
+    return _answer(group, (part for topic in group.topics for part in topic.partitions))
 
 
 @case(
@@ -173,7 +193,7 @@ def _described_offsets(stage: Stage, topics: list[Any] | None) -> tuple[int, str
     (DESCRIBE, "topic"),
     answers=((30, None, []), (0, None, [(29, _TOPIC_REFUSED)]), (0, None, [(0, None)])),
 )
-def describe_share_group_offsets(stage: Stage) -> tuple[int, str | None, list[tuple[int, str | None]]]:
+def describe_share_group_offsets(stage: Stage) -> _Answer:
     form = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
     return _described_offsets(
         stage, [form.DescribeShareGroupOffsetsRequestTopic(topic_name=stage.topic, partitions=[0])]
@@ -185,7 +205,7 @@ def describe_share_group_offsets(stage: Stage) -> tuple[int, str | None, list[tu
     (DESCRIBE, "topic"),
     answers=((30, None, []), (0, None, []), (0, None, [(0, None)])),
 )
-def describe_all_share_group_offsets(stage: Stage) -> tuple[int, str | None, list[tuple[int, str | None]]]:
+def describe_all_share_group_offsets(stage: Stage) -> _Answer:
     return _described_offsets(stage, None)
 
 
@@ -194,22 +214,15 @@ def describe_all_share_group_offsets(stage: Stage) -> tuple[int, str | None, lis
     (READ, "group"),
     (DESCRIBE, "topic"),
     (READ, "topic"),
-    answers=(
-        (30, _GROUP_REFUSED, []),
-        (30, _GROUP_REFUSED, []),
-        (0, None, [(29, _TOPIC_REFUSED)]),
-        (0, None, [(29, _TOPIC_REFUSED)]),
-        (0, None, [(0, None)]),
-    ),
+    answers=_OFFSETS_ANSWERS,
 )
-def alter_share_group_offsets(stage: Stage) -> tuple[int, str | None, list[tuple[int, str | None]]]:
+def alter_share_group_offsets(stage: Stage) -> _Answer:
     _empty_group(stage)
     form = m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
     partition = form.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
     topics = [form(topic_name=stage.topic, partitions=[partition])]
     answer = stage.client.send(m.AlterShareGroupOffsetsRequest(group_id=stage.group, topics=topics), 0)
-    partitions = [(int(part.error_code), part.error_message) for topic in answer.responses for part in topic.partitions]
-    return int(answer.error_code), answer.error_message, partitions
+    return _answer(answer, (part for topic in answer.responses for part in topic.partitions))
 
 
 @case(
@@ -217,21 +230,14 @@ def alter_share_group_offsets(stage: Stage) -> tuple[int, str | None, list[tuple
     (DELETE, "group"),
     (DESCRIBE, "topic"),
     (READ, "topic"),
-    answers=(
-        (30, _GROUP_REFUSED, []),
-        (30, _GROUP_REFUSED, []),
-        (0, None, [(29, _TOPIC_REFUSED)]),
-        (0, None, [(29, _TOPIC_REFUSED)]),
-        (0, None, [(0, None)]),
-    ),
+    answers=_OFFSETS_ANSWERS,
 )
-def delete_share_group_offsets(stage: Stage) -> tuple[int, str | None, list[tuple[int, str | None]]]:
+def delete_share_group_offsets(stage: Stage) -> _Answer:
     _empty_group(stage)
     form = m.DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic
     request = m.DeleteShareGroupOffsetsRequest(group_id=stage.group, topics=[form(topic_name=stage.topic)])
     answer = stage.client.send(request, 0)
-    topics = [(int(topic.error_code), topic.error_message) for topic in answer.responses]
-    return int(answer.error_code), answer.error_message, topics
+    return _answer(answer, answer.responses)
 
 
 @case((READ, "group"), (DELETE, "group"), answers=(30, 30, 0))

@@ -9,10 +9,12 @@ from enum import IntEnum
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from broker_core.coordinator.journal import JournalRecord
-from broker_core.coordinator.record_fields import FieldReader, int16, string
+from broker_core.coordinator.record_fields import FieldReader, append_tag, int16, int32, int64, string
 from broker_core.errors import DamageError
 
 _VERSION: Final = int16(0)
+# The only tag that values have.
+TAG: Final = 0
 
 Kind = TypeVar("Kind", bound=IntEnum)
 
@@ -23,6 +25,13 @@ class RecordKey(NamedTuple, Generic[Kind]):
     kind: Kind
     group_id: str
     part: str = ""
+
+
+class TargetEpoch(NamedTuple):
+    """The group epoch that the target assignment was computed for, and the time."""
+
+    epoch: int
+    timestamp_ms: int = 0
 
 
 class RecordFormat(Generic[Kind]):
@@ -67,3 +76,23 @@ class RecordFormat(Generic[Kind]):
         if version != 0:
             raise DamageError(f"a {self._group_type} group's {kind.name} has version {version}; known is 0")
         return self._readers[kind](fields)
+
+
+def tags(value: bytes | None) -> bytes:
+    """Encode the tagged fields of a structure that has at most one; None leaves it out."""
+    if value is None:
+        return b"\0"
+    data = bytearray(b"\1")
+    append_tag(data, TAG, value)
+    return bytes(data)
+
+
+def write_target_epoch(value: TargetEpoch) -> bytes:
+    """Encode the value of a target epoch."""
+    return int32(value.epoch) + tags(int64(value.timestamp_ms) if value.timestamp_ms else None)
+
+
+def read_target_epoch(fields: FieldReader) -> TargetEpoch:
+    """Read the value of a target epoch."""
+    epoch, tagged = fields.int32(), fields.tags()
+    return TargetEpoch(epoch, FieldReader(tagged[TAG]).int64() if TAG in tagged else 0)

@@ -13,8 +13,9 @@ from broker_core.coordinator.groups.consumer.group import (
     ConsumerShard,
 )
 from broker_core.coordinator.groups.consumer.migration import downgraded, may_downgrade
-from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType, TargetEpoch
+from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
+from broker_core.coordinator.groups.modern_records import TargetEpoch
 from broker_core.errors import ErrorCode
 
 

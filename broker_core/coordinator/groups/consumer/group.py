@@ -17,7 +17,6 @@ from broker_core.coordinator.groups.consumer.records import (
     RecordType,
     ResolvedRegex,
     Subscription,
-    TargetEpoch,
     TopicIdPartition,
 )
 from broker_core.coordinator.groups.consumer.states import (
@@ -29,7 +28,7 @@ from broker_core.coordinator.groups.consumer.states import (
     MemberState,
     caller_of,
 )
-from broker_core.coordinator.groups.modern_records import RecordKey
+from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.coordinator.journal import JournalRecord, Recorder
 from broker_core.errors import ErrorCode
 

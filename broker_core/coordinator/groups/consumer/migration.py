@@ -24,11 +24,11 @@ from broker_core.coordinator.groups.consumer.records import (
     Partitions,
     RecordType,
     Subscription,
-    TargetEpoch,
     TopicIdPartition,
 )
 from broker_core.coordinator.groups.consumer.states import DOWNGRADE, POLICY, UPGRADE, MigrationPolicy
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
+from broker_core.coordinator.groups.modern_records import TargetEpoch
 from broker_core.coordinator.journal import JournalRecord
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.types import TopicPartition

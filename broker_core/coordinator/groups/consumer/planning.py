@@ -8,15 +8,10 @@ from collections.abc import Callable, Collection
 from broker_core.coordinator.groups.consumer.assignors import ASSIGNORS, Reader
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup, ConsumerGroupDraft
 from broker_core.coordinator.groups.consumer.reconciliation import Goal, reconcile
-from broker_core.coordinator.groups.consumer.records import (
-    GroupEpoch,
-    RecordType,
-    ResolvedRegex,
-    TargetEpoch,
-    TopicIdPartition,
-)
+from broker_core.coordinator.groups.consumer.records import GroupEpoch, RecordType, ResolvedRegex, TopicIdPartition
 from broker_core.coordinator.groups.consumer.requests import ConsumerGroupSettings
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, matching_topics, metadata_hash
+from broker_core.coordinator.groups.modern_records import TargetEpoch
 
 _FIRST_EPOCH = 1
 

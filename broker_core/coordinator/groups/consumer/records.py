@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.states import MemberState
-from broker_core.coordinator.groups.modern_records import RecordFormat
+from broker_core.coordinator.groups.modern_records import TAG, RecordFormat, read_target_epoch, tags, write_target_epoch
 from broker_core.coordinator.record_fields import (
     FieldReader,
-    append_tag,
     compact_int32s,
     compact_length,
     compact_string,
@@ -21,7 +20,6 @@ from broker_core.coordinator.record_fields import (
     int64,
 )
 
-_TAG: Final = 0
 # The metadata of a member that uses the classic protocol is a tagged field, which Kafka writes even if it is null.
 _NOT_CLASSIC: Final = b"\0"
 _IS_CLASSIC: Final = b"\1"
@@ -79,13 +77,6 @@ class Subscription(NamedTuple):
     classic: ClassicMetadata | None = None
 
 
-class TargetEpoch(NamedTuple):
-    """The group epoch that the target assignment was computed for, and the time."""
-
-    epoch: int
-    timestamp_ms: int = 0
-
-
 class Current(NamedTuple):
     """A member's progress towards its target."""
 
@@ -104,15 +95,6 @@ class ResolvedRegex(NamedTuple):
     timestamp_ms: int
 
 
-def _tags(value: bytes | None) -> bytes:
-    """Encode the tagged fields of a structure that has at most one; None leaves it out."""
-    if value is None:
-        return b"\0"
-    data = bytearray(b"\1")
-    append_tag(data, _TAG, value)
-    return bytes(data)
-
-
 def partitions_by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, list[int]]:
     """Group partitions by topic, both in order."""
     topics: dict[UUID, list[int]] = {}
@@ -122,12 +104,12 @@ def partitions_by_topic(partitions: Collection[TopicIdPartition]) -> dict[UUID, 
 
 
 def _write_epoch(value: GroupEpoch) -> bytes:
-    return int32(value.epoch) + _tags(int64(value.metadata_hash) if value.metadata_hash else None)
+    return int32(value.epoch) + tags(int64(value.metadata_hash) if value.metadata_hash else None)
 
 
 def _read_epoch(fields: FieldReader) -> GroupEpoch:
-    epoch, tags = fields.int32(), fields.tags()
-    return GroupEpoch(epoch, FieldReader(tags[_TAG]).int64() if _TAG in tags else 0)
+    epoch, tagged = fields.int32(), fields.tags()
+    return GroupEpoch(epoch, FieldReader(tagged[TAG]).int64() if TAG in tagged else 0)
 
 
 def _write_member(value: Subscription) -> bytes:
@@ -142,7 +124,7 @@ def _write_member(value: Subscription) -> bytes:
             compact_string(value.regex),
             int32(value.rebalance_timeout_ms),
             compact_string(value.server_assignor),
-            _tags(_write_classic(value.classic)),
+            tags(_write_classic(value.classic)),
         )
     )
 
@@ -151,11 +133,11 @@ def _write_classic(value: ClassicMetadata | None) -> bytes:
     if value is None:
         return _NOT_CLASSIC
     protocols = (
-        compact_string(name) + compact_length(len(metadata)) + metadata + _tags(None)
+        compact_string(name) + compact_length(len(metadata)) + metadata + tags(None)
         for name, metadata in value.protocols
     )
     head = _IS_CLASSIC + int32(value.session_timeout_ms) + compact_length(len(value.protocols))
-    return head + b"".join(protocols) + _tags(None)
+    return head + b"".join(protocols) + tags(None)
 
 
 def _read_classic(data: bytes) -> ClassicMetadata | None:
@@ -181,25 +163,16 @@ def _read_member(fields: FieldReader) -> Subscription:
         fields.int32(),
         fields.nullable_string(),
     )
-    tags = fields.tags()
-    return subscription._replace(classic=_read_classic(tags[_TAG])) if _TAG in tags else subscription
-
-
-def _write_target_epoch(value: TargetEpoch) -> bytes:
-    return int32(value.epoch) + _tags(int64(value.timestamp_ms) if value.timestamp_ms else None)
-
-
-def _read_target_epoch(fields: FieldReader) -> TargetEpoch:
-    epoch, tags = fields.int32(), fields.tags()
-    return TargetEpoch(epoch, FieldReader(tags[_TAG]).int64() if _TAG in tags else 0)
+    tagged = fields.tags()
+    return subscription._replace(classic=_read_classic(tagged[TAG])) if TAG in tagged else subscription
 
 
 def _write_target(value: Partitions) -> bytes:
     topics = partitions_by_topic(value)
     return (
         compact_length(len(topics))
-        + b"".join(topic_id.bytes + compact_int32s(partitions) + _tags(None) for topic_id, partitions in topics.items())
-        + _tags(None)
+        + b"".join(topic_id.bytes + compact_int32s(partitions) + tags(None) for topic_id, partitions in topics.items())
+        + tags(None)
     )
 
 
@@ -212,7 +185,7 @@ def _write_held(held: Held) -> bytes:
     return compact_length(len(topics)) + b"".join(
         topic_id.bytes
         + compact_int32s(partitions)
-        + _tags(compact_int32s([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))
+        + tags(compact_int32s([held[TopicIdPartition(topic_id, partition)] for partition in partitions]))
         for topic_id, partitions in topics.items()
     )
 
@@ -223,8 +196,8 @@ def _read_held(fields: FieldReader) -> dict[TopicIdPartition, int]:
     for _ in range(fields.length()):
         topic_id = UUID(bytes=fields.take(16))
         partitions = [fields.int32() for _ in range(fields.length())]
-        tags = fields.tags()
-        epochs = FieldReader(tags[_TAG], flexible=True) if _TAG in tags else None
+        tagged = fields.tags()
+        epochs = FieldReader(tagged[TAG], flexible=True) if TAG in tagged else None
         count = epochs.length() if epochs else 0
         known = [epochs.int32() for _ in range(count)] if epochs and count == len(partitions) else [0] * len(partitions)
         held |= {
@@ -241,7 +214,7 @@ def _write_current(value: Current) -> bytes:
             int8(value.state),
             _write_held(value.assigned),
             _write_held(value.pending),
-            _tags(None),
+            tags(None),
         )
     )
 
@@ -259,7 +232,7 @@ def _write_regex(value: ResolvedRegex) -> bytes:
             *map(compact_string, value.topics),
             int64(value.version),
             int64(value.timestamp_ms),
-            _tags(None),
+            tags(None),
         )
     )
 
@@ -276,7 +249,7 @@ CONSUMER_RECORDS: Final = RecordFormat(
     writers={
         RecordType.GROUP_EPOCH: _write_epoch,
         RecordType.MEMBER: _write_member,
-        RecordType.TARGET_EPOCH: _write_target_epoch,
+        RecordType.TARGET_EPOCH: write_target_epoch,
         RecordType.TARGET: _write_target,
         RecordType.CURRENT: _write_current,
         RecordType.REGULAR_EXPRESSION: _write_regex,
@@ -285,7 +258,7 @@ CONSUMER_RECORDS: Final = RecordFormat(
         RecordType.GROUP_EPOCH: _read_epoch,
         RecordType.TOPIC_METADATA: lambda _: (),
         RecordType.MEMBER: _read_member,
-        RecordType.TARGET_EPOCH: _read_target_epoch,
+        RecordType.TARGET_EPOCH: read_target_epoch,
         RecordType.TARGET: _read_target,
         RecordType.CURRENT: _read_current,
         RecordType.REGULAR_EXPRESSION: _read_regex,

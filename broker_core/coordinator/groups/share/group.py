@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from broker_core.coordinator.groups.classic.group import ClassicGroup
 from broker_core.coordinator.groups.consumer.group import ConsumerGroup
 from broker_core.coordinator.groups.consumer.records import Partitions
-from broker_core.coordinator.groups.modern_records import RecordKey
+from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.coordinator.groups.share.records import (
     SHARE_RECORDS,
     Current,
@@ -19,7 +19,6 @@ from broker_core.coordinator.groups.share.records import (
     RecordType,
     StatePartitions,
     Subscription,
-    TargetEpoch,
 )
 from broker_core.coordinator.journal import JournalRecord, Recorder
 
@@ -48,7 +47,7 @@ class ShareGroup:
     def __init__(self, group_id: str) -> None:
         self.group_id = group_id
         self.epoch = GroupEpoch()
-        self.target_epoch = TargetEpoch()
+        self.target_epoch = TargetEpoch(0)
         self.members: dict[str, ShareMember] = {}
         self.targets: dict[str, Partitions] = {}
         self.state_partitions = StatePartitions()
@@ -70,7 +69,7 @@ class ShareGroup:
         if key.kind is RecordType.GROUP_EPOCH:
             self.epoch = value or GroupEpoch()
         elif key.kind is RecordType.TARGET_EPOCH:
-            self.target_epoch = value or TargetEpoch()
+            self.target_epoch = value or TargetEpoch(0)
         elif key.kind is RecordType.STATE_PARTITIONS:
             self.state_partitions, self.has_state = value or StatePartitions(), value is not None
         elif key.kind is RecordType.TARGET:

@@ -11,9 +11,10 @@ from uuid import UUID
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition
 from broker_core.coordinator.groups.consumer.subscriptions import Topics, metadata_hash
+from broker_core.coordinator.groups.modern_records import TargetEpoch
 from broker_core.coordinator.groups.share.assignor import ASSIGNOR_NAME, ShareReader, assign
 from broker_core.coordinator.groups.share.group import ShareGroup, ShareGroupDraft, ShareMember, ShareShard
-from broker_core.coordinator.groups.share.records import Current, GroupEpoch, RecordType, TargetEpoch
+from broker_core.coordinator.groups.share.records import Current, GroupEpoch, RecordType
 from broker_core.coordinator.groups.share.requests import (
     JOIN_EPOCH,
     LEAVE_EPOCH,

@@ -6,10 +6,9 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from broker_core.coordinator.groups.consumer.records import Partitions, TopicIdPartition, partitions_by_topic
-from broker_core.coordinator.groups.modern_records import RecordFormat
+from broker_core.coordinator.groups.modern_records import RecordFormat, read_target_epoch, write_target_epoch
 from broker_core.coordinator.record_fields import (
     FieldReader,
-    append_tag,
     compact_int32s,
     compact_length,
     compact_string,
@@ -19,7 +18,6 @@ from broker_core.coordinator.record_fields import (
 )
 
 _NO_TAGS: Final = b"\0"
-_TIMESTAMP_TAG: Final = 0
 _STABLE: Final = 0
 _UUID_BYTES: Final = 16
 
@@ -49,13 +47,6 @@ class GroupEpoch(NamedTuple):
 
     epoch: int = 1
     metadata_hash: int = 0
-
-
-class TargetEpoch(NamedTuple):
-    """The group epoch that the target assignment was computed for, and the time."""
-
-    epoch: int = 0
-    timestamp_ms: int = 0
 
 
 class Current(NamedTuple):
@@ -100,20 +91,6 @@ def _read_member(fields: FieldReader) -> Subscription:
         fields.string(),
         tuple(fields.string() for _ in range(fields.length())),
     )
-
-
-def _write_target_epoch(value: TargetEpoch) -> bytes:
-    data = bytearray(int32(value.epoch))
-    if not value.timestamp_ms:
-        return bytes(data) + _NO_TAGS
-    data += b"\1"
-    append_tag(data, _TIMESTAMP_TAG, int64(value.timestamp_ms))
-    return bytes(data)
-
-
-def _read_target_epoch(fields: FieldReader) -> TargetEpoch:
-    epoch, tags = fields.int32(), fields.tags()
-    return TargetEpoch(epoch, FieldReader(tags[_TIMESTAMP_TAG]).int64() if _TIMESTAMP_TAG in tags else 0)
 
 
 def _write_partitions(value: Collection[TopicIdPartition]) -> bytes:
@@ -186,7 +163,7 @@ SHARE_RECORDS: Final = RecordFormat(
     writers={
         RecordType.MEMBER: _untagged(_write_member),
         RecordType.GROUP_EPOCH: _untagged(lambda value: int32(value.epoch) + int64(value.metadata_hash)),
-        RecordType.TARGET_EPOCH: _write_target_epoch,
+        RecordType.TARGET_EPOCH: write_target_epoch,
         RecordType.TARGET: _untagged(_write_partitions),
         RecordType.CURRENT: _untagged(_write_current),
         RecordType.STATE_PARTITIONS: _untagged(_write_state_partitions),
@@ -194,7 +171,7 @@ SHARE_RECORDS: Final = RecordFormat(
     readers={
         RecordType.MEMBER: _read_member,
         RecordType.GROUP_EPOCH: lambda fields: GroupEpoch(fields.int32(), fields.int64()),
-        RecordType.TARGET_EPOCH: _read_target_epoch,
+        RecordType.TARGET_EPOCH: read_target_epoch,
         RecordType.TARGET: _read_partitions,
         RecordType.CURRENT: _read_current,
         RecordType.STATE_PARTITIONS: _read_state_partitions,

@@ -14,11 +14,10 @@ from broker_core.coordinator.groups.consumer.records import (
     RecordType,
     ResolvedRegex,
     Subscription,
-    TargetEpoch,
     TopicIdPartition,
 )
 from broker_core.coordinator.groups.consumer.states import MemberState
-from broker_core.coordinator.groups.modern_records import RecordKey
+from broker_core.coordinator.groups.modern_records import RecordKey, TargetEpoch
 from broker_core.errors import DamageError
 from tests.support.examples import examples
 
