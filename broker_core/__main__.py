@@ -87,7 +87,7 @@ def _settings(path: Path | None, kafka_version: str | None) -> dict[str, str]:
 
 async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     from broker_core.server.clock import SystemClock, SystemEntropy
-    from broker_core.server.disk import DiskStorage
+    from broker_core.server.data_folder import open_data_folder
     from broker_core.server.listeners import joined_addresses, plan_listeners, started_line
     from broker_core.server.metrics_endpoint import MetricsEndpoint, metrics_in
     from broker_core.server.socket_server import SocketServer
@@ -102,9 +102,7 @@ async def _serve(arguments: argparse.Namespace, config: BrokerConfig) -> None:
     async with AsyncExitStack() as after:
         storage: Storage = MemoryStorage()
         if arguments.data_dir is not None:
-            storage = disk = DiskStorage(arguments.data_dir)
-            after.callback(disk.close)
-            disk.lock()
+            storage = open_data_folder(arguments.data_dir, after.callback)
         server = SocketServer(
             storage=storage,
             entropy=SystemEntropy(),

@@ -21,7 +21,7 @@ from broker_core.schema_registry.starting import start_registry
 from broker_core.security.sasl_oauthbearer import TokenValidator
 from broker_core.server.clock import SystemClock, SystemEntropy
 from broker_core.server.cluster_controls import BrokerHandle, ClockHandle
-from broker_core.server.disk import DiskStorage
+from broker_core.server.data_folder import open_data_folder
 from broker_core.server.listeners import check_used, joined_addresses, listener_settings, plan_listeners
 from broker_core.server.socket_server import SocketServer
 from broker_core.server.thread import ServerThread
@@ -403,9 +403,7 @@ class EmbeddedBroker(DataControls):
             storage = memory = MemoryStorage() if self._copy_of is None else self._copy_of.to_memory()
             lose_unsynced = memory.crash
         else:
-            storage = disk = DiskStorage(self._data_dir)
-            self._after.callback(disk.close)
-            disk.lock()
+            storage = open_data_folder(self._data_dir, self._after.callback)
         return SocketServer(
             storage=storage,
             entropy=self._entropy,

@@ -47,10 +47,6 @@ class Volume(NamedTuple):
     usable_bytes: int
 
 
-# `File.begin_sync`, or what calls it.
-BeginSync = Callable[[], Callable[[], None]]
-
-
 class Pending(Protocol):
     """Syncs that are in progress."""
 
@@ -105,11 +101,11 @@ class Storage(Protocol):
         """
         ...
 
-    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
-        """Begin and run syncs of different files, of `size_bytes` in all; return None if they have ended.
+    def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+        """Make the files durable, `size_bytes` of unsynced bytes in all; return None if that is done.
 
-        If they take time they are only started: the storage may be used meanwhile, and `ended` is called at the end, in
-        any thread.
+        If it takes time the syncs are only started: the storage may be used meanwhile, and `ended` is called at the
+        end, in any thread.
         """
         ...
 

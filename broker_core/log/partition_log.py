@@ -4,7 +4,7 @@ Every append checks everything, rolls the segment if needed, writes, and only th
 refusal or a failed write therefore changes nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 
@@ -22,7 +22,7 @@ from broker_core.log.segment import Segment
 from broker_core.log.state import LogState
 from broker_core.log.transaction_index import AbortedEntry
 from broker_core.log.validation import validate_batch
-from broker_core.ports import Storage
+from broker_core.ports import File, Storage
 from broker_core.records.batch import Record
 from broker_core.records.control import ControlType, EndTxnMarker, build_end_txn_marker
 from broker_core.records.header import BatchHeader, assign_offsets, write_timestamps
@@ -400,16 +400,18 @@ class PartitionLog:
         state.segments.active.sync()
         state.unsynced_bytes = 0
 
-    def begin_sync(self) -> Callable[[], None]:
-        """Return the sync of everything appended so far, which may run in a thread while the log is used.
+    @property
+    def has_unsynced_names(self) -> bool:
+        """Return whether a loss of power could lose files of the log, which `sync` prevents."""
+        return self._state.unsynced_names
 
-        `unsynced_bytes` is 0 from now on: the caller waits for the sync, and does not go on if it fails.
+    def take_unsynced(self) -> File:
+        """Return the file whose sync makes everything appended so far durable; its name must be.
+
+        `unsynced_bytes` is 0 from now on: the caller syncs the file, and does not go on if that fails.
         """
-        state = self._state
-        if state.unsynced_names:
-            state.sync_names()
-        state.unsynced_bytes = 0
-        return state.segments.active.begin_sync()
+        self._state.unsynced_bytes = 0
+        return self._state.segments.active.file
 
     def close(self, now_ms: int) -> None:
         """Sync everything, and write a snapshot at the log end offset, so that the next open replays nothing."""

@@ -1,14 +1,14 @@
 """One segment of a log: a file of batches and its three indexes."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
 from broker_core.errors import DamageError, InvalidBatch
 from broker_core.log.indexes import OffsetIndex, TimeIndex
 from broker_core.log.transaction_index import TransactionIndex
-from broker_core.ports import Storage
+from broker_core.ports import File, Storage
 from broker_core.records.header import HEADER_SIZE, LENGTH_OVERHEAD, BatchHeader, iter_headers
 from broker_core.types import NO_TIMESTAMP
 
@@ -310,9 +310,10 @@ class Segment:
         """Make the batches durable; the indexes can be rebuilt from them."""
         self._log.sync()
 
-    def begin_sync(self) -> Callable[[], None]:
-        """Return the sync of the batches so far, which may run while the segment is used."""
-        return self._log.begin_sync()
+    @property
+    def file(self) -> File:
+        """The file of the batches, for syncing it together with others."""
+        return self._log
 
     def finish(self) -> None:
         """Make all four files durable, with the segment's largest timestamp as the last time entry."""

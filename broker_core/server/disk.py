@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from broker_core.errors import ConfigError
-from broker_core.ports import BeginSync, Pending, Volume
+from broker_core.ports import File, Pending, Volume
 
 # Apache Kafka's name for the same file.
 _LOCK_FILE = ".lock"
@@ -36,10 +36,6 @@ def _sync_and_close(descriptor: int) -> None:
         _sync_descriptor(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _sync_now(begin: BeginSync) -> None:
-    begin()()
 
 
 def _sync_each(syncs: Sequence[Callable[[], None]]) -> list[Exception]:
@@ -218,12 +214,12 @@ class DiskStorage:
         if failures:
             raise failures[0]
 
-    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
-        """Run syncs of a few bytes, or of many files, at once, others in threads; return None if they have ended."""
-        if size_bytes < _MIN_OVERLAPPING_BYTES or len(begins) > _MAX_OVERLAPPING_FILES:
-            self.sync_all([partial(_sync_now, begin) for begin in begins])
+    def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+        """Sync a few bytes, or many files, at once, others in threads; return None if that is done."""
+        if size_bytes < _MIN_OVERLAPPING_BYTES or len(files) > _MAX_OVERLAPPING_FILES:
+            self.sync_all([file.sync for file in files])
             return None
-        pending = self._threads().submit(self.sync_all, [begin() for begin in begins])
+        pending = self._threads().submit(self.sync_all, [file.begin_sync() for file in files])
         pending.add_done_callback(lambda _: ended())
         return pending
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from random import Random
 
-from broker_core.ports import BeginSync, Pending, Volume
+from broker_core.ports import File, Pending, Volume
 from broker_core.simulation.faults import FaultCounts, FaultKind
 
 # The share of syncs that take no time, and the duration of the others.
@@ -160,9 +160,9 @@ class MemoryStorage:
         for sync in syncs:
             sync()
 
-    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+    def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
         """Run the syncs at once."""
-        self.sync_all([begin() for begin in begins])
+        self.sync_all([file.sync for file in files])
         return None
 
     def crash(self, *, torn_bytes: int = 0, survives: _Survivor | None = None, names_survive: bool = False) -> None:
@@ -316,11 +316,11 @@ class SimulatedDisk(MemoryStorage):
         self.use()
         super().sync_folder(path)
 
-    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+    def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
         """Run the syncs at once, or start them: some take longer than a request."""
-        if self.after_us is None or not begins or self.random.random() < _AT_ONCE:
-            return super().start_syncs(begins, size_bytes, ended)
-        pending = _SyncsInProgress(partial(self.sync_all, [begin() for begin in begins]))
+        if self.after_us is None or not files or self.random.random() < _AT_ONCE:
+            return super().start_syncs(files, size_bytes, ended)
+        pending = _SyncsInProgress(partial(self.sync_all, [file.begin_sync() for file in files]))
         self.after_us(self.random.randint(*_SYNC_US), partial(pending.end, ended))
         return pending
 

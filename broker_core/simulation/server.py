@@ -14,6 +14,7 @@ from broker_core.broker.connection import Connection
 from broker_core.broker.endpoints import PLAINTEXT, Address
 from broker_core.config import BrokerConfig
 from broker_core.errors import ErrorCode, KafkaError
+from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Entropy
 from broker_core.simulation.clock import SimulatedClock
 from broker_core.simulation.disk import MemoryStorage, PowerLoss, SimulatedDisk
@@ -22,6 +23,8 @@ from broker_core.simulation.network import API_KEY_PLACE, Link, LinkTransport, S
 from broker_core.simulation.scheduler import ScheduledEvent
 
 PORT = 9092
+# Sizes of the write-ahead log: a checkpoint after each step, after some, and only before names change.
+_CHECKPOINT_BYTES = (1, 4_096, 65_536, 1_048_576)
 
 
 class SimulatedServer:
@@ -45,6 +48,7 @@ class SimulatedServer:
         self._entropy = entropy
         self._config = config
         self._addresses = {number: Address(f"broker{number}", PORT) for number in range(1, broker_count + 1)}
+        self._storage: WriteAheadStorage | None = None
         self._cluster: Cluster | None = None
         self._settle_event: ScheduledEvent | None = None
         self._timer: ScheduledEvent | None = None
@@ -75,8 +79,9 @@ class SimulatedServer:
         """Open the cluster on the disk's files; return whether it is running."""
         assert self._cluster is None
         try:
+            self._storage = WriteAheadStorage(self.disk, checkpoint_bytes=self.disk.random.choice(_CHECKPOINT_BYTES))
             self._cluster = Cluster(
-                storage=self.disk,
+                storage=self._storage,
                 entropy=self._entropy,
                 config=self._config,
                 addresses=self._addresses,
@@ -93,7 +98,13 @@ class SimulatedServer:
 
     def stop(self) -> None:
         """Close the cluster cleanly."""
-        self._drive(self.cluster.close)
+
+        def close(now_ms: int) -> None:
+            self.cluster.close(now_ms)
+            assert self._storage is not None
+            self._storage.close()
+
+        self._drive(close)
         if self._cluster is not None:
             self._end()
 

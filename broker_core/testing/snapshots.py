@@ -6,6 +6,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.restoring import leader_epochs, raise_leader_epochs
 from broker_core.broker.stale_broker import copy_storage
 from broker_core.errors import ConfigError
+from broker_core.log.write_ahead import WRITE_AHEAD_FILE, WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.socket_server import SocketServer
@@ -25,13 +26,16 @@ class Snapshot:
     def read(cls, folder: str | Path) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
-        Raises `ConfigError` if the folder does not exist.
+        Raises `ConfigError` if the folder does not exist, or if a broker uses it.
         """
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
         disk = DiskStorage(folder)
         try:
-            return cls(_in_memory(disk))
+            if disk.exists(WRITE_AHEAD_FILE):
+                # A broker was killed here. Its log is replayed, so that no other broker may use the folder.
+                disk.lock()
+            return cls(_in_memory(WriteAheadStorage(disk)))
         finally:
             disk.close()
 

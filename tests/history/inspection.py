@@ -6,7 +6,7 @@ The broker opens a copy of the folder, because opening it repairs it.
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from broker_core.broker.cluster import Cluster
 from broker_core.log.recovery_table import LogCondition
-from broker_core.server.disk import DiskStorage
+from broker_core.server.data_folder import open_data_folder
 from tests.history.file_checks import (
     Partitions,
     aborted_rows,
@@ -72,25 +72,26 @@ class _Server:
     settings: Mapping[str, str]
     cluster: Cluster = field(init=False)
     is_running: bool = False
-    _storage: DiskStorage = field(init=False)
+    _closing: ExitStack = field(init=False)
 
     def start(self) -> bool:
         """Open the folder."""
-        self._storage = DiskStorage(self.data)
-        self.cluster = direct_cluster(self._storage, settings=dict(self.settings), now_ms=_now_ms())
+        self._closing = ExitStack()
+        storage = open_data_folder(self.data, self._closing.callback)
+        self.cluster = direct_cluster(storage, settings=dict(self.settings), now_ms=_now_ms())
         self.is_running = True
         return True
 
     def kill(self, *, power: bool) -> None:
         """Leave the folder as it is."""
         assert not power, "unsynced data cannot be removed from a real disk"
-        self._storage.close()
+        self._closing.close()
         self.is_running = False
 
     def stop(self) -> None:
         """Close the logs cleanly."""
         self.cluster.close(_now_ms())
-        self._storage.close()
+        self._closing.close()
         self.is_running = False
 
 

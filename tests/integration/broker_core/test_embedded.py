@@ -147,7 +147,7 @@ def test_broker_that_cannot_persist_stops_with_an_error():
 
         def break_it(cluster):
             # This log only: other tests' brokers may run in this process.
-            cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).begin_sync = broken
+            cluster.logs.get(TopicPartition("t", 0), cluster.now_ms).take_unsynced = broken
 
         kafka._call(break_it)
         producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 2000, "log_level": 0})

@@ -2,15 +2,15 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from broker_core.ports import BeginSync
+from broker_core.ports import File
 from broker_core.records.batch import NewRecord, build_batch
 from broker_core.server import disk
-from broker_core.server.disk import DiskStorage
+from broker_core.server.disk import DiskFile, DiskStorage
 from broker_core.simulation.disk import MemoryStorage
 from broker_core.types import TopicPartition
 from broker_core.wire import messages as m
@@ -46,10 +46,10 @@ class SlowStorage(MemoryStorage):
         super().__init__()
         self.started: list[_Syncs] = []
 
-    def start_syncs(self, begins: Sequence[BeginSync], size_bytes: int, ended: Callable[[], None]) -> Any:
-        if not begins:
+    def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Any:
+        if not files:
             return None
-        self.started.append(_Syncs([begin() for begin in begins]))
+        self.started.append(_Syncs([file.begin_sync() for file in files]))
         return self.started[-1]
 
 
@@ -73,6 +73,8 @@ def storage() -> SlowStorage:
 def clients(storage: SlowStorage) -> tuple[OverlappingClient, OverlappingClient]:
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC.topic, 1)
+    # The first sync of a new log runs at once, because it includes the names of its files.
+    cluster.logs.get(TOPIC, cluster.now_ms).sync()
     return OverlappingClient(cluster), OverlappingClient(cluster)
 
 
@@ -154,8 +156,9 @@ def test_small_syncs_on_a_disk_run_at_once_and_large_ones_in_a_thread(tmp_path):
     def sync() -> None:
         threads.append(threading.current_thread())
 
-    assert storage.start_syncs([lambda: sync], disk._MIN_OVERLAPPING_BYTES - 1, ended.set) is None
-    pending = storage.start_syncs([lambda: sync], disk._MIN_OVERLAPPING_BYTES, ended.set)
+    file: Any = SimpleNamespace(sync=sync, begin_sync=lambda: sync)
+    assert storage.start_syncs([file], disk._MIN_OVERLAPPING_BYTES - 1, ended.set) is None
+    pending = storage.start_syncs([file], disk._MIN_OVERLAPPING_BYTES, ended.set)
     assert pending is not None
     assert ended.wait(DEADLINE_S)
     assert pending.done()
@@ -166,25 +169,26 @@ def test_small_syncs_on_a_disk_run_at_once_and_large_ones_in_a_thread(tmp_path):
 @pytest.mark.parametrize("size_bytes", [1, disk._MIN_OVERLAPPING_BYTES])
 def test_syncs_of_many_files_do_not_all_have_a_descriptor_at_the_same_time(tmp_path, size_bytes):
     storage = DiskStorage(tmp_path)
-    files = [storage.open(f"file-{number}") for number in range(disk._MAX_OVERLAPPING_FILES + 1)]
     lock, begun, most = threading.Lock(), 0, 0
 
-    def begin(file: Any) -> Callable[[], None]:
-        nonlocal begun, most
-        sync = file.begin_sync()
-        with lock:
-            begun += 1
-            most = max(most, begun)
-
-        def end() -> None:
-            nonlocal begun
-            sync()
+    class CountedFile(DiskFile):
+        def begin_sync(self) -> Callable[[], None]:
+            nonlocal begun, most
+            sync = super().begin_sync()
             with lock:
-                begun -= 1
+                begun += 1
+                most = max(most, begun)
 
-        return end
+            def end() -> None:
+                nonlocal begun
+                sync()
+                with lock:
+                    begun -= 1
 
-    assert storage.start_syncs([partial(begin, file) for file in files], size_bytes, lambda: None) is None
+            return end
+
+    files = [CountedFile(storage, str(tmp_path / str(number))) for number in range(disk._MAX_OVERLAPPING_FILES + 1)]
+    assert storage.start_syncs(files, size_bytes, lambda: None) is None
     assert begun == 0
     assert 0 < most <= disk._SYNC_THREADS
     storage.close()

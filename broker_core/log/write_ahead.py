@@ -1,0 +1,269 @@
+"""A write-ahead log, which makes the small writes of one step to many files durable with one sync.
+
+A transaction writes to the journal of its coordinator and to each of its partitions. The transactions that a hundred
+producers end at the same time are in about fifty files, and fifty syncs take ten times as long as the rest of the step.
+Here the step appends a copy of what it wrote to one file, as one *frame*, and syncs that file alone. The other files
+are synced later, all together, when the write-ahead log is large: a *checkpoint*. After a crash, `WriteAheadStorage`
+writes the frames again.
+
+These rules keep the files equal to what was acknowledged, whatever a loss of power leaves of unsynced bytes:
+
+1. The first sync of an opened or truncated file is its own, so that all bytes below a frame's position are durable.
+2. The next range of a file begins where its last frame, or its last own sync, ended.
+3. A file with frames is synced, and the write-ahead log is emptied durably, before its bytes are truncated or its name
+   is changed. Otherwise a replay would write old batches to another file with that name.
+4. A frame with a wrong checksum ends the replay. Its step was not acknowledged.
+
+Names are not in the frames: a partition log syncs the names of its files itself.
+"""
+
+import logging
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from broker_core.ports import File, Pending, Storage, Volume
+
+logger = logging.getLogger(__name__)
+
+WRITE_AHEAD_FILE: Final = "write-ahead.log"
+CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
+# With one file, its own sync has the same cost and no copy.
+_MIN_FILES: Final = 2
+# Above it, the copies take longer than the syncs that they replace.
+_MAX_FRAME_BYTES: Final = 256 * 1024
+# The size and the CRC of the entries that follow.
+_FRAME: Final = struct.Struct(">II")
+# The size of the path, the position in the file, and the size of the data; path and data follow.
+_ENTRY: Final = struct.Struct(">HQI")
+
+
+class WriteAheadFile:
+    """A file of a `WriteAheadStorage`."""
+
+    __slots__ = ("_cuts", "_file", "_storage", "append", "close", "path", "read", "size", "synced_bytes")
+
+    def __init__(self, storage: "WriteAheadStorage", path: str, file: File) -> None:
+        self._storage = storage
+        self._file = file
+        self._cuts = 0
+        self.path = path
+        # The size up to which bytes are durable, in the file or in a frame; None until the file's own first sync.
+        self.synced_bytes: int | None = None
+        self.append: Callable[[bytes | bytearray | memoryview], None] = file.append
+        self.read: Callable[[int, int], bytes] = file.read
+        self.size: Callable[[], int] = file.size
+        self.close: Callable[[], None] = file.close
+
+    def truncate(self, size_bytes: int) -> None:
+        """Cut the file to `size_bytes`."""
+        if size_bytes < self.size():
+            self._storage.checkpoint_of(self.path)
+            self.synced_bytes = None
+            self._cuts += 1
+            self._file.truncate(size_bytes)
+
+    def sync(self) -> None:
+        """Make everything written so far durable in the file itself."""
+        self.begin_sync()()
+
+    def begin_sync(self) -> Callable[[], None]:
+        """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
+        size_bytes, cuts, sync = self.size(), self._cuts, self._file.begin_sync()
+
+        def end() -> None:
+            sync()
+            if cuts == self._cuts:
+                self.synced_bytes = size_bytes
+
+        return end
+
+
+class WriteAheadStorage:
+    """Another storage, with a write-ahead log at its root; opening it writes again what a crash has left there.
+
+    `checkpoint_bytes` is the size of the write-ahead log that causes a checkpoint. Only one may use the storage.
+    """
+
+    def __init__(self, storage: Storage, *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
+        self._storage = storage
+        self._checkpoint_bytes = checkpoint_bytes
+        self._log: File | None = None
+        self._log_bytes = 0
+        # The files with frames, and the folders that they are in.
+        self._ahead: dict[str, WriteAheadFile] = {}
+        self._folders: set[str] = set()
+        if storage.exists(WRITE_AHEAD_FILE):
+            self._log = storage.open(WRITE_AHEAD_FILE)
+            self._replay(self._log)
+
+    def open(self, path: str) -> WriteAheadFile:
+        """Open the file, creating it and its folders if they are missing."""
+        return WriteAheadFile(self, path, self._storage.open(path))
+
+    def exists(self, path: str) -> bool:
+        """Return whether a file or folder of that name exists."""
+        return self._storage.exists(path)
+
+    def list_folder(self, path: str) -> list[str]:
+        """Return the names directly in the folder, sorted; the write-ahead log is not among them."""
+        names = self._storage.list_folder(path)
+        return names if path else [name for name in names if name != WRITE_AHEAD_FILE]
+
+    def make_folder(self, path: str) -> None:
+        """Create the folder and those above it."""
+        self._storage.make_folder(path)
+
+    def delete(self, path: str) -> None:
+        """Remove the file, or the folder with its content; no effect if it does not exist."""
+        self.checkpoint_of(path)
+        self._storage.delete(path)
+
+    def rename(self, old_path: str, new_path: str) -> None:
+        """Rename the file or folder, replacing `new_path`, atomically; its open files must be closed first."""
+        self.checkpoint_of(old_path)
+        self.checkpoint_of(new_path)
+        self._storage.rename(old_path, new_path)
+
+    def sync_folder(self, path: str) -> None:
+        """Make creations, renames and deletions in the folder durable."""
+        self._storage.sync_folder(path)
+
+    def volume(self) -> Volume:
+        """Return where the files are."""
+        return self._storage.volume()
+
+    def sync_all(self, syncs: Sequence[Callable[[], None]]) -> None:
+        """Run syncs of different files; raise a failure when all have ended."""
+        self._storage.sync_all(syncs)
+
+    def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
+        """Make the files durable, by one frame if they have small writes; return None if that is done."""
+        if len(files) < _MIN_FILES or size_bytes > _MAX_FRAME_BYTES:
+            return self._storage.start_syncs(files, size_bytes, ended)
+        written: list[WriteAheadFile] = []
+        own_syncs: list[Callable[[], None]] = []
+        for file in files:
+            if isinstance(file, WriteAheadFile) and file.synced_bytes is not None:
+                written.append(file)
+            else:
+                own_syncs.append(file.sync)
+        self._storage.sync_all(own_syncs)
+        if written:
+            self._write_frame(written)
+        return None
+
+    def checkpoint(self) -> None:
+        """Make all files durable themselves, and empty the write-ahead log."""
+        if self._log is None or not self._log_bytes:
+            return
+        self._storage.sync_all([file.sync for file in self._ahead.values()])
+        self._empty(self._log)
+
+    def checkpoint_of(self, path: str) -> None:
+        """Make a checkpoint if the write-ahead log has frames of this file, or of one in this folder."""
+        if path in self._ahead or path in self._folders:
+            self.checkpoint()
+
+    def close(self) -> None:
+        """Make a checkpoint and remove the write-ahead log."""
+        self.checkpoint()
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+            self._storage.delete(WRITE_AHEAD_FILE)
+
+    def _write_frame(self, files: Sequence[WriteAheadFile]) -> None:
+        log = self._opened_log()
+        if log.size() > self._log_bytes:
+            # The rest of a frame that a full disk has refused.
+            log.truncate(self._log_bytes)
+        parts: list[bytes] = []
+        ends: list[int] = []
+        for file in files:
+            start, end = file.synced_bytes or 0, file.size()
+            path = file.path.encode()
+            parts += (_ENTRY.pack(len(path), start, end - start), path, file.read(start, end - start))
+            ends.append(end)
+        entries = b"".join(parts)
+        log.append(_FRAME.pack(len(entries), zlib.crc32(entries)) + entries)
+        log.sync()
+        self._log_bytes += _FRAME.size + len(entries)
+        for file, end in zip(files, ends, strict=True):
+            file.synced_bytes = end
+            if file.path not in self._ahead:
+                self._folders.update(_folders_above(file.path))
+            self._ahead[file.path] = file
+        if self._log_bytes >= self._checkpoint_bytes:
+            self.checkpoint()
+
+    def _opened_log(self) -> File:
+        if self._log is None:
+            self._log = self._storage.open(WRITE_AHEAD_FILE)
+            self._storage.sync_folder("")
+        return self._log
+
+    def _replay(self, log: File) -> None:
+        """Write the frames to their files again, sync these, and empty the log."""
+        found: dict[str, File] = {}
+        for path, position, data in _entries(log.read(0, log.size())):
+            if path not in found:
+                if not self._storage.exists(path):
+                    logger.warning("%s is missing: its acknowledged writes are not recovered", path)
+                    continue
+                found[path] = self._storage.open(path)
+            _write_again(found[path], path, position, data)
+        self._storage.sync_all([file.sync for file in found.values()])
+        self._empty(log)
+        for file in found.values():
+            file.close()
+
+    def _empty(self, log: File) -> None:
+        log.truncate(0)
+        # Before any name changes, see the rules above.
+        log.sync()
+        self._log_bytes = 0
+        self._ahead.clear()
+        self._folders.clear()
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
+def _entries(data: bytes) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the path, the position and the data of each entry, up to the first frame that is not whole."""
+    at = 0
+    while at + _FRAME.size <= len(data):
+        size_bytes, crc = _FRAME.unpack_from(data, at)
+        start, at = at + _FRAME.size, at + _FRAME.size + size_bytes
+        # A file system may leave zeros, which have the right CRC.
+        if not size_bytes or at > len(data) or zlib.crc32(memoryview(data)[start:at]) != crc:
+            return
+        while start < at:
+            path_size, position, data_size = _ENTRY.unpack_from(data, start)
+            start += _ENTRY.size
+            path = data[start : start + path_size].decode()
+            start += path_size
+            yield path, position, data[start : start + data_size]
+            start += data_size
+
+
+def _write_again(file: File, path: str, position: int, data: bytes) -> None:
+    size_bytes, end = file.size(), position + len(data)
+    if size_bytes < position:
+        logger.warning(
+            "%s has %d bytes, and an acknowledged write of %d bytes at %d is not recovered: the file was cut",
+            path,
+            size_bytes,
+            len(data),
+            position,
+        )
+        return
+    if size_bytes >= end and file.read(position, len(data)) == data:
+        return
+    rest = file.read(end, size_bytes - end) if size_bytes > end else b""
+    file.truncate(position)
+    file.append(data + rest)

@@ -1,0 +1,22 @@
+"""The folder in which a broker keeps its files, `data_dir`."""
+
+import os
+from collections.abc import Callable
+
+from broker_core.log.write_ahead import WriteAheadStorage
+from broker_core.ports import Storage
+from broker_core.server.disk import DiskStorage
+
+
+def open_data_folder(folder: str | os.PathLike[str], at_end: Callable[[Callable[[], None]], object]) -> Storage:
+    """Lock the folder, recover what a crash has left, and return its files; `at_end` takes what closes them.
+
+    What `at_end` takes last must be called first, as `ExitStack.callback` does. Raises `ConfigError` if another broker
+    uses the folder.
+    """
+    disk = DiskStorage(folder)
+    at_end(disk.close)
+    disk.lock()
+    storage = WriteAheadStorage(disk)
+    at_end(storage.close)
+    return storage
