@@ -91,10 +91,9 @@ class LogManager:
         """
         assert self._syncing is None, "a sync is in progress"
         pending = self._pending()
-        self._storage.sync_all([log.sync for log in pending if log.has_unsynced_names])
-        unsynced = [log for log in pending if log.unsynced_bytes]
-        size_bytes = sum(log.unsynced_bytes for log in unsynced)
-        self._syncing = self._storage.start_syncs([log.take_unsynced() for log in unsynced], size_bytes, ended)
+        self._storage.sync_all([log.sync_names for log in pending if log.has_unsynced_names])
+        size_bytes = sum(log.unsynced_bytes for log in pending)
+        self._syncing = self._storage.start_syncs([log.take_unsynced() for log in pending], size_bytes, ended)
         self._promised.clear()
         return self._syncing is not None
 

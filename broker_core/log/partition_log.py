@@ -402,11 +402,15 @@ class PartitionLog:
 
     @property
     def has_unsynced_names(self) -> bool:
-        """Return whether a loss of power could lose files of the log, which `sync` prevents."""
+        """Return whether a loss of power could lose files of the log, not only their content."""
         return self._state.unsynced_names
 
+    def sync_names(self) -> None:
+        """Make the names of the log's files durable."""
+        self._state.sync_names()
+
     def take_unsynced(self) -> File:
-        """Return the file whose sync makes everything appended so far durable; its name must be.
+        """Return the file whose sync makes everything appended so far durable, if its name is.
 
         `unsynced_bytes` is 0 from now on: the caller syncs the file, and does not go on if that fails.
         """

@@ -73,8 +73,6 @@ def storage() -> SlowStorage:
 def clients(storage: SlowStorage) -> tuple[OverlappingClient, OverlappingClient]:
     cluster = direct_cluster(storage)
     cluster.controller.create_topic(TOPIC.topic, 1)
-    # The first sync of a new log runs at once, because it includes the names of its files.
-    cluster.logs.get(TOPIC, cluster.now_ms).sync()
     return OverlappingClient(cluster), OverlappingClient(cluster)
 
 
