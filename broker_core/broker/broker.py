@@ -163,6 +163,10 @@ class Broker:
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.shares.forget_all()
 
+    def is_replica_of(self, topic_partition: TopicPartition) -> bool:
+        """Return whether this broker is a replica of the partition."""
+        return self.broker_id in self.metadata.replicas(self.metadata.leadership(topic_partition))
+
     def led_log(
         self, topic_partition: TopicPartition, now_ms: int, client_epoch: int = NO_LEADER_EPOCH
     ) -> tuple[PartitionLog, int]:
