@@ -10,6 +10,7 @@ from broker_core.wire import messages as m
 from tests.support.apache_kafka import Unavailable
 from tests.support.both_brokers import BROKERS
 from tests.support.clients import unique
+from tests.support.raw_session import NOBODY, record_batch
 from tests.support.three_brokers import BROKER_IDS, ThreeBrokers, three_brokers
 from tests.support.waiting import wait_until
 
@@ -127,6 +128,14 @@ def reassignments(three: ThreeBrokers, name: str) -> list[tuple[list[int], list[
         for topic in three.ask(form(timeout_ms=30_000, topics=wanted), 0).topics
         for part in topic.partitions
     ]
+
+
+def produced(three: ThreeBrokers, name: str, broker_id: int, acks: int) -> int:
+    data = m.ProduceRequest.TopicProduceData
+    batch = record_batch([b"value"], NOBODY, -1, transactional=False)
+    topics = [data(name=name, partition_data=[data.PartitionProduceData(index=0, records=batch)])]
+    request = m.ProduceRequest(transactional_id=None, acks=acks, timeout_ms=30_000, topic_data=topics)
+    return int(three.ask(request, 9, broker_id).responses[0].partition_responses[0].error_code)
 
 
 # Rule J.5/7.
@@ -299,6 +308,23 @@ def test_reassignment_waits_for_a_stopped_broker(three: ThreeBrokers):
         three.start(3)
     wait_for(three, done, (3, [3, 1], [1, 3], []))
     assert reassignments(three, done) == []
+
+
+# Rule C.1/12.
+def test_writes_need_as_many_replicas_in_sync_as_the_topic_demands(three: ThreeBrokers):
+    name = created(three, [1, 3], config={"min.insync.replicas": "2"})
+    capped = created(three, [1], config={"min.insync.replicas": "2"})
+    wait_until(lambda: produced(three, name, 1, -1) == NONE, "the leader is ready")
+    three.stop(3)
+    try:
+        wait_for(three, name, (1, [1, 3], [1], [3]))
+        refused = ErrorCode.NOT_ENOUGH_REPLICAS
+        wait_until(lambda: produced(three, name, 1, -1) == refused, "writes are refused", deadline_s=30)
+        assert produced(three, name, 1, 1) == NONE
+        assert produced(three, capped, 1, -1) == NONE
+    finally:
+        three.start(3)
+    wait_until(lambda: produced(three, name, 1, -1) == NONE, "writes are accepted", deadline_s=60)
 
 
 # Rule A.13 receiver/4.
