@@ -220,7 +220,7 @@ class EmbeddedBroker(DataControls):
         self._thread.stop()
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Create a topic with its number of partitions and its settings, by Kafka's names.
+        """Create a topic with partitions, of which all brokers are replicas, and with settings, by Kafka's names.
 
         Raises `KafkaError`, for example with TOPIC_ALREADY_EXISTS, and TypeError for an argument of another type.
         """

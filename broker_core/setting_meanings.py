@@ -135,7 +135,7 @@ MEANINGS: Final = {
     "max.decompressed.message.bytes": (
         "The largest size in bytes of a batch after decompression; at most 100 times max.message.bytes."
     ),
-    "min.insync.replicas": "Stored and described. All brokers share the logs, so no write is refused for it.",
+    "min.insync.replicas": "The number of replicas in sync, at most all, that a write with acks of all needs.",
     "unclean.leader.election.enable": "Stored and described. All brokers share the logs, so no election is unclean.",
     "quota.window.num": ("The number of windows that a client's rate is measured over."),
     "quota.window.size.seconds": "The length of each of these windows in seconds.",

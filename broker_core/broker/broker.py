@@ -163,6 +163,22 @@ class Broker:
         self.sessions = FetchSessions(self.config.max_incremental_fetch_session_cache_slots)
         self.shares.forget_all()
 
+    def is_replica_of(self, topic_partition: TopicPartition) -> bool:
+        """Return whether this broker is a replica of the partition."""
+        return self.broker_id in self.metadata.replicas(self.metadata.leadership(topic_partition))
+
+    def require_in_sync(self, topic_partition: TopicPartition, log: PartitionLog) -> None:
+        """Raise NOT_ENOUGH_REPLICAS if fewer replicas run than `min.insync.replicas`, at most all of them."""
+        # Most topics demand one, which the leader is.
+        if log.config.min_insync_replicas > 1:
+            partition = self.metadata.leadership(topic_partition)
+            found = len(self.metadata.in_sync(partition))
+            needed = min(log.config.min_insync_replicas, len(self.metadata.replicas(partition)))
+            if found < needed:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS, f"{topic_partition} has {found} replicas in sync of {needed} needed"
+                )
+
     def led_log(
         self, topic_partition: TopicPartition, now_ms: int, client_epoch: int = NO_LEADER_EPOCH
     ) -> tuple[PartitionLog, int]:

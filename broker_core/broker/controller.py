@@ -1,20 +1,23 @@
 """The controller of a cluster: it creates topics, elects leaders, and knows which brokers run.
 
 Every change is recorded in the cluster's metadata first. A coordinator runs on the leader of its partition of the
-internal topic. While a broker is offline, other brokers lead its partitions; it leads them again when it returns.
+internal topic. While a broker is offline, other replicas lead its partitions; it leads them again when it returns. A
+partition without a replica that runs has no leader.
 """
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import internal_partition_count, internal_topic_config
 from broker_core.broker.log_manager import LogManager
-from broker_core.broker.metadata import ClusterMetadata, Leadership, Topic
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters
+from broker_core.broker.partitions import Leadership, Topic
 from broker_core.config import BrokerConfig
 from broker_core.coordinator.groups.coordinator import GroupCoordinator
 from broker_core.coordinator.shares.coordinator import ShareCoordinator
@@ -58,9 +61,9 @@ class ControlledBroker(Protocol):
 
 
 class _Substitution(NamedTuple):
-    """The preferred leader of a partition, and the broker that leads it meanwhile."""
+    """The leader of a partition that is offline, and the broker that leads it meanwhile, `NO_LEADER` if none does."""
 
-    preferred: int
+    absent: int
     substitute: int
 
 
@@ -94,8 +97,6 @@ class Controller:
         self._now_ms = now_ms
         self.brokers: Mapping[int, ControlledBroker] = {}
         self._substitutions: dict[TopicPartition, _Substitution] = {}
-        # The preferred leaders of partitions whose election failed because no broker was running.
-        self._waiting: dict[TopicPartition, int] = {}
 
     def start(self, brokers: Mapping[int, ControlledBroker]) -> None:
         """Register the brokers, and start the coordinators of the partitions they lead."""
@@ -110,11 +111,11 @@ class Controller:
         name: str,
         partition_count: int,
         config: Mapping[str, str] | None = None,
-        leaders: Sequence[int] | None = None,
+        replicas: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Create a topic; for an internal topic, elect the coordinators at once."""
+        """Create a topic, by default with all brokers as replicas; for an internal one, elect the coordinators."""
         self._config.topic_defaults().override(config or {})
-        topic = self._metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, leaders)
+        topic = self._metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, replicas)
         self._metadata_log.sync()
         self._logs.clear_leftovers(topic.topic_partitions())
         if topic.is_internal:
@@ -135,10 +136,10 @@ class Controller:
             return self.create_topic(name, count, internal_topic_config(self._config, name))
         return self.create_topic(name, self._config.num_partitions)
 
-    def add_partitions(self, name: str, count: int, leaders: Sequence[int] | None = None) -> None:
-        """Increase the number of a topic's partitions to `count`; `leaders` are those of the new ones."""
+    def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> None:
+        """Increase the number of a topic's partitions to `count`; `replicas` are those of the new ones."""
         known = len(self._metadata.topic(name).partitions)
-        topic = self._metadata.add_partitions(name, count, leaders)
+        topic = self._metadata.add_partitions(name, count, replicas)
         self._metadata_log.sync()
         self._logs.clear_leftovers(topic.topic_partitions()[known:])
 
@@ -148,6 +149,8 @@ class Controller:
         self._metadata_log.sync()
         now_ms = self._now_ms()
         self._logs.delete(topic, now_ms)
+        for topic_partition in topic.topic_partitions():
+            self._substitutions.pop(topic_partition, None)
         for broker in self.brokers.values():
             broker.groups.forget_partitions(topic.topic_partitions(), now_ms)
             broker.groups.forget_topics((topic.topic_id,), now_ms)
@@ -174,14 +177,17 @@ class Controller:
         """Return the broker that leads a partition, or None while it has no leader."""
         return self.brokers.get(self._metadata.leadership(topic_partition).leader)
 
-    def has_substitute(self, topic_partition: TopicPartition) -> bool:
-        """Return whether another broker leads the partition until its preferred leader returns."""
+    def preferred_leader(self, topic_partition: TopicPartition) -> int:
+        """Return the first replica, or if no replicas are stored, the leader or the one that is offline."""
+        partition = self._metadata.leadership(topic_partition)
+        if partition.replicas:
+            return partition.replicas[0]
         substitution = self._substitutions.get(topic_partition)
-        leader = self._metadata.leadership(topic_partition).leader
-        return substitution is not None and substitution.substitute == leader
+        is_substituted = substitution is not None and substitution.substitute == partition.leader
+        return substitution.absent if substitution is not None and is_substituted else partition.leader
 
     def move_leader(self, topic_partition: TopicPartition, broker_id: int) -> None:
-        """Make another broker the leader; a coordinator moves with its state partition."""
+        """Make another broker the leader, and a replica if it is none; a coordinator moves with its state partition."""
         old = self._metadata.leadership(topic_partition)
         self._begin_term(topic_partition, old, self._metadata.move_leader(topic_partition, broker_id))
 
@@ -191,17 +197,60 @@ class Controller:
         if old.leader != NO_LEADER:
             self._begin_term(topic_partition, old, self._metadata.lose_leader(topic_partition))
 
-    def elect(self, topic_partition: TopicPartition, preferred: int) -> None:
-        """Elect the preferred leader of a partition without one, or another broker until that one is back."""
-        if not self._metadata.has_partition(topic_partition) or self.leader_of(topic_partition) is not None:
-            return
-        if not self.addresses:
-            self._waiting[topic_partition] = preferred
-            return
-        leader = preferred if preferred in self.addresses else min(self.addresses)
-        if leader != preferred:
-            self._substitutions[topic_partition] = _Substitution(preferred, leader)
-        self.move_leader(topic_partition, leader)
+    def elect(self, topic_partition: TopicPartition, leader: int) -> None:
+        """Elect a leader for a partition without one: a given replica, or while it is offline another."""
+        if self._metadata.has_partition(topic_partition) and self.leader_of(topic_partition) is None:
+            self._substitute(topic_partition, leader)
+
+    def _substitute(self, topic_partition: TopicPartition, leader: int) -> None:
+        """Elect a replica that runs, preferably a given one; without any, the partition has no leader."""
+        replicas = self._metadata.replicas(self._metadata.leadership(topic_partition))
+        running = [broker_id for broker_id in replicas if broker_id in self.addresses]
+        substitute = leader if leader in running else next(iter(running), NO_LEADER)
+        self._substitutions.pop(topic_partition, None)
+        if substitute != leader:
+            self._substitutions[topic_partition] = _Substitution(leader, substitute)
+        if substitute == NO_LEADER:
+            self.lose_leader(topic_partition)
+        else:
+            self.move_leader(topic_partition, substitute)
+            self._progress(topic_partition)
+
+    def _replace(self, topic_partition: TopicPartition, absent: int) -> None:
+        """Elect another replica for a leader that is offline; it leads again when it returns."""
+        known = self._substitutions.get(topic_partition)
+        # The leader may itself be a substitute: the one that it stands for still returns.
+        is_substitute = known is not None and known.substitute == absent
+        self._substitute(topic_partition, known.absent if known is not None and is_substitute else absent)
+
+    # Reassignments
+
+    def reassign(self, topic_partition: TopicPartition, target: Sequence[int]) -> None:
+        """Assign a partition to other replicas; this is complete when all of them run."""
+        old = self._metadata.leadership(topic_partition)
+        self._change_replicas(topic_partition, replace(old, replicas=self._metadata.replicas(old)).reassigned(target))
+
+    def cancel_reassignment(self, topic_partition: TopicPartition) -> None:
+        """Return a partition to the replicas before the reassignment that is in progress."""
+        self._change_replicas(topic_partition, self._metadata.leadership(topic_partition).reverted())
+
+    def _progress(self, topic_partition: TopicPartition) -> None:
+        """Complete a partition's reassignment if all new replicas run."""
+        partition = self._metadata.leadership(topic_partition)
+        if partition.is_reassigned:
+            self._change_replicas(topic_partition, partition)
+
+    def _change_replicas(self, topic_partition: TopicPartition, wanted: Leadership) -> None:
+        old = self._metadata.leadership(topic_partition)
+        new = wanted.progressed(self.addresses).led_by_a_replica(self.addresses)
+        if new.leader_epoch == old.leader_epoch and not {*self._metadata.replicas(old)} <= {*new.replicas}:
+            # As in Kafka, a replica that is removed must not take part in the leader epoch.
+            new = new.led_by(new.leader)
+        if new != old:
+            self._metadata.change_partition(topic_partition, new)
+            self._metadata_log.sync()
+        if new.leader_epoch != old.leader_epoch:
+            self._begin_term(topic_partition, old, new)
 
     def _begin_term(self, topic_partition: TopicPartition, old: Leadership, new: Leadership) -> None:
         # Before anything is written in the new leader epoch: an epoch lost in a crash would be assigned again, and its
@@ -254,17 +303,17 @@ class Controller:
     # Brokers that come and go
 
     def broker_left(self, broker_id: int) -> None:
-        """Move a broker's partitions to others. If none is running, they wait for the first broker to return."""
+        """Move a broker's partitions to other replicas; those without any wait for one to return.
+
+        The last broker keeps its partitions: no broker is left that could show a change.
+        """
         if self.addresses.pop(broker_id, None) is None:
             return
-        self._metadata.broker_ids = others = tuple(self.addresses)
-        if others:
-            for index, topic_partition in enumerate(self._led_by(broker_id)):
-                substitute = others[index % len(others)]
-                known = self._substitutions.get(topic_partition)
-                preferred = broker_id if known is None else known.preferred
-                self._substitutions[topic_partition] = _Substitution(preferred, substitute)
-                self.move_leader(topic_partition, substitute)
+        self._metadata.running_ids = tuple(self.addresses)
+        if not self.addresses:
+            return
+        for topic_partition in self._led_by(broker_id):
+            self._replace(topic_partition, broker_id)
 
     def broker_joined(self, broker_id: int, address: Address) -> None:
         """Return a broker's partitions to it, except those that were moved with `move_leader` meanwhile."""
@@ -272,20 +321,26 @@ class Controller:
         ordered = sorted({**self.addresses, broker_id: address}.items())
         self.addresses.clear()
         self.addresses.update(ordered)
-        self._metadata.broker_ids = tuple(self.addresses)
+        self._metadata.running_ids = tuple(self.addresses)
         self.brokers[broker_id].forget_sessions()
         for topic_partition, substitution in list(self._substitutions.items()):
-            if substitution.preferred == broker_id:
-                del self._substitutions[topic_partition]
-                if topic_partition in self._led_by(substitution.substitute):
-                    self.move_leader(topic_partition, broker_id)
+            self._return_to(broker_id, topic_partition, substitution)
         for absent in self.brokers.keys() - self.addresses.keys():
             for topic_partition in self._led_by(absent):
-                self._substitutions[topic_partition] = _Substitution(absent, broker_id)
-                self.move_leader(topic_partition, broker_id)
-        waiting, self._waiting = self._waiting, {}
-        for topic_partition, preferred in waiting.items():
-            self.elect(topic_partition, preferred)
+                self._replace(topic_partition, absent)
+        for topic in list(self._metadata.topics.values()):
+            for topic_partition in topic.topic_partitions():
+                self._progress(topic_partition)
+
+    def _return_to(self, broker_id: int, topic_partition: TopicPartition, substitution: _Substitution) -> None:
+        """Let a broker that is back lead a partition that it led before, or that has no leader."""
+        partition = self._metadata.leadership(topic_partition)
+        is_first = substitution.absent == broker_id
+        if is_first or substitution.substitute == NO_LEADER == partition.leader:
+            if partition.leader != substitution.substitute:
+                del self._substitutions[topic_partition]
+            elif broker_id in self._metadata.replicas(partition):
+                self._substitute(topic_partition, substitution.absent)
 
     def _led_by(self, broker_id: int) -> list[TopicPartition]:
         return [

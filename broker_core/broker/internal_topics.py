@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from broker_core.broker.metadata import Topic
+from broker_core.broker.partitions import Topic
 from broker_core.config import BrokerConfig
 from broker_core.types import CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC, TRANSACTION_STATE_TOPIC
 

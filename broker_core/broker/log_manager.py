@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import ClassVar
 
 from broker_core.broker.broker_settings import BrokerSettings
-from broker_core.broker.metadata import ClusterMetadata, Topic
+from broker_core.broker.metadata import ClusterMetadata
+from broker_core.broker.partitions import Topic
 from broker_core.config import TopicConfig
 from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Pending, Storage, Volume

@@ -130,6 +130,7 @@ def append_marker(
                 now_ms=now_ms,
             )
         log, leader_epoch = broker.led_log(topic_partition, now_ms)
+        broker.require_in_sync(topic_partition, log)
         log.append_end_txn_marker(
             producer_id=producer.producer_id,
             producer_epoch=producer.producer_epoch,

@@ -1,4 +1,4 @@
-"""The cluster's metadata: topics, leaders of partitions, feature levels, ACLs, SCRAM credentials, settings, quotas.
+"""The cluster's metadata: topics, leaders and replicas, feature levels, ACLs, SCRAM credentials, settings, quotas.
 
 The metadata is a journal like the coordinators': a change is decided and recorded, and only `replay` changes
 state, live and at load. Its records are JSON because no other program reads them: Kafka keeps the
@@ -7,9 +7,8 @@ that requests from before the restart are refused as stale.
 """
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -22,61 +21,18 @@ from broker_core.broker.features import (
     TRANSACTION_VERSION,
 )
 from broker_core.broker.metadata_records import damaged, read_metadata_record
+from broker_core.broker.partitions import Leadership, Topic, leader_first, placed, recorded_topic, topic_record
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, QuotaEntity, StoredSettings
+from broker_core.broker.topic_names import check_topic_name
 from broker_core.coordinator.groups.consumer.subscriptions import TopicFacts
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Acl, stored_acl
 from broker_core.security.authorizer import Acls
 from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.sasl_passwords import ScramCredential
-from broker_core.types import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, NO_LEADER, TopicPartition
+from broker_core.types import CLUSTER_METADATA_TOPIC, NO_LEADER, TopicPartition
 
 PRODUCER_ID_BLOCK = 1000
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-_LONGEST_NAME = 249
-
-
-@dataclass(frozen=True, slots=True)
-class Leadership:
-    """The leader of a partition, `NO_LEADER` if it has none, and the leader epoch."""
-
-    leader: int
-    leader_epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """A topic: its name and id, the leaders of its partitions, and the settings it overrides."""
-
-    name: str
-    topic_id: UUID
-    partitions: tuple[Leadership, ...]
-    config: Mapping[str, str]
-
-    @property
-    def is_internal(self) -> bool:
-        """Return whether only coordinators may write to it."""
-        return self.name in INTERNAL_TOPICS
-
-    def topic_partitions(self) -> list[TopicPartition]:
-        """Return all its partitions."""
-        return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
-
-
-def check_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION for an invalid topic name, with Kafka's message."""
-    problem = None
-    if not name:
-        problem = "the empty string is not allowed"
-    elif name in (".", ".."):
-        problem = f"'{name}' is not allowed"
-    elif len(name) > _LONGEST_NAME:
-        problem = f"the length of '{name}' is longer than the max allowed length {_LONGEST_NAME}"
-    elif not _LEGAL_NAME.fullmatch(name):
-        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
-    if problem is not None:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
 
 class ClusterMetadata:
@@ -84,7 +40,8 @@ class ClusterMetadata:
 
     def __init__(self, append: Callable[[bytes, bytes], int], broker_ids: Iterable[int]) -> None:
         self._append = append
-        self.broker_ids = tuple(broker_ids)
+        # All brokers of the cluster, and those that run.
+        self.broker_ids = self.running_ids = tuple(broker_ids)
         self.topics: dict[str, Topic] = {}
         self.names: dict[UUID, str] = {}
         self.cluster_id = ""
@@ -129,6 +86,16 @@ class ClusterMetadata:
         if not 0 <= topic_partition.partition < len(partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic_partition}")
         return partitions[topic_partition.partition]
+
+    def replicas(self, partition: Leadership) -> tuple[int, ...]:
+        """Return a partition's replicas; if none are stored, all brokers with the leader first."""
+        return partition.replicas or leader_first(partition.leader, self.broker_ids)
+
+    def in_sync(self, partition: Leadership) -> list[int]:
+        """Return the replicas in sync: those that run, while the partition has a leader."""
+        if partition.leader == NO_LEADER:
+            return []
+        return [broker_id for broker_id in self.replicas(partition) if broker_id in self.running_ids]
 
     def has_partition(self, topic_partition: TopicPartition) -> bool:
         """Return whether the partition exists."""
@@ -199,24 +166,15 @@ class ClusterMetadata:
         topic_id: UUID,
         partition_count: int,
         config: Mapping[str, str],
-        leaders: Sequence[int] | None = None,
+        replicas: Sequence[Sequence[int]] | None = None,
     ) -> Topic:
-        """Record a new topic; its partitions are led by the brokers in turn unless `leaders` is given."""
+        """Record a new topic; without `replicas`, all brokers are replicas of each partition and lead in turn."""
         self.check_new_topic(name)
-        leaders = leaders or [self._take_leader() for _ in range(partition_count)]
-        self._record(
-            {
-                "type": "topic",
-                "name": name,
-                "id": str(topic_id),
-                "config": dict(config),
-                "partitions": [[leader, 0] for leader in leaders],
-            }
-        )
-        return self.topics[name]
+        assigned = replicas or self.place(partition_count)
+        return self._change_topic(Topic(name, topic_id, self._new_partitions(assigned), dict(config)))
 
-    def add_partitions(self, name: str, count: int, leaders: Sequence[int] | None = None) -> Topic:
-        """Record that the topic now has `count` partitions; brokers lead the new ones in turn without `leaders`."""
+    def add_partitions(self, name: str, count: int, replicas: Sequence[Sequence[int]] | None = None) -> Topic:
+        """Record that the topic has `count` partitions; without `replicas`, the new ones have as many as the first."""
         topic = self.topic(name)
         if count <= len(topic.partitions):
             raise KafkaError(
@@ -224,32 +182,47 @@ class ClusterMetadata:
                 f"Topic currently has {len(topic.partitions)} partitions, which is higher than or equal to the "
                 f"requested {count}.",
             )
-        leaders = leaders or [self._take_leader() for _ in range(count - len(topic.partitions))]
-        added = tuple(Leadership(leader, 0) for leader in leaders)
-        return self._change_topic(replace(topic, partitions=topic.partitions + added))
+        factor = len(self.replicas(topic.partitions[0]))
+        assigned = replicas or self.place(count - len(topic.partitions), factor)
+        return self._change_topic(replace(topic, partitions=topic.partitions + self._new_partitions(assigned)))
+
+    def place(self, partition_count: int, factor: int | None = None) -> list[list[int]]:
+        """Return the replicas of new partitions, by default all brokers; the brokers that run lead in turn."""
+        absent = [broker_id for broker_id in self.broker_ids if broker_id not in self.running_ids]
+        first, self._next_leader = self._next_leader, self._next_leader + partition_count
+        return placed(partition_count, factor or len(self.broker_ids), first, self.running_ids, absent)
+
+    def _new_partitions(self, replicas: Sequence[Sequence[int]]) -> tuple[Leadership, ...]:
+        return tuple(
+            Leadership(next((each for each in assigned if each in self.running_ids), NO_LEADER), 0, tuple(assigned))
+            for assigned in replicas
+        )
 
     def configure_topic(self, name: str, config: Mapping[str, str]) -> Topic:
         """Record the settings the topic overrides."""
         return self._change_topic(replace(self.topic(name), config=dict(config)))
 
     def move_leader(self, topic_partition: TopicPartition, leader: int) -> Leadership:
-        """Record a new leader of the partition, in a new leader epoch."""
-        self.leadership(topic_partition)
-        if leader not in self.broker_ids:
+        """Record a new leader of the partition, in a new leader epoch.
+
+        A broker that is no replica becomes one, in place of the old leader.
+        """
+        old = self.leadership(topic_partition)
+        if leader not in self.running_ids:
             raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"there is no broker {leader}")
-        return self._begin_term(topic_partition, leader)
+        return self.change_partition(topic_partition, old.led_by(leader))
 
     def lose_leader(self, topic_partition: TopicPartition) -> Leadership:
         """Record that the partition has no leader, in a new leader epoch, as Kafka's controller does."""
-        return self._begin_term(topic_partition, NO_LEADER)
+        return self.change_partition(topic_partition, self.leadership(topic_partition).led_by(NO_LEADER))
 
-    def _begin_term(self, topic_partition: TopicPartition, leader: int) -> Leadership:
-        old = self.leadership(topic_partition)
+    def change_partition(self, topic_partition: TopicPartition, partition: Leadership) -> Leadership:
+        """Record a partition's leader and replicas."""
         topic = self.topic(topic_partition.topic)
         partitions = list(topic.partitions)
-        partitions[topic_partition.partition] = Leadership(leader, old.leader_epoch + 1)
+        partitions[topic_partition.partition] = partition
         self._change_topic(replace(topic, partitions=tuple(partitions)))
-        return partitions[topic_partition.partition]
+        return partition
 
     def raise_leader_epochs(self, name: str, least: Sequence[int]) -> None:
         """Record leader epochs of at least the given ones for the topic's partitions."""
@@ -309,21 +282,9 @@ class ClusterMetadata:
         kept = None if token is None else token.as_record()
         self._record({"type": "delegation_token", "name": token_id, "token": kept})
 
-    def _take_leader(self) -> int:
-        self._next_leader += 1
-        return self.broker_ids[(self._next_leader - 1) % len(self.broker_ids)]
-
     def _change_topic(self, topic: Topic) -> Topic:
-        self._record(
-            {
-                "type": "topic",
-                "name": topic.name,
-                "id": str(topic.topic_id),
-                "config": dict(topic.config),
-                "partitions": [[p.leader, p.leader_epoch] for p in topic.partitions],
-            }
-        )
-        return topic
+        self._record(topic_record(topic))
+        return self.topics[topic.name]
 
     def _record(self, record: dict[str, Any]) -> None:
         key = f"{record['type']}/{record.get('name', '')}"
@@ -352,15 +313,11 @@ class ClusterMetadata:
         self._settings = record.get("settings", {})
         brokers = record["brokers"]
         for topic in list(self.topics.values()):
-            partitions = tuple(
-                Leadership(p.leader if p.leader in brokers else brokers[index % len(brokers)], p.leader_epoch + 1)
-                for index, p in enumerate(topic.partitions)
-            )
+            partitions = tuple(each.opened(brokers, index) for index, each in enumerate(topic.partitions))
             self.topics[topic.name] = replace(topic, partitions=partitions)
 
     def _replay_topic(self, record: Mapping[str, Any]) -> None:
-        partitions = tuple(Leadership(leader, epoch) for leader, epoch in record["partitions"])
-        topic = Topic(record["name"], UUID(record["id"]), partitions, record["config"])
+        topic = recorded_topic(record)
         known = self.topics.get(topic.name, topic).topic_id
         if (known, self.names.get(known, topic.name)) != (topic.topic_id, topic.name):
             raise ValueError(f"the topic {topic.name} or the id {topic.topic_id} is already used with another one")

@@ -82,6 +82,19 @@ def _is_leadership(value: Any) -> bool:
     return isinstance(value, list) and (_is_count(leader) or leader == NO_LEADER) and _is_count(leader_epoch)
 
 
+def _are_replicas(value: Any) -> bool:
+    # Older versions of the program stored none.
+    return value is _MISSING or _are(value, _are_distinct)
+
+
+def _are_reassignments(value: Any) -> bool:
+    return value is _MISSING or _are(value, lambda pair: len(pair) == 2 and all(map(_are_distinct, pair)))
+
+
+def _are_distinct(value: Any) -> bool:
+    return _are(value, _is_count) and len({*value}) == len(value)
+
+
 def _are_texts(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
@@ -141,7 +154,14 @@ def _is_token(value: Any) -> bool:
 SHAPES: Final[Mapping[str, Mapping[str, Shape]]] = MappingProxyType(
     {
         "opened": {"cluster_id": _is_text, "brokers": _are_brokers, "settings": _are_levels},
-        "topic": {"name": _is_text, "id": _is_uuid, "partitions": _are_partitions, "config": _are_texts},
+        "topic": {
+            "name": _is_text,
+            "id": _is_uuid,
+            "partitions": _are_partitions,
+            "replicas": _are_replicas,
+            "reassignments": _are_reassignments,
+            "config": _are_texts,
+        },
         "topic_deleted": {"name": _is_text},
         "producer_ids": {"next": _is_count},
         "feature": {"name": _is_text, "level": _is_count},

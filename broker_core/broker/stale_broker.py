@@ -21,9 +21,10 @@ from broker_core.broker.controller import ControlledBroker, Controller
 from broker_core.broker.endpoints import Address
 from broker_core.broker.internal_topics import with_actual_counts
 from broker_core.broker.log_manager import LogManager
-from broker_core.broker.metadata import ClusterMetadata, Leadership
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_log import MetadataLog
 from broker_core.broker.meters import Meters
+from broker_core.broker.partitions import Leadership
 from broker_core.coordinator.producer_ids import ProducerIds
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
@@ -91,7 +92,8 @@ def _stale_twin(
         return standing_ms
 
     metadata_log = _StaleMetadataLog(storage, now_ms)
-    metadata = ClusterMetadata(metadata_log.append, cluster.controller.addresses)
+    metadata = ClusterMetadata(metadata_log.append, cluster.metadata.broker_ids)
+    metadata.running_ids = cluster.metadata.running_ids
     metadata.load(metadata_log.records())
     config = with_actual_counts(cluster.config, metadata.topics)
     settings = BrokerSettings(config, metadata.stored)

@@ -41,11 +41,13 @@ class BrokerHandle:
     _thread: ServerThread
 
     def stop(self) -> None:
-        """Shut the broker down cleanly; until `start`, other brokers take over its partitions and coordinators."""
+        """Shut the broker down cleanly; until `start`, other replicas lead its partitions, other brokers coordinate."""
         self._leave(abruptly=False)
 
     def crash(self) -> None:
-        """Break the broker's connections at once; other brokers take over its partitions and coordinators.
+        """Break the broker's connections at once; other replicas lead its partitions, other brokers coordinate.
+
+        A partition without another replica that runs has no leader until `start`.
 
         A crash of the last running broker has the effect of `EmbeddedBroker.crash`.
         """
@@ -123,7 +125,8 @@ class ClusterControls:
         """Make `broker` the leader of a partition, in a new leader epoch; clients discover it as with Apache Kafka.
 
         Broker ids count from `node.id`, which is 1 unless set. A move to the broker that already leads begins a new
-        leader epoch too. Raises `KafkaError` for a partition or broker that does not exist.
+        leader epoch too. A broker that is no replica becomes one, in place of the old leader. Raises `KafkaError` for
+        a partition or broker that does not exist.
         """
         place = _place(topic_partition)
         self._call(lambda cluster: cluster.controller.move_leader(place, broker))
@@ -203,13 +206,13 @@ class ClusterControls:
     def stale_broker(self, broker: int) -> Outage:
         """Cut a broker off from the others until `end()` or the end of the `with` block; clients still reach it.
 
-        The other brokers take over the partitions it leads and the ids it coordinates. The broker keeps its state of
-        that moment and uses it for FindCoordinator, Metadata, OffsetFetch, DescribeTransactions, ListTransactions,
-        Fetch, ListOffsets and DescribeProducers. Requests that need a replica have no effect and fail: with
-        REQUEST_TIMED_OUT, at coordinators with COORDINATOR_NOT_AVAILABLE, and with NOT_ENOUGH_REPLICAS if a leader
-        needs the coordinator of a transaction. Apache Kafka returns these errors after its timeouts; to imitate that,
-        use `fault` with `broker=` and `Delay` or `Drop`. Time stands still for the broker. Afterwards
-        it leads its partitions again. A stop or crash of the broker ends the outage earlier.
+        Other replicas take over the partitions it leads, and other brokers the ids it coordinates. The broker keeps its
+        state of that moment and uses it for FindCoordinator, Metadata, OffsetFetch, DescribeTransactions,
+        ListTransactions, Fetch, ListOffsets and DescribeProducers. Requests that need a replica have no effect and
+        fail: with REQUEST_TIMED_OUT, at coordinators with COORDINATOR_NOT_AVAILABLE, and with NOT_ENOUGH_REPLICAS if a
+        leader needs the coordinator of a transaction. Apache Kafka returns these errors after its timeouts; to imitate
+        that, use `fault` with `broker=` and `Delay` or `Drop`. Time stands still for the broker. Afterwards it leads
+        its partitions again. A stop or crash of the broker ends the outage earlier.
 
         Raises ValueError if no other broker is running, or if this one is not running or already cut off.
 

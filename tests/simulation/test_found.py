@@ -48,7 +48,7 @@ class Prepared:
     def __init__(self) -> None:
         self.disk = SimulatedDisk(Random(1), FaultCounts())
         self.cluster = direct_cluster(self.disk, brokers=2, settings=_SETTINGS)
-        self.cluster.controller.create_topic(TOPIC, 1, leaders=[1])
+        self.cluster.controller.create_topic(TOPIC, 1, replicas=[[1, 2]])
         for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
             self.cluster.controller.ensure_topic(name)
         self.cluster.settle(self.cluster.now_ms)

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from broker_core.broker.dynamic_names import CLIENT_METRICS, DEFAULTS_WITHOUT_EFFECT, DYNAMIC, GROUP_SETTINGS, kind_of
-from broker_core.broker.metadata import check_topic_name
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.stored_settings import ConfigResource
+from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import LISTENER_PREFIX, TOPIC_SYNONYMS, TopicConfig, base_key, is_secret
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.kafka_settings import TYPES

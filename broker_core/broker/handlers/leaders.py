@@ -1,14 +1,14 @@
 """ElectLeaders, and the reassignment of partitions to brokers.
 
-Brokers share the logs, so each of them is a replica of every partition, and the leader is the preferred one. While a
-broker is offline, another leads its partitions, and the preferred leader is not available. A reassignment is complete
-at once: it changes the leader if the present one is not among the new replicas.
+The first replica of a partition is its preferred leader (rule J.5/10). A reassignment is complete as soon as all new
+replicas run, since brokers share the logs: at once, or when the last of them starts. Then a replica leads.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from broker_core.broker.authorization import require
+from broker_core.broker.partitions import Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -18,6 +18,10 @@ from broker_core.wire.error_responses import error_response
 
 _PREFERRED, _UNCLEAN = 0, 1
 _FIRST_WITH_TYPES = 1
+_NOT_AVAILABLE = KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
+_NONE_ELIGIBLE = KafkaError(
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "Eligible topic partition leaders are not available."
+)
 _NOT_NEEDED = KafkaError(ErrorCode.ELECTION_NOT_NEEDED, "Leader election not needed for topic partition.")
 
 
@@ -63,13 +67,19 @@ def _elect(context: RequestContext, kind: int, topic_partition: TopicPartition) 
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
     if not context.broker.metadata.has_partition(topic_partition):
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_partition}")
-    has_leader = context.broker.metadata.leadership(topic_partition).leader != NO_LEADER
-    if has_leader and (kind == _UNCLEAN or not controller.has_substitute(topic_partition)):
+    leader, preferred = (
+        context.broker.metadata.leadership(topic_partition).leader,
+        controller.preferred_leader(topic_partition),
+    )
+    if leader != NO_LEADER and (leader == preferred or kind == _UNCLEAN):
         return _NOT_NEEDED
     if kind == _PREFERRED:
-        return KafkaError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "The preferred leader was not available.")
-    controller.elect(topic_partition, min(controller.addresses))
-    return None
+        if leader == NO_LEADER or preferred not in controller.addresses:
+            return _NOT_AVAILABLE
+        controller.move_leader(topic_partition, preferred)
+        return None
+    controller.elect(topic_partition, preferred)
+    return _NONE_ELIGIBLE if controller.leader_of(topic_partition) is None else None
 
 
 def _elected(code: ErrorCode, results: Iterable[tuple[str, _Verdicts]]) -> Any:
@@ -141,18 +151,20 @@ def _reassign(context: RequestContext, topic_partition: TopicPartition, replicas
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find partition {topic}:{topic_partition.partition}."
         )
+    partition = metadata.leadership(topic_partition)
     if replicas is None:
-        raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        if not partition.is_reassigned:
+            raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
+        controller.cancel_reassignment(topic_partition)
+        return
     _check_replicas(controller.broker_ids, replicas)
-    count = len(controller.addresses)
+    count = len(metadata.replicas(partition)) - len(partition.removing)
     if not context.body.allow_replication_factor_change and len(replicas) != count:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"The replication factor is changed from {count} to {len(replicas)}",
         )
-    running = [broker_id for broker_id in replicas if broker_id in controller.addresses]
-    if running and metadata.leadership(topic_partition).leader not in (NO_LEADER, *running):
-        controller.move_leader(topic_partition, running[0])
+    controller.reassign(topic_partition, replicas)
 
 
 def _check_replicas(broker_ids: Sequence[int], replicas: Sequence[int]) -> None:
@@ -170,10 +182,37 @@ def _check_replicas(broker_ids: Sequence[int], replicas: Sequence[int]) -> None:
 
 
 def list_reassignments(context: RequestContext) -> None:
-    """Answer that no reassignment is in progress: each is complete at once."""
+    """List the reassignments in progress: those with a new replica whose broker does not run."""
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
         context.answer(error_response(context.request, error.code))
         return
-    context.answer(m.ListPartitionReassignmentsResponse(error_code=ErrorCode.NONE, error_message=None, topics=[]))
+    topics, wanted = context.broker.metadata.topics, context.body.topics
+    if wanted is None:
+        named = {name: range(len(topic.partitions)) for name, topic in topics.items()}
+    else:
+        named = {topic.name: topic.partition_indexes for topic in wanted}
+    form = m.ListPartitionReassignmentsResponse
+    listed = [(name, _reassignments(topics[name], indexes)) for name, indexes in named.items() if name in topics]
+    context.answer(
+        form(
+            error_code=ErrorCode.NONE,
+            error_message=None,
+            topics=[form.OngoingTopicReassignment(name=name, partitions=found) for name, found in listed if found],
+        )
+    )
+
+
+def _reassignments(topic: Topic, indexes: Iterable[int]) -> list[Any]:
+    form = m.ListPartitionReassignmentsResponse.OngoingTopicReassignment.OngoingPartitionReassignment
+    return [
+        form(
+            partition_index=index,
+            replicas=list(topic.partitions[index].replicas),
+            adding_replicas=list(topic.partitions[index].adding),
+            removing_replicas=list(topic.partitions[index].removing),
+        )
+        for index in indexes
+        if 0 <= index < len(topic.partitions) and topic.partitions[index].is_reassigned
+    ]

@@ -1,11 +1,13 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: there is one folder of logs, which all brokers share."""
+"""DescribeLogDirs and AlterReplicaLogDirs: there is one folder of logs, which all brokers share.
+
+A broker describes and moves only the partitions that it is a replica of, as if the folder was its own.
+"""
 
 from collections.abc import Collection
 from typing import Any
 
 from broker_core.broker.authorization import require
 from broker_core.broker.log_manager import folder_of
-from broker_core.broker.metadata import Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -19,7 +21,7 @@ _LONGEST_NAME = 255
 
 
 def describe(context: RequestContext) -> None:
-    """Describe the folder and the sizes of the partitions in it; unknown partitions are left out."""
+    """Describe the folder and the sizes of this broker's partitions in it; all others are left out."""
     try:
         require(context, Operation.DESCRIBE, ResourceType.CLUSTER)
     except KafkaError as error:
@@ -44,28 +46,28 @@ def describe(context: RequestContext) -> None:
 
 
 def _wanted(context: RequestContext) -> list[Any]:
-    topics = context.broker.metadata.topics
+    metadata, broker_id = context.broker.metadata, context.broker.broker_id
+    topics = {
+        name: [index for index, each in enumerate(topic.partitions) if broker_id in metadata.replicas(each)]
+        for name, topic in metadata.topics.items()
+    }
     if context.body.topics is None:
-        return [_topic(context, topic, range(len(topic.partitions))) for topic in topics.values()]
+        return [_topic(context, name, indexes) for name, indexes in topics.items() if indexes]
     wanted: dict[str, set[int]] = {}
     for entry in context.body.topics:
         wanted.setdefault(entry.topic, set()).update(entry.partitions)
-    found = {
-        name: sorted(indexes & set(range(len(topics[name].partitions))))
-        for name, indexes in wanted.items()
-        if name in topics
-    }
-    return [_topic(context, topics[name], indexes) for name, indexes in found.items() if indexes]
+    found = {name: sorted(indexes & {*topics.get(name, ())}) for name, indexes in wanted.items()}
+    return [_topic(context, name, indexes) for name, indexes in found.items() if indexes]
 
 
-def _topic(context: RequestContext, topic: Topic, indexes: Collection[int]) -> Any:
+def _topic(context: RequestContext, name: str, indexes: Collection[int]) -> Any:
     form, logs = m.DescribeLogDirsResponse.DescribeLogDirsResult.DescribeLogDirsTopic, context.broker.logs
     return form(
-        name=topic.name,
+        name=name,
         partitions=[
             form.DescribeLogDirsPartition(
                 partition_index=index,
-                partition_size=logs.size_bytes(TopicPartition(topic.name, index), context.now_ms),
+                partition_size=logs.size_bytes(TopicPartition(name, index), context.now_ms),
                 offset_lag=0,
                 is_future_key=False,
             )
@@ -98,6 +100,8 @@ def alter(context: RequestContext) -> None:
             code = ErrorCode.LOG_DIR_NOT_FOUND
         elif not context.broker.metadata.has_partition(topic_partition):
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif not context.broker.is_replica_of(topic_partition):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
         codes.setdefault(topic_partition.topic, {})[topic_partition.partition] = code
     form = m.AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
     context.answer(

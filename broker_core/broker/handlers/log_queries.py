@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from broker_core.broker.authorization import is_allowed, require
-from broker_core.broker.metadata import check_topic_name
 from broker_core.broker.request_context import RequestContext
+from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.log.partition_log import PartitionLog
 from broker_core.security.acls import Operation, ResourceType
@@ -161,7 +161,7 @@ def _attempt(
 def describe_producers(context: RequestContext) -> None:
     """Describe each producer in a partition's state, with its open transaction (KIP-664, rules F.1).
 
-    Every broker answers, not the leader alone: in Kafka any replica does, and here all brokers share the logs.
+    Every replica answers, not the leader alone.
     """
     response = m.DescribeProducersResponse
     topics = []
@@ -172,7 +172,7 @@ def describe_producers(context: RequestContext) -> None:
             try:
                 check_topic_name(topic.name)
                 require(context, Operation.READ, ResourceType.TOPIC, topic.name)
-                _require_partition(context, TopicPartition(topic.name, index))
+                _require_replica(context, TopicPartition(topic.name, index))
                 producers = _producers(context.broker.logs.get(TopicPartition(topic.name, index), context.now_ms))
             except KafkaError as error:
                 code, message = error.code, error.message or None
@@ -185,12 +185,14 @@ def describe_producers(context: RequestContext) -> None:
     context.answer(response(topics=topics))
 
 
-def _require_partition(context: RequestContext, topic_partition: TopicPartition) -> None:
-    """Raise UNKNOWN_TOPIC_OR_PARTITION; as in Kafka, only that of a topic has a message."""
+def _require_replica(context: RequestContext, topic_partition: TopicPartition) -> None:
+    """Raise UNKNOWN_TOPIC_OR_PARTITION or NOT_LEADER_OR_FOLLOWER; as in Kafka, only an unknown topic has a message."""
     metadata = context.broker.metadata
     if not metadata.has_partition(topic_partition):
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise KafkaError(code, "" if topic_partition.topic in metadata.topics else STANDARD_MESSAGES[code])
+    if not context.broker.is_replica_of(topic_partition):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 def _producers(log: PartitionLog) -> list[Any]:

@@ -11,7 +11,7 @@ from uuid import UUID
 from broker_core.broker.authorization import allowed_operations, is_allowed, require
 from broker_core.broker.features import SUPPORTED
 from broker_core.broker.kafka_version import limit_features
-from broker_core.broker.metadata import Topic
+from broker_core.broker.partitions import Leadership, Topic
 from broker_core.broker.request_context import RequestContext
 from broker_core.errors import STANDARD_MESSAGES, ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
@@ -33,6 +33,7 @@ _FIRST_WITH_SHARE_KEYS = 6
 # A group, the id of a topic and a partition.
 _SHARE_KEY = re.compile(r".*\S.*:[A-Za-z0-9_-]{22}:[+-]?\d{1,10}", re.DOTALL)
 _FIRST_WITH_LEVEL_0 = 4
+_FIRST_WITH_ABSENT_REPLICAS = 1
 _FIRST_WITH_IDS = 10
 _VERSIONS_WITH_UNUSED_IDS = (10, 11)
 _NO_COORDINATOR = (ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.", -1, "", -1)
@@ -183,32 +184,35 @@ def _topic_operations(context: RequestContext, name: str) -> frozenset[int] | No
 
 
 def _metadata_topic(context: RequestContext, topic: Topic) -> Any:
-    response = m.MetadataResponse
-    brokers = sorted(context.broker.controller.addresses)
-    return response.MetadataResponseTopic(
+    return m.MetadataResponse.MetadataResponseTopic(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[
-            response.MetadataResponseTopic.MetadataResponsePartition(
-                error_code=ErrorCode.LEADER_NOT_AVAILABLE if p.leader == NO_LEADER else 0,
-                partition_index=index,
-                leader_id=p.leader,
-                leader_epoch=p.leader_epoch,
-                replica_nodes=leader_first(p.leader, brokers),
-                isr_nodes=[] if p.leader == NO_LEADER else leader_first(p.leader, brokers),
-                offline_replicas=[],
-            )
-            for index, p in enumerate(topic.partitions)
-        ],
+        partitions=[_metadata_partition(context, index, each) for index, each in enumerate(topic.partitions)],
         authorized_operations=_topic_operations(context, topic.name),
     )
 
 
-def leader_first(leader: int, brokers: list[int]) -> list[int]:
-    """Return the brokers that can serve a partition, the leader first: all of them, since they share its log."""
-    return [*({leader} - {NO_LEADER}), *(broker for broker in brokers if broker != leader)]
+def _metadata_partition(context: RequestContext, index: int, partition: Leadership) -> Any:
+    """Describe a partition, which has no leader if all its replicas are offline (rule J.5/9)."""
+    cluster = context.broker.metadata
+    replicas = cluster.replicas(partition)
+    code = ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE
+    offline = [broker_id for broker_id in replicas if broker_id not in cluster.running_ids]
+    if offline and context.version < _FIRST_WITH_ABSENT_REPLICAS:
+        # As in Kafka, these clients see only replicas that they can reach.
+        replicas = tuple(broker_id for broker_id in replicas if broker_id not in offline)
+        code = code or ErrorCode.REPLICA_NOT_AVAILABLE
+    return m.MetadataResponse.MetadataResponseTopic.MetadataResponsePartition(
+        error_code=code,
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(replicas),
+        isr_nodes=cluster.in_sync(partition),
+        offline_replicas=offline,
+    )
 
 
 def describe_cluster(context: RequestContext) -> None:

@@ -341,6 +341,8 @@ def _append_all(work: _Work, now_ms: int) -> None:
 
 def _append(context: RequestContext, part: _Ready, now_ms: int) -> _Answer:
     try:
+        if context.body.acks == -1:
+            context.broker.require_in_sync(part.topic_partition, part.log)
         result = part.log.append_as_leader(
             part.records,
             now_ms=now_ms,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from broker_core.broker.authorization import refusal
-from broker_core.broker.metadata import Leadership
+from broker_core.broker.partitions import Leadership
 from broker_core.broker.request_context import RequestContext
 from broker_core.broker.share.acknowledgment import RENEW, Acknowledgment
 from broker_core.broker.share.sessions import SharedPartition

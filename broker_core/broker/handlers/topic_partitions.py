@@ -3,12 +3,12 @@
 from typing import Any
 
 from broker_core.broker.authorization import is_allowed, operation_bits, refusal
-from broker_core.broker.handlers.metadata import leader_first
-from broker_core.broker.metadata import Topic, check_topic_name
+from broker_core.broker.partitions import Topic
 from broker_core.broker.request_context import RequestContext
+from broker_core.broker.topic_names import check_topic_name
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
-from broker_core.types import INTERNAL_TOPICS, NO_LEADER
+from broker_core.types import INTERNAL_TOPICS
 from broker_core.wire import messages as m
 from broker_core.wire.error_responses import error_response
 
@@ -78,7 +78,7 @@ def _without_partitions(context: RequestContext, name: str, code: ErrorCode) -> 
 
 def _described(context: RequestContext, topic: Topic, start: int, end: int) -> Any:
     form = m.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
-    brokers = sorted(context.broker.controller.addresses)
+    cluster = context.broker.metadata
     return form(
         error_code=ErrorCode.NONE,
         name=topic.name,
@@ -91,11 +91,13 @@ def _described(context: RequestContext, topic: Topic, start: int, end: int) -> A
                 partition_index=index,
                 leader_id=leadership.leader,
                 leader_epoch=leadership.leader_epoch,
-                replica_nodes=leader_first(leadership.leader, brokers),
-                isr_nodes=[] if leadership.leader == NO_LEADER else leader_first(leadership.leader, brokers),
+                replica_nodes=list(cluster.replicas(leadership)),
+                isr_nodes=cluster.in_sync(leadership),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[],
+                offline_replicas=[
+                    broker_id for broker_id in cluster.replicas(leadership) if broker_id not in cluster.running_ids
+                ],
             )
             for index, leadership in enumerate(topic.partitions[start:end], start)
         ],

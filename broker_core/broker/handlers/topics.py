@@ -54,7 +54,7 @@ def _create(context: RequestContext, wanted: Any) -> Any:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"{wanted.name} is internal: the broker creates it when it is first needed"
             )
-        count, leaders = _partitions(context, wanted)
+        count, factor, replicas = _partitions(context, wanted)
         try:
             broker.config.topic_defaults().override_by_client(config)
         except ConfigError as error:
@@ -64,7 +64,8 @@ def _create(context: RequestContext, wanted: Any) -> Any:
         # As in Kafka, a topic that is only validated has an id too.
         topic_id = broker.controller.new_uuid()
         if not context.body.validate_only:
-            topic_id = broker.controller.create_topic(wanted.name, count, config, leaders).topic_id
+            replicas = replicas or broker.metadata.place(count, factor)
+            topic_id = broker.controller.create_topic(wanted.name, count, config, replicas).topic_id
     except KafkaError as error:
         return _refused(wanted.name, error)
     return m.CreateTopicsResponse.CreatableTopicResult(
@@ -72,7 +73,7 @@ def _create(context: RequestContext, wanted: Any) -> Any:
         topic_id=topic_id,
         error_code=0,
         error_message=None,
-        **_settings(context, wanted.name, count, config),
+        **_settings(context, wanted.name, (count, factor), config),
     )
 
 
@@ -98,8 +99,8 @@ def _refused(name: str, error: KafkaError) -> Any:
     )
 
 
-def _settings(context: RequestContext, name: str, partition_count: int, config: Mapping[str, str]) -> dict[str, Any]:
-    """Describe the new topic's settings, unless the client may create the topic but not describe its settings."""
+def _settings(context: RequestContext, name: str, size: tuple[int, int], config: Mapping[str, str]) -> dict[str, Any]:
+    """Describe the new topic's size and settings, unless the client may create the topic but not describe it."""
     if not is_allowed(context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         return {
             "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -110,8 +111,8 @@ def _settings(context: RequestContext, name: str, partition_count: int, config: 
     form = m.CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs
     effective = context.broker.config.topic_defaults().override(config).as_text()
     return {
-        "num_partitions": partition_count,
-        "replication_factor": 1,
+        "num_partitions": size[0],
+        "replication_factor": size[1],
         "configs": [
             form(
                 name=key,
@@ -125,8 +126,8 @@ def _settings(context: RequestContext, name: str, partition_count: int, config: 
     }
 
 
-def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | None]:
-    """Return the number of partitions and, if the request assigns replicas, their leaders."""
+def _partitions(context: RequestContext, wanted: Any) -> tuple[int, int, list[list[int]] | None]:
+    """Return the number of partitions, that of replicas, and the replicas if the request assigns them."""
     if wanted.assignments:
         for value, what in (
             (wanted.replication_factor, "replication factor"),
@@ -137,11 +138,10 @@ def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | 
                     ErrorCode.INVALID_REQUEST,
                     f"A manual partition assignment was specified, but {what} was not set to -1.",
                 )
-        leaders = _assigned_leaders(context, wanted.assignments)
-        return len(leaders), leaders
+        assigned = _assigned(context, wanted.assignments)
+        return len(assigned), len(assigned[0]), assigned
     count = context.broker.config.num_partitions if wanted.num_partitions == -1 else wanted.num_partitions
     _check_count(count)
-    # The brokers of a cluster share the logs, so any replication factor up to their number is accepted.
     brokers = len(context.broker.controller.broker_ids)
     if wanted.replication_factor == 0 or wanted.replication_factor < -1:
         raise KafkaError(
@@ -155,7 +155,8 @@ def _partitions(context: RequestContext, wanted: Any) -> tuple[int, list[int] | 
             f"{wanted.replication_factor} cannot be reached because only {brokers} broker(s) are registered or "
             "some brokers have all their log directories cordoned.",
         )
-    return count, None
+    # Unlike in Kafka, the default is all brokers: a topic survives the stop of any of them.
+    return count, brokers if wanted.replication_factor == -1 else wanted.replication_factor, None
 
 
 def _check_count(count: int) -> None:
@@ -165,7 +166,8 @@ def _check_count(count: int) -> None:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
 
 
-def _assigned_leaders(context: RequestContext, assignments: Any) -> list[int]:
+def _assigned(context: RequestContext, assignments: Any) -> list[list[int]]:
+    """Return the replicas of each partition of a new topic (rule J.5/7)."""
     replicas: dict[int, list[int]] = {}
     for entry in assignments:
         if entry.partition_index in replicas:
@@ -174,37 +176,46 @@ def _assigned_leaders(context: RequestContext, assignments: Any) -> list[int]:
                 f"Found multiple manual partition assignments for partition {entry.partition_index}",
             )
         replicas[entry.partition_index] = list(entry.broker_ids)
-    leaders = _leaders(context, list(replicas.values()))
+    _check_assignments(context, replicas, len(next(iter(replicas.values()))))
     if sorted(replicas) != list(range(len(replicas))):
         raise KafkaError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions should be a consecutive 0-based integer sequence"
         )
-    return [leader for _, leader in sorted(zip(replicas, leaders, strict=True))]
+    return [replicas[index] for index in sorted(replicas)]
 
 
-def _leaders(context: RequestContext, assignments: list[list[int]]) -> list[int]:
-    """Return the first replica of each partition; raise INVALID_REPLICA_ASSIGNMENT as Kafka's controller does."""
-    known = set(context.broker.controller.broker_ids)
-    for replicas in assignments:
-        problem = None
-        unknown = next((broker for broker in sorted(replicas) if broker not in known), None)
-        repeated = next((broker for broker, times in sorted(Counter(replicas).items()) if times > 1), None)
-        if not replicas:
-            problem = "an empty replica list."
-        elif unknown is not None and (repeated is None or unknown < repeated):
-            problem = f"broker {unknown}, but no such broker is registered."
-        elif repeated is not None:
-            problem = f"the broker {repeated} more than once."
-        elif len(replicas) != len(assignments[0]):
-            problem = (
-                f"a partition with {len(replicas)} replica(s), but this is not consistent with previous partitions, "
-                f"which have {len(assignments[0])} replica(s)."
-            )
+def _check_assignments(context: RequestContext, assignments: Mapping[int, list[int]], factor: int) -> None:
+    """Raise INVALID_REPLICA_ASSIGNMENT as Kafka's controller does; `assignments` are the replicas by partition."""
+    controller = context.broker.controller
+    for index, replicas in assignments.items():
+        problem = _problem(replicas, set(controller.broker_ids), factor)
         if problem is not None:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes {problem}"
             )
-    return [replicas[0] for replicas in assignments]
+        if not {*replicas} & {*controller.addresses}:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"All brokers specified in the manual partition assignment for partition {index} are fenced or in "
+                "controlled shutdown.",
+            )
+
+
+def _problem(replicas: list[int], known: set[int], factor: int) -> str | None:
+    unknown = next((broker for broker in sorted(replicas) if broker not in known), None)
+    repeated = next((broker for broker, times in sorted(Counter(replicas).items()) if times > 1), None)
+    if not replicas:
+        return "an empty replica list."
+    if unknown is not None and (repeated is None or unknown < repeated):
+        return f"broker {unknown}, but no such broker is registered."
+    if repeated is not None:
+        return f"the broker {repeated} more than once."
+    if len(replicas) != factor:
+        return (
+            f"a partition with {len(replicas)} replica(s), but this is not consistent with previous partitions, "
+            f"which have {factor} replica(s)."
+        )
+    return None
 
 
 def delete_topics(context: RequestContext) -> None:
@@ -313,7 +324,7 @@ def _add_partitions(context: RequestContext, wanted: Any) -> None:
             ErrorCode.INVALID_PARTITIONS,
             f"The topic {wanted.name} currently has {known} partition(s); {wanted.count} would not be an increase.",
         )
-    leaders = None
+    replicas = None
     if wanted.assignments is not None:
         added = wanted.count - known
         if len(wanted.assignments) != added:
@@ -322,9 +333,11 @@ def _add_partitions(context: RequestContext, wanted: Any) -> None:
                 f"Attempted to add {added} additional partition(s), but only {len(wanted.assignments)} assignment(s) "
                 "were specified.",
             )
-        leaders = _leaders(context, [list(entry.broker_ids) for entry in wanted.assignments])
+        replicas = [list(entry.broker_ids) for entry in wanted.assignments]
+        factor = len(context.broker.metadata.replicas(topic.partitions[0]))
+        _check_assignments(context, dict(enumerate(replicas, known)), factor)
     if wanted.count - known > _MAX_PARTITIONS:
         raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of additional partitions per request.")
     _count_mutations(context, wanted.count - known, _STRICT_ADDITION)
     if not context.body.validate_only:
-        context.broker.controller.add_partitions(wanted.name, wanted.count, leaders)
+        context.broker.controller.add_partitions(wanted.name, wanted.count, replicas)

@@ -6,7 +6,7 @@ from typing import Any
 from broker_core.broker.authorization import is_allowed, refusal
 from broker_core.broker.marker_writer import append_marker
 from broker_core.broker.request_context import RequestContext
-from broker_core.errors import ErrorCode
+from broker_core.errors import ErrorCode, KafkaError
 from broker_core.security.acls import Operation, ResourceType
 from broker_core.types import ProducerIdentity, TopicPartition
 from broker_core.wire import messages as m
@@ -42,6 +42,7 @@ def _written(context: RequestContext, marker: Any) -> Iterator[tuple[TopicPartit
             yield (
                 topic_partition,
                 refused
+                or _not_here(context, topic_partition)
                 or append_marker(
                     context.broker,
                     topic_partition,
@@ -52,6 +53,15 @@ def _written(context: RequestContext, marker: Any) -> Iterator[tuple[TopicPartit
                     now_ms=context.now_ms,
                 ),
             )
+
+
+def _not_here(context: RequestContext, topic_partition: TopicPartition) -> ErrorCode:
+    """Return UNKNOWN_TOPIC_OR_PARTITION for a partition that this broker is no replica of (rule A.13 receiver/4)."""
+    try:
+        is_here = context.broker.is_replica_of(topic_partition)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE if is_here else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _result(producer_id: int, topics: dict[str, dict[int, ErrorCode]]) -> Any:

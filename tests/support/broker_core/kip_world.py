@@ -81,7 +81,9 @@ class World:
         )
         for name in (TOPIC, OTHER):
             if name not in self.cluster.metadata.topics:
-                self.cluster.controller.create_topic(name, PARTITIONS, leaders=[1] * PARTITIONS)
+                self.cluster.controller.create_topic(
+                    name, PARTITIONS, replicas=[list(self.cluster.brokers)] * PARTITIONS
+                )
         for name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
             self.cluster.controller.ensure_topic(name)
 

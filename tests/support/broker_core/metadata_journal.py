@@ -8,6 +8,7 @@ from broker_core.security.acls import stored_acl
 from broker_core.security.delegation_tokens import DelegationToken
 from broker_core.security.principals import user
 from broker_core.security.sasl_passwords import ScramCredential
+from broker_core.types import TopicPartition
 
 
 @cache
@@ -22,6 +23,8 @@ def metadata_records() -> list[bytes]:
     metadata = ClusterMetadata(append, (1, 2))
     metadata.open_cluster("cluster", 1, 1)
     metadata.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
+    place = TopicPartition("t", 1)
+    metadata.change_partition(place, metadata.leadership(place).reassigned([2, 3]))
     metadata.create_topic("gone", UUID(int=2), 1, {})
     metadata.delete_topic("gone")
     metadata.allocate_producer_ids()

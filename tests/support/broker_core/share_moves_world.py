@@ -43,7 +43,7 @@ class ShareMovesWorld:
     def __init__(self, *, settings: dict[str, str] | None = None, storage: Any = None) -> None:
         self._settings = {"share.coordinator.state.topic.num.partitions": "1", **(settings or {})}
         self.cluster: Cluster = direct_cluster(storage, brokers=2, settings=self._settings)
-        self.cluster.controller.create_topic(TOPIC, 1, leaders=[1])
+        self.cluster.controller.create_topic(TOPIC, 1, replicas=[[1, 2]])
         self.cluster.metadata.configure(ConfigResource.GROUP, GROUP, {"share.auto.offset.reset": "earliest"})
         for name in (CONSUMER_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC):
             self.cluster.controller.ensure_topic(name)

@@ -30,10 +30,10 @@ def unique(name: str) -> str:
 
 
 def make_topic(client: KafkaClient, partitions: int = 1, **config: str) -> str:
-    """Create a topic and wait for its leaders; `a_b=c` stands for the setting `a.b=c`."""
+    """Create a topic with the default replicas and wait for its leaders; `a_b=c` stands for the setting `a.b=c`."""
     name = unique("topic")
     settings = {key.replace("_", "."): value for key, value in config.items()}
-    assert create_topic(client, name, partition_count=partitions, replication_factor=1, config=settings)
+    assert create_topic(client, name, partition_count=partitions, config=settings)
     client.require_topics([name])
     return name
 

@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.broker.features import TRANSACTION_VERSION
-from broker_core.broker.metadata import ClusterMetadata, Leadership
+from broker_core.broker.metadata import ClusterMetadata
 from broker_core.broker.metadata_records import SHAPES
+from broker_core.broker.partitions import Leadership
 from broker_core.errors import DamageError, ErrorCode, KafkaError
 from broker_core.types import TopicPartition
 from tests.support.broker_core.metadata_journal import metadata_records
+
+# Fields that older versions did not write, or that are written only when they say something.
+OPTIONAL = {("opened", "settings"), ("topic", "replicas"), ("topic", "reassignments")}
 
 
 class Journal:
@@ -39,7 +43,7 @@ def snapshot(metadata):
 def test_leaders_are_assigned_round_robin():
     metadata = opened(Journal())
     topic = metadata.create_topic("t", UUID(int=1), 3, {})
-    assert topic.partitions == (Leadership(1, 0), Leadership(2, 0), Leadership(1, 0))
+    assert topic.partitions == (Leadership(1, 0, (1, 2)), Leadership(2, 0, (2, 1)), Leadership(1, 0, (1, 2)))
 
 
 def test_restart_raises_every_leader_epoch_and_keeps_the_rest():
@@ -47,7 +51,7 @@ def test_restart_raises_every_leader_epoch_and_keeps_the_rest():
     before = opened(journal)
     before.create_topic("t", UUID(int=1), 2, {"retention.ms": "5"})
     after = opened(journal)
-    assert after.topic("t").partitions == (Leadership(1, 1), Leadership(2, 1))
+    assert after.topic("t").partitions == (Leadership(1, 1, (1, 2)), Leadership(2, 1, (2, 1)))
     assert after.topic("t").config == {"retention.ms": "5"}
     assert after.cluster_id == before.cluster_id
 
@@ -61,8 +65,59 @@ def test_partitions_of_a_removed_broker_get_a_new_leader():
 def test_moved_leader_has_a_higher_epoch():
     metadata = opened(Journal())
     metadata.create_topic("t", UUID(int=1), 1, {})
-    assert metadata.move_leader(TopicPartition("t", 0), 2) == Leadership(2, 1)
-    assert metadata.leadership(TopicPartition("t", 0)) == Leadership(2, 1)
+    assert metadata.move_leader(TopicPartition("t", 0), 2) == Leadership(2, 1, (1, 2))
+    assert metadata.leadership(TopicPartition("t", 0)) == Leadership(2, 1, (1, 2))
+
+
+def test_replicas_are_kept_over_a_restart():
+    journal = Journal()
+    before = opened(journal, brokers=(1, 2, 3))
+    before.create_topic("t", UUID(int=1), 2, {}, [[3, 1], [2, 3]])
+    before.add_partitions("t", 3, [[1, 3]])
+    after = opened(journal, brokers=(1, 2, 3))
+    assert [each.replicas for each in after.topic("t").partitions] == [(3, 1), (2, 3), (1, 3)]
+    assert [each.leader for each in after.topic("t").partitions] == [3, 2, 1]
+
+
+def test_new_partitions_have_as_many_replicas_as_the_first():
+    metadata = opened(Journal(), brokers=(1, 2, 3))
+    metadata.create_topic("t", UUID(int=1), 1, {}, metadata.place(1, 2))
+    assert [each.replicas for each in metadata.add_partitions("t", 3).partitions] == [(1, 2), (2, 3), (3, 1)]
+
+
+# Rule J.5/8.
+def test_brokers_that_do_not_run_are_the_last_replicas():
+    metadata = opened(Journal(), brokers=(1, 2, 3))
+    metadata.running_ids = (1, 3)
+    assert metadata.place(3, 2) == [[1, 3], [3, 1], [1, 3]]
+    assert metadata.place(1) == [[3, 1, 2]]
+
+
+def test_partition_without_stored_replicas_has_all_brokers_with_the_leader_first():
+    metadata = loaded(topic_line("t", 1))
+    partition = metadata.leadership(TopicPartition("t", 0))
+    assert (metadata.replicas(partition), metadata.in_sync(partition)) == ((1, 2), [1, 2])
+    moved = metadata.move_leader(TopicPartition("t", 0), 2)
+    assert (moved, metadata.replicas(moved)) == (Leadership(2, 1), (2, 1))
+
+
+def test_partition_whose_replicas_left_the_cluster_has_all_brokers():
+    journal = Journal()
+    opened(journal, brokers=(1, 2, 3)).create_topic("t", UUID(int=1), 2, {}, [[3], [3, 2]])
+    metadata = opened(journal, brokers=(1, 2))
+    assert metadata.topic("t").partitions == (Leadership(1, 1), Leadership(2, 1, (3, 2)))
+
+
+def test_reassignment_that_waits_is_complete_when_the_cluster_opens():
+    journal = Journal()
+    before = opened(journal, brokers=(1, 2, 3))
+    before.create_topic("t", UUID(int=1), 1, {}, [[1, 2]])
+    waiting = Leadership(1, 0, (1, 2)).reassigned([3, 2])
+    assert waiting == Leadership(1, 0, (3, 2, 1), (3,), (1,))
+    before.change_partition(TopicPartition("t", 0), waiting)
+    assert opened(journal, brokers=(1, 2)).topic("t").partitions == (Leadership(1, 1, (3, 2, 1), (3,), (1,)),)
+    [done] = opened(journal, brokers=(1, 2, 3)).topic("t").partitions
+    assert (done.leader, done.replicas, done.is_reassigned) == (3, (3, 2), False)
 
 
 def test_producer_ids_are_never_reused_after_a_restart():
@@ -103,7 +158,8 @@ def test_invalid_names_are_refused_and_nothing_is_recorded(name, code):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["create", "delete", "widen", "configure", "move", "feature", "ids"]), st.integers(0, 3)
+            st.sampled_from(["create", "delete", "widen", "configure", "move", "reassign", "feature", "ids"]),
+            st.integers(0, 3),
         ),
         max_size=25,
     )
@@ -125,6 +181,9 @@ def test_replay_restores_the_live_state(steps):
                     metadata.configure_topic(name, {"retention.ms": str(number)})
                 case "move":
                     metadata.move_leader(TopicPartition(name, which), which)
+                case "reassign":
+                    place = TopicPartition(name, which)
+                    metadata.change_partition(place, metadata.leadership(place).reassigned([2, 7]))
                 case "feature":
                     metadata.set_feature(TRANSACTION_VERSION, which)
                 case "ids":
@@ -145,7 +204,11 @@ def test_every_record_type_has_a_schema_and_an_example():
     written = [json.loads(line) for line in metadata_records()[1:]]
     assert {each["type"] for each in written} == set(SHAPES) == set(ClusterMetadata._REPLAY)
     for each in written:
-        assert set(each) == {"type", *SHAPES[each["type"]]}
+        missing = {"type", *SHAPES[each["type"]]} - each.keys()
+        assert (
+            each.keys() <= {"type", *SHAPES[each["type"]]} and {(each["type"], field) for field in missing} <= OPTIONAL
+        )
+    assert all(any(field in each for each in written if each["type"] == name) for name, field in OPTIONAL)
 
 
 @pytest.mark.parametrize(
@@ -160,13 +223,20 @@ def test_every_record_type_has_a_schema_and_an_example():
 )
 @pytest.mark.parametrize(
     ("name", "field"),
-    [(name, field) for name, fields in SHAPES.items() for field in fields if (name, field) != ("opened", "settings")],
+    [(name, field) for name, fields in SHAPES.items() for field in fields if (name, field) not in OPTIONAL],
 )
 def test_field_of_the_wrong_type_is_reported_as_damage(name, field, spoil):
     document = next(each for each in map(json.loads, metadata_records()[1:]) if each["type"] == name)
     spoil(document, field)
     with pytest.raises(DamageError, match=rf"metadata cannot be read \({field} missing or of a wrong kind\)"):
         loaded(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("field", ["replicas", "reassignments"])
+@pytest.mark.parametrize("value", [-1, None, [-1], ["x"], [[1, 1]], [[[1]]], [[[1], [1, 1]]], [[], [], []]])
+def test_wrong_replicas_are_reported_as_damage(field, value):
+    with pytest.raises(DamageError, match="metadata cannot be read"):
+        loaded(json.dumps({**json.loads(topic_line("t", 1)), field: value}).encode())
 
 
 def topic_line(name, number):

@@ -3,6 +3,7 @@
 import pytest
 
 from broker_core.broker.endpoints import Address
+from broker_core.broker.partitions import Leadership
 from broker_core.errors import ErrorCode
 from broker_core.types import NO_LEADER, TopicPartition
 from broker_core.wire import messages as m
@@ -14,7 +15,7 @@ PARTITION = TopicPartition("t", 0)
 @pytest.fixture
 def cluster():
     cluster = direct_cluster(brokers=3)
-    cluster.controller.create_topic("t", 1, leaders=[2])
+    cluster.controller.create_topic("t", 1, replicas=[[2, 3, 1]])
     return cluster
 
 
@@ -27,11 +28,26 @@ def leader(cluster):
     return cluster.metadata.leadership(PARTITION).leader
 
 
-def elect(client, kind):
+def replicas(cluster):
+    return cluster.metadata.leadership(PARTITION).replicas
+
+
+def listed(client, **wanted):
+    form = m.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+    topics = [form(name=name, partition_indexes=indexes) for name, indexes in wanted.items()] or None
+    answer = client.ask(m.ListPartitionReassignmentsRequest(timeout_ms=1000, topics=topics), 0)
+    return [
+        (topic.name, part.partition_index, part.replicas, part.adding_replicas, part.removing_replicas)
+        for topic in answer.topics
+        for part in topic.partitions
+    ]
+
+
+def elect(client, kind, topic="t"):
     answer = client.ask(
         m.ElectLeadersRequest(
             election_type=kind,
-            topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])],
+            topic_partitions=[m.ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0])],
             timeout_ms=1000,
         ),
         2,
@@ -39,11 +55,11 @@ def elect(client, kind):
     return answer.replica_election_results[0].partition_result[0].error_code
 
 
-def reassign(client, replicas, **options):
+def reassign(client, replicas, topic="t", **options):
     form = m.AlterPartitionReassignmentsRequest.ReassignableTopic
     parts = [form.ReassignablePartition(partition_index=0, replicas=replicas)]
     request = m.AlterPartitionReassignmentsRequest(
-        timeout_ms=1000, topics=[form(name="t", partitions=parts)], **options
+        timeout_ms=1000, topics=[form(name=topic, partitions=parts)], **options
     )
     [part] = client.ask(request, 1).responses[0].partitions
     return part.error_code, part.error_message
@@ -67,25 +83,130 @@ def test_election_of_all_reports_partitions_without_their_preferred_leader(clust
     assert unelected() == [1]
 
 
+def test_preferred_leader_is_the_first_replica(cluster, client):
+    cluster.controller.move_leader(PARTITION, 3)
+    assert replicas(cluster) == (2, 3, 1)
+    assert elect(client, 1) == ErrorCode.ELECTION_NOT_NEEDED
+    assert (elect(client, 0), leader(cluster)) == (ErrorCode.NONE, 2)
+    assert elect(client, 0) == ErrorCode.ELECTION_NOT_NEEDED
+
+
 def test_unclean_election_gives_a_partition_a_leader_again(cluster, client):
     cluster.controller.lose_leader(PARTITION)
     assert elect(client, 0) == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
     assert leader(cluster) == NO_LEADER
+    cluster.controller.broker_left(2)
     assert elect(client, 1) == ErrorCode.NONE
-    assert leader(cluster) == 1
+    assert leader(cluster) == 3
+
+
+def test_partition_whose_replicas_are_all_offline_has_no_leader(cluster, client):
+    cluster.controller.create_topic("one", 1, replicas=[[2]])
+    one = TopicPartition("one", 0)
+    epoch = cluster.metadata.leadership(one).leader_epoch
+    cluster.controller.broker_left(2)
+    cluster.controller.broker_left(3)
+    assert cluster.metadata.leadership(one) == Leadership(NO_LEADER, epoch + 1, (2,))
+    assert elect(client, 0, "one") == ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert elect(client, 1, "one") == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    cluster.controller.broker_joined(3, Address("test", 9002))
+    assert cluster.metadata.leadership(one).leader == NO_LEADER
+    cluster.controller.broker_joined(2, Address("test", 9001))
+    assert cluster.metadata.leadership(one) == Leadership(2, epoch + 2, (2,))
+
+
+def test_first_replica_that_returns_leads_a_partition_until_its_last_leader_is_back(cluster):
+    cluster.controller.create_topic("two", 1, replicas=[[3, 2]])
+    two = TopicPartition("two", 0)
+    for broker_id in (3, 2):
+        cluster.controller.broker_left(broker_id)
+    assert cluster.metadata.leadership(two).leader == NO_LEADER
+    cluster.controller.broker_joined(2, Address("test", 9001))
+    assert cluster.metadata.leadership(two).leader == 2
+    cluster.controller.broker_joined(3, Address("test", 9002))
+    assert cluster.metadata.leadership(two).leader == 3
+
+
+def test_only_replicas_lead_when_all_brokers_have_stopped(cluster):
+    cluster.controller.create_topic("one", 1, replicas=[[2]])
+    one = TopicPartition("one", 0)
+    for broker_id in (1, 3, 2):
+        cluster.controller.broker_left(broker_id)
+    cluster.controller.broker_joined(1, Address("test", 9000))
+    assert (cluster.metadata.leadership(one).leader, leader(cluster)) == (NO_LEADER, 1)
+    cluster.controller.broker_joined(2, Address("test", 9001))
+    assert (cluster.metadata.leadership(one).leader, leader(cluster)) == (2, 2)
+
+
+def test_first_leader_returns_also_after_all_brokers_have_stopped(cluster):
+    cluster.controller.create_topic("three", 1, replicas=[[3, 2, 1]])
+    three = TopicPartition("three", 0)
+    for broker_id in (3, 1, 2):
+        cluster.controller.broker_left(broker_id)
+    for broker_id, expected in ((1, 1), (2, 1), (3, 3)):
+        cluster.controller.broker_joined(broker_id, Address("test", 8999 + broker_id))
+        assert cluster.metadata.leadership(three).leader == expected
+
+
+def test_end_of_an_outage_elects_no_broker_that_is_no_replica(cluster):
+    cluster.controller.create_topic("one", 1, replicas=[[2]])
+    one = TopicPartition("one", 0)
+    cluster.controller.lose_leader(one)
+    cluster.controller.broker_left(2)
+    cluster.controller.elect(one, 2)
+    assert cluster.metadata.leadership(one).leader == NO_LEADER
+    cluster.controller.broker_joined(2, Address("test", 9001))
+    assert cluster.metadata.leadership(one).leader == 2
+
+
+def test_leader_from_outside_takes_the_place_of_the_old_one_among_the_replicas(cluster):
+    cluster.controller.create_topic("two", 1, replicas=[[1, 2]])
+    cluster.controller.move_leader(TopicPartition("two", 0), 3)
+    assert cluster.metadata.leadership(TopicPartition("two", 0)) == Leadership(3, 1, (3, 2))
 
 
 def test_reassignment_keeps_a_leader_that_is_among_the_replicas(cluster, client):
     assert reassign(client, [3, 2, 1]) == (ErrorCode.NONE, None)
-    assert leader(cluster) == 2
+    assert cluster.metadata.leadership(PARTITION) == Leadership(2, 0, (3, 2, 1))
+    assert reassign(client, [3, 2]) == (ErrorCode.NONE, None)
+    assert cluster.metadata.leadership(PARTITION) == Leadership(2, 1, (3, 2))
+    assert listed(client) == []
 
 
 def test_reassignment_moves_the_leader_to_the_first_replica_that_runs(cluster, client):
-    cluster.controller.broker_left(3)
     assert reassign(client, [3, 1]) == (ErrorCode.NONE, None)
-    assert leader(cluster) == 1
-    assert reassign(client, [3]) == (ErrorCode.NONE, None)
-    assert leader(cluster) == 1
+    assert cluster.metadata.leadership(PARTITION) == Leadership(3, 1, (3, 1))
+
+
+def test_reassignment_waits_for_replicas_that_do_not_run(cluster, client):
+    cluster.controller.create_topic("two", 1, replicas=[[2, 1]])
+    two = TopicPartition("two", 0)
+    cluster.controller.broker_left(3)
+    assert reassign(client, [3, 1], "two") == (ErrorCode.NONE, None)
+    assert listed(client) == listed(client, two=[0, 7]) == [("two", 0, [3, 1, 2], [3], [2])]
+    assert listed(client, t=[0]) == listed(client, two=[1]) == listed(client, missing=[0]) == []
+    assert cluster.metadata.leadership(two) == Leadership(2, 0, (3, 1, 2), (3,), (2,))
+    cluster.controller.broker_joined(3, Address("test", 9002))
+    assert (cluster.metadata.leadership(two), listed(client)) == (Leadership(3, 1, (3, 1)), [])
+
+
+def test_reassignment_that_waits_can_be_cancelled(cluster, client):
+    cluster.controller.create_topic("two", 1, replicas=[[2, 1]])
+    cluster.controller.broker_left(3)
+    assert reassign(client, [3, 1], "two") == (ErrorCode.NONE, None)
+    assert reassign(client, None, "two") == (ErrorCode.NONE, None)
+    assert cluster.metadata.leadership(TopicPartition("two", 0)) == Leadership(2, 1, (1, 2))
+    assert reassign(client, None, "two")[0] == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+
+def test_partition_without_a_leader_is_reassigned_when_it_has_one_again(cluster, client):
+    cluster.controller.create_topic("one", 1, replicas=[[2]])
+    cluster.controller.broker_left(2)
+    assert reassign(client, [1], "one") == (ErrorCode.NONE, None)
+    assert listed(client) == [("one", 0, [1, 2], [1], [2])]
+    assert cluster.metadata.leadership(TopicPartition("one", 0)).leader == NO_LEADER
+    cluster.controller.broker_joined(2, Address("test", 9001))
+    assert cluster.metadata.leadership(TopicPartition("one", 0)).replicas == (1,)
 
 
 def test_reassignment_that_changes_the_replication_factor_can_be_refused(cluster, client):

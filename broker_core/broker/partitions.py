@@ -1,0 +1,146 @@
+"""Topics and their partitions: who leads each, which brokers are its replicas, and how reassignments change them.
+
+All brokers share the logs, so a replica is in sync as soon as its broker runs.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from broker_core.types import INTERNAL_TOPICS, NO_LEADER, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The leader of a partition, `NO_LEADER` if it has none, the leader epoch, and the replicas.
+
+    `replicas` begins with the preferred leader; it is empty for a partition of an older version of the program, which
+    stored none. During a reassignment it has the new replicas and after them those to be removed; `adding` and
+    `removing` say which these are.
+    """
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Return whether a reassignment is in progress."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def original_replicas(self) -> tuple[int, ...]:
+        """Return the replicas without those that a reassignment adds."""
+        return tuple(each for each in self.replicas if each not in self.adding)
+
+    def reassigned(self, target: Sequence[int]) -> "Leadership":
+        """Return the partition with a reassignment to the target, which is complete if no other replica comes or goes.
+
+        Rule J.5/11. A further reassignment begins from all replicas of the one in progress, as in Kafka.
+        """
+        adding, removing = sorted({*target} - {*self.replicas}), sorted({*self.replicas} - {*target})
+        return replace(self, replicas=(*target, *removing), adding=tuple(adding), removing=tuple(removing))
+
+    def reverted(self) -> "Leadership":
+        """Return the partition without its reassignment."""
+        return replace(self, replicas=self.original_replicas, adding=(), removing=())
+
+    def progressed(self, running: Collection[int]) -> "Leadership":
+        """Return the partition with its reassignment complete if all new replicas run and follow a leader."""
+        target = tuple(each for each in self.replicas if each not in self.removing)
+        if not self.is_reassigned or self.leader == NO_LEADER or not {*target} <= {*running}:
+            return self
+        return replace(self, replicas=target, adding=(), removing=())
+
+    def led_by(self, leader: int) -> "Leadership":
+        """Return the partition in a new leader epoch; a leader from outside takes the old one's place as replica."""
+        kept = self.original_replicas
+        if kept and leader not in (NO_LEADER, *self.replicas):
+            place = kept.index(self.leader) if self.leader in kept else 0
+            return Leadership(leader, self.leader_epoch + 1, (*kept[:place], leader, *kept[place + 1 :]))
+        return replace(self, leader=leader, leader_epoch=self.leader_epoch + 1)
+
+    def opened(self, brokers: Sequence[int], index: int) -> "Leadership":
+        """Return the partition when the cluster starts with these brokers, in a new leader epoch.
+
+        A partition that has none of its replicas is led by another broker, as one without stored replicas.
+        """
+        present = [each for each in self.replicas if each in brokers]
+        replicas = self.replicas if present else ()
+        if self.leader in brokers and (not self.replicas or self.leader in present):
+            leader = self.leader
+        else:
+            leader = present[0] if present else brokers[index % len(brokers)]
+        opened = replace(self, leader=leader, leader_epoch=self.leader_epoch + 1, replicas=replicas)
+        return opened.progressed(brokers).led_by_a_replica(brokers)
+
+    def led_by_a_replica(self, running: Collection[int]) -> "Leadership":
+        """Return the partition led by its first replica that runs, if its leader is no replica any more."""
+        if not self.replicas or self.leader in (NO_LEADER, *self.replicas):
+            return self
+        leader = next((each for each in self.replicas if each in running), NO_LEADER)
+        return replace(self, leader=leader, leader_epoch=self.leader_epoch + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic: its name and id, its partitions, and the settings it overrides."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[Leadership, ...]
+    config: Mapping[str, str]
+
+    @property
+    def is_internal(self) -> bool:
+        """Return whether only coordinators may write to it."""
+        return self.name in INTERNAL_TOPICS
+
+    def topic_partitions(self) -> list[TopicPartition]:
+        """Return all its partitions."""
+        return [TopicPartition(self.name, index) for index in range(len(self.partitions))]
+
+
+def leader_first(leader: int, brokers: Collection[int]) -> tuple[int, ...]:
+    """Return the brokers in their order, with the leader before all others."""
+    return (*({leader} - {NO_LEADER}), *(broker for broker in brokers if broker != leader))
+
+
+def placed(count: int, factor: int, first: int, running: Sequence[int], absent: Sequence[int]) -> list[list[int]]:
+    """Return replicas for new partitions: the running brokers lead in turn, the next ones follow (rule J.5/8)."""
+    found = []
+    for number in range(first, first + count):
+        start = number % len(running)
+        found.append([*running[start:], *running[:start], *absent][:factor])
+    return found
+
+
+def topic_record(topic: Topic) -> dict[str, Any]:
+    """Return the record of a topic; older versions of the program read it, and see all brokers as replicas."""
+    record: dict[str, Any] = {
+        "type": "topic",
+        "name": topic.name,
+        "id": str(topic.topic_id),
+        "config": dict(topic.config),
+        "partitions": [[each.leader, each.leader_epoch] for each in topic.partitions],
+    }
+    if any(each.replicas for each in topic.partitions):
+        record["replicas"] = [each.replicas for each in topic.partitions]
+    if any(each.is_reassigned for each in topic.partitions):
+        record["reassignments"] = [[each.adding, each.removing] for each in topic.partitions]
+    return record
+
+
+def recorded_topic(record: Mapping[str, Any]) -> Topic:
+    """Return the topic of a record; ValueError for lists of different lengths."""
+    leaders = record["partitions"]
+    replicas = record.get("replicas", [()] * len(leaders))
+    reassignments = record.get("reassignments", [((), ())] * len(leaders))
+    partitions = tuple(
+        Leadership(leader, epoch, tuple(assigned), tuple(adding), tuple(removing))
+        for (leader, epoch), assigned, (adding, removing) in zip(leaders, replicas, reassignments, strict=True)
+    )
+    return Topic(record["name"], UUID(record["id"]), partitions, record["config"])
