@@ -41,7 +41,11 @@ class BrokerHandle:
     _thread: ServerThread
 
     def stop(self) -> None:
-        """Shut the broker down cleanly; until `start`, other brokers take over its partitions and coordinators."""
+        """Shut the broker down cleanly; until `start`, other brokers take over its partitions and coordinators.
+
+        It responds to what it has written, then closes its connections. Called from the function of a fault, it does so
+        when the current step of the broker's thread has ended.
+        """
         self._leave(abruptly=False)
 
     def crash(self) -> None:
