@@ -42,6 +42,7 @@ _THROTTLED = ("follower.replication.throttled.replicas", "leader.replication.thr
 _REPLICA = re.compile(r"(?:\d+:\d+)?")
 # Kafka refuses smaller segments of clients; the broker and its tests may make them.
 _SMALLEST_SEGMENT_BYTES = 1_048_576
+_SEGMENT_BYTES = ("segment.bytes", "log.segment.bytes")
 LISTENER_PREFIX = "listener.name."
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
@@ -99,7 +100,10 @@ class TopicConfig(Settings):
         The messages are Kafka's.
         """
         for key, text in settings.items():
-            _check_as_kafka(key, text)
+            spec = self.keys().get(key)
+            if spec is None:
+                raise ConfigError(f"Unknown topic config name: {key}")
+            check_as_kafka(key, text, spec)
         changed = Settings.override(self, settings)
         if changed.remote_storage_enable:
             raise ConfigError(
@@ -128,7 +132,7 @@ class TopicConfig(Settings):
         return levels.get(codec)
 
 
-# The values of topic settings in the order of Kafka's messages.
+# The values of settings in the order of Kafka's messages; those of topics have the names of brokers' settings, too.
 _NAMED_VALUES = {
     "cleanup.policy": "compact, delete",
     "compression.type": "uncompressed, zstd, lz4, snappy, gzip, producer",
@@ -144,20 +148,18 @@ def _too_small(key: str, value: float, low: float) -> ConfigError:
     return _wrong(key, value, f"Value must be at least {low}")
 
 
-def _check_as_kafka(key: str, text: str) -> None:
-    """Raise `ConfigError`, with Kafka's message, for a setting of a topic that is wrong by itself."""
-    spec, text = TopicConfig.keys().get(key), text.strip()
-    if spec is None:
-        raise ConfigError(f"Unknown topic config name: {key}")
+def check_as_kafka(key: str, text: str, spec: Any) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a setting that is wrong by itself; `spec` is its field."""
+    text, values = text.strip(), _NAMED_VALUES.get(key.removeprefix("log."))
     parse_kind(key, TYPES[key], text)
     if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
         _check_number(spec, type(spec.default)(text))
-    elif key in _NAMED_VALUES and (text or not spec.metadata["may_be_empty"]):
+    elif values is not None and (text or not spec.metadata["may_be_empty"]):
         wrongs = [part.strip() for part in text.split(",") if part.strip() not in spec.metadata["choices"]]
         if wrongs and not wrongs[0] and TYPES[key] == "LIST":
             raise ConfigError(f"Configuration '{key}' values must not be empty.")
         if wrongs:
-            raise _wrong(key, wrongs[0], f"String must be one of: {_NAMED_VALUES[key]}")
+            raise _wrong(key, wrongs[0], f"String must be one of: {values}")
     elif key in _THROTTLED:
         parts = [part.strip() for part in text.split(",")]
         if "".join(parts) != "*" and not all(_REPLICA.fullmatch(part) for part in parts):
@@ -173,7 +175,7 @@ def _check_number(spec: Any, value: float) -> None:
             raise _wrong(key, value, f"Value must be between {low} and {high} or equal to {other}")
     elif low is not None and value < low:
         # Smaller segments than Kafka's are for tests, so the message names Kafka's bound.
-        raise _too_small(key, value, _SMALLEST_SEGMENT_BYTES if key == "segment.bytes" else low)
+        raise _too_small(key, value, _SMALLEST_SEGMENT_BYTES if key in _SEGMENT_BYTES else low)
     elif high is not None and value > high:
         raise _wrong(key, value, f"Value must be no more than {high}")
 
