@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 from broker_core.errors import ConfigError
 from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, parse_kind, without_controllers
@@ -38,9 +38,11 @@ _COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP = ("CreateTime", "LogAppendTime")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MIGRATIONS = ("disabled", "downgrade", "upgrade", "bidirectional")
-_THROTTLED = re.compile(r"\*|(?:\d+:\d+(?:,\d+:\d+)*)?")
+_THROTTLED = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
+_REPLICA = re.compile(r"(?:\d+:\d+)?")
 # Kafka refuses smaller segments of clients; the broker and its tests may make them.
 _SMALLEST_SEGMENT_BYTES = 1_048_576
+_SEGMENT_BYTES = ("segment.bytes", "log.segment.bytes")
 LISTENER_PREFIX = "listener.name."
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
@@ -98,7 +100,10 @@ class TopicConfig(Settings):
         The messages are Kafka's.
         """
         for key, text in settings.items():
-            _check_as_kafka(key, text)
+            spec = self.keys().get(key)
+            if spec is None:
+                raise ConfigError(f"Unknown topic config name: {key}")
+            check_as_kafka(key, text, spec)
         changed = Settings.override(self, settings)
         if changed.remote_storage_enable:
             raise ConfigError(
@@ -110,16 +115,13 @@ class TopicConfig(Settings):
                 f"conflict topic config setting min.compaction.lag.ms ({changed.min_compaction_lag_ms}) > "
                 f"max.compaction.lag.ms ({changed.max_compaction_lag_ms})"
             )
-        for text in (changed.follower_throttled_replicas, changed.leader_throttled_replicas):
-            if not _THROTTLED.fullmatch(text):
-                raise ConfigError(f"throttled replicas {text!r}: expected * or partition:broker,partition:broker,...")
         return changed
 
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
         changed = self.override(settings)
         if "segment.bytes" in settings and changed.segment_bytes < _SMALLEST_SEGMENT_BYTES:
-            raise ConfigError(_too_small("segment.bytes", changed.segment_bytes, _SMALLEST_SEGMENT_BYTES))
+            raise _too_small("segment.bytes", changed.segment_bytes, _SMALLEST_SEGMENT_BYTES)
         return changed
 
     def compression_level(self, codec: str) -> int | None:
@@ -130,7 +132,7 @@ class TopicConfig(Settings):
         return levels.get(codec)
 
 
-# The values of topic settings in the order of Kafka's messages.
+# The values of settings in the order of Kafka's messages; those of topics have the names of brokers' settings, too.
 _NAMED_VALUES = {
     "cleanup.policy": "compact, delete",
     "compression.type": "uncompressed, zstd, lz4, snappy, gzip, producer",
@@ -138,33 +140,44 @@ _NAMED_VALUES = {
 }
 
 
-def _too_small(key: str, value: float, low: float) -> str:
-    return f"Invalid value {value} for configuration {key}: Value must be at least {low}"
+def _wrong(key: str, value: object, problem: str) -> ConfigError:
+    return ConfigError(f"Invalid value {value} for configuration {key}: {problem}")
 
 
-def _check_as_kafka(key: str, text: str) -> None:
-    """Raise `ConfigError`, with Kafka's message, for a setting of a topic that is wrong by itself."""
-    spec, text = TopicConfig.keys().get(key), text.strip()
-    if spec is None:
-        raise ConfigError(f"Unknown topic config name: {key}")
+def _too_small(key: str, value: float, low: float) -> ConfigError:
+    return _wrong(key, value, f"Value must be at least {low}")
+
+
+def check_as_kafka(key: str, text: str, spec: Any) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a setting that is wrong by itself; `spec` is its field."""
+    text, values = text.strip(), _NAMED_VALUES.get(key.removeprefix("log."))
     parse_kind(key, TYPES[key], text)
-    wrong, problem = text, None
     if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
-        value = type(spec.default)(text)
-        low = spec.metadata["low"]
-        if value == spec.metadata["or_value"]:
-            return
-        if low is not None and value < low:
-            # Smaller segments than Kafka's are for tests, so the message names Kafka's bound.
-            raise ConfigError(_too_small(key, value, _SMALLEST_SEGMENT_BYTES if key == "segment.bytes" else low))
-        if spec.metadata["high"] is not None and value > spec.metadata["high"]:
-            wrong, problem = str(value), f"Value must be no more than {spec.metadata['high']}"
-    elif key in _NAMED_VALUES and (text or not spec.metadata["may_be_empty"]):
+        _check_number(spec, type(spec.default)(text))
+    elif values is not None and (text or not spec.metadata["may_be_empty"]):
         wrongs = [part.strip() for part in text.split(",") if part.strip() not in spec.metadata["choices"]]
+        if wrongs and not wrongs[0] and TYPES[key] == "LIST":
+            raise ConfigError(f"Configuration '{key}' values must not be empty.")
         if wrongs:
-            wrong, problem = wrongs[0], f"String must be one of: {_NAMED_VALUES[key]}"
-    if problem is not None:
-        raise ConfigError(f"Invalid value {wrong} for configuration {key}: {problem}")
+            raise _wrong(key, wrongs[0], f"String must be one of: {values}")
+    elif key in _THROTTLED:
+        parts = [part.strip() for part in text.split(",")]
+        if "".join(parts) != "*" and not all(_REPLICA.fullmatch(part) for part in parts):
+            form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+            problem = f"{key} must be the literal '*' or a list of replicas in the following format: {form}"
+            raise _wrong(key, f"[{', '.join(parts)}]", problem)
+
+
+def _check_number(spec: Any, value: float) -> None:
+    key, low, high, other = (spec.metadata[name] for name in ("key", "low", "high", "or_value"))
+    if other is not None:
+        if value != other and not low <= value <= high:
+            raise _wrong(key, value, f"Value must be between {low} and {high} or equal to {other}")
+    elif low is not None and value < low:
+        # Smaller segments than Kafka's are for tests, so the message names Kafka's bound.
+        raise _too_small(key, value, _SMALLEST_SEGMENT_BYTES if key in _SEGMENT_BYTES else low)
+    elif high is not None and value > high:
+        raise _wrong(key, value, f"Value must be no more than {high}")
 
 
 # The broker setting with the default of each topic setting, where brokers here have one.

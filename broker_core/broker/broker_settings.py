@@ -7,9 +7,9 @@ from typing import Any
 
 from broker_core.broker.dynamic_names import CLUSTER_WIDE, DYNAMIC, OF_LISTENERS, PER_BROKER, kind_of
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
-from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key
+from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key, check_as_kafka
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
-from broker_core.kafka_settings import parse_kind
+from broker_core.kafka_settings import TYPES, parse_kind
 from broker_core.types import NO_LEADER
 
 _OVERRIDES = re.compile(r"\s*|\s*[^,\s]+:\d+\s*(,\s*[^,\s]+:\d+\s*)*")
@@ -99,6 +99,9 @@ def check_broker_settings(static: BrokerConfig, settings: Mapping[str, str], *, 
             kind = kind_of(base_key(key) or key)
             if kind is not None:
                 parse_kind(key, kind, text)
+        for key, text in _with_effect(settings).items():
+            if key in TYPES:
+                check_as_kafka(key, text, BrokerConfig.keys()[key])
         changed = _changed(static, settings)
         if not _OVERRIDES.fullmatch(changed.max_connections_per_ip_overrides):
             raise ConfigError("max.connections.per.ip.overrides: expected address:count, separated by commas")

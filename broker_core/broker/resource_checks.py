@@ -21,9 +21,17 @@ _MATCHED: Final = frozenset(
         "client_source_port",
     }
 )
+# The values that a setting may have, and Kafka's message for any other.
 _CHOICES: Final = {
-    "share.auto.offset.reset": re.compile(r"earliest|latest|by_duration:P.+", re.IGNORECASE),
-    "share.isolation.level": re.compile(r"read_committed|read_uncommitted", re.IGNORECASE),
+    "share.auto.offset.reset": (
+        re.compile(r"earliest|latest|by_duration:P.+", re.IGNORECASE),
+        "Invalid value `{text}` for configuration share.auto.offset.reset. The value must be either 'earliest', "
+        "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
+    ),
+    "share.isolation.level": (
+        re.compile(r"read_committed|read_uncommitted", re.IGNORECASE),
+        "String must be one of: read_committed, read_uncommitted",
+    ),
 }
 
 
@@ -35,8 +43,8 @@ def check_group_settings(name: str, settings: Mapping[str, str], config: BrokerC
         if key not in GROUP_SETTINGS:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {key}")
         parse_kind(key, GROUP_SETTINGS[key].kind, text)
-        if key in _CHOICES and not _CHOICES[key].fullmatch(text):
-            raise ConfigError(f"Invalid value {text} for configuration {key}")
+        if key in _CHOICES and not _CHOICES[key][0].fullmatch(text):
+            raise ConfigError(f"Invalid value {text} for configuration {key}: {_CHOICES[key][1].format(text=text)}")
     known = config.as_text()
     for key, text in settings.items():
         # The bounds of a setting are in two settings of the broker with its name.

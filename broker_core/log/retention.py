@@ -12,11 +12,13 @@ UP_TO_HIGH_WATERMARK = -1
 
 def delete_records_before(state: LogState, offset: int) -> int:
     """Move the log start to `offset` (-1: the high watermark) and return it; segments below it go."""
-    if "delete" not in state.config.cleanup_policy:
+    policy = state.config.cleanup_policy
+    # An empty policy keeps records until a client deletes them.
+    if policy.strip() and "delete" not in policy:
         raise KafkaError(
             ErrorCode.POLICY_VIOLATION,
             f"records of {state.topic_partition} cannot be deleted: its "
-            f"cleanup.policy is {state.config.cleanup_policy}, which must include delete",
+            f"cleanup.policy is {policy}, which must include delete",
         )
     if offset == UP_TO_HIGH_WATERMARK:
         offset = state.high_watermark

@@ -41,7 +41,11 @@ class BrokerHandle:
     _thread: ServerThread
 
     def stop(self) -> None:
-        """Shut the broker down cleanly; until `start`, other replicas lead its partitions, other brokers coordinate."""
+        """Shut the broker down cleanly; until `start`, other replicas lead its partitions, other brokers coordinate.
+
+        It responds to what it has written, then closes its connections. Called from the function of a fault, it does so
+        when the current step of the broker's thread has ended.
+        """
         self._leave(abruptly=False)
 
     def crash(self) -> None:

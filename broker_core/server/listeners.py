@@ -153,8 +153,10 @@ def sasl_of(
     entropy: Entropy,
     users: Mapping[str, str],
     token_validator: TokenValidator | None,
-) -> SaslSettings:
-    """Return the SASL settings of a listener, and add `users` to the cluster's SCRAM credentials."""
+) -> SaslSettings | None:
+    """Return the SASL settings of a listener, None without SASL; add `users` to the cluster's SCRAM credentials."""
+    if not plan.has_sasl:
+        return None
     services = SaslServices(
         lambda mechanism, user: metadata.scram.get((mechanism, user)),
         entropy,

@@ -6,7 +6,6 @@ once. This is group commit: one sync makes the writes of all of them durable.
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,11 +24,12 @@ from broker_core.config import BrokerConfig
 from broker_core.ports import Entropy, Storage
 from broker_core.security.principals import PrincipalRules
 from broker_core.security.sasl_oauthbearer import TokenValidator
-from broker_core.server.acceptor import Acceptor, bind
+from broker_core.server.acceptor import Acceptor
 from broker_core.server.connection_protocol import ConnectionProtocol
 from broker_core.server.connection_quotas import ConnectionQuotas, ConnectionSlot, quotas_of, reconfigure_all
 from broker_core.server.listeners import ListenerPlan, sasl_of
 from broker_core.server.network_conditions import NetworkConditions
+from broker_core.server.reserved_ports import ReservedPorts
 from broker_core.server.tls import tls_context
 from broker_core.server.virtual_time import Clock
 
@@ -90,9 +90,7 @@ class SocketServer:
         self._listeners: dict[str, Listener] = {}
         self._quotas: dict[int, ConnectionQuotas] = {}
         self._acceptors: dict[tuple[str, int], Acceptor] = {}
-        # Sockets that are bound but do not listen; they reserve the ports of stopped brokers.
-        self._sockets: dict[tuple[str, int], socket.socket] = {}
-        self._ports: dict[tuple[str, int], int] = {}
+        self._ports = ReservedPorts()
         self._closing: dict[int, asyncio.Task[None]] = {}
         self._clients: set[ConnectionProtocol] = set()
         self._all_disconnected = asyncio.Event()
@@ -126,12 +124,11 @@ class SocketServer:
             for plan in self._plans:
                 self._addresses[plan.name] = {}
                 for index, broker_id in enumerate(self._broker_ids):
-                    sock = self._sockets[plan.name, broker_id] = bind(plan.bind.host, plan.bind_port(index))
-                    port = self._ports[plan.name, broker_id] = sock.getsockname()[1]
+                    port = self._ports.reserve((plan.name, broker_id), plan.bind.host, plan.bind_port(index))
                     self._addresses[plan.name][broker_id] = plan.advertised_address(index, port)
             self._open_cluster()
         except BaseException:
-            self._drop_sockets()
+            self._ports.close()
             raise
         for broker_id in self._broker_ids:
             self._open_acceptors(broker_id)
@@ -164,10 +161,10 @@ class SocketServer:
         Requests that wait are answered first. Connections with a request that a fault delays are closed.
         """
         old, now_ms = self.cluster, self._clock.now_ms()
-        away = [broker_id for broker_id in self._broker_ids if self.is_away(broker_id)]
         for client in self._clients:
             client.suspend()
         close_answering(old, now_ms)
+        away = [broker_id for broker_id in self._broker_ids if self.is_away(broker_id)]
         exchange(old)
         quotas = self._quotas
         self._open_cluster()
@@ -184,7 +181,7 @@ class SocketServer:
         for plan in self._plans:
             name = plan.name
             acceptor = self._acceptors[name, broker_id] = Acceptor(
-                self._sockets.pop((name, broker_id)),
+                self._ports.take((name, broker_id)),
                 name,
                 quotas=quotas,
                 now_ms=self._clock.now_ms,
@@ -198,11 +195,6 @@ class SocketServer:
         """Return the protocol of a connection to the cluster that is open now."""
         broker = self.cluster.brokers[broker_id]
         return ConnectionProtocol(self, broker, self._listeners[listener], self._rules.get(listener), slot)
-
-    def _drop_sockets(self) -> None:
-        for sock in self._sockets.values():
-            sock.close()
-        self._sockets.clear()
 
     # Stopping and starting brokers
 
@@ -218,14 +210,19 @@ class SocketServer:
         )
 
     def stop_broker(self, broker_id: int, *, abruptly: bool) -> None:
-        """Stop or crash a broker; a crash of the last running one discards writes that are not durable."""
+        """Stop a broker after it has responded to what it has written, or crash it.
+
+        A crash of the last running broker discards writes that are not durable.
+        """
         if self.is_away(broker_id):
             return
         rejoin(self.cluster, broker_id)
         if abruptly and len(self.cluster.controller.addresses) == 1:
             self.shut_down(cleanly=False)
             return
-        self._close_broker(broker_id, abruptly=abruptly)
+        if abruptly:
+            self._close_clients(broker_id, ConnectionProtocol.abort)
+        self._close_acceptors(broker_id)
         self.cluster.controller.broker_left(broker_id)
         self.publish_addresses()
         self.schedule_settle()
@@ -254,20 +251,23 @@ class SocketServer:
         if self._timer is not None:
             self._timer.cancel()
         for broker_id in self._broker_ids:
+            # Also those of brokers that are about to stop.
+            self._close_clients(broker_id, ConnectionProtocol.close if cleanly else ConnectionProtocol.abort)
             if not self.is_away(broker_id):
-                self._close_broker(broker_id, abruptly=not cleanly)
+                self._close_acceptors(broker_id)
         self._cluster = None
         if self._lose_unsynced is not None and not cleanly:
             self._lose_unsynced()
 
-    def _close_broker(self, broker_id: int, *, abruptly: bool) -> None:
-        for client in list(self._clients):
-            if client.broker_id == broker_id:
-                (client.abort if abruptly else client.close)()
+    def _close_clients(self, broker_id: int, close: Callable[[ConnectionProtocol], None]) -> None:
+        for client in [each for each in self._clients if each.broker_id == broker_id]:
+            close(client)
+
+    def _close_acceptors(self, broker_id: int) -> None:
         acceptors = {key: self._acceptors.pop(key) for key in list(self._acceptors) if key[1] == broker_id}
         for acceptor in acceptors.values():
             acceptor.close()
-        self._closing[broker_id] = asyncio.get_running_loop().create_task(self._keep_ports(acceptors))
+        self._closing[broker_id] = asyncio.get_running_loop().create_task(self._leave(broker_id, acceptors))
 
     def publish_addresses(self) -> None:
         """Update the addresses in Metadata responses: those of the running brokers."""
@@ -276,12 +276,16 @@ class SocketServer:
             self.reachable[name].clear()
             self.reachable[name].update((each, addresses[each]) for each in self.cluster.controller.addresses)
 
-    async def _keep_ports(self, acceptors: "Mapping[tuple[str, int], Acceptor]") -> None:
-        """Bind the ports again when they are free, without listening, so that no other process can use them."""
-        for (name, broker_id), acceptor in acceptors.items():
+    async def _leave(self, broker_id: int, acceptors: "Mapping[tuple[str, int], Acceptor]") -> None:
+        """Send the responses that wait for a sync, close the connections, and reserve the ports when they are free.
+
+        This is a task because the caller may be in the middle of a step.
+        """
+        self.settle_cluster()
+        self._close_clients(broker_id, ConnectionProtocol.close)
+        for place, acceptor in acceptors.items():
             await acceptor.closed()
-            plan = next(plan for plan in self._plans if plan.name == name)
-            self._sockets[name, broker_id] = bind(plan.bind.host, self._ports[name, broker_id])
+            self._ports.reserve_again(place)
 
     async def all_closed(self) -> None:
         """Wait until the listening sockets of all stopped brokers are closed."""
@@ -304,10 +308,8 @@ class SocketServer:
 
     def _listener(self, plan: ListenerPlan) -> Listener:
         """Return the core's listener for a plan."""
-        sasl = None
-        if plan.has_sasl:
-            metadata = self.cluster.metadata
-            sasl = sasl_of(plan, self._config, metadata, self._entropy, self._users, self._token_validator)
+        metadata = self.cluster.metadata
+        sasl = sasl_of(plan, self._config, metadata, self._entropy, self._users, self._token_validator)
         return Listener(plan.name, self.reachable[plan.name], sasl)
 
     async def stop(self) -> None:
@@ -324,7 +326,7 @@ class SocketServer:
             client.close()
         await self._drain()
         await self.all_closed()
-        self._drop_sockets()
+        self._ports.close()
 
     async def _drain(self) -> None:
         """Wait up to `_DRAIN_S` for encrypted connections to close cleanly, then abort the others."""

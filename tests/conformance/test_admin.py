@@ -190,3 +190,22 @@ def test_records_are_deleted_up_to_an_offset(kafka: Kafka):
     with pytest.raises(KafkaException) as refused:
         client.delete_records([beyond], request_timeout=DEADLINE_S)[beyond].result(DEADLINE_S)
     assert code_of(refused) == KafkaError.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    ("policy", "error"), [("", None), ("compact,delete", None), ("compact", KafkaError.POLICY_VIOLATION)]
+)
+def test_only_compacted_topics_refuse_to_delete_records(kafka: Kafka, policy: str, error: int | None):
+    topic = make_topic(kafka, config={"cleanup.policy": policy})
+    producer = make_producer(kafka)
+    for key in (b"a", b"b"):
+        producer.produce(topic, b"value", key=key, partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+    client, where = admin(kafka), TopicPartition(topic, 0, 1)
+    deletion = client.delete_records([where], request_timeout=DEADLINE_S)[where]
+    if error is None:
+        assert deletion.result(DEADLINE_S).low_watermark == 1
+    else:
+        with pytest.raises(KafkaException) as refused:
+            deletion.result(DEADLINE_S)
+        assert code_of(refused) == error

@@ -271,7 +271,7 @@ ACCEPTED_VALUES = {
     "flush.messages": ("1",),
     "flush.ms": ("0",),
     "follower.replication.throttled.replicas": ("0:1,1:1",),
-    "leader.replication.throttled.replicas": ("*", ""),
+    "leader.replication.throttled.replicas": ("*", "", "0:1,"),
     "local.retention.bytes": ("-2", "5"),
     "local.retention.ms": ("-1",),
     "max.decompressed.message.bytes": ("1",),
@@ -302,6 +302,35 @@ def test_a_value_within_the_bounds_of_a_topic_setting_is_accepted(client: RawCli
     for value in ACCEPTED_VALUES[key]:
         (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
         assert answer.error_code == ErrorCode.NONE, (value, answer.error_message)
+
+
+REPLICAS = "leader.replication.throttled.replicas"
+REPLICAS_FORM = (
+    f"{REPLICAS} must be the literal '*' or a list of replicas in the following format: "
+    "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("cleanup.policy", "delete,", "Configuration 'cleanup.policy' values must not be empty."),
+        ("cleanup.policy", "none,", "Invalid value none for configuration {}: String must be one of: compact, delete"),
+        ("compression.gzip.level", "0", "Invalid value 0 for configuration {}: {between}"),
+        ("compression.gzip.level", "10", "Invalid value 10 for configuration {}: {between}"),
+        ("compression.lz4.level", "18", "Invalid value 18 for configuration {}: Value must be no more than 17"),
+        ("retention.ms", "x", "Invalid value x for configuration {}: Not a number of type LONG"),
+        (REPLICAS, "0:1, x", f"Invalid value [0:1, x] for configuration {{}}: {REPLICAS_FORM}"),
+        ("no.such", "1", "Unknown topic config name: no.such"),
+    ],
+)
+def test_the_message_of_a_refused_topic_setting(client: RawClient, key: str, value: str, message: str):
+    (answer,) = create(client, unique("topic"), config={key: value}, validate_only=True)
+    between = "Value must be between 1 and 9 or equal to -1"
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.INVALID_CONFIG,
+        message.format(key, between=between),
+    )
 
 
 def test_compaction_lags_that_conflict_are_refused(client: RawClient):

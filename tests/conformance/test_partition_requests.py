@@ -1,5 +1,6 @@
 """Single requests to one partition: sequences, epochs, unannounced transactions, aborted list, stale leaders."""
 
+import pytest
 from crc32c import crc32c
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetForLeaderEpochRequest
 
@@ -18,6 +19,7 @@ OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_TXN_STATE = 48
 UNKNOWN_LEADER_EPOCH = 75
 INVALID_RECORD = 87
+TRANSACTION_ABORTABLE = 120
 
 UNCOMMITTED, COMMITTED = 0, 1
 LAST_SEQUENCE = 2**31 - 1
@@ -51,6 +53,25 @@ def test_new_epoch_begins_with_sequence_zero(kafka: Kafka, session: RawSession):
     refused = session.produce(topic, record_batch([b"b"], second, 1), version=12)[0]
     assert refused == OUT_OF_ORDER_SEQUENCE_NUMBER
     assert session.produce(topic, record_batch([b"b"], second, 0), version=12)[0] == NONE
+
+
+@pytest.mark.parametrize(
+    ("version", "code", "message"),
+    [
+        (8, INVALID_TXN_STATE, "Partition was not added to the transaction"),
+        (10, INVALID_TXN_STATE, "Partition was not added to the transaction"),
+        (11, TRANSACTION_ABORTABLE, None),
+    ],
+)
+def test_the_message_of_a_batch_that_is_not_in_the_transaction(
+    kafka: Kafka, session: RawSession, version: int, code: int, message: str | None
+):
+    topic = make_topic(kafka)
+    batch = record_batch([b"x"], session.init_until_done(), 0)
+    # The first one waits until the leader knows that it leads.
+    assert session.produce(topic, batch, version=version)[0] == code
+    refused = session.produce_once(topic, batch, version=version)
+    assert (refused.error_code, refused.error_message) == (code, message)
 
 
 def test_nontransactional_batch_inside_a_transaction_is_refused(kafka: Kafka, session: RawSession):

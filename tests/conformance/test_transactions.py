@@ -143,6 +143,32 @@ def test_timestamp_lookup_stops_at_the_last_stable_offset(kafka: Kafka):
     assert find_offset(kafka, topic, wanted, isolation=READ_COMMITTED)[0] == 1
 
 
+# Rules D.3/1 and D.3/4.
+@pytest.mark.parametrize("isolation", [READ_UNCOMMITTED, READ_COMMITTED])
+def test_timestamp_lookup_finds_a_marker_at_its_own_time(kafka: Kafka, isolation: str):
+    topic = make_topic(kafka)
+    base_ms = 1_700_000_000_000
+    producer = make_transactional_producer(kafka, unique("id"))
+    producer.begin_transaction()
+    producer.produce(topic, b"in a transaction", partition=0, timestamp=base_ms)
+    producer.commit_transaction(DEADLINE_S)
+    wait_for_end_offset(kafka, topic, 2)
+    plain = make_producer(kafka)
+    plain.produce(topic, b"behind the marker", partition=0, timestamp=base_ms + 1000)
+    assert plain.flush(DEADLINE_S) == 0
+
+    def found(spec: OffsetSpec) -> tuple[int, int]:
+        return find_offset(kafka, topic, spec, isolation=isolation)
+
+    marker_offset, marker_ms = found(OffsetSpec.for_timestamp(base_ms + 1))
+    assert marker_offset == 1
+    assert marker_ms > base_ms + 1000
+    assert found(OffsetSpec.for_timestamp(base_ms)) == (0, base_ms)
+    assert found(OffsetSpec.for_timestamp(marker_ms)) == (1, marker_ms)
+    assert found(OffsetSpec.for_timestamp(marker_ms + 1))[0] == -1
+    assert found(OffsetSpec.max_timestamp()) == (1, marker_ms)
+
+
 @pytest.mark.parametrize("fenced_at", ["commit", "send", "begin"])
 def test_second_producer_with_the_same_id_fences_the_first(kafka: Kafka, fenced_at: str):
     topic, transactional_id = make_topic(kafka), unique("id")

@@ -156,6 +156,11 @@ class RawSession:
         return self._retry(lambda: self._produce(topic, batch, version, partition), NOT_YET)
 
     def _produce(self, topic: str, batch: bytes, version: int, partition: int) -> tuple[int, int]:
+        part = self.produce_once(topic, batch, version=version, partition=partition)
+        return part.error_code, part.base_offset
+
+    def produce_once(self, topic: str, batch: bytes, *, version: int, partition: int = 0) -> Any:
+        """Send one Produce and return the partition's part of the response."""
         request = ProduceRequest
         data = request.TopicProduceData
         answer = self.client.send(
@@ -169,8 +174,7 @@ class RawSession:
             ),
             version,
         )
-        part = answer.responses[0].partition_responses[0]
-        return part.error_code, part.base_offset
+        return answer.responses[0].partition_responses[0]
 
     def fetch(
         self, topic: str, offset: int, *, isolation: int, version: int = 12, partition: int = 0, last_epoch: int = -1

@@ -85,6 +85,19 @@ def test_no_other_api_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
         assert world.visible() == ["row of 0", "row of 1"]
 
 
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+def test_query_runs_where_transactions_have_no_feature(version: str) -> None:
+    with (
+        EmbeddedBroker(kafka_version=version) as broker,
+        KafkaClient(ClientOptions((broker.bootstrap_servers,))) as client,
+    ):
+        world = World(broker.bootstrap_servers, client)
+        check_cluster(client, options_of(world))
+        world.committer("run1").commit([world.prepare("run1")], 0)
+        world.committer("run2").commit([world.prepare("run2", 1)], 1)
+        assert world.visible() == ["row of 0", "row of 1"]
+
+
 def test_listing_that_is_missing_is_reported_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -61,6 +61,14 @@ def test_compacted_log_refuses_delete_records_and_skips_retention() -> None:
     assert log.apply_retention(NOW_MS + 10**12) == 0
 
 
+def test_log_without_a_policy_keeps_records_until_they_are_deleted() -> None:
+    storage = MemoryStorage()
+    log = filled(storage, 3, {"cleanup.policy": "", "retention.ms": "1", "retention.bytes": "1"})
+    assert log.apply_retention(NOW_MS + 10**12) == 0
+    assert log.delete_records_before(2) == 2
+    assert bases(storage) == [2]
+
+
 def test_log_start_offset_survives_a_crash() -> None:
     storage = MemoryStorage()
     log = filled(storage, 7, {})
