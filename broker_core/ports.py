@@ -18,6 +18,10 @@ class File(Protocol):
         """Write at the end; visible to `read` at once, durable only after `sync`."""
         ...
 
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write at `position`, at most the size, over the bytes that are there."""
+        ...
+
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
         ...

@@ -13,6 +13,9 @@ These rules keep the files equal to what was acknowledged, whatever a loss of po
 3. A file with frames is synced, and the write-ahead log is emptied durably, before its bytes are truncated or its name
    is changed. Otherwise a replay would write old batches to another file with that name.
 4. A frame with a wrong checksum ends the replay. Its step was not acknowledged.
+5. After a failed sync, nothing says which bytes are durable. The storage then refuses all changes, and the write-ahead
+   log stays for the next start. A replay writes all bytes again, because a failed sync lets the system forget that they
+   are not on the disk.
 
 Names are not in the frames: a partition log syncs the names of its files itself.
 """
@@ -21,6 +24,7 @@ import logging
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from broker_core.ports import File, Pending, Storage, Volume
@@ -39,19 +43,27 @@ _FRAME: Final = struct.Struct(">II")
 _ENTRY: Final = struct.Struct(">HQI")
 
 
+class _Synced:
+    """The size up to which a file's bytes are durable, in the file or in a frame; None until its own first sync."""
+
+    __slots__ = ("size_bytes",)
+
+    def __init__(self) -> None:
+        self.size_bytes: int | None = None
+
+
 class WriteAheadFile:
     """A file of a `WriteAheadStorage`."""
 
-    __slots__ = ("_cuts", "_file", "_storage", "append", "close", "path", "read", "size", "synced_bytes")
+    __slots__ = ("_file", "_storage", "append", "close", "overwrite", "path", "read", "size", "synced")
 
     def __init__(self, storage: "WriteAheadStorage", path: str, file: File) -> None:
         self._storage = storage
         self._file = file
-        self._cuts = 0
         self.path = path
-        # The size up to which bytes are durable, in the file or in a frame; None until the file's own first sync.
-        self.synced_bytes: int | None = None
+        self.synced = _Synced()
         self.append: Callable[[bytes | bytearray | memoryview], None] = file.append
+        self.overwrite: Callable[[int, bytes], None] = file.overwrite
         self.read: Callable[[int, int], bytes] = file.read
         self.size: Callable[[], int] = file.size
         self.close: Callable[[], None] = file.close
@@ -60,8 +72,8 @@ class WriteAheadFile:
         """Cut the file to `size_bytes`."""
         if size_bytes < self.size():
             self._storage.checkpoint_of(self.path)
-            self.synced_bytes = None
-            self._cuts += 1
+            # A sync that is in progress in a thread has the one before.
+            self.synced = _Synced()
             self._file.truncate(size_bytes)
 
     def sync(self) -> None:
@@ -70,12 +82,12 @@ class WriteAheadFile:
 
     def begin_sync(self) -> Callable[[], None]:
         """Return the sync of what is written so far, to be called once; the file may be used meanwhile."""
-        size_bytes, cuts, sync = self.size(), self._cuts, self._file.begin_sync()
+        synced, size_bytes, sync = self.synced, self.size(), self._file.begin_sync()
 
         def end() -> None:
-            sync()
-            if cuts == self._cuts:
-                self.synced_bytes = size_bytes
+            with self._storage.failing():
+                sync()
+            synced.size_bytes = size_bytes
 
         return end
 
@@ -94,6 +106,7 @@ class WriteAheadStorage:
         # The files with frames, and the folders that they are in.
         self._ahead: dict[str, WriteAheadFile] = {}
         self._folders: set[str] = set()
+        self._failure: OSError | None = None
         if storage.exists(WRITE_AHEAD_FILE):
             self._log = storage.open(WRITE_AHEAD_FILE)
             self._replay(self._log)
@@ -140,12 +153,13 @@ class WriteAheadStorage:
 
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
         """Make the files durable, by one frame if they have small writes; return None if that is done."""
+        self._check()
         if len(files) < _MIN_FILES or size_bytes > _MAX_FRAME_BYTES:
             return self._storage.start_syncs(files, size_bytes, ended)
         written: list[WriteAheadFile] = []
         own_syncs: list[Callable[[], None]] = []
         for file in files:
-            if isinstance(file, WriteAheadFile) and file.synced_bytes is not None:
+            if isinstance(file, WriteAheadFile) and file.synced.size_bytes is not None:
                 written.append(file)
             else:
                 own_syncs.append(file.sync)
@@ -163,35 +177,59 @@ class WriteAheadStorage:
 
     def checkpoint_of(self, path: str) -> None:
         """Make a checkpoint if the write-ahead log has frames of this file, or of one in this folder."""
+        self._check()
         if path in self._ahead or path in self._folders:
             self.checkpoint()
 
     def close(self) -> None:
-        """Make a checkpoint and remove the write-ahead log."""
-        self.checkpoint()
+        """Make a checkpoint and remove the write-ahead log; after a failed sync it stays for the next start."""
+        if self._failure is None:
+            self.checkpoint()
         if self._log is not None:
             self._log.close()
             self._log = None
-            self._storage.delete(WRITE_AHEAD_FILE)
+            if self._failure is None:
+                self._storage.delete(WRITE_AHEAD_FILE)
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Note an `OSError` of a sync, after which the storage is not changed any more."""
+        try:
+            yield
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise OSError(
+                f"{self._storage.volume().folder} is not changed any more, because a sync failed: {self._failure}; "
+                "check the disk, then start the broker again"
+            )
 
     def _write_frame(self, files: Sequence[WriteAheadFile]) -> None:
         log = self._opened_log()
-        if log.size() > self._log_bytes:
-            # The rest of a frame that a full disk has refused.
-            log.truncate(self._log_bytes)
         parts: list[bytes] = []
         ends: list[int] = []
         for file in files:
-            start, end = file.synced_bytes or 0, file.size()
-            path = file.path.encode()
-            parts += (_ENTRY.pack(len(path), start, end - start), path, file.read(start, end - start))
-            ends.append(end)
+            start = file.synced.size_bytes or 0
+            path, data = file.path.encode(), file.read(start, file.size() - start)
+            parts += (_ENTRY.pack(len(path), start, len(data)), path, data)
+            ends.append(start + len(data))
         entries = b"".join(parts)
-        log.append(_FRAME.pack(len(entries), zlib.crc32(entries)) + entries)
-        log.sync()
+        try:
+            log.append(_FRAME.pack(len(entries), zlib.crc32(entries)) + entries)
+        except OSError:
+            # The disk is full, and a part of the frame may be in the log. Syncs of the files need no space.
+            with self.failing():
+                log.truncate(self._log_bytes)
+            self._storage.sync_all([file.sync for file in files])
+            return
+        with self.failing():
+            log.sync()
         self._log_bytes += _FRAME.size + len(entries)
         for file, end in zip(files, ends, strict=True):
-            file.synced_bytes = end
+            file.synced.size_bytes = end
             if file.path not in self._ahead:
                 self._folders.update(_folders_above(file.path))
             self._ahead[file.path] = file
@@ -220,9 +258,10 @@ class WriteAheadStorage:
             file.close()
 
     def _empty(self, log: File) -> None:
-        log.truncate(0)
-        # Before any name changes, see the rules above.
-        log.sync()
+        with self.failing():
+            log.truncate(0)
+            # Before any name changes, see the rules above.
+            log.sync()
         self._log_bytes = 0
         self._ahead.clear()
         self._folders.clear()
@@ -252,7 +291,7 @@ def _entries(data: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _write_again(file: File, path: str, position: int, data: bytes) -> None:
-    size_bytes, end = file.size(), position + len(data)
+    size_bytes = file.size()
     if size_bytes < position:
         logger.warning(
             "%s has %d bytes, and an acknowledged write of %d bytes at %d is not recovered: the file was cut",
@@ -262,8 +301,4 @@ def _write_again(file: File, path: str, position: int, data: bytes) -> None:
             position,
         )
         return
-    if size_bytes >= end and file.read(position, len(data)) == data:
-        return
-    rest = file.read(end, size_bytes - end) if size_bytes > end else b""
-    file.truncate(position)
-    file.append(data + rest)
+    file.overwrite(position, data)

@@ -61,7 +61,8 @@ class DiskFile:
 
     def size(self) -> int:
         """Return the length in bytes, unsynced appends included."""
-        return os.fstat(self._borrow()).st_size
+        with self._storage.borrowing:
+            return os.fstat(self._borrow()).st_size
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
         """Write at the end; visible at once, durable only after `sync`."""
@@ -70,6 +71,15 @@ class DiskFile:
         while written < len(data):
             # A full disk or a signal can cause a partial write. Writing the rest succeeds or raises the reason.
             written += os.write(descriptor, memoryview(data)[written:])
+
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write at `position`, at most the size, over the bytes that are there."""
+        # Not the borrowed descriptor: Linux writes at the end through one that appends.
+        with open(self._path, "r+b", buffering=0) as file:
+            file.seek(position)
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
 
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""

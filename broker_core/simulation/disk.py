@@ -64,6 +64,13 @@ class MemoryFile:
         self._node.data += data
         self._storage.last_written = self._node
 
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write at `position`, at most the size, over the bytes that are there.
+
+        Bytes that are durable stay durable: they are overwritten with themselves.
+        """
+        self._node.data[position : position + len(data)] = data
+
     def read(self, position: int, size_bytes: int) -> bytes:
         """Return up to `size_bytes` bytes from `position`; fewer at the end of the file."""
         with memoryview(self._node.data) as view:
@@ -237,6 +244,14 @@ class SimulatedFile(MemoryFile):
             self._disk.faults.record(FaultKind.DISK_FULL)
             raise OSError(errno.ENOSPC, "no space left on the simulated disk")
         super().append(data)
+
+    def overwrite(self, position: int, data: bytes) -> None:
+        """Write at `position`; if the disk is full and the file grows, raise ENOSPC."""
+        self._disk.use()
+        if self._disk.is_full and position + len(data) > self.size():
+            self._disk.faults.record(FaultKind.DISK_FULL)
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        super().overwrite(position, data)
 
     def truncate(self, size_bytes: int) -> None:
         """Cut the file to `size_bytes`."""

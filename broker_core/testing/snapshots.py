@@ -6,7 +6,7 @@ from broker_core.broker.cluster import Cluster
 from broker_core.broker.restoring import leader_epochs, raise_leader_epochs
 from broker_core.broker.stale_broker import copy_storage
 from broker_core.errors import ConfigError
-from broker_core.log.write_ahead import WRITE_AHEAD_FILE, WriteAheadStorage
+from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.server.socket_server import SocketServer
@@ -26,18 +26,18 @@ class Snapshot:
     def read(cls, folder: str | Path) -> "Snapshot":
         """Return the content of a `data_dir` that no broker uses, or of a folder written by `save`.
 
-        Raises `ConfigError` if the folder does not exist, or if a broker uses it.
+        Raises `ConfigError` if the folder does not exist.
         """
         if not Path(folder).is_dir():
             raise ConfigError(f"{folder} is not a folder: expected a data_dir, or a folder written by Snapshot.save")
         disk = DiskStorage(folder)
         try:
-            if disk.exists(WRITE_AHEAD_FILE):
-                # A broker was killed here. Its log is replayed, so that no other broker may use the folder.
-                disk.lock()
-            return cls(_in_memory(WriteAheadStorage(disk)))
+            files = _in_memory(disk)
         finally:
             disk.close()
+        # A broker that was killed has left one; the folder stays as it is.
+        WriteAheadStorage(files).close()
+        return cls(files.copy())
 
     def save(self, folder: str | Path) -> None:
         """Write the snapshot to a new or empty folder, which `data_dir`, `copy_of` and `read` accept.
@@ -73,6 +73,14 @@ class Snapshot:
         for name in storage.list_folder(""):
             storage.delete(name)
         copy_storage(self._files, storage)
+        # Otherwise a loss of power would return the files to their state before, with what is acknowledged after it.
+        paths = [path for path, _ in self._files.files()]
+        files = [storage.open(path) for path in paths]
+        storage.sync_all([file.sync for file in files])
+        for file in files:
+            file.close()
+        for folder in {path.rpartition("/")[0] for path in paths} | {""}:
+            storage.sync_folder(folder)
 
 
 def take(server: SocketServer) -> Snapshot:

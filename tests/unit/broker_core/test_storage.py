@@ -5,17 +5,29 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.log.write_ahead import WriteAheadStorage
 from broker_core.ports import Storage
 from broker_core.server.disk import DiskStorage
 from broker_core.simulation.disk import MemoryStorage
 
 
-@pytest.fixture(params=["memory", "disk", "disk with two descriptors"])
+@pytest.fixture(
+    params=[
+        "memory",
+        "disk",
+        "disk with two descriptors",
+        "write-ahead log in memory",
+        "write-ahead log on disk",
+        "write-ahead log on disk with two descriptors",
+    ]
+)
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """Return each storage; the one with two descriptors reopens files all the time."""
-    if request.param == "memory":
-        return MemoryStorage()
-    return DiskStorage(tmp_path / "root", max_open_files=2 if "two" in request.param else 512)
+    if "memory" in request.param:
+        plain: Storage = MemoryStorage()
+    else:
+        plain = DiskStorage(tmp_path / "root", max_open_files=2 if "two" in request.param else 512)
+    return WriteAheadStorage(plain, checkpoint_bytes=1_000) if "write-ahead" in request.param else plain
 
 
 def test_appended_bytes_are_read_back(storage: Storage) -> None:
