@@ -3,6 +3,7 @@
 import gc
 import logging
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -38,6 +39,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if problem:
         for item in with_spark:
             item.add_marker(pytest.mark.skip(reason=problem))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while tests are collected: there is hardly any, and each search visits all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
