@@ -51,6 +51,7 @@ check: lint types ## Check style, types, architecture and unit tests, in a minut
 
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
+	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
 	@$(RUN) -m pytest tests $(IN_PARALLEL)
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
