@@ -14,9 +14,9 @@ RUN := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.docs-installed
 MERMAID := mermaid-11.17.2
-# Most tests wait for other processes; the tests of one file share brokers and Spark sessions. In the order of the
-# folders, the long files with few tests start early and the short unit tests run last, so that workers end together.
-IN_PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# Most tests wait for other processes; the tests of one file share brokers and Spark sessions. The files start in the
+# order of tests/support/file_order.py: in that of the folders, two cores were idle for a quarter of the time.
+IN_PARALLEL := --dist loadfile --no-loadscope-reorder
 # Compiled modules stay in __pycache__, even where the environment forbids it, as images of Python often do: each process
 # of the tests would compile the project again, which takes most of them about a second.
 unexport PYTHONDONTWRITEBYTECODE
@@ -51,11 +51,12 @@ check: lint types ## Check style, types, architecture and unit tests, in a minut
 
 test: $(INSTALLED) ## Run every test that needs no network (tests with Spark are skipped where Java is missing)
 	@$(PYTHON) -m tests.support.java || echo "The tests with Spark will be skipped."
-	@$(RUN) -m pytest tests $(IN_PARALLEL)
+	@$(RUN) -m tests.support.spark_archive || echo "Each JVM of Spark will read its classes from the jars."
+	@$(RUN) -m pytest tests -n 4 $(IN_PARALLEL)
 
 conformance: java $(INSTALLED) ## Run the conformance tests and third-party clients against both brokers, and source and sink in Spark against Apache Kafka
-	@$(RUN) -m pytest tests/conformance tests/interop tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache $(IN_PARALLEL)
-	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/conformance tests/interop tests/foreign tests/spark/test_source_beside_sparks.py tests/crash/test_cluster.py --apache -n 3 $(IN_PARALLEL)
+	@$(RUN) -m pytest tests/unit/spark_eos tests/integration/spark_eos tests/spark --ignore tests/spark/test_source_beside_sparks.py --apache -k apache -n 3 $(IN_PARALLEL)
 
 foreign: java $(INSTALLED) ## Run test suites of other projects on both brokers and compare their failures with the known ones; SUITES="franz-go sarama" runs some
 	@$(RUN) -m tests.foreign $(SUITES)

@@ -3,10 +3,12 @@
 import gc
 import logging
 import sys
+from collections.abc import Iterator
 
 import pytest
 
 from tests.support import examples
+from tests.support.file_order import spread
 from tests.support.java import java_problem
 
 # The limit of tests that hang, and fixtures that several suites share.
@@ -31,13 +33,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests that start Spark if Java is missing."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests that start Spark if Java is missing, and order the files that several processes share."""
     with_spark = [item for item in items if item.get_closest_marker("spark")]
     problem = java_problem() if with_spark else None
     if problem:
         for item in with_spark:
             item.add_marker(pytest.mark.skip(reason=problem))
+    if hasattr(config, "workerinput"):
+        items[:] = spread(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect no garbage while tests are collected: there is hardly any, and each search visits all of them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:

@@ -15,17 +15,18 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tests.crash.driver import serve
-from tests.support.spark_eos.spark_session import build_session
+from tests.support.spark_eos.spark_session import LEAN_JVM, build_session
+from tests.support.spark_home import archive_options
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CORES = 2
 MEMORY_MB = 512
 SPLIT_BYTES = 20_000
-LEAN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JVM = f"{LEAN_JVM} {archive_options()}"
 SETTINGS = {
     "spark.executor.memory": f"{MEMORY_MB}m",
     "spark.executor.cores": str(CORES),
-    "spark.executor.extraJavaOptions": LEAN,
+    "spark.executor.extraJavaOptions": JVM,
     # Both executors are registered before the first task is scheduled.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
@@ -43,7 +44,7 @@ SETTINGS = {
 
 def start_cluster(folder: Path) -> str:
     """Start a master and a worker for each host in this process's JVM, and return the master's address."""
-    gateway = launch_gateway(SparkConf().set("spark.driver.extraJavaOptions", LEAN))
+    gateway = launch_gateway(SparkConf().set("spark.driver.extraJavaOptions", JVM))
     SparkContext._ensure_initialized(gateway=gateway)
     java: Any = gateway.jvm
     settings = java.org.apache.spark.SparkConf()

@@ -1,7 +1,10 @@
 """The tests' own helpers, whose mistakes would hide others."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from tests.support.file_order import TESTS, spread
 from tests.support.java import java_problem, parse_version
 from tests.support.waiting import wait_until
 
@@ -34,3 +37,16 @@ def test_old_java_is_reported(tmp_path):
 def test_wait_timeout_names_the_condition():
     with pytest.raises(AssertionError, match="condition not met within 0 s: the moon"):
         wait_until(lambda: 0, "the moon", deadline_s=0)
+
+
+def test_busy_files_start_among_waiting_ones_and_short_ones_last():
+    def item(path: str, name: str = "", spark: bool = False) -> SimpleNamespace:
+        return SimpleNamespace(path=TESTS / path, name=name, get_closest_marker=lambda _: spark or None)
+
+    waiting = [item(f"interop/test_{number}.py") for number in range(4)]
+    busy = [item("crash/test_a.py", "no Spark"), item("crash/test_a.py", "first", True), item("simulation/test_b.py")]
+    later = item("crash/test_a.py", "second", True)
+    short = item("unit/test_c.py")
+    assert spread([short, *waiting, *busy, later]) == [
+        waiting[0], busy[0], busy[1], later, waiting[1], waiting[2], busy[2], waiting[3], short,
+    ]  # fmt: skip

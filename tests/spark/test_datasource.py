@@ -10,15 +10,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spark_eos.datasource
-from tests.support.spark_eos.spark_session import failpoints_file, spark
+from tests.support.spark_eos.spark_session import LEAN_JVM, failpoints_file, spark
 
 __all__ = ["failpoints_file", "spark"]
 
 REPOSITORY = Path(__file__).parents[2]
 
-_ASK_FOR_SCHEMAS = """
+_ASK_FOR_SCHEMAS = f"""
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.extraJavaOptions", "{LEAN_JVM}").getOrCreate()
 for reader in (spark.read, spark.readStream):
     frame = reader.format("eos-kafka").option("subscribe", "t").option("kafka.bootstrap.servers", "h:1").load()
     print("found", frame.columns)

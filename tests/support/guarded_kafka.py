@@ -29,6 +29,8 @@ _SETTINGS = {
     # Clients of the listener without authentication: the tests' administrator, and Apache Kafka's own controller.
     "super.users": "User:ANONYMOUS",
     "delegation.token.secret.key": "for tests",
+    # A member of a share group has its assignment at once, not a second later.
+    "group.share.assignment.interval.ms": "0",
 }
 EVERY_ACL = {
     "resource_type_filter": 1,

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from spark_eos.failpoints import ENVIRONMENT_NAME
 from tests.support.apache_kafka import Unavailable
-from tests.support.spark_home import lean_spark_home
+from tests.support.spark_home import archive_options, lean_spark_home
 from tests.support.spark_kafka import spark_kafka_settings
 
 ROOT = Path(__file__).parents[3]
@@ -28,6 +28,9 @@ LEAN = {
     "spark.sql.streaming.checkpointFileManagerClass": f"{CHECKPOINTING}.FileSystemBasedCheckpointFileManager",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
+
+# For short runs on few cores: compile less, collect garbage with one thread.
+LEAN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def worker_environment() -> dict[str, str]:
@@ -47,8 +50,7 @@ def build_session(name: str, more_settings: Mapping[str, str] | None = None) -> 
     settings = {
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.memory": "1g",
-        # For short runs on few cores: compile less, collect garbage with one thread.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"{LEAN_JVM} {archive_options()}",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
