@@ -117,7 +117,7 @@ class Controller:
         self._config.topic_defaults().override(config or {})
         topic = self._metadata.create_topic(name, self.new_uuid(), partition_count, config or {}, replicas)
         self._metadata_log.sync()
-        self._logs.clear_leftovers(topic.topic_partitions())
+        self._created(topic, 0)
         if topic.is_internal:
             self._elect_coordinators(topic)
         return topic
@@ -141,7 +141,15 @@ class Controller:
         known = len(self._metadata.topic(name).partitions)
         topic = self._metadata.add_partitions(name, count, replicas)
         self._metadata_log.sync()
-        self._logs.clear_leftovers(topic.topic_partitions()[known:])
+        self._created(topic, known)
+
+    def _created(self, topic: Topic, first: int) -> None:
+        created = topic.topic_partitions()[first:]
+        self._logs.clear_leftovers(created)
+        for topic_partition, partition in zip(created, topic.partitions[first:], strict=True):
+            if partition.leader == NO_LEADER:
+                # No replica runs: the first one to start leads.
+                self._substitutions[topic_partition] = _Substitution(partition.replicas[0], NO_LEADER)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its logs: first the record, durably, then the files."""

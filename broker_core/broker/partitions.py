@@ -110,11 +110,15 @@ def leader_first(leader: int, brokers: Collection[int]) -> tuple[int, ...]:
 
 
 def placed(count: int, factor: int, first: int, running: Sequence[int], absent: Sequence[int]) -> list[list[int]]:
-    """Return replicas for new partitions: the running brokers lead in turn, the next ones follow (rule J.5/8)."""
+    """Return replicas for new partitions: the running brokers lead in turn, the next ones follow (rule J.5/8).
+
+    While none runs, the absent ones are the preferred leaders in turn.
+    """
+    leading, others = (running, absent) if running else (absent, ())
     found = []
     for number in range(first, first + count):
-        start = number % len(running)
-        found.append([*running[start:], *running[:start], *absent][:factor])
+        start = number % len(leading)
+        found.append([*leading[start:], *leading[:start], *others][:factor])
     return found
 
 

@@ -148,6 +148,20 @@ def test_first_leader_returns_also_after_all_brokers_have_stopped(cluster):
         assert cluster.metadata.leadership(three).leader == expected
 
 
+def test_topic_created_while_all_brokers_are_stopped_is_led_by_the_first_to_start(cluster):
+    for broker_id in (1, 2, 3):
+        cluster.controller.broker_left(broker_id)
+    cluster.controller.create_topic("made", 1)
+    cluster.controller.add_partitions("made", 3)
+    made = [TopicPartition("made", index) for index in range(3)]
+    assert [cluster.metadata.leadership(each).leader for each in made] == [NO_LEADER] * 3
+    cluster.controller.broker_joined(3, Address("test", 9002))
+    assert [cluster.metadata.leadership(each).leader for each in made] == [3, 3, 3]
+    for broker_id in (1, 2):
+        cluster.controller.broker_joined(broker_id, Address("test", 8999 + broker_id))
+    assert sorted(cluster.metadata.leadership(each).leader for each in made) == [1, 2, 3]
+
+
 def test_end_of_an_outage_elects_no_broker_that_is_no_replica(cluster):
     cluster.controller.create_topic("one", 1, replicas=[[2]])
     one = TopicPartition("one", 0)
