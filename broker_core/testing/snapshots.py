@@ -1,5 +1,7 @@
 """Snapshots of a cluster's files, which a test restores or starts from."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from broker_core.broker.cluster import Cluster
@@ -66,21 +68,24 @@ class Snapshot:
         return self._files.copy()
 
     def to_storage(self, storage: Storage) -> None:
-        """Replace the files of a storage in which none is open."""
+        """Make the files of a storage in which none is open those of the snapshot, durably."""
         if isinstance(storage, MemoryStorage):
             storage.replace(self._files)
             return
-        for name in storage.list_folder(""):
-            storage.delete(name)
-        copy_storage(self._files, storage)
+        wanted = dict(self._files.files())
+        equal, folders = _delete_others(storage, wanted)
+        missing = wanted.keys() - equal
+        written = []
+        for path in missing:
+            file = storage.open(path)
+            file.append(wanted[path])
+            written.append(file)
         # Otherwise a loss of power would return the files to their state before, with what is acknowledged after it.
-        paths = [path for path, _ in self._files.files()]
-        files = [storage.open(path) for path in paths]
-        storage.sync_all([file.sync for file in files])
-        for file in files:
+        storage.sync_all([file.sync for file in written])
+        for file in written:
             file.close()
-        for folder in {path.rpartition("/")[0] for path in paths} | {""}:
-            storage.sync_folder(folder)
+        folders |= {path.rpartition("/")[0] for path in missing}
+        storage.sync_all([partial(storage.sync_folder, folder) for folder in folders])
 
 
 def take(server: SocketServer) -> Snapshot:
@@ -98,6 +103,33 @@ def restore(server: SocketServer, snapshot: Snapshot) -> None:
         raise_leader_epochs(cluster.storage, least, cluster.now_ms)
 
     server.replace_cluster(exchange)
+
+
+def _delete_others(storage: Storage, wanted: Mapping[str, bytes]) -> tuple[set[str], set[str]]:
+    """Delete the files that are not as wanted; return the paths of the others, and the folders with changes.
+
+    A test changes few partitions, so most files stay.
+    """
+    folders = {path.rpartition("/")[0] for path in wanted}
+    equal: set[str] = set()
+    changed = {""}
+    for name in storage.list_folder(""):
+        paths = [f"{name}/{child}" for child in storage.list_folder(name)] if name in folders else [name]
+        for path in paths:
+            if path in wanted and _is_equal(storage, path, wanted[path]):
+                equal.add(path)
+            else:
+                storage.delete(path)
+                changed.add(path.rpartition("/")[0])
+    return equal, changed
+
+
+def _is_equal(storage: Storage, path: str, data: bytes) -> bool:
+    file = storage.open(path)
+    try:
+        return file.size() == len(data) and file.read(0, len(data)) == data
+    finally:
+        file.close()
 
 
 def _in_memory(storage: Storage) -> MemoryStorage:
