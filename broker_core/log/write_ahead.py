@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 WRITE_AHEAD_FILE: Final = "write-ahead.log"
 CHECKPOINT_BYTES: Final = 16 * 1024 * 1024
 # With one file, its own sync has the same cost and no copy.
-_MIN_FILES: Final = 2
+MIN_FILES: Final = 2
 # Above it, the copies take longer than the syncs that they replace.
 _MAX_FRAME_BYTES: Final = 256 * 1024
 # The size and the CRC of the entries that follow.
@@ -95,11 +95,15 @@ class WriteAheadFile:
 class WriteAheadStorage:
     """Another storage, with a write-ahead log at its root; opening it writes again what a crash has left there.
 
-    `checkpoint_bytes` is the size of the write-ahead log that causes a checkpoint. Only one may use the storage.
+    A step that writes to at least `min_files` files makes a frame. `checkpoint_bytes` is the size of the write-ahead
+    log that causes a checkpoint. Only one may use the storage.
     """
 
-    def __init__(self, storage: Storage, *, checkpoint_bytes: int = CHECKPOINT_BYTES) -> None:
+    def __init__(
+        self, storage: Storage, *, checkpoint_bytes: int = CHECKPOINT_BYTES, min_files: int = MIN_FILES
+    ) -> None:
         self._storage = storage
+        self._min_files = min_files
         self._checkpoint_bytes = checkpoint_bytes
         self._log: File | None = None
         self._log_bytes = 0
@@ -154,7 +158,7 @@ class WriteAheadStorage:
     def start_syncs(self, files: Sequence[File], size_bytes: int, ended: Callable[[], None]) -> Pending | None:
         """Make the files durable, by one frame if they have small writes; return None if that is done."""
         self._check()
-        if len(files) < _MIN_FILES or size_bytes > _MAX_FRAME_BYTES:
+        if len(files) < self._min_files or size_bytes > _MAX_FRAME_BYTES:
             return self._storage.start_syncs(files, size_bytes, ended)
         written: list[WriteAheadFile] = []
         own_syncs: list[Callable[[], None]] = []

@@ -235,21 +235,21 @@ BROKEN: dict[str, Broken] = {
     "recovery without marker": Broken(recovery_without_marker, 10, Kind.LOST_WRITE),
     "dedupe window lost": Broken(dedupe_window_lost, 7, Kind.DUPLICATE),
     "late EndTxn applied to the next transaction under the old protocol": Broken(
-        late_end_applied, 162, Kind.ABORTED_READ
+        late_end_applied, 337, Kind.ABORTED_READ
     ),
-    "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 36, Kind.ABORTED_READ),
+    "stale EndTxn applied under the new protocol": Broken(stale_end_applied, 11, Kind.ABORTED_READ),
     # Clients learn the truth, that the transaction was not committed; only the log shows that there was no reason.
     "commit ends in abort": Broken(commit_ends_in_abort, 3, line=r"stopped over .*, which has not timed out"),
     "answers before syncs": Broken(answers_before_syncs, 8, Kind.LOST_WRITE),
-    "write-ahead log not replayed": Broken(write_ahead_log_not_replayed, 10, Kind.LOST_WRITE),
+    "write-ahead log not replayed": Broken(write_ahead_log_not_replayed, 46, Kind.LOST_WRITE),
     "names changed before a checkpoint": Broken(
-        names_changed_before_a_checkpoint, 14, line=r"transactional id .* was .*, after a restart it is None"
+        names_changed_before_a_checkpoint, 81, line=r"transactional id .* was .*, after a restart it is None"
     ),
     "last stable offset ignored": Broken(last_stable_offset_ignored, 9, Kind.ABORTED_READ),
     # No client sees a marker, so a second one hides no record.
     "marker twice": Broken(marker_twice, 1, line=r"a commit marker of producer \d+ at \d+, after the commit marker"),
     "no marker for one partition": Broken(
-        no_marker_for_one_partition, 5, Kind.TORN, r"was committed, but no marker follows its record"
+        no_marker_for_one_partition, 7, Kind.TORN, r"was committed, but no marker follows its record"
     ),
 }
 

@@ -104,7 +104,7 @@ BROKEN: Iterable[tuple[Patch, str]] = [
 def test_share_worlds_detect_a_broken_broker(breakage: Patch, shown: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         breakage(patch)
-        for seed in range(1, 41):
+        for seed in range(1, 101):
             if any(re.search(shown, problem) for problem in play(seed, shares=True).problems):
                 return
     pytest.fail("no seed shows it")
