@@ -4,14 +4,14 @@ Files are read by the caller. No text and no error contains the value of a secre
 """
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import TYPES, effectless, in_milliseconds, parse_kind, without_controllers
+from broker_core.kafka_settings import effectless, in_milliseconds, without_controllers
 from broker_core.properties import read_properties
+from broker_core.setting_checks import SMALLEST_SEGMENT_BYTES, check_as_kafka, too_small
 from broker_core.setting_fields import INT_MAX, LONG_MAX, Settings, parse_setting, setting
 from broker_core.share_settings import ShareSettings
 
@@ -38,11 +38,6 @@ _COMPRESSION = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 _TIMESTAMP = ("CreateTime", "LogAppendTime")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _MIGRATIONS = ("disabled", "downgrade", "upgrade", "bidirectional")
-_THROTTLED = ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
-_REPLICA = re.compile(r"(?:\d+:\d+)?")
-# Kafka refuses smaller segments of clients; the broker and its tests may make them.
-_SMALLEST_SEGMENT_BYTES = 1_048_576
-_SEGMENT_BYTES = ("segment.bytes", "log.segment.bytes")
 LISTENER_PREFIX = "listener.name."
 _JAAS = "sasl.jaas.config"
 _REAUTH = "connections.max.reauth.ms"
@@ -120,8 +115,8 @@ class TopicConfig(Settings):
     def override_by_client(self, settings: Mapping[str, str]) -> Self:
         """Return these settings with those of a client changed, to which Kafka's bound of segment.bytes applies."""
         changed = self.override(settings)
-        if "segment.bytes" in settings and changed.segment_bytes < _SMALLEST_SEGMENT_BYTES:
-            raise _too_small("segment.bytes", changed.segment_bytes, _SMALLEST_SEGMENT_BYTES)
+        if "segment.bytes" in settings and changed.segment_bytes < SMALLEST_SEGMENT_BYTES:
+            raise too_small("segment.bytes", changed.segment_bytes, SMALLEST_SEGMENT_BYTES)
         return changed
 
     def compression_level(self, codec: str) -> int | None:
@@ -130,54 +125,6 @@ class TopicConfig(Settings):
         if self.compression_gzip_level != -1:
             levels["gzip"] = self.compression_gzip_level
         return levels.get(codec)
-
-
-# The values of settings in the order of Kafka's messages; those of topics have the names of brokers' settings, too.
-_NAMED_VALUES = {
-    "cleanup.policy": "compact, delete",
-    "compression.type": "uncompressed, zstd, lz4, snappy, gzip, producer",
-    "message.timestamp.type": "CreateTime, LogAppendTime",
-}
-
-
-def _wrong(key: str, value: object, problem: str) -> ConfigError:
-    return ConfigError(f"Invalid value {value} for configuration {key}: {problem}")
-
-
-def _too_small(key: str, value: float, low: float) -> ConfigError:
-    return _wrong(key, value, f"Value must be at least {low}")
-
-
-def check_as_kafka(key: str, text: str, spec: Any) -> None:
-    """Raise `ConfigError`, with Kafka's message, for a setting that is wrong by itself; `spec` is its field."""
-    text, values = text.strip(), _NAMED_VALUES.get(key.removeprefix("log."))
-    parse_kind(key, TYPES[key], text)
-    if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
-        _check_number(spec, type(spec.default)(text))
-    elif values is not None and (text or not spec.metadata["may_be_empty"]):
-        wrongs = [part.strip() for part in text.split(",") if part.strip() not in spec.metadata["choices"]]
-        if wrongs and not wrongs[0] and TYPES[key] == "LIST":
-            raise ConfigError(f"Configuration '{key}' values must not be empty.")
-        if wrongs:
-            raise _wrong(key, wrongs[0], f"String must be one of: {values}")
-    elif key in _THROTTLED:
-        parts = [part.strip() for part in text.split(",")]
-        if "".join(parts) != "*" and not all(_REPLICA.fullmatch(part) for part in parts):
-            form = "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
-            problem = f"{key} must be the literal '*' or a list of replicas in the following format: {form}"
-            raise _wrong(key, f"[{', '.join(parts)}]", problem)
-
-
-def _check_number(spec: Any, value: float) -> None:
-    key, low, high, other = (spec.metadata[name] for name in ("key", "low", "high", "or_value"))
-    if other is not None:
-        if value != other and not low <= value <= high:
-            raise _wrong(key, value, f"Value must be between {low} and {high} or equal to {other}")
-    elif low is not None and value < low:
-        # Smaller segments than Kafka's are for tests, so the message names Kafka's bound.
-        raise _too_small(key, value, _SMALLEST_SEGMENT_BYTES if key in _SEGMENT_BYTES else low)
-    elif high is not None and value > high:
-        raise _wrong(key, value, f"Value must be no more than {high}")
 
 
 # The broker setting with the default of each topic setting, where brokers here have one.
@@ -299,9 +246,9 @@ class BrokerConfig(ListenerConfig, ShareSettings):
     log_index_interval_bytes: int = setting("log.index.interval.bytes", 4096, low=0)
     log_message_timestamp_type: str = setting("log.message.timestamp.type", "CreateTime", choices=_TIMESTAMP)
     log_cleaner_enable: bool = setting("log.cleaner.enable", True)
-    log_cleaner_backoff_ms: int = setting("log.cleaner.backoff.ms", 15_000, low=1)
+    log_cleaner_backoff_ms: int = setting("log.cleaner.backoff.ms", 15_000, low=0)
     log_retention_bytes: int = setting("log.retention.bytes", -1)
-    log_retention_ms: int = setting("log.retention.ms", 604_800_000, low=-1)
+    log_retention_ms: int = setting("log.retention.ms", 604_800_000, low=1, or_value=-1)
     log_retention_check_interval_ms: int = setting("log.retention.check.interval.ms", 300_000, low=1)
     log_segment_bytes: int = setting("log.segment.bytes", 1_073_741_824, low=14)
     log_roll_ms: int = setting("log.roll.ms", 604_800_000, low=1)

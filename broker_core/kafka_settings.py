@@ -3,11 +3,11 @@
 Brokers here serve a part of them. The functions turn settings of a real broker into that part.
 """
 
-import re
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Any, Final
 
 from broker_core.errors import ConfigError
+from broker_core.java_values import parse_double, parse_whole, trim
 
 _NAMES: Final = {
     "BOOLEAN": """
@@ -165,12 +165,10 @@ _NAMES: Final = {
 }
 TYPES: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 
-_WHOLE = re.compile(r"[-+]?[0-9]+")
-# What Java's parsers take and Python's take too; without it an underscore would be part of a number.
-DECIMAL: Final = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?|NaN")
 _WHOLE_MAX: Final = {"INT": 2**31 - 1, "LONG": 2**63 - 1, "SHORT": 2**15 - 1}
+_RETENTION_MS = "log.retention.ms"
 _LONGER_UNITS = {
-    "log.retention.ms": (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
+    _RETENTION_MS: (("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
     "log.roll.ms": (("log.roll.hours", 3_600_000),),
 }
 # Settings on whose effect an operator relies: leaving them out would let clients do what the settings forbid.
@@ -196,9 +194,14 @@ def in_milliseconds(settings: Mapping[str, str]) -> dict[str, str]:
             text = found.pop(name, None)
             if text is None or key in found:
                 continue
-            if not re.fullmatch(r"[-+]?[0-9]+", text.strip()):
+            value = parse_whole(trim(text))
+            if value is None:
                 raise ConfigError(f"{name}={text!r}: expected a whole number")
-            found[key] = str(max(int(text) * factor, -1))
+            found[key] = str(value * factor)
+    # Kafka keeps records forever for every negative time.
+    retention_ms = parse_whole(trim(found.get(_RETENTION_MS, "")))
+    if retention_ms is not None and retention_ms < 0:
+        found[_RETENTION_MS] = "-1"
     return found
 
 
@@ -218,15 +221,22 @@ def effectless(settings: Collection[str], served: Collection[str]) -> list[str]:
     return sorted(key for key in settings if key not in served and key in TYPES and not key.startswith(_NOT_LEFT_OUT))
 
 
-def parse_kind(key: str, kind: str, text: str) -> None:
-    """Raise `ConfigError`, with Kafka's message, for a text that is not of one of Kafka's types."""
-    text, is_of_kind = text.strip(), True
+def parse_kind(key: str, kind: str, text: str) -> Any:
+    """Return the value of a text of one of Kafka's types; raise `ConfigError`, with Kafka's message, if it has none.
+
+    The value of a text that is neither a number nor a boolean is the text itself, trimmed.
+    """
+    trimmed = trim(text)
+    value: Any = trimmed
     if kind == "BOOLEAN":
-        is_of_kind = text.lower() in ("true", "false")
+        value = {"true": True, "false": False}.get(trimmed.lower())
     elif kind in _WHOLE_MAX:
-        is_of_kind = bool(_WHOLE.fullmatch(text)) and -_WHOLE_MAX[kind] - 1 <= int(text) <= _WHOLE_MAX[kind]
+        value = parse_whole(trimmed)
+        if value is not None and not -_WHOLE_MAX[kind] - 1 <= value <= _WHOLE_MAX[kind]:
+            value = None
     elif kind == "DOUBLE":
-        is_of_kind = bool(DECIMAL.fullmatch(text))
-    if not is_of_kind:
+        value = parse_double(trimmed)
+    if value is None:
         what = "Expected value to be either true or false" if kind == "BOOLEAN" else f"Not a number of type {kind}"
         raise ConfigError(f"Invalid value {text} for configuration {key}: {what}")
+    return value

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
 from broker_core.errors import ConfigError
-from broker_core.kafka_settings import DECIMAL, TYPES
+from broker_core.java_values import double_text, parse_double, parse_whole, trim
+from broker_core.kafka_settings import TYPES
 
 LONG_MAX: Final = 2**63 - 1
 INT_MAX: Final = 2**31 - 1
@@ -44,7 +45,7 @@ def setting(
 def parse_setting(spec: Any, text: str) -> Any:
     """Turn a property's text into the type of its default, checking the bounds."""
     key, default = spec.metadata["key"], spec.default
-    text = text.strip()
+    text = trim(text)
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{key}={text!r}: expected true or false")
@@ -56,21 +57,21 @@ def parse_setting(spec: Any, text: str) -> Any:
         text = text.lower()
     if not text and spec.metadata["may_be_empty"]:
         return text
+    parts = [text]
     if TYPES.get(key) == "LIST":
-        text = ",".join(part.strip() for part in text.split(","))
-    if choices and any(part not in choices for part in text.split(",")):
+        parts = [part.strip() for part in text.split(",")]
+        # A value that is one of a few counts once.
+        text = ",".join(dict.fromkeys(parts) if choices else parts)
+    if choices and any(part not in choices for part in parts):
         raise ConfigError(f"{key}={text!r}: expected one of {', '.join(choices)}")
     return text
 
 
 def _parse_number(spec: Any, text: str) -> int | float:
     key, default, bounds = spec.metadata["key"], spec.default, spec.metadata
-    try:
-        if not DECIMAL.fullmatch(text):
-            raise ValueError(text)
-        value: int | float = type(default)(text)
-    except ValueError:
-        raise ConfigError(f"{key}={text!r}: expected a number such as {default}") from None
+    value: int | float | None = parse_double(text) if isinstance(default, float) else parse_whole(text)
+    if value is None:
+        raise ConfigError(f"{key}={text!r}: expected a number such as {default}")
     if value == bounds["or_value"]:
         return value
     if bounds["low"] is not None and value < bounds["low"]:
@@ -108,5 +109,7 @@ class Settings:
             value = getattr(self, spec.name)
             if spec.metadata["secret"] and value:
                 value = HIDDEN
+            if isinstance(value, float):
+                value = double_text(value)
             texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
         return texts

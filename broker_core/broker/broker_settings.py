@@ -1,18 +1,34 @@
 """The settings in force at each broker: those it started with, and those that were changed while it runs (KIP-226)."""
 
 import logging
-import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from broker_core.broker.dynamic_names import CLUSTER_WIDE, DYNAMIC, OF_LISTENERS, PER_BROKER, kind_of
+from broker_core.broker.dynamic_names import (
+    CLUSTER_WIDE,
+    DYNAMIC,
+    LOWEST_WITHOUT_EFFECT,
+    OF_LISTENERS,
+    PER_BROKER,
+    STREAMS_RANGES,
+    kind_of,
+)
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
-from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key, check_as_kafka
+from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
+from broker_core.java_values import parse_whole, trim
 from broker_core.kafka_settings import TYPES, parse_kind
+from broker_core.setting_checks import check_as_kafka, check_list, split_list, too_small
 from broker_core.types import NO_LEADER
 
-_OVERRIDES = re.compile(r"\s*|\s*[^,\s]+:\d+\s*(,\s*[^,\s]+:\d+\s*)*")
+_INT_MAX = 2**31 - 1
+# What Apache Kafka requires of all settings together; here of each that changes.
+_REQUIREMENTS: Final[dict[str, tuple[Callable[[int], bool], str]]] = {
+    "log.retention.ms": (lambda value: value != 0, "must be unlimited (-1) or, greater than or equal to 1"),
+    "log.roll.ms": (lambda value: value >= 1, "must be greater than or equal to 1"),
+    "log.roll.jitter.ms": (lambda value: value >= 0, "must be greater than or equal to 0"),
+}
+_OVERRIDES: Final = "max.connections.per.ip.overrides"
 logger = logging.getLogger(__name__)
 
 
@@ -96,15 +112,8 @@ def check_broker_settings(static: BrokerConfig, settings: Mapping[str, str], *, 
     )
     try:
         for key, text in settings.items():
-            kind = kind_of(base_key(key) or key)
-            if kind is not None:
-                parse_kind(key, kind, text)
-        for key, text in _with_effect(settings).items():
-            if key in TYPES:
-                check_as_kafka(key, text, BrokerConfig.keys()[key])
-        changed = _changed(static, settings)
-        if not _OVERRIDES.fullmatch(changed.max_connections_per_ip_overrides):
-            raise ConfigError("max.connections.per.ip.overrides: expected address:count, separated by commas")
+            _check_alone(_listener_key(key) or key, text)
+        _check_together(_changed(static, settings), settings)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     # Kafka changes these for one broker; a broker here reads the settings of its listeners when it starts.
@@ -114,6 +123,63 @@ def check_broker_settings(static: BrokerConfig, settings: Mapping[str, str], *, 
         if is_default
         else "Cannot update these configs dynamically",
     )
+
+
+def _check_alone(key: str, text: str) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a value that is wrong whatever the other settings are."""
+    kind = kind_of(key)
+    if kind is None:
+        return
+    value = parse_kind(key, kind, text)
+    if key in OF_LISTENERS and value == 0:
+        raise ConfigError(
+            f"Invalid value org.apache.kafka.common.config.ConfigException: Invalid {key} 0 for configuration Invalid "
+            "dynamic configuration"
+        )
+    if key in _REQUIREMENTS:
+        is_allowed, problem = _REQUIREMENTS[key]
+        if not is_allowed(value):
+            raise ConfigError(f"requirement failed: {key} {problem}")
+    elif key == _OVERRIDES:
+        _check_overrides(value)
+    elif key in LOWEST_WITHOUT_EFFECT:
+        if value < LOWEST_WITHOUT_EFFECT[key]:
+            raise too_small(key, value, LOWEST_WITHOUT_EFFECT[key])
+    elif key in CLUSTER_WIDE and key in TYPES and (spec := BrokerConfig.keys().get(key)) is not None:
+        check_as_kafka(key, text, spec)
+    elif kind == "LIST" and key in CLUSTER_WIDE:
+        check_list(key, split_list(text))
+
+
+def _check_overrides(text: str) -> None:
+    """Raise `ConfigError`, with Java's message, for limits that are not of the form address:count."""
+    for part in filter(None, split_list(text)):
+        _, colon, count = part.rpartition(":")
+        limit = parse_whole(trim(count))
+        if not colon:
+            raise ConfigError(
+                f"Error parsing configuration property '{_OVERRIDES}': begin 0, end -1, length {len(part)}"
+            )
+        if limit is None or not -_INT_MAX - 1 <= limit <= _INT_MAX:
+            raise ConfigError(f'For input string: "{trim(count)}"')
+
+
+def _check_together(changed: BrokerConfig, settings: Mapping[str, str]) -> None:
+    """Raise `ConfigError`, with Kafka's message, for settings that conflict."""
+    is_limited = settings.keys() & {"max.connections.per.ip", _OVERRIDES}
+    if is_limited and not changed.max_connections_per_ip and not changed.max_connections_per_ip_overrides:
+        raise ConfigError(
+            f"requirement failed: max.connections.per.ip can be set to zero only if {_OVERRIDES} property is set."
+        )
+    longest = {
+        "consumer": changed.group_consumer_max_assignment_interval_ms,
+        "share": changed.group_share_max_assignment_interval_ms,
+        "streams": STREAMS_RANGES["streams.assignment.interval.ms"][1],
+    }
+    for kind, longest_ms in longest.items():
+        key = f"group.{kind}.assignment.interval.ms"
+        if key in settings and int(trim(settings[key])) > longest_ms:
+            raise ConfigError(f"{key} must be less than or equal to group.{kind}.max.assignment.interval.ms")
 
 
 def _refuse_any(names: list[str], why: str) -> None:

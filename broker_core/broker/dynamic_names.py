@@ -79,6 +79,37 @@ DEFAULTS_WITHOUT_EFFECT: Final = {
     "remote.log.reader.threads": "10",
     "share.coordinator.cached.buffer.max.bytes": "1048588",
 }
+# Kafka's lowest values of those that have no effect here.
+LOWEST_WITHOUT_EFFECT: Final = {
+    "background.threads": 1,
+    "follower.replication.throttled.rate": 0,
+    "group.coordinator.cached.buffer.max.bytes": 524_288,
+    "group.streams.assignment.interval.ms": 0,
+    "leader.replication.throttled.rate": 0,
+    "log.cleaner.io.buffer.size": 0,
+    "log.cleaner.threads": 0,
+    "log.flush.interval.messages": 1,
+    "log.local.retention.bytes": -2,
+    "log.local.retention.ms": -2,
+    "log.remote.copy.lag.bytes": -1,
+    "log.remote.copy.lag.ms": -1,
+    "log.segment.delete.delay.ms": 0,
+    "num.io.threads": 1,
+    "num.network.threads": 1,
+    "num.recovery.threads.per.data.dir": 1,
+    "num.replica.fetchers": 1,
+    "remote.fetch.max.wait.ms": 1,
+    "remote.list.offsets.request.timeout.ms": 1,
+    "remote.log.index.file.cache.total.size.bytes": 1,
+    "remote.log.manager.copier.thread.pool.size": 1,
+    "remote.log.manager.copy.max.bytes.per.second": 1,
+    "remote.log.manager.expiration.thread.pool.size": 1,
+    "remote.log.manager.fetch.max.bytes.per.second": 1,
+    "remote.log.manager.follower.thread.pool.size": 1,
+    "remote.log.reader.threads": 1,
+    "replica.alter.log.dirs.io.max.bytes.per.second": 0,
+    "share.coordinator.cached.buffer.max.bytes": 524_288,
+}
 # Limits of replication traffic, which are not settings of a properties file.
 DYNAMIC_ONLY: Final = {
     "follower.replication.throttled.rate": "LONG",
@@ -91,15 +122,16 @@ OF_LISTENERS: Final = frozenset({"max.connections", "max.connection.creation.rat
 
 
 class GroupSetting(NamedTuple):
-    """A setting of groups: its type, its default, and the broker setting with the default where there is one."""
+    """A setting of groups: its type, its default, the broker setting with the default, and its lowest value."""
 
     kind: str
     default: str
     synonym: str | None = None
+    lowest: int | None = None
 
 
-def _of_broker(kind: str, default: str, *names: str) -> dict[str, GroupSetting]:
-    return {name: GroupSetting(kind, default, f"group.{name}") for name in names}
+def _of_broker(kind: str, default: str, *names: str, lowest: int | None = None) -> dict[str, GroupSetting]:
+    return {name: GroupSetting(kind, default, f"group.{name}", lowest) for name in names}
 
 
 GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
@@ -109,6 +141,7 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
         "consumer.assignment.interval.ms",
         "share.assignment.interval.ms",
         "streams.assignment.interval.ms",
+        lowest=0,
     ),
     **_of_broker(
         "INT",
@@ -116,15 +149,21 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
         "consumer.heartbeat.interval.ms",
         "share.heartbeat.interval.ms",
         "streams.heartbeat.interval.ms",
+        lowest=1,
     ),
     **_of_broker(
-        "INT", "45000", "consumer.session.timeout.ms", "share.session.timeout.ms", "streams.session.timeout.ms"
+        "INT",
+        "45000",
+        "consumer.session.timeout.ms",
+        "share.session.timeout.ms",
+        "streams.session.timeout.ms",
+        lowest=1,
     ),
-    **_of_broker("INT", "5", "share.delivery.count.limit"),
-    **_of_broker("INT", "2000", "share.partition.max.record.locks"),
-    **_of_broker("INT", "30000", "share.record.lock.duration.ms"),
-    **_of_broker("INT", "3000", "streams.initial.rebalance.delay.ms"),
-    **_of_broker("INT", "0", "streams.num.standby.replicas"),
+    **_of_broker("INT", "5", "share.delivery.count.limit", lowest=2),
+    **_of_broker("INT", "2000", "share.partition.max.record.locks", lowest=100),
+    **_of_broker("INT", "30000", "share.record.lock.duration.ms", lowest=1000),
+    **_of_broker("INT", "3000", "streams.initial.rebalance.delay.ms", lowest=0),
+    **_of_broker("INT", "0", "streams.num.standby.replicas", lowest=0),
     **_of_broker("LIST", "", "streams.rack.aware.assignment.tags"),
     "errors.deadletterqueue.copy.record.enable": GroupSetting("BOOLEAN", "false"),
     "errors.deadletterqueue.topic.name": GroupSetting("STRING", ""),
@@ -132,6 +171,12 @@ GROUP_SETTINGS: Final[dict[str, GroupSetting]] = {
     "share.isolation.level": GroupSetting("STRING", "read_uncommitted"),
     "share.renew.acknowledge.enable": GroupSetting("BOOLEAN", "true"),
     "streams.assignor.name": GroupSetting("STRING", "sticky", "group.streams.assignors"),
+}
+# The bounds of settings of streams groups, which have none in the settings of brokers here.
+STREAMS_RANGES: Final = {
+    "streams.assignment.interval.ms": (0, 15_000),
+    "streams.heartbeat.interval.ms": (5_000, 15_000),
+    "streams.session.timeout.ms": (45_000, 60_000),
 }
 # The type and the default of each setting of client metrics.
 CLIENT_METRICS: Final = {"interval.ms": ("INT", "300000"), "match": ("LIST", ""), "metrics": ("LIST", "")}

@@ -21,14 +21,15 @@ class LogMaintenance:
             self._expire_producers: config.producer_id_expiration_check_interval_ms,
         }
         if config.log_cleaner_enable:
-            self._jobs[self._compact] = config.log_cleaner_backoff_ms
+            self._jobs[self._compact] = _backoff_ms(config)
         self._due_ms = {job: now_ms + interval_ms for job, interval_ms in self._jobs.items()}
 
     def reconfigure(self, config: BrokerConfig, now_ms: int) -> None:
         """Apply another `log.cleaner.backoff.ms`, the only interval that changes while brokers run."""
-        if self._jobs.get(self._compact, config.log_cleaner_backoff_ms) != config.log_cleaner_backoff_ms:
-            self._jobs[self._compact] = config.log_cleaner_backoff_ms
-            self._due_ms[self._compact] = now_ms + config.log_cleaner_backoff_ms
+        backoff_ms = _backoff_ms(config)
+        if self._jobs.get(self._compact, backoff_ms) != backoff_ms:
+            self._jobs[self._compact] = backoff_ms
+            self._due_ms[self._compact] = now_ms + backoff_ms
 
     def advance(self, now_ms: int) -> None:
         """Run the jobs that are due."""
@@ -65,3 +66,8 @@ class LogMaintenance:
                     "%s compacted from %d to %d bytes", each.topic_partition, result.bytes_before, result.bytes_after
                 )
                 self._logs.moved(each.topic_partition)
+
+
+def _backoff_ms(config: BrokerConfig) -> int:
+    """Return the time between two compactions; without any, time would never pass."""
+    return max(config.log_cleaner_backoff_ms, 1)

@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-from broker_core.broker.dynamic_names import CLIENT_METRICS, GROUP_SETTINGS
+from broker_core.broker.dynamic_names import CLIENT_METRICS, GROUP_SETTINGS, STREAMS_RANGES
+from broker_core.broker.share.settings import BY_DURATION, EARLIEST, LATEST, duration_ms
 from broker_core.config import BrokerConfig
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.kafka_settings import parse_kind
+from broker_core.setting_checks import check_empty_values, split_list, too_small, wrong
 
 _SHORTEST_PUSH_MS: Final = 100
 _LONGEST_PUSH_MS: Final = 3_600_000
@@ -21,69 +23,114 @@ _MATCHED: Final = frozenset(
         "client_source_port",
     }
 )
-# The values that a setting may have, and Kafka's message for any other.
-_CHOICES: Final = {
-    "share.auto.offset.reset": (
-        re.compile(r"earliest|latest|by_duration:P.+", re.IGNORECASE),
-        "Invalid value `{text}` for configuration share.auto.offset.reset. The value must be either 'earliest', "
-        "'latest' or of the format 'by_duration:<PnDTnHnMn.nS>'.",
-    ),
-    "share.isolation.level": (
-        re.compile(r"read_committed|read_uncommitted", re.IGNORECASE),
-        "String must be one of: read_committed, read_uncommitted",
-    ),
-}
+_ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
+_MOST_STANDBY_REPLICAS: Final = 2
+_ASSIGNOR: Final = "sticky"
+_PREFIX_OF_INTERNAL_TOPICS: Final = "__"
+# How a regular expression of Java's is written for Python, as far as one can be valid and the other not.
+_AS_PYTHON: Final = (
+    (re.compile(r"\(\?<(?=[a-zA-Z])"), "(?P<"),
+    (re.compile(r"\(\?[a-zA-Z]*(?:-[a-zA-Z]+)?\)"), ""),
+    (re.compile(r"&&"), "&"),
+    (re.compile(r"\\[pP](?:\{\w+\}|\w)|\\[zGhHvVRX]"), "x"),
+)
+_ESCAPED: Final = re.compile(r"\\[pP]\{\w+\}|\\.|\[(?:\\.|[^\]\\])+\]")
+_ONLY_PYTHON: Final = re.compile(r"\(\?P|\{(?!\d+(?:,\d*)?\})")
 
 
 def check_group_settings(name: str, settings: Mapping[str, str], config: BrokerConfig) -> None:
     """Raise Kafka's error unless a group can have all these settings."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
-    for key, text in settings.items():
-        if key not in GROUP_SETTINGS:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {key}")
-        parse_kind(key, GROUP_SETTINGS[key].kind, text)
-        if key in _CHOICES and not _CHOICES[key][0].fullmatch(text):
-            raise ConfigError(f"Invalid value {text} for configuration {key}: {_CHOICES[key][1].format(text=text)}")
+    values = {key: _group_value(key, text) for key, text in settings.items()}
     known = config.as_text()
-    for key, text in settings.items():
+    for key, value in values.items():
         # The bounds of a setting are in two settings of the broker with its name.
         kind, _, rest = key.partition(".")
-        low, high = (known.get(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max"))
-        if low is not None and high is not None and not int(low) <= int(text) <= int(high):
+        bounds = [known.get(f"group.{kind}.{bound}.{rest}") for bound in ("min", "max")]
+        low, high = STREAMS_RANGES.get(key, bounds)
+        if low is not None and high is not None and not int(low) <= value <= int(high):
             raise ConfigError(f"{key} must be in the range {low} to {high} inclusive.")
     for kind in ("consumer", "share"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
-        if settings.keys() & {session, heartbeat}:
-            session_ms, heartbeat_ms = (int(settings.get(key, known[f"group.{key}"])) for key in (session, heartbeat))
+        if values.keys() & {session, heartbeat}:
+            session_ms, heartbeat_ms = (values.get(key, int(known[f"group.{key}"])) for key in (session, heartbeat))
             if session_ms <= heartbeat_ms:
                 raise ConfigError(f"{session} must be greater than {heartbeat}")
+
+
+def _group_value(key: str, text: str) -> Any:
+    """Return the value of a setting; raise Kafka's error if it is wrong by itself."""
+    spec = GROUP_SETTINGS.get(key)
+    if spec is None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {key}")
+    value = parse_kind(key, spec.kind, text)
+    if spec.lowest is not None and value < spec.lowest:
+        raise too_small(key, value, spec.lowest)
+    if key == "share.auto.offset.reset" and not _is_reset(value):
+        problem = (
+            f"Invalid value `{value}` for configuration {key}. The value must be either 'earliest', 'latest' or of "
+            "the format 'by_duration:<PnDTnHnMn.nS>'."
+        )
+        raise wrong(key, value, problem)
+    if key == "share.isolation.level" and value not in _ISOLATION_LEVELS:
+        raise wrong(key, value, f"String must be one of: {', '.join(_ISOLATION_LEVELS)}")
+    if key == "errors.deadletterqueue.topic.name" and value.startswith(_PREFIX_OF_INTERNAL_TOPICS):
+        raise ConfigError(f"{key}: DLQ topic name must not start with '{_PREFIX_OF_INTERNAL_TOPICS}'")
+    if key == "streams.num.standby.replicas" and value > _MOST_STANDBY_REPLICAS:
+        raise ConfigError(f"{key} must be less than or equal to {_MOST_STANDBY_REPLICAS}")
+    if key == "streams.assignor.name" and value != _ASSIGNOR:
+        raise ConfigError(
+            f"{key} '{value}' is not a registered task assignor. Registered assignors are: [{_ASSIGNOR}]."
+        )
+    if key == "streams.rack.aware.assignment.tags":
+        tags = split_list(value)
+        if len(set(tags)) < len(tags):
+            raise ConfigError(f"{key} must not contain duplicate tag keys.")
+        check_empty_values(key, tags)
+    return value
+
+
+def _is_reset(text: str) -> bool:
+    if not text.startswith(BY_DURATION):
+        return text in (EARLIEST, LATEST)
+    duration = duration_ms(text.removeprefix(BY_DURATION))
+    return duration is not None and duration >= 0
 
 
 def check_client_metrics(name: str, settings: Mapping[str, str]) -> None:
     """Raise Kafka's error unless a subscription can have all these settings."""
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    values = {}
     for key, text in settings.items():
         if key not in CLIENT_METRICS:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown client metrics configuration: {key}")
-        parse_kind(key, CLIENT_METRICS[key][0], text)
-    interval = settings.get("interval.ms")
-    if interval is not None and not _SHORTEST_PUSH_MS <= int(interval) <= _LONGEST_PUSH_MS:
+        kind = CLIENT_METRICS[key][0]
+        values[key] = parse_kind(key, kind, text)
+        if kind == "LIST":
+            check_empty_values(key, split_list(text))
+    interval = values.get("interval.ms")
+    if interval is not None and not _SHORTEST_PUSH_MS <= interval <= _LONGEST_PUSH_MS:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             f"Invalid value {interval} for interval.ms, interval must be between {_SHORTEST_PUSH_MS} and "
             f"{_LONGEST_PUSH_MS} (1 hour)",
         )
-    for pattern in filter(None, settings.get("match", "").split(",")):
-        matched, equals, expression = pattern.partition("=")
-        if not equals or matched.strip() not in _MATCHED or not _is_expression(expression.strip()):
+    for pattern in split_list(values.get("match", "")):
+        matched, *expressions = (part.strip() for part in pattern.split("="))
+        if matched not in _MATCHED or len(expressions) != 1 or not _is_expression(expressions[0]):
             raise ConfigError(f"Illegal client matching pattern: {pattern}")
 
 
 def _is_expression(text: str) -> bool:
+    """Return whether a text is a regular expression of Java's."""
+    if not text or _ONLY_PYTHON.search(_ESCAPED.sub("x", text)):
+        return False
+    for java, python in _AS_PYTHON:
+        text = java.sub(python, text)
     try:
         re.compile(text)
-    except re.error:
+    except (re.error, OverflowError, RecursionError):
         return False
     return True

@@ -13,6 +13,7 @@ from broker_core.broker.client_quotas import AddressQuotas, StoredQuotas
 from broker_core.broker.cluster import Cluster
 from broker_core.config import LISTENER_PREFIX, BrokerConfig
 from broker_core.errors import ConfigError
+from broker_core.java_values import parse_whole
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
 
@@ -153,10 +154,12 @@ class _Rate:
 def _overrides(text: str) -> dict[str, int]:
     limits = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        address, _, count = part.rpartition(":")
-        if not address or not count.isdecimal():
+        address, colon, count = part.rpartition(":")
+        limit = parse_whole(count.strip())
+        if not colon or limit is None:
             raise ConfigError(f"max.connections.per.ip.overrides: {part!r} is not of the form address:count")
-        limits[_resolved(address.strip("[]"))] = int(count)
+        # As in Java, no name is the name of this host.
+        limits[_resolved(address.strip().strip("[]") or "localhost")] = limit
     return limits
 
 

@@ -28,8 +28,6 @@ def tls_context(plan: ListenerPlan) -> ssl.SSLContext:
     versions = [_VERSIONS[name.strip()] for name in config.ssl_enabled_protocols.split(",")]
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     _load_identity(context, plan)
-    if plan.client_auth not in _CLIENT_AUTH:
-        raise ConfigError(f"ssl.client.auth={plan.client_auth}: expected one of {', '.join(_CLIENT_AUTH)}")
     context.verify_mode = _CLIENT_AUTH[plan.client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
         _load_trust(context, plan)

@@ -10,9 +10,13 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "200",
     "group.consumer.session.timeout.ms": "5000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.min.session.timeout.ms": "1000",
     "share.coordinator.state.topic.num.partitions": "5",
     "group.share.heartbeat.interval.ms": "200",
     "group.share.session.timeout.ms": "5000",
+    "group.share.min.heartbeat.interval.ms": "100",
+    "group.share.min.session.timeout.ms": "1000",
     "group.share.assignment.interval.ms": "0",
     "group.share.min.record.lock.duration.ms": "1000",
 }

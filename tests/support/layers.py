@@ -11,7 +11,16 @@ def _packages(package: str, *names: str) -> frozenset[str]:
 
 
 _CORE_BASE = _packages(
-    "broker_core", "errors", "types", "ports", "properties", "kafka_settings", "setting_meanings", "config"
+    "broker_core",
+    "errors",
+    "types",
+    "ports",
+    "properties",
+    "java_values",
+    "kafka_settings",
+    "setting_checks",
+    "setting_meanings",
+    "config",
 )
 _CORE_FORMATS = _packages("broker_core", "wire", "records")
 _CORE_RULES = _packages("broker_core", "log", "coordinator", "security")
@@ -49,6 +58,7 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
         "broker_core.errors": frozenset(),
         "broker_core.decision_table": frozenset(),
         "broker_core.jaas": frozenset(),
+        "broker_core.java_values": frozenset(),
         "broker_core.properties": frozenset(),
         "broker_core.setting_meanings": frozenset(),
         "spark_eos.errors": frozenset(),
@@ -58,21 +68,28 @@ LAYERS: tuple[dict[str, frozenset[str]], ...] = (
     {
         "broker_core.types": _packages("broker_core", "errors"),
         "broker_core.ports": _packages("broker_core", "errors"),
-        "broker_core.kafka_settings": _packages("broker_core", "errors"),
+        "broker_core.kafka_settings": _packages("broker_core", "errors", "java_values"),
         "spark_eos.options.key_stores": _packages("spark_eos", "errors"),
         "spark_eos.options.oauth_settings": _packages("spark_eos", "options.definitions"),
     },
     {
         "spark_eos.options.client_settings": _packages("spark_eos", "options.definitions", "options.oauth_settings"),
         "spark_eos.options.oauth": _packages("spark_eos", "errors", "options.key_stores", "options.oauth_settings"),
-        "broker_core.setting_fields": _packages("broker_core", "errors", "kafka_settings"),
+        "broker_core.setting_fields": _packages("broker_core", "errors", "java_values", "kafka_settings"),
+        "broker_core.setting_checks": _packages("broker_core", "errors", "java_values", "kafka_settings"),
     },
     {
         "broker_core.share_settings": _packages("broker_core", "setting_fields"),
     },
     {
         "broker_core.config": _packages(
-            "broker_core", "errors", "properties", "kafka_settings", "setting_fields", "share_settings"
+            "broker_core",
+            "errors",
+            "properties",
+            "kafka_settings",
+            "setting_checks",
+            "setting_fields",
+            "share_settings",
         ),
     },
     {

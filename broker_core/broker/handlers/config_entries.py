@@ -10,6 +10,7 @@ from broker_core.broker.topic_names import check_topic_name
 from broker_core.config import LISTENER_PREFIX, TOPIC_SYNONYMS, TopicConfig, base_key, is_secret
 from broker_core.errors import ErrorCode, KafkaError
 from broker_core.kafka_settings import TYPES
+from broker_core.setting_checks import as_shown
 from broker_core.setting_meanings import MEANINGS
 from broker_core.wire import messages as m
 
@@ -203,8 +204,8 @@ def settings_of_group(context: RequestContext, name: str) -> list[Setting]:
     own = context.broker.metadata.stored.of(ConfigResource.GROUP, name)
     at_broker = {each.key: each.synonyms for each in settings_of_broker(context)}
     found = []
-    for key, (kind, default, synonym) in GROUP_SETTINGS.items():
-        synonyms: list[_Synonym] = [(key, own[key], _OF_GROUP)] if key in own else []
+    for key, (kind, default, synonym, _) in GROUP_SETTINGS.items():
+        synonyms: list[_Synonym] = [(key, as_shown(kind, own[key]), _OF_GROUP)] if key in own else []
         if synonym in at_broker:
             synonyms += at_broker[synonym]
         else:
@@ -216,13 +217,14 @@ def settings_of_group(context: RequestContext, name: str) -> list[Setting]:
 def settings_of_client_metrics(context: RequestContext, name: str) -> list[Setting]:
     """Return the settings of a subscription to client metrics."""
     own = context.broker.metadata.stored.of(ConfigResource.CLIENT_METRICS, name)
+    shown = {key: as_shown(CLIENT_METRICS[key][0], text) for key, text in own.items()}
     return [
         Setting(
             key,
-            own.get(key, default),
+            shown.get(key, default),
             kind,
             read_only=False,
-            synonyms=[(key, own[key], _CLIENT_METRICS)] if key in own else [],
+            synonyms=[(key, shown[key], _CLIENT_METRICS)] if key in shown else [],
         )
         for key, (kind, default) in CLIENT_METRICS.items()
     ]

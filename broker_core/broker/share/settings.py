@@ -5,15 +5,18 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from broker_core.config import BrokerConfig
+from broker_core.java_values import trim
 from broker_core.types import IsolationLevel
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 BY_DURATION: Final = "by_duration:"
 # A duration in the format of ISO 8601, as far as Java's `Duration` reads it.
+_PARTS = ("days", "hours", "minutes", "seconds")
 _DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:[.,]\d{1,9})?)S)?)?",
-    re.IGNORECASE,
+    r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?\d+)D)?"
+    r"(?:T(?=[-+\d])(?:(?P<hours>[-+]?\d+)H)?(?:(?P<minutes>[-+]?\d+)M)?(?:(?P<seconds>[-+]?\d+(?:[.,]\d{0,9})?)S)?)?",
+    re.IGNORECASE | re.ASCII,
 )
 
 
@@ -34,6 +37,7 @@ def share_fetch_settings(own: Mapping[str, str], config: BrokerConfig) -> ShareF
     def bounded(key: str, default: int, low: int, high: int) -> int:
         return min(max(int(own[key]), low), high) if key in own else default
 
+    own = {key: trim(text) for key, text in own.items()}
     isolation = own.get("share.isolation.level", "read_uncommitted")
     return ShareFetchSettings(
         bounded(
@@ -62,9 +66,10 @@ def share_fetch_settings(own: Mapping[str, str], config: BrokerConfig) -> ShareF
 
 def duration_ms(text: str) -> int | None:
     """Return the milliseconds of a duration such as `PT1H30M`, None for an invalid one."""
-    found = _DURATION.fullmatch(text.strip())
-    if found is None or not any(found.groups()):
+    found = _DURATION.fullmatch(text)
+    if found is None or not any(found.group(*_PARTS)):
         return None
-    days, hours, minutes, seconds = (found[name] or "0" for name in ("days", "hours", "minutes", "seconds"))
+    days, hours, minutes, seconds = (found[name] or "0" for name in _PARTS)
     whole = ((int(days) * 24 + int(hours)) * 60 + int(minutes)) * 60_000
-    return whole + int(float(seconds.replace(",", ".")) * 1000)
+    duration = whole + int(float(seconds.replace(",", ".")) * 1000)
+    return -duration if found["sign"] == "-" else duration

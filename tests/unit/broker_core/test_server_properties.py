@@ -62,10 +62,23 @@ def test_a_setting_that_protects_something_is_not_left_out(key: str):
         ({"log.retention.hours": "2", "log.retention.minutes": "1"}, 60_000),
         ({"log.retention.hours": "2", "log.retention.minutes": "1", "log.retention.ms": "5"}, 5),
         ({"log.retention.hours": "-1"}, -1),
+        ({"log.retention.minutes": " +1 "}, 60_000),
+        ({"log.retention.ms": "-2"}, -1),
     ],
 )
 def test_the_shortest_unit_of_the_retention_counts(settings: dict[str, str], expected_ms: int):
     assert BrokerConfig().override(settings).topic_defaults().retention_ms == expected_ms
+
+
+@pytest.mark.parametrize("key", ["log.retention.ms", "log.retention.minutes", "log.retention.hours"])
+def test_a_retention_of_no_time_is_refused(key: str):
+    with pytest.raises(ConfigError, match=r"log\.retention\.ms='?0'?: must be at least 1"):
+        BrokerConfig().override({key: "0"})
+
+
+def test_numbers_in_a_file_are_those_of_java():
+    config = read_broker_properties("log.cleaner.min.cleanable.ratio=0x1p-2\nnum.partitions=+3")
+    assert (config.log_cleaner_min_cleanable_ratio, config.num_partitions) == (0.25, 3)
 
 
 def test_defaults_of_topics_come_from_the_broker():

@@ -92,7 +92,17 @@ def test_per_address_override_may_name_a_host(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", ":3", "no host:1", f"{'a' * 64}.test:1"])
+def test_per_address_override_is_read_as_by_java(monkeypatch):
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda host, *_, **__: [(0, 0, 0, "", {"localhost": ("127.0.0.1", 0)}[host])]
+    )
+    counted = quotas(max_connections_per_ip_overrides=" 10.0.0.1 : +1, 10.0.0.2:-1, :0,")
+    assert [counted.acquire("SSL", "10.0.0.1") is not None for _ in range(2)] == [True, False]
+    assert counted.acquire("SSL", "10.0.0.2") is None
+    assert counted.acquire("SSL", "127.0.0.1") is None
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1", "10.0.0.1:x", "10.0.0.1:1_0", "no host:1", f"{'a' * 64}.test:1"])
 def test_invalid_override_is_refused(text):
     with pytest.raises(ConfigError, match="max.connections.per.ip.overrides"):
         quotas(max_connections_per_ip_overrides=text)

@@ -133,7 +133,7 @@ def test_client_certificate_with_sasl_requires_the_listener_setting(identity, gi
         ({"ssl.truststore.type": "PKCS12"}, "ssl.truststore.type=PKCS12"),
         ({"ssl.keystore.location": "/nowhere.pem"}, "/nowhere.pem.*No such file"),
         ({"ssl.keystore.key": "top-secret", "ssl.keystore.certificate.chain": "top-secret"}, "given as text.*no PEM"),
-        ({"ssl.client.auth": "none,required"}, "ssl.client.auth=none,required"),
+        ({"ssl.client.auth": "none,required"}, "ssl.client.auth='none,required'"),
         ({"ssl.client.auth": "required", "ssl.truststore.location": "/nowhere.pem"}, "/nowhere.pem"),
         ({"ssl.client.auth": "required", "ssl.truststore.certificates": "top-secret"}, "trusted certificates"),
     ],

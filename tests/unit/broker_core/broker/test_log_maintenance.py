@@ -1,0 +1,29 @@
+"""The intervals of the maintenance of logs."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from broker_core.broker.log_maintenance import LogMaintenance
+from broker_core.config import BrokerConfig
+
+NOW_MS = 1_000
+
+
+class NoLogs:
+    """Logs of which none is open."""
+
+    def opened(self) -> list[Any]:
+        return []
+
+    def open_all(self, now_ms: int) -> list[Any]:
+        return []
+
+
+def test_time_passes_between_compactions_without_a_backoff():
+    config = replace(BrokerConfig(), log_cleaner_backoff_ms=0)
+    maintenance = LogMaintenance(cast(Any, NoLogs()), config, NOW_MS)
+    assert maintenance.next_deadline_ms() == NOW_MS + 1
+    maintenance.advance(NOW_MS + 1)
+    assert maintenance.next_deadline_ms() == NOW_MS + 2
+    maintenance.reconfigure(replace(config, log_cleaner_backoff_ms=50), NOW_MS + 2)
+    assert maintenance.next_deadline_ms() == NOW_MS + 52
