@@ -10,6 +10,7 @@ import contextlib
 import functools
 import heapq
 import selectors
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -31,6 +32,16 @@ class EventLoop(NetworkSelector):  # type: ignore[misc]
         super().__init__(**config)
         self._scheduled: list[tuple[float, Any]] = []
         self._cancelled_timers = 0
+        # The sockets that have been waited for, as far as they are still in use.
+        self.awaited: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def wait_write(self, fileobj: Any, timeout_at: float | None = None) -> Any:
+        """Wait until a socket is connected or can be written to, and remember it.
+
+        kafka-python forgets a socket whose connection takes too long, without closing it.
+        """
+        self.awaited.add(fileobj)
+        return super().wait_write(fileobj, timeout_at=timeout_at)
 
     def wakeup(self) -> None:
         """Do nothing: a client belongs to one thread, so no other thread waits in this loop."""

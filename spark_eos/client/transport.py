@@ -161,7 +161,8 @@ class SocketTransport:
 
     def _sockets(self) -> list[Any]:
         """List the open sockets; one that was given up while it connected is in no list of the manager."""
-        return [transport._sock for transport in self._tcp_transports if transport._sock is not None]
+        connected = [transport._sock for transport in self._tcp_transports if transport._sock is not None]
+        return [*connected, *self._selector.awaited]
 
     def _take(self, transport: Any) -> None:
         if isinstance(transport, KafkaTCPTransport):

@@ -1,13 +1,18 @@
 """Brokers with arbitrary responses: a client fails in time with its own errors, and other clients are not affected."""
 
 import contextlib
+import gc
+import socket
 import struct
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from kafka.errors import KafkaTimeoutError
+from kafka.net.inet import KafkaNetSocket
 
 from broker_core import EmbeddedBroker
 from broker_core.types import IsolationLevel, TopicPartition
@@ -134,6 +139,24 @@ def test_malformed_responses_fail_only_the_affected_request(name: str, good_brok
         assert hostile.requests < _MOST_REQUESTS
         wait_until(lambda: hostile.open == 0, "the client has closed all connections", deadline_s=_LATE_S)
         other.require_topics(["t"])
+
+
+def test_socket_that_connects_too_late_is_closed_with_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect_late(_: object, net: Any, sock: socket.socket, address: Any, timeout_at: float) -> None:
+        sock.connect_ex(address)
+        await net.wait_write(sock, timeout_at=timeout_at)
+        raise KafkaTimeoutError("Connection timed out")
+
+    monkeypatch.setattr(KafkaNetSocket, "sock_connect", connect_late)
+    gc.disable()
+    try:
+        with HostileBroker(ATTACKS["no answer"]) as hostile:
+            with KafkaClient(options(hostile.address)) as client:
+                assert isinstance(ends_with(client.connect), UnreachableError)
+                wait_until(lambda: hostile.open > 0, "a connection is accepted", deadline_s=_LATE_S)
+            wait_until(lambda: hostile.open == 0, "the client has closed all connections", deadline_s=_LATE_S)
+    finally:
+        gc.enable()
 
 
 BAD_BODIES = ("an answer without a body", "ones", "an endless length", "a frame of 2 GiB")
