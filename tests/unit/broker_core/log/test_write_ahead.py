@@ -158,24 +158,26 @@ def test_large_steps_are_durable_too() -> None:
 # The write-ahead log's own file.
 
 
-def test_the_write_ahead_log_is_not_listed() -> None:
-    disk = MemoryStorage()
+def with_a_frame(disk: MemoryStorage) -> WriteAheadStorage:
+    """Return a storage whose files have a write that only the write-ahead log has made durable."""
     storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
     files = opened(storage, *FILES)
     for file in files:
         file.append(b"data")
     step(storage, files, 12)
+    return storage
+
+
+def test_the_write_ahead_log_is_not_listed() -> None:
+    disk = MemoryStorage()
+    storage = with_a_frame(disk)
     assert size_of_log(disk) > 0
     assert storage.list_folder("") == ["a", "b"]
 
 
 def test_closing_removes_the_write_ahead_log() -> None:
     disk = MemoryStorage()
-    storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
-    files = opened(storage, *FILES)
-    for file in files:
-        file.append(b"data")
-    step(storage, files, 12)
+    storage = with_a_frame(disk)
     storage.close()
     assert not disk.exists(LOG)
     disk.crash()
@@ -295,11 +297,7 @@ def test_a_file_may_be_cut_while_its_sync_is_in_progress() -> None:
 
 def test_a_replay_keeps_the_bytes_behind_a_range_that_was_lost() -> None:
     disk = MemoryStorage()
-    storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
-    files = opened(storage, *FILES)
-    for file in files:
-        file.append(b"data")
-    step(storage, files, 12)
+    with_a_frame(disk)
     # A file system may write later blocks first, and leave zeros in earlier ones.
     lost = disk.open("a/x")
     lost.truncate(5)
@@ -338,11 +336,7 @@ def test_no_byte_is_in_two_frames() -> None:
 
 def test_a_replay_creates_no_file() -> None:
     disk = MemoryStorage()
-    storage = WriteAheadStorage(disk, checkpoint_bytes=10_000)
-    files = opened(storage, *FILES)
-    for file in files:
-        file.append(b"data")
-    step(storage, files, 12)
+    with_a_frame(disk)
     disk.delete("a")
     WriteAheadStorage(disk, checkpoint_bytes=10_000)
     assert {path: data for path, data in disk.files() if path != LOG} == {"b/x": b"firstdata"}
