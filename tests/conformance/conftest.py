@@ -6,7 +6,7 @@ import pytest
 
 from broker_core import EmbeddedBroker
 from tests.support.apache_kafka import Unavailable, apache_kafka
-from tests.support.both_brokers import BROKERS, DURABLE_SETTINGS, SETTINGS, Kafka
+from tests.support.both_brokers import DURABLE_SETTINGS, SETTINGS, Kafka, brokers_of
 from tests.support.clients import unique
 from tests.support.guarded_kafka import GuardedKafka, Stage, guarded_kafka
 from tests.support.raw_client import RawClient
@@ -16,7 +16,7 @@ from tests.support.restartable import Restartable, restartable
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every broker of this run."""
-    brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
+    brokers = brokers_of(metafunc.config)
     for fixture in ("kafka", "durable_kafka", "restarted", "guarded"):
         if fixture in metafunc.fixturenames:
             metafunc.parametrize(fixture, brokers, indirect=True, scope="session")

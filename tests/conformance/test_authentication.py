@@ -25,7 +25,7 @@ from scramp import ScramClient
 from scramp.core import ScramMechanism
 
 from tests.support.apache_kafka import Unavailable
-from tests.support.both_brokers import BROKERS
+from tests.support.both_brokers import brokers_of
 from tests.support.clients import make_topic, unique
 from tests.support.java_tools import java_tool
 from tests.support.raw_client import RawClient
@@ -47,8 +47,7 @@ SCRAM_TYPES = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every broker of this run."""
     if "locked" in metafunc.fixturenames:
-        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-        metafunc.parametrize("locked", brokers, indirect=True, scope="module")
+        metafunc.parametrize("locked", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

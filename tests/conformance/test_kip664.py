@@ -18,7 +18,7 @@ from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.client.lso_blocker import name_lso_blocker
 from spark_eos.options.client import ClientOptions
 from tests.support.apache_kafka import Unavailable, apache_kafka
-from tests.support.both_brokers import BROKERS, Kafka
+from tests.support.both_brokers import Kafka, brokers_of
 from tests.support.clients import make_producer, make_topic, send, unique, values_to_end
 from tests.support.hanging import HANGING_SETTINGS, hang, open_up
 from tests.support.protocols import COMMITTED, wait_for_state
@@ -34,8 +34,7 @@ OLD_MS = 20 * 60_000
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "late_kafka" in metafunc.fixturenames:
-        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-        metafunc.parametrize("late_kafka", brokers, indirect=True, scope="module")
+        metafunc.parametrize("late_kafka", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

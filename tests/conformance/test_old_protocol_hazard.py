@@ -14,7 +14,7 @@ from confluent_kafka import Message
 
 from broker_core.errors import ErrorCode
 from tests.support.apache_kafka import Unavailable
-from tests.support.both_brokers import BROKERS
+from tests.support.both_brokers import brokers_of
 from tests.support.clients import READ_COMMITTED, Kafka, end_offset, make_topic, read_to_end, unique
 from tests.support.history.anomalies import Kind
 from tests.support.history.checker import check
@@ -126,8 +126,7 @@ def _value(message: Message) -> int:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every broker of this run."""
     if "kafka_of_version_1" in metafunc.fixturenames:
-        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-        metafunc.parametrize("kafka_of_version_1", brokers, indirect=True, scope="module")
+        metafunc.parametrize("kafka_of_version_1", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from broker_core.errors import ErrorCode
 from broker_core.wire import messages as m
 from tests.support.apache_kafka import Unavailable
-from tests.support.both_brokers import BROKERS
+from tests.support.both_brokers import brokers_of
 from tests.support.clients import unique
 from tests.support.raw_session import NOBODY, record_batch
 from tests.support.three_brokers import BROKER_IDS, ThreeBrokers, three_brokers
@@ -24,8 +24,7 @@ pytestmark = pytest.mark.timeout(600)
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests on every broker of this run."""
-    kinds = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-    metafunc.parametrize("three", kinds, indirect=True, scope="module")
+    metafunc.parametrize("three", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

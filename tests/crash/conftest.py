@@ -7,15 +7,13 @@ import pytest
 from tests.crash.drivers import DriverPool, drivers
 from tests.crash.world import World, world
 from tests.support.apache_kafka import Unavailable
-
-BROKERS = ("broker_core", "apache")
+from tests.support.both_brokers import brokers_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every kind of broker of this run."""
     if "here" in metafunc.fixturenames:
-        kinds = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-        metafunc.parametrize("here", kinds, indirect=True, scope="session")
+        metafunc.parametrize("here", brokers_of(metafunc.config), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")

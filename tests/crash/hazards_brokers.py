@@ -7,15 +7,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.crash.hazards_query import Hazard
-from tests.support.spark_eos.brokers import BROKERS, running_broker
+from tests.support.both_brokers import brokers_of
+from tests.support.spark_eos.brokers import running_broker
 from tests.support.spark_eos.spark_session import failpoints_file, spark
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every kind of broker of this run."""
     if "hazard_kind" in metafunc.fixturenames:
-        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-        metafunc.parametrize("hazard_kind", brokers, indirect=True, scope="module")
+        metafunc.parametrize("hazard_kind", brokers_of(metafunc.config), indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import pytest
+
 BROKERS = ("broker_core", "apache")
 # Few partitions start quickly. Scans run often and group members report often, so that tests wait less.
 SETTINGS = {
@@ -22,6 +24,11 @@ SETTINGS = {
 }
 # The broker that is restarted also compacts without a delay.
 DURABLE_SETTINGS = SETTINGS | {"log.cleaner.backoff.ms": "100"}
+
+
+def brokers_of(config: pytest.Config) -> tuple[str, ...]:
+    """Return the kinds of brokers of this run: `broker_core` and, with --apache, Apache Kafka."""
+    return BROKERS if config.getoption("--apache") else BROKERS[:1]
 
 
 @dataclass(frozen=True)

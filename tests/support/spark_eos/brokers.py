@@ -10,9 +10,9 @@ from broker_core import EmbeddedBroker
 from spark_eos.client.kafka_client import KafkaClient
 from spark_eos.options.client import ClientOptions
 from tests.support.apache_kafka import Unavailable, apache_kafka
+from tests.support.both_brokers import brokers_of
 from tests.support.waiting import wait_until
 
-BROKERS = ("broker_core", "apache")
 # The search for timed-out transactions runs often, so that no test waits for the default ten seconds.
 SETTINGS = {
     "transaction.state.log.num.partitions": "5",
@@ -26,8 +26,7 @@ _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test on every broker that this run has."""
     if "broker_kind" in metafunc.fixturenames:
-        brokers = BROKERS if metafunc.config.getoption("--apache") else BROKERS[:1]
-        metafunc.parametrize("broker_kind", brokers, indirect=True, scope="session")
+        metafunc.parametrize("broker_kind", brokers_of(metafunc.config), indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")

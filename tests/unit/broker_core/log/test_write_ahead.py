@@ -198,13 +198,19 @@ def test_opening_a_storage_without_a_write_ahead_log_writes_nothing() -> None:
     assert size_of_log(disk) == 0
 
 
-@pytest.mark.parametrize("kept_share", [0.0, 0.1, 0.5, 0.99])
-def test_a_write_ahead_log_can_be_cut_anywhere(kept_share: float) -> None:
+def with_one_frame() -> tuple[World, dict[str, bytes]]:
+    """Return a world whose write-ahead log has one frame, and the files as they were before it."""
     world = World()
     written(world, *FILES)
     before = world.files()
     world.storage.checkpoint()
     written(world, *FILES)
+    return world, before
+
+
+@pytest.mark.parametrize("kept_share", [0.0, 0.1, 0.5, 0.99])
+def test_a_write_ahead_log_can_be_cut_anywhere(kept_share: float) -> None:
+    world, before = with_one_frame()
     log = world.disk.open(LOG)
     log.truncate(int(log.size() * kept_share))
     log.sync()
@@ -214,11 +220,7 @@ def test_a_write_ahead_log_can_be_cut_anywhere(kept_share: float) -> None:
 
 
 def test_each_changed_byte_ends_the_replay() -> None:
-    world = World()
-    written(world, *FILES)
-    before = world.files()
-    world.storage.checkpoint()
-    written(world, *FILES)
+    world, before = with_one_frame()
     log = world.disk.open(LOG)
     frame = log.read(0, log.size())
     for position in range(len(frame)):
