@@ -97,6 +97,10 @@ class ClusterMetadata:
             return []
         return [broker_id for broker_id in self.replicas(partition) if broker_id in self.running_ids]
 
+    def offline(self, partition: Leadership) -> list[int]:
+        """Return the replicas whose brokers do not run."""
+        return [broker_id for broker_id in self.replicas(partition) if broker_id not in self.running_ids]
+
     def has_partition(self, topic_partition: TopicPartition) -> bool:
         """Return whether the partition exists."""
         topic = self.topics.get(topic_partition.topic)

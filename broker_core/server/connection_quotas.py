@@ -16,6 +16,7 @@ from broker_core.errors import ConfigError
 from broker_core.java_values import parse_whole
 from broker_core.security.acls import address_of, printed_host
 from broker_core.server.listeners import ListenerPlan
+from broker_core.setting_checks import split_list
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +154,7 @@ class _Rate:
 
 def _overrides(text: str) -> dict[str, int]:
     limits = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, split_list(text)):
         address, colon, count = part.rpartition(":")
         limit = parse_whole(count.strip())
         if not colon or limit is None:

@@ -39,7 +39,7 @@ class Snapshot:
             disk.close()
         # A broker that was killed has left one; the folder stays as it is.
         WriteAheadStorage(files).close()
-        return cls(files.copy())
+        return cls(files)
 
     def save(self, folder: str | Path) -> None:
         """Write the snapshot to a new or empty folder, which `data_dir`, `copy_of` and `read` accept.

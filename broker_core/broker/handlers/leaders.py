@@ -67,10 +67,8 @@ def _elect(context: RequestContext, kind: int, topic_partition: TopicPartition) 
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
     if not context.broker.metadata.has_partition(topic_partition):
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {topic_partition}")
-    leader, preferred = (
-        context.broker.metadata.leadership(topic_partition).leader,
-        controller.preferred_leader(topic_partition),
-    )
+    leader = context.broker.metadata.leadership(topic_partition).leader
+    preferred = controller.preferred_leader(topic_partition)
     if leader != NO_LEADER and (leader == preferred or kind == _UNCLEAN):
         return _NOT_NEEDED
     if kind == _PREFERRED:

@@ -199,7 +199,7 @@ def _metadata_partition(context: RequestContext, index: int, partition: Leadersh
     cluster = context.broker.metadata
     replicas = cluster.replicas(partition)
     code = ErrorCode.LEADER_NOT_AVAILABLE if partition.leader == NO_LEADER else ErrorCode.NONE
-    offline = [broker_id for broker_id in replicas if broker_id not in cluster.running_ids]
+    offline = cluster.offline(partition)
     if offline and context.version < _FIRST_WITH_ABSENT_REPLICAS:
         # As in Kafka, these clients see only replicas that they can reach.
         replicas = tuple(broker_id for broker_id in replicas if broker_id not in offline)

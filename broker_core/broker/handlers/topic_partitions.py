@@ -95,9 +95,7 @@ def _described(context: RequestContext, topic: Topic, start: int, end: int) -> A
                 isr_nodes=cluster.in_sync(leadership),
                 eligible_leader_replicas=[],
                 last_known_elr=[],
-                offline_replicas=[
-                    broker_id for broker_id in cluster.replicas(leadership) if broker_id not in cluster.running_ids
-                ],
+                offline_replicas=cluster.offline(leadership),
             )
             for index, leadership in enumerate(topic.partitions[start:end], start)
         ],
