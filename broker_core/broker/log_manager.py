@@ -15,6 +15,9 @@ from broker_core.log.partition_log import PartitionLog
 from broker_core.ports import Pending, Storage, Volume
 from broker_core.types import NO_LEADER, TopicPartition
 
+# Every producer without an open transaction expires, whatever the timestamps of its records.
+_AT_ONCE_MS = -(2**62)
+
 
 class LogManager:
     """The open log of each partition; the settings of its leader apply to it."""
@@ -28,6 +31,7 @@ class LogManager:
         self._open: dict[TopicPartition, PartitionLog] = {}
         self._promised: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
+        self._forgets_idle_producers = False
         # The syncs in progress.
         self._syncing: Pending | None = None
 
@@ -47,7 +51,15 @@ class LogManager:
                 verification_enabled=config.transaction_partition_verification_enable,
             )
             log.begin_leader_epoch(leadership.leader_epoch)
+            if self._forgets_idle_producers:
+                log.expire_producers(now_ms, _AT_ONCE_MS)
         return log
+
+    def forget_idle_producers(self, now_ms: int) -> None:
+        """Remove the producers without an open transaction, also from the logs that are opened later."""
+        self._forgets_idle_producers = True
+        for log in self._open.values():
+            log.expire_producers(now_ms, _AT_ONCE_MS)
 
     def is_untouched(self, topic_partition: TopicPartition) -> bool:
         """Return whether nothing was ever written to the partition, without opening its log."""

@@ -21,8 +21,6 @@ from broker_core.ports import Storage
 from broker_core.types import TopicPartition
 
 _LEAVES = -1
-# Every producer without an open transaction expires, whatever the timestamps of its records.
-_AT_ONCE_MS = -(2**62)
 
 
 def close_answering(cluster: Cluster, now_ms: int) -> None:
@@ -62,8 +60,7 @@ def begin_without_clients(cluster: Cluster, away: Iterable[int], now_ms: int) ->
     The brokers that are `away` were not running before, and stay so.
     """
     _remove_members(cluster, now_ms)
-    for log in cluster.logs.open_all(now_ms):
-        log.expire_producers(now_ms, _AT_ONCE_MS)
+    cluster.logs.forget_idle_producers(now_ms)
     for broker_id in away:
         cluster.controller.broker_left(broker_id)
 

@@ -1,12 +1,14 @@
-"""Start-up: the import of the embedded broker, and the time until a new broker acknowledges a first record.
+"""Start-up: the import of the embedded broker, the time until a new broker acknowledges a first record, and restores.
 
-Each figure is the median of several new processes.
+Each figure is the median of several new processes, or of several restores.
 """
 
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from confluent_kafka import Producer
 
@@ -15,6 +17,7 @@ from tests.benchmarks.broker.brokers import COMPILED, NAMES, running
 from tests.benchmarks.broker.rounds import markdown
 
 STARTS = 5
+PARTITIONS = (10, 300)
 DEADLINE_S = 120.0
 IMPORT = "import time; t = time.process_time(); import broker_core.embedded; print((time.process_time() - t) * 1000)"
 FIRST = "from tests.benchmarks.broker.starts import first_acknowledged as f; print(f())"
@@ -49,6 +52,20 @@ def _new_process(name: str) -> float:
     return float("nan")
 
 
+def _restore(partitions: int, times: int, data_dir: Path | None = None) -> float:
+    """Return the median ms of `restore` after one record, to a snapshot with a record in each partition."""
+    taken = []
+    with EmbeddedBroker(topics={"first": partitions}, data_dir=data_dir) as kafka:
+        kafka.produce("first", [(None, "x", (), None, each) for each in range(partitions)])
+        snapshot = kafka.snapshot()
+        for _ in range(1 + times):
+            kafka.produce("first", ["y"])
+            started = time.perf_counter()
+            kafka.restore(snapshot)
+            taken.append((time.perf_counter() - started) * 1000)
+    return statistics.median(taken[1:])
+
+
 def measure(*, quick: bool) -> str:
     """Return the table of start-up times."""
     times = 1 if quick else STARTS
@@ -60,4 +77,9 @@ def measure(*, quick: bool) -> str:
         taken = statistics.median(_new_process(name) for _ in range(1 if quick else 3))
         if taken == taken:
             rows.append([f"a new process to its first topic, {name}", f"{taken:,.0f}"])
+    for partitions in PARTITIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            in_memory, on_disk = (_restore(partitions, times, place) for place in (None, Path(folder) / "data"))
+        rows.append([f"`restore`, {partitions} partitions, memory", f"{in_memory:.1f}"])
+        rows.append([f"`restore`, {partitions} partitions, disk", f"{on_disk:.1f}"])
     return markdown(["what", "ms"], rows)

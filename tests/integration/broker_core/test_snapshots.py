@@ -168,6 +168,19 @@ def test_files_in_a_folder_return_and_survive(tmp_path):
         assert kafka.records("in").values == [b"1", b"3"]
 
 
+def test_restore_reads_only_the_logs_that_clients_use(kafka):
+    kafka.create_topic("in", 20)
+    kafka.produce("in", [(None, str(each), (), None, each) for each in range(20)])
+    snapshot = kafka.snapshot()
+    kafka.produce("in", ["more"])
+    kafka.restore(snapshot)
+    assert kafka._call(lambda cluster: cluster.logs.opened()) == []
+    (record,) = kafka.records("in", partition=3)
+    assert record.value == b"3"
+    opened = kafka._call(lambda cluster: cluster.logs.opened())
+    assert [(log.topic_partition, log.findings) for log in opened] == [(("in", 3), [])]
+
+
 def test_brokers_start_from_copies(tmp_path):
     with EmbeddedBroker() as kafka:
         kafka.produce("in", ["1"])
