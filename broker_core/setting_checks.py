@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from broker_core.errors import ConfigError
 from broker_core.java_values import double_text, parse_whole, trim
-from broker_core.kafka_settings import TYPES, parse_kind
+from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
 
 # The values of settings in the order of Kafka's messages; those of topics have the names of brokers' settings, too.
 _NAMED_VALUES: Final = {
@@ -38,6 +38,17 @@ def wrong(key: str, value: object, problem: str) -> ConfigError:
 def too_small(key: str, value: float, low: float) -> ConfigError:
     """Return the error of a value below the lowest one."""
     return wrong(key, value, f"Value must be at least {low}")
+
+
+def check_without_effect(key: str, text: str) -> None:
+    """Raise `ConfigError`, with Kafka's message, for a wrong value of a setting of Kafka's that has no effect here."""
+    check_lowest(key, parse_kind(key, TYPES[key], text))
+
+
+def check_lowest(key: str, value: Any) -> None:
+    """Raise `ConfigError` for a number below the lowest one of a setting that has no effect here."""
+    if key in LOWEST_WITHOUT_EFFECT and value < LOWEST_WITHOUT_EFFECT[key]:
+        raise too_small(key, value, LOWEST_WITHOUT_EFFECT[key])
 
 
 def check_as_kafka(key: str, text: str, spec: Any) -> None:

@@ -4,21 +4,20 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from broker_core.broker.dynamic_names import (
-    CLUSTER_WIDE,
-    DYNAMIC,
-    LOWEST_WITHOUT_EFFECT,
-    OF_LISTENERS,
-    PER_BROKER,
-    STREAMS_RANGES,
-    kind_of,
-)
+from broker_core.broker.dynamic_names import CLUSTER_WIDE, DYNAMIC, OF_LISTENERS, PER_BROKER, STREAMS_RANGES, kind_of
 from broker_core.broker.stored_settings import ALL_BROKERS, ConfigResource, StoredSettings
 from broker_core.config import LISTENER_PREFIX, BrokerConfig, base_key
 from broker_core.errors import ConfigError, ErrorCode, KafkaError
 from broker_core.java_values import trim
-from broker_core.kafka_settings import TYPES, parse_kind
-from broker_core.setting_checks import ADDRESS_LIMITS, address_limits, check_as_kafka, check_list, split_list, too_small
+from broker_core.kafka_settings import LOWEST_WITHOUT_EFFECT, TYPES, parse_kind
+from broker_core.setting_checks import (
+    ADDRESS_LIMITS,
+    address_limits,
+    check_as_kafka,
+    check_list,
+    check_lowest,
+    split_list,
+)
 from broker_core.types import NO_LEADER
 
 # What Apache Kafka requires of all settings together; here of each that changes.
@@ -141,8 +140,7 @@ def _check_alone(key: str, text: str) -> None:
     elif key == ADDRESS_LIMITS:
         address_limits(value)
     elif key in LOWEST_WITHOUT_EFFECT:
-        if value < LOWEST_WITHOUT_EFFECT[key]:
-            raise too_small(key, value, LOWEST_WITHOUT_EFFECT[key])
+        check_lowest(key, value)
     elif key in CLUSTER_WIDE and key in TYPES and (spec := BrokerConfig.keys().get(key)) is not None:
         check_as_kafka(key, text, spec)
     elif kind == "LIST" and key in CLUSTER_WIDE:
